@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.engine_driving import Driver, last_of, load, pcm_of
+from testbed.texts import agent_text, any_text, chunked
 from voiceagent_tts.engine import text_queue
 from voiceagent_tts.engine.open_context import OpenContext
 from voiceagent_tts.engine.sequence import ActiveSequence, RowState, TextState
@@ -74,6 +75,39 @@ def test_portions_give_the_ids_of_the_whole_text(texts: list[str]) -> None:
         each.char_end for each in whole.sequences
     ]
     assert not context.expects_text
+
+
+@settings(max_examples=60, deadline=None)
+@given((agent_text() | any_text()).flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
+def test_both_feedings_give_the_same_ids(case: tuple[str, list[str]]) -> None:
+    """A text has the ids of its segments, however it is cut into tokens."""
+    text, tokens = case
+    context, base = make_context(), 0
+    for token in tokens:
+        context.builder.append(token, base, "en")
+        base += len(token)
+    context.builder.flush()
+    whole, start = make_context(feeding="segment"), 0
+    for sequence in context.sequences:
+        whole.builder.append(text[start : sequence.char_end], start, "en")
+        start = sequence.char_end
+    assert start == len(text)
+    assert [each.ids for each in context.sequences if each.text_ids] == [
+        each.ids for each in whole.sequences if each.text_ids
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["25 €", "50 % Rabatt", "Tom & Jerry", "5 - 3 = 2", "# Title", "Red\nBlue", "a | b"]
+)
+def test_symbols_that_stand_alone_are_fed(text: str) -> None:
+    """Token by token, a model is given the ids that it is given for the whole text."""
+    by_token, whole = make_context(), make_context(feeding="segment")
+    for base, character in enumerate(text):
+        by_token.builder.append(character, base, "en")
+    by_token.builder.flush()
+    whole.builder.append(text, 0, "en")
+    assert by_token.sequences[0].ids == whole.sequences[0].ids
 
 
 Written = list[tuple[int, str | None]]

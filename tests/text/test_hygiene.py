@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.texts import ALL, agent_text, any_text
+from testbed.texts import ALL, agent_text, any_text, chunked
 from testbed.timing import is_linear
 from voiceagent_tts.text import hygiene
-from voiceagent_tts.text.hygiene import Speakable, speakable
+from voiceagent_tts.text.hygiene import Hygiene, Speakable, speakable
 from voiceagent_tts.text.words import is_spoken
 
 
@@ -44,7 +44,7 @@ def test_what_is_speakable_stays(text: str) -> None:
         ("Use `max_chars` and ``two``", "Use max chars and two"),
         ("# Title\nText", "Title. Text"),
         ("### What now?\nText", "What now? Text"),
-        ("> quoted\n> again", "quoted again"),
+        ("> quoted\n> again", "quoted, again"),
         ("- one\n- two\n+ three\n* four", "one. two. three. four"),
         ("- [ ] open\n- [x] done", "open. done"),
         ("1. First\n2. Second", "1. First. 2. Second"),
@@ -118,7 +118,7 @@ def test_emoji_and_decoration_are_not_spoken(text: str, expected: str) -> None:
     [
         ("a\0b\x07c\u200bd\ufeffe\u202ef\u00adg", "abcdefg"),
         ("a\ud83d b\udc00", "a b"),
-        ("a\u00a0b\tc\u3000d \u2009 e\r\nf", "a b c d e f"),
+        ("a\u00a0b\tc\u3000d \u2009 e\r\nf", "a b c d e, f"),
         ("  a  ", "a"),
         ("\ue000private\uffff", "private"),
     ],
@@ -152,13 +152,30 @@ def test_typographic_forms_become_plain_letters(text: str, expected: str) -> Non
         ("one.\n\ntwo", "one. two"),
         ("“one.”\n\ntwo", "“one.” two"),
         ("one,\n\ntwo", "one, two"),
-        ("one\ntwo", "one two"),
+        ("Red\nBlue", "Red, Blue"),
+        ("Red.\nBlue", "Red. Blue"),
+        ("赤\n青", "赤，青"),
+        ("prose that is wrapped at some forty columns\nis read on", None),
         ("一\n\n二", "一。二"),
         ("a<br>b", "a. b"),
     ],
 )
-def test_a_paragraph_border_is_a_pause(text: str, expected: str) -> None:
-    """A border without punctuation becomes a full stop in the text's script."""
+def test_a_border_is_a_pause(text: str, expected: str | None) -> None:
+    """A border without punctuation becomes a mark of the text's script; wrapped prose has none."""
+    assert spoken(text) == (expected or text.replace("\n", " "))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("don&#39;t &amp; won&#x27;t", "don't & won't"),
+        ("Tom&amp;Jerry&nbsp;go &mdash; fast", "Tom&Jerry go — fast"),
+        ("&lt;b&gt;bold&lt;/b&gt;", "bold"),
+        ("AT&T; R&D &unknown;", "AT&T; R&D &unknown;"),
+    ],
+)
+def test_entities_are_characters(text: str, expected: str) -> None:
+    """An HTML entity is spoken as the character that it names."""
     assert spoken(text) == expected
 
 
@@ -178,6 +195,21 @@ def test_offsets_are_valid_and_never_decrease(text: str) -> None:
     assert len(result.offsets) == len(result.spoken)
     assert list(result.offsets) == sorted(result.offsets)
     assert all(0 <= offset < len(text) for offset in result.offsets)
+
+
+@settings(deadline=None)
+@given((agent_text() | any_text()).flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
+def test_a_text_may_come_in_any_parts(case: tuple[str, list[str]]) -> None:
+    """What is spoken, and where it is from, does not depend on how the text was divided."""
+    text, deltas = case
+    hygiene, parts = Hygiene(), list[Speakable]()
+    for delta in deltas:
+        hygiene.push(delta)
+        parts += hygiene.words()
+    parts.append(hygiene.finish())
+    whole = speakable(text)
+    assert "".join(part.spoken for part in parts) == whole.spoken
+    assert tuple(offset for part in parts for offset in part.offsets) == whole.offsets
 
 
 @settings(deadline=None)

@@ -1,45 +1,59 @@
-r"""Hygiene: the characters of a text that a voice should speak, and the origin of each.
+"""Hygiene: the characters of a text that a voice should speak, and the origin of each.
 
-LLMs write for screens. Skipped are control and format characters, lone surrogates, variation
-selectors, emoji, decorative symbols, HTML-like tags, and the marks of markdown: emphasis, code
-ticks and fences, headings, quotes, list bullets, rules, table borders, link targets and URL
-schemes. Replaced are:
-
-- white space of every kind, and unspoken characters between words, by one space;
-- a paragraph, heading, list-item or table-row border without punctuation by a full stop, and a
-  table's `|`, `•`, `--` or an arrow by a comma, so that each becomes a pause;
-- an underscore inside a word by a space (`snake_case`), `*` between numbers by `×`;
-- typographic forms (full-width, mathematical, ligatures, decomposed) by their plain letters.
-
-Everything else stays as written: "3.5", "$42.50", "C#", "#5", "a/b", "me@example.com". Markers are
-handled without their partners, because the text is one segment and the partner may be in another.
-This module knows no language: engines read numbers and abbreviations themselves.
+A text is cleaned word by word, each with the unspoken characters before it, because a text that is
+still being written is cleaned in the same way: what is spoken does not depend on how the text was
+divided. A word is complete when the next one begins; the first of a line also has its bullet or
+heading mark, and a link or tag is not divided. The rules are in `text/hygiene_rules.py`. This
+module knows no language: engines read numbers and abbreviations themselves, or are given words by
+`text/normalizer.py`.
 """
 
 import re
 import unicodedata
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator
 
-from voiceagent_tts.text.punctuation import CLAUSE_ENDS, SENTENCE_ENDS
+from voiceagent_tts.text.hygiene_rules import (
+    COMMA,
+    GAP,
+    STOP,
+    Speakable,
+    apply_rules,
+    plain_characters,
+)
+from voiceagent_tts.text.punctuation import CLAUSE_ENDS, CLOSING, DASHES, SENTENCE_ENDS
+from voiceagent_tts.text.words import is_spoken, next_word_start
 
-# Placeholders for a full stop, a comma and a gap. `_plain` removes these characters from the input.
-_STOP = "\u2029"
-_COMMA = "\u2028"
-_GAP = "\ufffc"
+_MAX_LABEL_CHARS = 200
+"""A bracket or tag that is not closed within this many characters is no link and no tag."""
+_MAX_WORD_CHARS = 1_000
+"""A longer word is cleaned in parts of this length, so that no single part takes long. White space
+before the word is not counted."""
+_WRAPPED_CHARS = 40
+"""Least length of a line after which a break before a small letter is no pause: wrapped prose."""
+_RULES_LOOK_BACK = 2
+"""Characters before a word that a rule may look at."""
 
+_CLEAN = re.compile(
+    r"(?:[A-Za-z0-9À-ÿΆΈ-ΊΌΎ-ΡΣ-ώЀ-ҁҊ-ӿ々〇ぁ-んァ-ヺー一-鿿가-힣.,;!?'\"()%$€£°’‘“”«»…、。，！？；：「」『』·・]"
+    r"|&(?![A-Za-z#])|(?<!mailto):|(?<!/)/(?!/)|(?<=\w)-(?=\w)|(?<=[^\s]) (?=[^\s]))*+"
+)
+"""Texts that stay as they are: no rule matches in them, no character is replaced, and none composes
+with the one before. Most words are such texts, and are read fifteen times as fast."""
 
-@dataclass(frozen=True, slots=True)
-class Speakable:
-    """Cleaned text.
+_SEPARATORS = frozenset((" ", GAP, COMMA, STOP))
+_PUNCTUATION = SENTENCE_ENDS | CLAUSE_ENDS | frozenset("､")
+_LATE_MARKS = (_PUNCTUATION | CLOSING) - DASHES
+"""Marks that belong to the word before them even after white space, as in French."""
 
-    Attributes:
-        spoken: characters to speak.
-        offsets: index in the original text for each of them; non-decreasing.
-    """
-
-    spoken: str
-    offsets: tuple[int, ...]
+_BLOCK_MARKS = re.compile(r"(?:(?<!\S)(?:\d{1,3}[.)]|\[[xX]\])(?!\S)|[\W_])*+")
+"""The beginning of a line before its first word: bullets, numbers, boxes, heading marks."""
+_FENCE = re.compile(r" *+(?:`{3,}|~{3,})[^\n`]*")
+_HEADING = re.compile(r" *+#{1,6}(?: |$)")
+_OPEN_TARGET = re.compile(r"\((?:[^()\s]|\([^()\s]*\))*+(?:\([^()\s]*| +\"[^\"\n]*\"?)?\Z")
+_OPEN_TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*(?:[\s/]|\Z)|<!--")
+_SPOKEN = re.compile(r"[^\W_]")
+_OPENING = re.compile(r"[\[<]")
+_SPACE = re.compile(r"\s*+")
 
 
 def speakable(text: str) -> Speakable:
@@ -49,210 +63,222 @@ def speakable(text: str) -> Speakable:
     """
     if _CLEAN.fullmatch(text):
         return Speakable(text, tuple(range(len(text))))
-    return _cleaned(text)
+    hygiene = Hygiene()
+    hygiene.push(text)
+    parts = [*hygiene.words(), hygiene.finish()]
+    offsets = tuple(offset for part in parts for offset in part.offsets)
+    return Speakable("".join(part.spoken for part in parts), offsets)
 
 
-def _cleaned(text: str) -> Speakable:
-    draft = _plain_characters(text)
-    for rule in _RULES:
-        draft = _apply(rule, draft)
-    return _joined(draft)
+class Hygiene:
+    """Cleans a text while it is being written.
 
+    Attributes:
+        char_end: end of the text that was returned.
+    """
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """Replaces every match by `before`, the match's group `kept` (if it has one) and `after`."""
+    def __init__(self) -> None:
+        self.char_end = 0
+        self._text = ""
+        self._at = 0  # start of what is not returned, in `_text`
+        self._judged = 0  # no word ends between `_at` and here
+        self._begin()
 
-    pattern: re.Pattern[str]
-    before: str = ""
-    after: str = ""
+    def _begin(self) -> None:
+        self._before = ""  # last plain characters that were returned
+        self._line_chars = 0  # length of the line so far
+        self._is_heading = False
+        self._spoken_end = ""
+        self._waiting: dict[str, int] = {}  # separators since then, with their first offset
 
+    def push(self, delta: str) -> None:
+        """Append written text."""
+        self._text = self._text[self._at :] + delta
+        self._judged = max(0, self._judged - self._at)
+        self._at = 0
 
-def _rule(pattern: str, before: str = "", after: str = "") -> _Rule:
-    return _Rule(re.compile(pattern, re.MULTILINE), before, after)
+    def words(self) -> Iterator[Speakable]:
+        """Return what is spoken of every word that later text cannot change, one by one."""
+        while (end := self._word_end()) is not None:
+            yield self._take(end)
 
+    def finish(self) -> Speakable:
+        """Return the rest of the text; more may be pushed, and is cleaned as a new text."""
+        rest = self._take(len(self._text))
+        self._begin()
+        return rest
 
-_TARGET = r"\((?:[^()\s]|\([^()\s]*\))*+(?: +\"[^\"\n]*\")? *\)"
-_BLOCK_TAG = r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6])(?:[ /][^<>]*)?>"
+    def restart(self) -> None:
+        """Clean what follows as a new text."""
+        self._begin()
 
-# No pattern backtracks over the same characters from many starts: a run is matched whole
-# (possessive `*+`, `++`), or ends at the character at which the next attempt begins.
-_RULES = (
-    # Lines
-    _rule(r"^ *+(?:`{3,}|~{3,})[^\n`]*$", _STOP),
-    _rule(r"^ *+(?:(?:[-=] *+){3,}|(?:\* *+){3,}|(?:_ *+){3,})$", _STOP),
-    _rule(r"^ *+\|?+(?: *+:?-++:? *+\|)++ *+(?:-++:?)? *+$", _STOP),
-    _rule(r"^ *+(?:> ?)+"),
-    _rule(r"^ *+#{1,6} +(?P<kept>[^\n]*)", _STOP, _STOP),
-    _rule(rf"^ *+(?:[-*+•‣◦–—] +(?:\[[ xX]\] )?|\||{_GAP})", _STOP),
-    _rule(r"^ *+(?P<kept>\d{1,3}[.)] )", _STOP),
-    _rule(r"\n *+\n", _STOP),
-    # Links and tags
-    _rule(rf"!\[(?P<kept>[^\[\]]*+)\]{_TARGET}"),
-    _rule(rf"\[(?P<kept>[^\[\]]*+)\]{_TARGET}"),
-    _rule(r"\[\^[^\[\]\s]*+\]"),
-    _rule(r"\[(?P<kept>[^\[\]]++)\]\[[^\[\]]*+\]"),
-    _rule(rf"\]{_TARGET}"),
-    _rule(_BLOCK_TAG, _STOP),
-    _rule(r"</?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"),
-    _rule(r"<(?P<kept>[^<>\s]++)>"),
-    _rule(r"(?<![^\W_])(?:https?://|mailto:)"),
-    # Marks
-    _rule(r"\\(?=[^\w\s])"),
-    _rule(r"(?:(?<=\d)|(?<=\d ))\*(?= ?\d)", "×"),
-    _rule(r"`++|~{2,}+|\*++|#{2,}+"),
-    _rule(r"(?<=[^\W_])_++(?=[^\W_])", _GAP),
-    _rule(r"_++"),
-    _rule(r"-{2,}+|[|•‣◦]", _COMMA),
-    _rule(r"={2,}+|[\[\]{}\\]", _GAP),
-)
+    # Words
 
+    def _word_end(self) -> int | None:
+        text, at = self._text, self._at
+        longest = len(text)
+        if longest - at > _MAX_WORD_CHARS:
+            longest = min(longest, _first_visible(text, at) + _MAX_WORD_CHARS)
+        index = next_word_start(text, max(at + 1, self._judged))
+        while index is not None and index < longest and (least := self._least_end(index)) > index:
+            index = next_word_start(text, least)
+        if longest < len(text) and (index is None or index > longest):
+            index = longest
+        self._judged = len(text) if index is None else index
+        return index
 
-_CLEAN = re.compile(
-    r"(?:[A-Za-z0-9À-ÿΆΈ-ΊΌΎ-ΡΣ-ώЀ-ҁҊ-ӿ々〇ぁ-んァ-ヺー一-鿿가-힣.,;!?'\"()%&$€£°’‘“”«»…、。，！？；：「」『』·・]"
-    r"|(?<!mailto):|(?<!/)/(?!/)|(?<=\w)-(?=\w)|(?<=[^\s]) (?=[^\s]))*+"
-)
-"""Texts that stay as they are: no rule matches in them, no character is replaced, and none composes
-with the one before. Most words are such texts, and are read fifteen times as fast."""
+    def _least_end(self, index: int) -> int:
+        """The first index from `index` on, where a word ends, at which it may be complete.
 
+        It is `index` itself if what is written before it can be cleaned by itself.
+        """
+        text, at = self._text, self._at
+        if _OPENING.search(text, at, index) and _is_open(text, at, index):
+            return index + 1
+        line_start = text.rfind("\n", at, index) + 1 or at
+        if line_start > at or not self._before:
+            marks = _BLOCK_MARKS.match(text, line_start)
+            if marks is not None and marks.end() >= index:
+                return marks.end() + 1
+            is_fence = _FENCE.fullmatch(text, line_start, index) is not None
+            return index + 1 if is_fence and text[index] != "\n" else index
+        written = text[at:index]
+        if is_spoken(written) or (self._spoken_end and _LATE_MARKS.issuperset(written.strip())):
+            return index
+        word = _SPOKEN.search(text, index)
+        return len(text) if word is None else word.end()
 
-def _apply(rule: _Rule, draft: Speakable) -> Speakable:
-    parts: list[str] = []
-    offsets: list[int] = []
-    position = 0
-    keeps = "kept" in rule.pattern.groupindex
-    for match in rule.pattern.finditer(draft.spoken):
-        kept = match.span("kept") if keeps else (match.end(), match.end())
-        parts += (draft.spoken[position : match.start()], rule.before)
-        parts += (draft.spoken[slice(*kept)], rule.after)
-        offsets += draft.offsets[position : match.start()]
-        offsets += [draft.offsets[match.start()]] * len(rule.before)
-        offsets += draft.offsets[slice(*kept)]
-        offsets += [draft.offsets[match.end() - 1]] * len(rule.after)
-        position = match.end()
-    if not position:
-        return draft
-    parts.append(draft.spoken[position:])
-    offsets += draft.offsets[position:]
-    return Speakable("".join(parts), tuple(offsets))
+    def _take(self, end: int) -> Speakable:
+        """Return what is spoken of the text before `end`."""
+        text, start = self._text, self._at
+        first = start + 1 if text[start : start + 1] == " " else start
+        is_clean = first < end and _CLEAN.fullmatch(text, first, end) is not None
+        spoken = self._as_written(first, end) if is_clean else self._cleaned(text[start:end])
+        self._at = end
+        self.char_end += end - start
+        return spoken
 
+    def _as_written(self, first: int, end: int) -> Speakable:
+        """What is spoken of a word to which no rule applies."""
+        text, offset = self._text, self.char_end - self._at
+        if first > self._at:
+            self._waiting.setdefault(" ", self.char_end)
+        word, places = text[first:end], range(offset + first, offset + end)
+        gap = self._separators(word[0]) if self._waiting else []
+        self._before = word[-_RULES_LOOK_BACK:]
+        self._line_chars += end - self._at
+        self._spoken_end = (self._spoken_end + word)[-_LOOK_BACK:]
+        if gap:
+            word = "".join(separator for separator, _ in gap) + word
+        return Speakable(word, (*(place for _, place in gap), *places))
 
-def _plain_characters(text: str) -> Speakable:
-    plain: list[str] = []
-    offsets: list[int] = []
-    for offset, character in enumerate(text):
-        for piece in _plain(character):
-            if plain and _composes(plain[-1], piece):
-                plain[-1] = unicodedata.normalize("NFC", plain[-1] + piece)
-            else:
-                plain.append(piece)
-                offsets.append(offset)
-    return Speakable("".join(plain), tuple(offsets))
+    def _cleaned(self, written: str) -> Speakable:
+        plain = plain_characters(written, self.char_end)
+        breaks = self._line_breaks(plain)
+        draft = apply_rules(plain, self._before)
+        self._before = (self._before + plain.spoken)[-_RULES_LOOK_BACK:]
+        return self._joined(draft, breaks)
 
+    # Pauses and white space
 
-def _composes(base: str, character: str) -> bool:
-    """Whether both compose into one letter (a combining mark, a Hangul jamo)."""
-    return character >= "\u0300" and len(unicodedata.normalize("NFC", base + character)) == 1
+    def _line_breaks(self, plain: Speakable) -> dict[int, str]:
+        """What each line break is spoken as, by its offset."""
+        lines = plain.spoken.split("\n")
+        breaks: dict[int, str] = {}
+        at = 0
+        for number, line in enumerate(lines):
+            if number or not self._before:
+                self._is_heading = _HEADING.match(line) is not None
+                self._line_chars = 0
+            self._line_chars += len(line)
+            at += len(line)
+            if number < len(lines) - 1:
+                breaks[plain.offsets[at]] = self._break(line, lines[number + 1])
+                at += 1
+        return breaks
 
+    def _break(self, line: str, following: str) -> str:
+        if self._is_heading:
+            return STOP
+        is_blank = self._line_chars == len(line) and not line.strip()
+        is_wrapped = self._line_chars >= _WRAPPED_CHARS and following.lstrip(" >")[:1].islower()
+        return " " if is_blank or is_wrapped else COMMA
 
-@lru_cache(maxsize=8192)
-def _plain(character: str) -> str:
-    """The character as the rules expect it; empty if it is skipped."""
-    if character in "\n\v\f\x85\u2028\u2029":
-        return "\n"
-    if character.isspace():
-        return " "
-    category = unicodedata.category(character)
-    if category in ("Cc", "Cf", "Cs") or _is_variation(character):
-        return ""
-    if category[0] in "LN":
-        return _plain_letter(character)
-    if category[0] in "CS":
-        return _plain_symbol(character, category)
-    return character
+    def _joined(self, draft: Speakable, breaks: dict[int, str]) -> Speakable:
+        """Turn runs of white space, gaps and pauses into spoken separators."""
+        spoken: list[str] = []
+        offsets: list[int] = []
+        for character, offset in zip(draft.spoken, draft.offsets, strict=True):
+            character = breaks.get(offset, " ") if character == "\n" else character
+            if character in _SEPARATORS:
+                self._waiting.setdefault(character, offset)
+                continue
+            if self._waiting:
+                for separator, place in self._separators(character):
+                    spoken.append(separator)
+                    offsets.append(place)
+            spoken.append(character)
+            offsets.append(offset)
+            self._spoken_end = (self._spoken_end + character)[-_LOOK_BACK:]
+        return Speakable("".join(spoken), tuple(offsets))
 
-
-def _is_variation(character: str) -> bool:
-    return (
-        "\ufe00" <= character <= "\ufe0f"
-        or "\U000e0100" <= character <= "\U000e01ef"
-        or character == "\u20e3"  # combining enclosing keycap, after a digit
-    )
-
-
-def _plain_letter(character: str) -> str:
-    form = unicodedata.decomposition(character).partition(" ")[0]
-    plain = unicodedata.normalize("NFKC", character)
-    if form in ("<wide>", "<narrow>", "<font>") or (form == "<compat>" and plain.isascii()):
-        return plain
-    return character
-
-
-def _plain_symbol(character: str, category: str) -> str:
-    if "\u2190" <= character <= "\u21ff" or "\u2794" <= character <= "\u27be":
-        return _COMMA
-    if category in ("Sc", "Sm") and not "\u25a0" <= character <= "\u27bf":
-        return character
-    if category == "Sk" and character < "\U0001f000":
-        return character
-    return character if _is_read_aloud(character) else _GAP
-
-
-def _is_read_aloud(character: str) -> bool:
-    """Whether a symbol is read as a word: the degree sign, and those with letters (℃, ™, №)."""
-    if character >= "\U0001f000":
-        return False
-    plain = unicodedata.normalize("NFKC", character)
-    return character in "°©®" or any(part.isalnum() for part in plain)
-
-
-def _joined(draft: Speakable) -> Speakable:
-    """Turn runs of white space, gaps and pauses into spoken separators."""
-    spoken: list[str] = []
-    offsets: list[int] = []
-    waiting: dict[str, int] = {}  # separators since the last spoken character
-    for character, offset in zip(draft.spoken, draft.offsets, strict=True):
-        if character in _SEPARATORS:
-            waiting.setdefault(" " if character == "\n" else character, offset)
-            continue
-        if waiting:
-            for separator, place in _separation(spoken, waiting, character):
-                spoken.append(separator)
-                offsets.append(place)
-            waiting.clear()
-        spoken.append(character)
-        offsets.append(offset)
-    return Speakable("".join(spoken), tuple(offsets))
-
-
-_SEPARATORS = frozenset((" ", "\n", _GAP, _COMMA, _STOP))
-_PUNCTUATION = SENTENCE_ENDS | CLAUSE_ENDS | frozenset("､")
-
-
-def _separation(
-    spoken: list[str], waiting: dict[str, int], following: str
-) -> list[tuple[str, int]]:
-    """Spoken separators, with offsets, between the last character and the `following` one."""
-    if not spoken:
-        return []
-    place = min(waiting.values())
-    is_wide = unicodedata.east_asian_width(spoken[-1]) in "WF"
-    if (_STOP in waiting or _COMMA in waiting) and not _is_punctuated(spoken):
-        if following in _PUNCTUATION:
+    def _separators(self, following: str) -> list[tuple[str, int]]:
+        """Spoken separators, with offsets, between the last character and the `following` one."""
+        waiting, spoken = self._waiting, self._spoken_end
+        self._waiting = {}
+        if not (waiting and spoken):
             return []
-        if is_wide:
-            return [("。" if _STOP in waiting else "，", place)]
-        return [("." if _STOP in waiting else ",", place), (" ", place)]
-    if _GAP in waiting and following in _PUNCTUATION:
-        return []
-    return [(" ", place)]
+        place = min(waiting.values())
+        is_wide = unicodedata.east_asian_width(spoken[-1]) in "WF"
+        if (STOP in waiting or COMMA in waiting) and not _is_punctuated(spoken):
+            if following in _PUNCTUATION:
+                return []
+            if is_wide:
+                return [("。" if STOP in waiting else "，", place)]
+            return [("." if STOP in waiting else ",", place), (" ", place)]
+        if GAP in waiting and following in _PUNCTUATION:
+            return []
+        return [(" ", place)]
 
 
-def _is_punctuated(spoken: list[str]) -> bool:
+_LOOK_BACK = 4
+"""Spoken characters that show whether a text ends with punctuation and closing quotes."""
+
+
+def _is_punctuated(spoken: str) -> bool:
     """Whether the text so far ends with punctuation, perhaps with closing quotes after it."""
-    for character in reversed(spoken[-4:]):
+    for character in reversed(spoken):
         if character in _PUNCTUATION:
             return True
         if unicodedata.category(character) not in ("Pe", "Pf", "Pi", "Po"):
             return False
     return False
+
+
+def _first_visible(text: str, start: int) -> int:
+    space = _SPACE.match(text, start)
+    return start if space is None else space.end()
+
+
+def _is_open(text: str, start: int, index: int) -> bool:
+    """Whether `index` is inside a link or a tag."""
+    return _is_in_label(text, start, index) or _is_in_tag(text, start, index)
+
+
+def _is_in_label(text: str, start: int, index: int) -> bool:
+    """Whether `index` is inside an open `[label](target)`."""
+    opened = text.rfind("[", max(start, index - _MAX_LABEL_CHARS), index)
+    if opened < 0:
+        return False
+    closed = text.find("]", opened, index)
+    if closed < 0:
+        return True
+    return _OPEN_TARGET.match(text, closed + 1, index) is not None
+
+
+def _is_in_tag(text: str, start: int, index: int) -> bool:
+    """Whether `index` is inside an open HTML tag or comment."""
+    opened = text.rfind("<", max(start, index - _MAX_LABEL_CHARS), index)
+    if opened < 0 or text.find(">", opened, index) >= 0:
+        return False
+    return _OPEN_TAG.match(text, opened, index) is not None

@@ -3,7 +3,8 @@
 This module knows no lexicon, no tags and no engine.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from voiceagent_tts.core import Reading
@@ -34,38 +35,90 @@ def said(text: str, char_start: int, readings: Sequence[Reading]) -> Said:
         char_start: offset of its first character in the context's text.
         readings: readings of spans in it, in order; a reading is said where its span begins.
     """
-    letters, origins, spans = _substituted(text, char_start, readings)
-    cleaned = speakable(letters)
+    letters: list[str] = []
+    origins: list[int] = []
+    spans: list[tuple[range, str]] = []
+    for piece, start, reading in _pieces(text, char_start, readings):
+        letters.append(piece)
+        if reading is None:
+            origins += range(start, start + len(piece))
+            continue
+        if reading.ipa is not None:
+            spans.append((range(len(origins), len(origins) + len(piece)), reading.ipa))
+        origins += [start] * len(piece)
+    cleaned = speakable("".join(letters))
     ipa = tuple(_ipa_ranges(cleaned, spans))
     return Said(cleaned.spoken, tuple(origins[offset] for offset in cleaned.offsets), ipa)
 
 
 def said_word(word: str, char_start: int, readings: Sequence[Reading]) -> str:
     """Return a masked word with its readings in letters, not cleaned; arguments as for `said`."""
-    return _substituted(word, char_start, readings)[0]
+    return "".join(letters for letters, _, _ in _pieces(word, char_start, readings))
 
 
-def _substituted(
-    text: str, char_start: int, readings: Sequence[Reading]
-) -> tuple[str, list[int], list[tuple[range, str]]]:
-    """Letters, their offsets in the context's text, and the spans of letters with an IPA."""
-    parts: list[str] = []
-    origins: list[int] = []
-    spans: list[tuple[range, str]] = []
+class GrowingLetters:
+    """Puts readings in place of their masks in a text that is still being written.
+
+    Attributes:
+        char_end: end of the masked text so far, as an offset in the context's text.
+        written: number of letters that were returned.
+    """
+
+    def __init__(self) -> None:
+        self.char_end = 0
+        self.written = 0
+        self._readings: deque[Reading] = deque()  # of text that is not written
+        self._replaced: deque[tuple[range, Reading]] = deque()
+        """Places in the letters at which a reading stands, in order."""
+        self._shift = 0  # from the letters before the first of these to the context's text
+        self._masked_end = 0
+
+    def push(self, delta: str, readings: Iterable[Reading]) -> str:
+        """Append masked text, and the readings of spans in it or after it; return its letters."""
+        self._readings += readings
+        start = max(self.char_end, min(self._masked_end, self.char_end + len(delta)))
+        text = delta[start - self.char_end :]
+        self.char_end += len(delta)
+        due: list[Reading] = []
+        while self._readings and self._readings[0].char_start < self.char_end:
+            due.append(self._readings.popleft())
+        letters = ""
+        for piece, _, reading in _pieces(text, start, due):
+            if reading is not None:
+                place = range(self.written + len(letters), self.written + len(letters + piece))
+                self._replaced.append((place, reading))
+                self._masked_end = reading.char_end
+            letters += piece
+        self.written += len(letters)
+        return letters
+
+    def origin(self, place: int) -> int:
+        """Offset in the context's text of a place in the letters; places never decrease."""
+        while self._replaced and self._replaced[0][0].stop <= place:
+            span, reading = self._replaced.popleft()
+            self._shift = reading.char_end - span.stop
+        if self._replaced and self._replaced[0][0].start < place:
+            return self._replaced[0][1].char_start
+        return place + self._shift
+
+    def skip_to(self, char_start: int) -> None:
+        """Continue at an offset; the letters so far have been read to their end."""
+        self._replaced.clear()
+        self._shift = char_start - self.written
+        self.char_end = self._masked_end = char_start
+
+
+def _pieces(
+    text: str, char_start: int, readings: Iterable[Reading]
+) -> Iterator[tuple[str, int, Reading | None]]:
+    """Parts of the letters, with their offset, and the reading that stands there."""
     at = char_start
     for reading in readings:
-        if reading.char_start < at:  # it was said with the text before
-            at = reading.char_end
-            continue
-        parts += (text[at - char_start : reading.char_start - char_start], reading.said)
-        origins += range(at, reading.char_start)
-        if reading.ipa is not None:
-            spans.append((range(len(origins), len(origins) + len(reading.said)), reading.ipa))
-        origins += [reading.char_start] * len(reading.said)
+        if reading.char_start >= at:  # else it was said with the text before
+            yield text[at - char_start : reading.char_start - char_start], at, None
+            yield reading.said, reading.char_start, reading
         at = reading.char_end
-    parts.append(text[max(0, at - char_start) :])
-    origins += range(at, char_start + len(text))
-    return "".join(parts), origins, spans
+    yield text[max(0, at - char_start) :], at, None
 
 
 def _ipa_ranges(cleaned: Speakable, spans: Sequence[tuple[range, str]]) -> list[tuple[range, str]]:

@@ -41,7 +41,9 @@ _CORE = re.compile(rf"{_SYLLABLE}|{_RUN}")
 _TOKEN = re.compile(r"\S+")
 _SCRIPT_WITHOUT_SPACES = re.compile(rf"[{_HAN}{_KANA}{_WIDE_PUNCTUATION}]")
 _SYLLABIC = re.compile(rf"[{_HAN}{_KANA}]")
-_NEXT_WORD = re.compile(rf"(?<=\S)(?=\s)|(?<=[{_HAN}{_KANA}])(?=[{_HAN}{_KANA}])")
+_NEXT_WORD = re.compile(
+    rf"(?<=\S)(?=\s)|(?<=[{_HAN}{_KANA}])(?![{_JOINS_SYLLABLE}])(?=[{_HAN}{_KANA}])"
+)
 _SPOKEN = re.compile(r"[^\W_]")
 
 
@@ -58,7 +60,7 @@ def is_syllabic(character: str) -> bool:
 def next_word_start(text: str, start: int) -> int | None:
     """Index from `start` on at which a word is over; None if there is none.
 
-    It has white space, or the second of two characters of Han or Kana.
+    It has white space, or the second of two syllables of Han or Kana.
     """
     found = _NEXT_WORD.search(text, start)
     return None if found is None else found.start()

@@ -1,0 +1,131 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.texts import any_text
+from voiceagent_tts.text.locales import LANGUAGES
+from voiceagent_tts.text.normalizer import normalize
+from voiceagent_tts.text.readings import Said, said
+from voiceagent_tts.text.words import split_words
+
+
+def digits(text: str, language: str = "en") -> str:
+    """What a voice is given that reads digits itself."""
+    return normalize(said(text, 0, ()), language, reads_digits=True).text
+
+
+def words(text: str, language: str = "en") -> str:
+    """What a voice is given that reads letters only."""
+    return normalize(said(text, 0, ()), language, reads_digits=False).text
+
+
+@pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        ("It is $3.50.", "It is 3 dollars and 50 cents."),
+        ("$0.99 or -$5 or $2M", "99 cents or minus 5 dollars or 2 million dollars"),
+        ("$5-$10", "5 dollars to 10 dollars"),
+        ("£5, 25 €", "5 pounds, 25 euros"),
+        ("the 1990s, '80s and 1984", "the nineteen nineties, eighties and nineteen eighty-four"),
+        ("2026 users in 2026", "2026 users in twenty twenty-six"),
+        ("2026-11-25", "November twenty-fifth, twenty twenty-six"),
+        ("11/25/2026", "November twenty-fifth, twenty twenty-six"),
+        ("Call (555) 123-4567.", "Call 5 5 5, 1 2 3, 4 5 6 7."),
+        ("+49 30 1234567", "plus 4 9, 3 0, 1 2 3 4 5 6 7"),
+        ("1/2, 3/4, 24/7", "one half, three quarters, 24 7"),
+        ("12 km, 1 km, 60 mph", "12 kilometers, 1 kilometer, 60 miles per hour"),
+        ("5 - 3 = 2, x = -2", "5 minus 3 = 2, x = minus 2"),
+        ("-3°C", "minus 3 degrees Celsius"),
+        ("3:05, 3:00 pm", "3 oh 5, 3 pm"),
+        ("10-15 of 10:00-17:00", "10 to 15 of 10 o'clock to 17 hundred"),
+        ("well-known, COVID-19, C#", "well-known, COVID-19, C#"),
+        ("your code 4471 and 1,234.56", "your code 4471 and 1,234.56"),
+    ],
+)
+def test_english(written: str, spoken: str) -> None:
+    """Money, years, dates, phone numbers, units and signs are said as people say them."""
+    assert digits(written) == spoken
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        ("de", "3,50 €, -5 °C", "3 Euro 50, minus 5 Grad Celsius"),
+        ("de", "am 25.11.2026", "am fünfundzwanzigsten November zweitausendsechsundzwanzig"),
+        ("de", "um 14:30 Uhr", "um 14 Uhr 30"),
+        ("fr", "12 km, 3,50 €", "12 kilomètres, 3 euros 50"),
+        ("es", "5 - 3, 25/11/2026", "5 menos 3, 25 de noviembre de 2026"),
+        ("it", "3,50 €", "3 euro e 50"),
+        ("pt-br", "-3 °C", "menos 3 graus Celsius"),
+        ("nl", "10-15 km", "10 tot 15 kilometer"),
+        ("ru", "21 $, 5 $", "21 доллар, 5 долларов"),
+        ("en-gb", "25/11/2026", "the twenty-fifth of November twenty twenty-six"),
+        ("zh", "3 km, -5", "3 km, -5"),
+    ],
+)
+def test_other_languages(language: str, written: str, spoken: str) -> None:
+    """Every language has its own words and order; without rules, the text stays."""
+    assert digits(written, language) == spoken
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        ("en", "1,234.56", "one thousand two hundred thirty-four point five six"),
+        ("en", "50% of B2B, the 21st", "fifty percent of B two B, the twenty-first"),
+        ("en", "me@example.com", "me at example dot com"),
+        ("en", "007", "zero zero seven"),
+        ("de", "1.234,5", "eintausendzweihundertvierunddreißig Komma fünf"),
+        ("fr", "71 %", "soixante et onze pour cent"),
+        ("ru", "Том & 5", "Том и пять"),
+    ],
+)
+def test_voices_that_read_letters_only(language: str, written: str, spoken: str) -> None:
+    """Numbers and symbols are words."""
+    assert words(written, language) == spoken
+
+
+def test_offsets_are_those_of_what_is_said() -> None:
+    """Each word of the client is spoken by the characters that have its offsets."""
+    text = "Pay $42.50 by 2026-11-25 at 5 km."
+    spoken = normalize(said(text, 100, ()), "en", reads_digits=False)
+    parts = [
+        "".join(
+            character
+            for character, offset in zip(spoken.text, spoken.offsets, strict=True)
+            if word.char_start <= offset < word.char_end
+        ).strip()
+        for word in split_words(text, 100)
+    ]
+    assert parts == [
+        "Pay",
+        "forty-two dollars and fifty cents",
+        "by",
+        "November twenty-fifth, twenty twenty-six",
+        "at",
+        "five",
+        "kilometers.",
+    ]
+
+
+def test_pronunciations_stay() -> None:
+    """Text with a pronunciation in IPA is not changed, and its place moves with the text."""
+    given = Said("$5 1990s $5", tuple(range(11)), ((range(3, 8), "a"),))
+    spoken = normalize(given, "en", reads_digits=True)
+    assert spoken.text == "5 dollars 1990s 5 dollars"
+    assert spoken.ipa == ((range(10, 15), "a"),)
+
+
+NUMERIC = st.text(st.sampled_from("0123456789 -−–.,:/$€%°CkmhsUr()+@#&=xTe'’½"), max_size=40)
+
+
+@given(NUMERIC | any_text(), st.sampled_from(LANGUAGES), st.booleans())
+def test_any_text(text: str, language: str, reads_digits: bool) -> None:
+    """Offsets never decrease and stay inside the text; letters-only text has no digits."""
+    cleaned = said(text, 7, ())
+    spoken = normalize(cleaned, language, reads_digits=reads_digits)
+    assert len(spoken.offsets) == len(spoken.text)
+    assert list(spoken.offsets) == sorted(spoken.offsets)
+    assert set(spoken.offsets) <= set(cleaned.offsets)
+    if not reads_digits:
+        assert not set(spoken.text) & set("0123456789")

@@ -1,0 +1,211 @@
+r"""The rules of hygiene: which characters of a word a voice should speak, and the pauses around it.
+
+LLMs write for screens. Skipped are control and format characters, lone surrogates, variation
+selectors, emoji, decorative symbols, HTML-like tags, and the marks of markdown: emphasis, code
+ticks, headings, quotes, list bullets, rules, table borders, link targets and URL schemes. Replaced
+are:
+
+- HTML entities (`&#39;`) by the character that they name;
+- white space of every kind, and unspoken characters between words, by one space;
+- a paragraph, heading, list-item or table-row border without punctuation by a full stop; another
+  line break, a table's `|`, `•`, `--` or an arrow by a comma, so that each becomes a pause. A line
+  break in the middle of wrapped prose is a space;
+- an underscore inside a word by a space (`snake_case`), `*` between numbers by `×`;
+- typographic forms (full-width, mathematical, ligatures, decomposed) by their plain letters.
+
+Everything else stays as written: "3.5", "$42.50", "C#", "#5", "a/b", "me@example.com". Markers are
+handled without their partners, because the partner may be in another segment. This module knows no
+language, and not where a text is divided: `text/hygiene.py` passes it one word at a time, with the
+unspoken characters before it.
+"""
+
+import html
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+# Placeholders for a full stop, a comma and a gap. `plain_characters` removes them from the input.
+STOP = "\u2029"
+COMMA = "\u2028"
+GAP = "\ufffc"
+
+
+@dataclass(frozen=True, slots=True)
+class Speakable:
+    """Cleaned text.
+
+    Attributes:
+        spoken: characters to speak.
+        offsets: index in the original text for each of them; non-decreasing.
+    """
+
+    spoken: str
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Replaces every match by `before`, the match's group `kept` (if it has one) and `after`."""
+
+    pattern: re.Pattern[str]
+    before: str = ""
+    after: str = ""
+
+
+def _rule(pattern: str, before: str = "", after: str = "") -> _Rule:
+    return _Rule(re.compile(pattern, re.MULTILINE), before, after)
+
+
+_TARGET = r"\((?:[^()\s]|\([^()\s]*\))*+(?: +\"[^\"\n]*\")? *\)"
+_BLOCK_TAG = r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6])(?:[ /][^<>]*)?>"
+
+# No pattern backtracks over the same characters from many starts: a run is matched whole
+# (possessive `*+`, `++`), or ends at the character at which the next attempt begins.
+_RULES = (
+    # Lines
+    _rule(r"^ *+(?:`{3,}|~{3,})[^\n`]*$", STOP),
+    _rule(r"^ *+(?:(?:[-=] *+){3,}|(?:\* *+){3,}|(?:_ *+){3,})$", STOP),
+    _rule(r"^ *+\|?+(?: *+:?-++:? *+\|)++ *+(?:-++:?)? *+$", STOP),
+    _rule(r"^ *+(?:> ?)+"),
+    _rule(r"^ *+#{1,6}(?: +|$)", STOP),
+    _rule(rf"^ *+(?:[-*+•‣◦–—] +(?:\[[ xX]\] )?|\||{GAP})", STOP),
+    _rule(r"^ *+(?P<kept>\d{1,3}[.)](?!\S))", STOP),
+    _rule(r"\n *+\n", STOP),
+    # Links and tags
+    _rule(rf"!\[(?P<kept>[^\[\]]*+)\]{_TARGET}"),
+    _rule(rf"\[(?P<kept>[^\[\]]*+)\]{_TARGET}"),
+    _rule(r"\[\^[^\[\]\s]*+\]"),
+    _rule(r"\[(?P<kept>[^\[\]]++)\]\[[^\[\]]*+\]"),
+    _rule(rf"\]{_TARGET}"),
+    _rule(_BLOCK_TAG, STOP),
+    _rule(r"</?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"),
+    _rule(r"<(?P<kept>[^<>\s]++)>"),
+    _rule(r"(?<![^\W_])(?:https?://|mailto:)"),
+    # Marks
+    _rule(r"\\(?=[^\w\s])"),
+    _rule(r"(?:(?<=\d)|(?<=\d ))\*(?= ?\d)", "×"),
+    _rule(r"`++|~{2,}+|\*++|#{2,}+"),
+    _rule(r"(?<=[^\W_])_++(?=[^\W_])", GAP),
+    _rule(r"_++"),
+    _rule(r"-{2,}+|[|•‣◦]", COMMA),
+    _rule(r"={2,}+|[\[\]{}\\]", GAP),
+)
+
+
+def apply_rules(plain: Speakable, before: str) -> Speakable:
+    """Return `plain` as it is spoken, with placeholders for the pauses and gaps in it.
+
+    Args:
+        plain: a word, with all that stands between it and the word before it.
+        before: the characters before it; empty at the start of the text.
+    """
+    draft = Speakable(before + plain.spoken, (-1,) * len(before) + plain.offsets)
+    for rule in _RULES:
+        draft = _apply(rule, draft, len(before))
+    return Speakable(draft.spoken[len(before) :], draft.offsets[len(before) :])
+
+
+def _apply(rule: _Rule, draft: Speakable, start: int) -> Speakable:
+    parts: list[str] = []
+    offsets: list[int] = []
+    position = 0
+    keeps = "kept" in rule.pattern.groupindex
+    for match in rule.pattern.finditer(draft.spoken, start):
+        kept = match.span("kept") if keeps else (match.end(), match.end())
+        parts += (draft.spoken[position : match.start()], rule.before)
+        parts += (draft.spoken[slice(*kept)], rule.after)
+        offsets += draft.offsets[position : match.start()]
+        offsets += [draft.offsets[match.start()]] * len(rule.before)
+        offsets += draft.offsets[slice(*kept)]
+        offsets += [draft.offsets[match.end() - 1]] * len(rule.after)
+        position = match.end()
+    if not position:
+        return draft
+    parts.append(draft.spoken[position:])
+    offsets += draft.offsets[position:]
+    return Speakable("".join(parts), tuple(offsets))
+
+
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+
+
+def plain_characters(text: str, char_start: int) -> Speakable:
+    """The characters of `text` as the rules expect them; offsets count from `char_start`."""
+    plain: list[str] = []
+    offsets: list[int] = []
+    for offset, character in _named_characters(text):
+        for piece in _plain(character):
+            if plain and _composes(plain[-1], piece):
+                plain[-1] = unicodedata.normalize("NFC", plain[-1] + piece)
+            else:
+                plain.append(piece)
+                offsets.append(char_start + offset)
+    return Speakable("".join(plain), tuple(offsets))
+
+
+def _named_characters(text: str) -> Iterator[tuple[int, str]]:
+    """The characters with their index; an HTML entity is the character that it names."""
+    at = 0
+    for entity in _ENTITY.finditer(text):
+        yield from zip(range(at, entity.start()), text[at : entity.start()], strict=True)
+        yield from ((entity.start(), character) for character in html.unescape(entity[0]))
+        at = entity.end()
+    yield from zip(range(at, len(text)), text[at:], strict=True)
+
+
+def _composes(base: str, character: str) -> bool:
+    """Whether both compose into one letter (a combining mark, a Hangul jamo)."""
+    return character >= "\u0300" and len(unicodedata.normalize("NFC", base + character)) == 1
+
+
+@lru_cache(maxsize=8192)
+def _plain(character: str) -> str:
+    """The character as the rules expect it; empty if it is skipped."""
+    if character in "\n\v\f\x85\u2028\u2029":
+        return "\n"
+    if character.isspace():
+        return " "
+    category = unicodedata.category(character)
+    if category in ("Cc", "Cf", "Cs") or _is_variation(character):
+        return ""
+    if category[0] in "LN":
+        return _plain_letter(character)
+    if category[0] in "CS":
+        return _plain_symbol(character, category)
+    return character
+
+
+def _is_variation(character: str) -> bool:
+    return (
+        "\ufe00" <= character <= "\ufe0f"
+        or "\U000e0100" <= character <= "\U000e01ef"
+        or character == "\u20e3"  # combining enclosing keycap, after a digit
+    )
+
+
+def _plain_letter(character: str) -> str:
+    form = unicodedata.decomposition(character).partition(" ")[0]
+    plain = unicodedata.normalize("NFKC", character)
+    if form in ("<wide>", "<narrow>", "<font>") or (form == "<compat>" and plain.isascii()):
+        return plain
+    return character
+
+
+def _plain_symbol(character: str, category: str) -> str:
+    if "\u2190" <= character <= "\u21ff" or "\u2794" <= character <= "\u27be":
+        return COMMA
+    if category in ("Sc", "Sm") and not "\u25a0" <= character <= "\u27bf":
+        return character
+    if category == "Sk" and character < "\U0001f000":
+        return character
+    return character if _is_read_aloud(character) else GAP
+
+
+def _is_read_aloud(character: str) -> bool:
+    """Whether a symbol is read as a word: the degree sign, and those with letters (℃, ™, №)."""
+    if character >= "\U0001f000":
+        return False
+    plain = unicodedata.normalize("NFKC", character)
+    return character in "°©®" or any(part.isalnum() for part in plain)

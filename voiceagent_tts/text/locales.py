@@ -1,0 +1,345 @@
+"""What each language calls the numbers, units, months and symbols of a written text.
+
+Number words come from num2words; units, months and plural rules from the CLDR, by Babel. The words
+that neither has are listed here. This module knows no text and no rules.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+import num2words  # pyright: ignore[reportMissingTypeStubs]
+from babel import Locale as Cldr
+from babel.numbers import format_decimal, get_decimal_symbol, get_group_symbol
+from babel.units import format_unit
+
+UNITS = {
+    "km": "length-kilometer",
+    "m": "length-meter",
+    "cm": "length-centimeter",
+    "mm": "length-millimeter",
+    "mi": "length-mile",
+    "ft": "length-foot",
+    "yd": "length-yard",
+    "kg": "mass-kilogram",
+    "g": "mass-gram",
+    "mg": "mass-milligram",
+    "lb": "mass-pound",
+    "lbs": "mass-pound",
+    "oz": "mass-ounce",
+    "l": "volume-liter",
+    "L": "volume-liter",
+    "ml": "volume-milliliter",
+    "mL": "volume-milliliter",
+    "km/h": "speed-kilometer-per-hour",
+    "kph": "speed-kilometer-per-hour",
+    "mph": "speed-mile-per-hour",
+    "m/s": "speed-meter-per-second",
+    "°C": "temperature-celsius",
+    "℃": "temperature-celsius",
+    "°F": "temperature-fahrenheit",
+    "℉": "temperature-fahrenheit",
+    "kB": "digital-kilobyte",
+    "KB": "digital-kilobyte",
+    "MB": "digital-megabyte",
+    "GB": "digital-gigabyte",
+    "TB": "digital-terabyte",
+    "W": "power-watt",
+    "kW": "power-kilowatt",
+    "MW": "power-megawatt",
+    "kWh": "energy-kilowatt-hour",
+    "kcal": "energy-kilocalorie",
+    "Hz": "frequency-hertz",
+    "kHz": "frequency-kilohertz",
+    "MHz": "frequency-megahertz",
+    "GHz": "frequency-gigahertz",
+    "V": "electric-volt",
+    "h": "duration-hour",
+    "min": "duration-minute",
+    "s": "duration-second",
+    "ms": "duration-millisecond",
+    "ha": "area-hectare",
+    "m²": "area-square-meter",
+    "km²": "area-square-kilometer",
+    "m³": "volume-cubic-meter",
+}
+"""CLDR's name of each unit, by its symbol."""
+
+Forms = tuple[str, ...]
+"""A noun after 1, and after others; in Russian after 1, after 2 to 4, and after others."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words of one language.
+
+    Attributes:
+        symbols: what `- – / # & = + × ÷ @ . % ° < >` are called, in this order: the minus, the
+            dash of a range, the stroke of a fraction, and the rest.
+        point: the mark in decimal numbers.
+        money: major and minor unit of each currency.
+        before_minor: word before the minor unit, which may be left out.
+        names_minor: whether the minor unit is named.
+        fractions: halves, thirds and quarters.
+        hour: word between hours and minutes.
+    """
+
+    symbols: str
+    point: str
+    money: dict[str, tuple[Forms, Forms]]
+    fractions: str
+    before_minor: str = ""
+    names_minor: bool = False
+    hour: str = ""
+
+
+_SYMBOLS = ("-", "–", "/", "#", "&", "=", "+", "×", "÷", "@", ".", "%", "°", "<", ">")
+_FRACTIONS = ("1/2", "1/3", "2/3", "1/4", "3/4")
+
+
+def _money(
+    dollar: str, cent: str, euro: str, euro_cent: str, pound: str, penny: str, yen: str
+) -> dict[str, tuple[Forms, Forms]]:
+    """Currencies of a language; forms are joined by strokes."""
+
+    def forms(text: str) -> Forms:
+        return tuple(text.split("/"))
+
+    return {
+        "$": (forms(dollar), forms(cent)),
+        "€": (forms(euro), forms(euro_cent)),
+        "£": (forms(pound), forms(penny)),
+        "¥": (forms(yen), ()),
+    }
+
+
+_WORDS = {
+    "en": _Words(
+        "minus|to|over|number|and|equals|plus|times|divided by|at|dot|percent|degrees"
+        "|less than|greater than",
+        "point",
+        _money(
+            "dollar/dollars",
+            "cent/cents",
+            "euro/euros",
+            "cent/cents",
+            "pound/pounds",
+            "penny/pence",
+            "yen/yen",
+        ),
+        "one half|one third|two thirds|one quarter|three quarters",
+        before_minor="and",
+        names_minor=True,
+    ),
+    "de": _Words(
+        "minus|bis|durch|Nummer|und|gleich|plus|mal|geteilt durch|at|Punkt|Prozent|Grad"
+        "|kleiner als|größer als",
+        "Komma",
+        _money(
+            "Dollar/Dollar",
+            "Cent/Cent",
+            "Euro/Euro",
+            "Cent/Cent",
+            "Pfund/Pfund",
+            "Penny/Pence",
+            "Yen/Yen",
+        ),
+        "ein halb|ein Drittel|zwei Drittel|ein Viertel|drei Viertel",
+        hour="Uhr",
+    ),
+    "fr": _Words(
+        "moins|à|sur|numéro|et|égale|plus|fois|divisé par|arobase|point|pour cent|degrés"
+        "|inférieur à|supérieur à",
+        "virgule",
+        _money(
+            "dollar/dollars",
+            "cent/cents",
+            "euro/euros",
+            "centime/centimes",
+            "livre/livres",
+            "penny/pence",
+            "yen/yens",
+        ),
+        "un demi|un tiers|deux tiers|un quart|trois quarts",
+        hour="heures",
+    ),
+    "es": _Words(
+        "menos|a|sobre|número|y|igual a|más|por|entre|arroba|punto|por ciento|grados"
+        "|menor que|mayor que",
+        "coma",
+        _money(
+            "dólar/dólares",
+            "centavo/centavos",
+            "euro/euros",
+            "céntimo/céntimos",
+            "libra/libras",
+            "penique/peniques",
+            "yen/yenes",
+        ),
+        "un medio|un tercio|dos tercios|un cuarto|tres cuartos",
+        before_minor="con",
+    ),
+    "it": _Words(
+        "meno|a|su|numero|e|uguale a|più|per|diviso|chiocciola|punto|per cento|gradi"
+        "|minore di|maggiore di",
+        "virgola",
+        _money(
+            "dollaro/dollari",
+            "centesimo/centesimi",
+            "euro/euro",
+            "centesimo/centesimi",
+            "sterlina/sterline",
+            "penny/penny",
+            "yen/yen",
+        ),
+        "un mezzo|un terzo|due terzi|un quarto|tre quarti",
+        before_minor="e",
+    ),
+    "pt": _Words(
+        "menos|a|sobre|número|e|igual a|mais|vezes|dividido por|arroba|ponto|por cento|graus"
+        "|menor que|maior que",
+        "vírgula",
+        _money(
+            "dólar/dólares",
+            "centavo/centavos",
+            "euro/euros",
+            "cêntimo/cêntimos",
+            "libra/libras",
+            "péni/pence",
+            "iene/ienes",
+        ),
+        "um meio|um terço|dois terços|um quarto|três quartos",
+        before_minor="e",
+    ),
+    "nl": _Words(
+        "min|tot|op|nummer|en|is|plus|keer|gedeeld door|apenstaartje|punt|procent|graden"
+        "|kleiner dan|groter dan",
+        "komma",
+        _money(
+            "dollar/dollar",
+            "cent/cent",
+            "euro/euro",
+            "cent/cent",
+            "pond/pond",
+            "penny/pence",
+            "yen/yen",
+        ),
+        "een half|een derde|twee derde|een kwart|drie kwart",
+        hour="uur",
+    ),
+    "ru": _Words(
+        "минус|до|на|номер|и|равно|плюс|умножить на|разделить на|собака|точка|процентов|градусов"
+        "|меньше|больше",
+        "запятая",
+        _money(
+            "доллар/доллара/долларов",
+            "цент/цента/центов",
+            "евро/евро/евро",
+            "цент/цента/центов",
+            "фунт/фунта/фунтов",
+            "пенс/пенса/пенсов",
+            "иена/иены/иен",
+        ),
+        "одна вторая|одна треть|две трети|одна четверть|три четверти",
+        names_minor=True,
+    ),
+}
+
+
+class Locale:
+    """The words of one language.
+
+    Args:
+        language: one of `LANGUAGES`, perhaps with a region.
+
+    Attributes:
+        language: its code without the region.
+        is_american: whether dates are written with the month first.
+        decimal: mark before decimals.
+        group: mark between groups of three digits; a space stands for every white space.
+        symbols: what a symbol is called.
+        point: what the mark of decimals is called.
+        fractions: what fractions are called, by "1/2".
+        before_minor: word before the minor unit of a price; may be empty.
+        hour: word between hours and minutes; may be empty.
+        months: names of the months, from January.
+    """
+
+    def __init__(self, language: str) -> None:
+        code = language.partition("-")[0]
+        self._words = words = _WORDS[code]
+        self._code = code
+        self._cldr = Cldr.parse(code)
+        self._numbers = _converter(language)
+        self.language = code
+        self.is_american = language in ("en", "en-us")
+        self.decimal = get_decimal_symbol(self._cldr)
+        self.group = " " if (mark := get_group_symbol(self._cldr)).isspace() else mark
+        self.symbols: dict[str, str] = dict(zip(_SYMBOLS, words.symbols.split("|"), strict=True))
+        self.point = words.point
+        self.fractions: dict[str, str] = dict(
+            zip(_FRACTIONS, words.fractions.split("|"), strict=True)
+        )
+        self.before_minor = words.before_minor
+        self.hour = words.hour
+        months = cast("dict[int, str]", self._cldr.months["format"]["wide"])
+        self.months = tuple(months[number] for number in range(1, 13))
+
+    def cardinal(self, number: int) -> str:
+        """A number of at least 0 in words."""
+        words = cast("str", self._numbers.to_cardinal(number)).replace(",", "")
+        return words.replace(" and ", " ") if self._code == "en" else words
+
+    def ordinal(self, number: int) -> str:
+        """A place in an order, in words."""
+        return cast("str", self._numbers.to_ordinal(number)).replace(",", "")
+
+    def year(self, number: int) -> str:
+        """A year in words."""
+        return cast("str", self._numbers.to_year(number)).replace(",", "")
+
+    def currency(self, symbol: str, amount: float) -> str:
+        """Name of a currency after an amount of it."""
+        return self._form(self._words.money[symbol][0], amount)
+
+    def minor_currency(self, symbol: str, amount: float) -> str | None:
+        """Name of a currency's minor unit after an amount of it; None if it has none."""
+        forms = self._words.money[symbol][1]
+        return self._form(forms, amount) if forms else None
+
+    @property
+    def names_minor_currency(self) -> bool:
+        """Whether the minor unit is named after the major one: "three dollars fifty cents"."""
+        return self._words.names_minor
+
+    def unit(self, symbol: str, value: float) -> tuple[str, str] | None:
+        """What is said before and after a value in a unit of `UNITS`; None if CLDR lacks it."""
+        name = UNITS[symbol]
+        text = format_unit(value, name, locale=self._cldr)
+        number = format_decimal(value, locale=self._cldr)
+        if name in text or number not in text:
+            return None
+        before, _, after = text.partition(number)
+        return before.strip(), after.strip()
+
+    def _form(self, forms: Forms, amount: float) -> str:
+        kinds = ("one", "other") if len(forms) == 2 else ("one", "few", "many")
+        kind = self._cldr.plural_form(amount)
+        return forms[kinds.index(kind)] if kind in kinds else forms[-1]
+
+
+LANGUAGES = tuple(_WORDS)
+"""Languages with words of their own here."""
+
+
+def _converter(language: str) -> Any:
+    """num2words' object for a language, of its region if there is one."""
+    base, _, region = language.partition("-")
+    converters = cast("dict[str, Any]", num2words.CONVERTER_CLASSES)  # pyright: ignore
+    return converters.get(f"{base}_{region.upper()}") or converters[base]
+
+
+@lru_cache(maxsize=64)
+def locale_of(language: str) -> Locale | None:
+    """The words of a language; None if it is not among `LANGUAGES`. The first call takes 30 ms."""
+    return Locale(language) if language.partition("-")[0] in _WORDS else None

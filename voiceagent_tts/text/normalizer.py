@@ -1,0 +1,463 @@
+"""Numbers, money, dates, units and symbols of a text in the words that a speaker says for them.
+
+For voices that read what is written: `$3.50` becomes `3 dollars and 50 cents`, `5 - 3` becomes
+`5 minus 3`, `2026-11-25` a date. Numbers stay digits for a voice that reads digits itself, and
+become words for one that does not. Every character that is said has the offset of what it is said
+for, so the words of the history stay the client's.
+
+This module knows no voice and no markdown: its input is what `readings.said` returns.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from voiceagent_tts.text.locales import UNITS, Locale, locale_of
+from voiceagent_tts.text.readings import Said
+
+
+def normalize(said: Said, language: str, *, reads_digits: bool) -> Said:
+    """Return what a speaker says for a text.
+
+    The time is linear in the length of the text. Pronunciations in IPA stay as they are.
+
+    Args:
+        said: cleaned text.
+        language: code of its language, perhaps with a region; text in a language without rules is
+            returned unchanged.
+        reads_digits: whether the voice reads cardinal numbers, percent signs and other common
+            symbols itself; they are said in words otherwise.
+    """
+    locale = locale_of(language)
+    if locale is None or _PLAIN.fullmatch(said.text):
+        return said
+    draft = _Draft(said.text, tuple(range(len(said.text))))
+    for rule in _rules(locale.language, reads_digits):
+        draft = _apply(rule, draft, locale, said.ipa)
+    return _with_origins(said, draft)
+
+
+_PLAIN = re.compile(r"(?:[^\d\W_]|[\s,.;:!?'\"()’“”…])*+")
+"""Texts without digits and symbols, in which no rule matches."""
+
+_Part = tuple[str, int]
+"""What is said, and the index in the match of what it is said for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """Text in which some rules have been applied.
+
+    Attributes:
+        text: its characters.
+        origins: index in the given text of each of them; non-decreasing.
+    """
+
+    text: str
+    origins: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Replaces matches of a pattern by what `say` returns; None leaves the match as it is."""
+
+    pattern: re.Pattern[str]
+    say: Callable[[re.Match[str], Locale], Sequence[_Part] | None]
+
+
+def _apply(rule: _Rule, draft: _Draft, locale: Locale, ipa: Sequence[tuple[range, str]]) -> _Draft:
+    parts: list[str] = []
+    origins: list[int] = []
+    at = 0
+    for match in rule.pattern.finditer(draft.text):
+        span = draft.origins[match.start() : match.end()]
+        if any(place.start <= span[-1] and span[0] < place.stop for place, _ in ipa):
+            continue
+        said = rule.say(match, locale)
+        if said is None:
+            continue
+        parts.append(draft.text[at : match.start()])
+        origins += draft.origins[at : match.start()]
+        for text, index in said:
+            parts.append(text)
+            origins += [span[index]] * len(text)
+        at = match.end()
+    if not at:
+        return draft
+    return _Draft("".join([*parts, draft.text[at:]]), (*origins, *draft.origins[at:]))
+
+
+def _with_origins(said: Said, draft: _Draft) -> Said:
+    ipa = tuple((_moved(span, draft.origins), sounds) for span, sounds in said.ipa)
+    return Said(draft.text, tuple(said.offsets[origin] for origin in draft.origins), ipa)
+
+
+def _moved(span: range, origins: Sequence[int]) -> range:
+    places = [place for place, origin in enumerate(origins) if origin in span]
+    return range(places[0], places[-1] + 1)
+
+
+# Patterns. A number may be written with marks between groups of three digits, and with decimals.
+
+
+def _number(locale: Locale) -> str:
+    group, decimal = re.escape(locale.group), re.escape(locale.decimal)
+    return rf"(?:\d{{1,3}}(?:{group}\d{{3}}){{1,4}}|\d{{1,15}})(?!\d)(?:{decimal}\d+)?"
+
+
+_START = r"(?<![\w.,/:'’-])"
+_END = r"(?![\w/])(?![.,:-]\d)"
+_ISO_DATE = re.compile(rf"{_START}(\d{{4}})-(\d\d)-(\d\d)(?![\w-])")
+_DATE = re.compile(rf"{_START}(\d{{1,2}})([./])(\d{{1,2}})\2(\d{{4}}){_END}")
+_PHONE = re.compile(
+    rf"{_START}(?:\+\d{{1,3}}(?:[ .-]?\(\d{{1,4}}\))?(?:[ .-]?\d{{1,4}}){{2,6}}"
+    r"|\(\d{2,5}\)[ -]?\d{2,4}(?:[ .-]\d{2,4}){0,3}"
+    r"|(?:\d-)?\d{3}([-.])\d{3}\1\d{4}|\d{3} \d{3} \d{4}|\d{3}-\d{4}(?<!00)"
+    rf"|0\d{{1,4}}[ /-]\d{{3,}}(?:[ -]?\d{{2,}})*|0\d(?: \d\d){{4}}){_END}"
+)
+_CLOCK = re.compile(
+    rf"{_START}([01]?\d|2[0-4])(?::|(?<=\d)h)([0-5]\d)"
+    r"(?: ?(Uhr|[AaPp]\.?[Mm]\b\.?|uur|h\b))?(?![\w:])"
+)
+_CLOCK_RANGE = re.compile(rf"{_START}(\d?\d:\d\d)[-–](\d?\d:\d\d)(?![\w:])")
+_FRACTION = re.compile(rf"{_START}(?:(\d+) )?(\d{{1,4}})/(\d{{1,4}}){_END}")
+_DECADE = re.compile(r"(?<![\w.,-])(?:(1[1-9]|20)(\d)0|['’](\d)0)['’]?s\b")
+_YEAR = re.compile(
+    r"(?<![\w.,/:$€£¥#-])(?<!\d )(?<!\d\.)(1[1-9]\d\d|20[1-9]\d)(?![\w%°/-])(?![.,:]\d)"
+)
+_ORDINAL = re.compile(rf"{_START}(\d{{1,6}})(?:st|nd|rd|th)\b")
+_ENGLISH_DAY = r"\b({months}) (\d{{1,2}})(?!\w|[.:/-]\d)"
+_GERMAN_DAY = r"(\d{{1,2}})\. (?={months})"
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_SITE = re.compile(
+    r"(?<![\w@.-])(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|ai|dev|app|gov|edu|eu|co\.uk|uk|de"
+    r"|fr|es|it|pt|br|nl|ru|info|me)(?:/[\w./?=&%#~+-]*\w)?(?![\w.]\w|\w)"
+)
+_SCALES = {"k": "thousand", "K": "thousand", "M": "million", "B": "billion", "bn": "billion"}
+_YEAR_CUES = {
+    "en": r"in|since|by|until|till|from|year|after|before|around|circa|early|late|mid|and|to"
+    r"|spring|summer|fall|autumn|winter|of|January|February|March|April|May|June|July|August"
+    r"|September|October|November|December|\d,",
+    "de": r"in|seit|bis|von|Jahre?s?|vor|nach|um|ab|und|Januar|Februar|März|April|Mai|Juni|Juli"
+    r"|August|September|Oktober|November|Dezember",
+    "nl": r"in|sinds|tot|van|jaar|voor|na|rond|en|januari|februari|maart|april|mei|juni|juli"
+    r"|augustus|september|oktober|november|december",
+}
+
+
+@lru_cache(maxsize=64)
+def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
+    """The rules of a language, in the order in which they are applied."""
+    locale = locale_of(language)
+    assert locale is not None, language
+    number, money = _number(locale), r"[$€£¥]"
+    amount = rf"(?P<amount>{number})"
+    units = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
+    scale = r"(?: ?(?P<scale>k|K|M|bn|B)\b| (?P<word>(?:thousand|million|billion|trillion)\b))?"
+    end = r"(?![\w/²³])(?![.,]\d)"
+    rules = [
+        _Rule(_ISO_DATE, _say_iso_date),
+        _Rule(_DATE, _say_date),
+        _Rule(_PHONE, _say_phone),
+        _Rule(_CLOCK_RANGE, _say_range),
+        _Rule(_CLOCK, _say_clock),
+        _Rule(re.compile(rf"{_START}({money}?{number})[-–]({money}?{number}){_END}"), _say_range),
+        _Rule(
+            re.compile(rf"(?<![\w.,])(?P<minus>[-−])?(?P<sign>{money}) ?{amount}{scale}{end}"),
+            _say_money,
+        ),
+        _Rule(re.compile(rf"(?<![\w.,]){amount} ?(?P<sign>{money})(?!\w)"), _say_money),
+        _Rule(_DECADE, _say_decade),
+        _Rule(_FRACTION, _say_fraction),
+        _Rule(re.compile(rf"(?<![\w.,])({number}) ?({units}){end}"), _say_unit),
+        _Rule(re.compile(rf"(?<![^\s(\[\"'“‘=:])[-−](?={number})"), _say_minus),
+        _Rule(re.compile(r"(?<=[\d)]) [-−] (?=[\d(−-])"), _say_minus),
+        _Rule(re.compile(r"(?<=\b[b-zB-Z0-9]) [-−] (?=[b-zB-Z0-9]\b)"), _say_minus),
+        _Rule(_YEAR, _say_year),
+        _Rule(re.compile(r"(?<!\w)(?:#|(?:No\.|Nr\.|Nº|N°) ?)(?=\d)"), _say_number_sign),
+    ]
+    months = "|".join(locale.months)
+    if language == "en":
+        rules.append(_Rule(re.compile(_ENGLISH_DAY.format(months=months)), _say_english_day))
+    if language == "de":
+        rules.append(_Rule(re.compile(_GERMAN_DAY.format(months=months)), _say_german_day))
+    if not reads_digits:
+        rules += _worded_rules(number)
+    return tuple(rules)
+
+
+def _worded_rules(number: str) -> Iterator[_Rule]:
+    """Rules for voices that read neither digits nor symbols."""
+    yield _Rule(_MAIL, _say_address)
+    yield _Rule(_SITE, _say_address)
+    yield _Rule(_ORDINAL, _say_ordinal)
+    yield _Rule(re.compile(r"[%°&=+×÷@<>]"), _say_symbol)
+    yield _Rule(re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}(?![\d.]*\d)"), _say_dotted)
+    yield _Rule(re.compile(rf"(?<!\d){number}"), _say_number)
+    yield _Rule(re.compile(r"\d+"), _say_digits)
+
+
+# What is said. Numbers are left in digits; the last rules turn them into words.
+
+
+def _value(number: str, locale: Locale) -> float:
+    return float(number.replace(locale.group, "").replace(locale.decimal, "."))
+
+
+def _say_iso_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    year, month, day = (int(group) for group in match.groups())
+    return _date(year, month, day, locale, (0, 5, 8))
+
+
+def _say_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    first, second, year = int(match[1]), int(match[3]), int(match[4])
+    is_month_first = locale.is_american and match[2] == "/" and first <= 12
+    day, month = (second, first) if is_month_first else (first, second)
+    at = match.start()
+    return _date(year, month, day, locale, (0, match.start(3) - at, match.start(4) - at))
+
+
+def _date(
+    year: int, month: int, day: int, locale: Locale, at: tuple[int, int, int]
+) -> list[_Part] | None:
+    """A date in the language's order; its parts are at the three indices, in that order."""
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return None
+    name, said_year = locale.months[month - 1], _year(year, locale)
+    match locale.language:
+        case "en" if locale.is_american:
+            said = (f"{name} ", f"{locale.ordinal(day)}, ", said_year)
+        case "en":
+            said = (f"the {locale.ordinal(day)} of ", f"{name} ", said_year)
+        case "de":
+            said = (f"{locale.ordinal(day)}n ", f"{name} ", said_year)
+        case "es" | "pt":
+            said = (f"{day} de ", f"{name} de ", said_year)
+        case _:
+            said = (f"{day} ", f"{name} ", said_year)
+    return list(zip(said, at, strict=True))
+
+
+def _year(year: int, locale: Locale) -> str:
+    return locale.year(year) if locale.language in _YEAR_CUES else str(year)
+
+
+def _say_phone(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    if sum(character.isdigit() for character in match[0]) < 7:
+        return None
+    parts: list[_Part] = []
+    is_group_end = False
+    for index, character in enumerate(match[0]):
+        if character.isdigit():
+            gap = ", " if is_group_end else " " if parts else ""
+            parts.append((gap + character, index))
+            is_group_end = False
+        elif character == "+":
+            parts.append((locale.symbols["+"], index))
+        elif parts and parts[-1][0][-1].isdigit():
+            is_group_end = True
+    return parts
+
+
+def _say_clock(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    hour, minute, end = int(match[1]), int(match[2]), match[3] or ""
+    at = match.start(2) - match.start()
+    last = match.start(3) - match.start() if end else at
+    is_half_day = end[:1] in "AaPp" and bool(end)
+    said_end = f" {end}" if is_half_day else ""
+    if locale.language == "en":
+        if not minute:
+            return [(str(hour), 0), (said_end or (" o'clock" if hour <= 12 else " hundred"), last)]
+        return [(str(hour), 0), (f" {_english_minute(minute)}", at), (said_end, last)]
+    word = f" {locale.hour}" if locale.hour else ""
+    if not minute:
+        return [(str(hour), 0), (word + said_end, last)]
+    return [(f"{hour}{word}", 0), (f" {minute}{said_end}", last)]
+
+
+def _english_minute(minute: int) -> str:
+    return f"oh {minute}" if minute < 10 else str(minute)
+
+
+def _say_range(match: re.Match[str], locale: Locale) -> list[_Part]:
+    at = match.start(2) - match.start()
+    return [(match[1], 0), (f" {locale.symbols['–']} ", at - 1), (match[2], at)]
+
+
+def _say_money(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    groups = match.groupdict()
+    number, sign, at = match["amount"], match["sign"], match.start("amount") - match.start()
+    said: list[_Part] = []
+    if groups.get("minus"):
+        said.append((f"{locale.symbols['-']} ", 0))
+    scale = groups.get("word") or _SCALES.get(groups.get("scale") or "")
+    if scale and locale.language == "en":
+        end = match.end() - match.start() - 1
+        return [*said, (number, at), (f" {scale} {locale.currency(sign, 2)}", end)]
+    if scale:
+        return None
+    whole, _, decimals = number.partition(locale.decimal)
+    sign_at = max(at, match.start("sign") - match.start())
+    if len(decimals) != 2 or locale.minor_currency(sign, 2) is None:
+        return [*said, (number, at), (f" {locale.currency(sign, _value(number, locale))}", sign_at)]
+    return [*said, *_price(whole, decimals, sign, locale, (at, at + len(whole) + 1, sign_at))]
+
+
+def _price(
+    whole: str, decimals: str, sign: str, locale: Locale, at: tuple[int, int, int]
+) -> Iterator[_Part]:
+    """A price with a minor unit: "3 dollars and 50 cents", "3 Euro 50".
+
+    Args:
+        whole: the number of major units.
+        decimals: the number of minor units: two digits.
+        sign: sign of the currency.
+        locale: the language.
+        at: indices of whole, decimals and sign.
+    """
+    major, minor = _value(whole, locale), int(decimals)
+    cents = f"{minor} {locale.minor_currency(sign, minor)}"
+    is_sign_first = at[2] == at[0]
+    if not major and minor:
+        yield cents, at[1]
+        return
+    dollars = f" {locale.currency(sign, major)}"
+    yield whole, at[0]
+    if not minor:
+        yield dollars, at[2]
+        return
+    yield dollars, at[0]
+    join = f" {locale.before_minor} " if locale.before_minor else " "
+    yield (
+        join + (cents if locale.names_minor_currency else str(minor)),
+        (at[1] if is_sign_first else at[2]),
+    )
+
+
+def _say_decade(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    if locale.language != "en":
+        return None
+    if match[3]:
+        tens = locale.cardinal(int(match[3]) * 10) if int(match[3]) > 1 else ""
+        return [(_plural(tens), 0)] if tens else None
+    return [(_plural(locale.year(int(f"{match[1]}{match[2]}0"))), 0)]
+
+
+def _plural(word: str) -> str:
+    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+
+
+def _say_fraction(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    whole, upper, lower = match.groups()
+    at = match.start(2) - match.start()
+    said = locale.fractions.get(f"{upper}/{lower}")
+    if said is None and locale.language == "en":
+        said = _english_fraction(int(upper), int(lower), locale)
+    elif said is None:
+        said = f"{upper} {locale.symbols['/']} {lower}"
+    if whole is None:
+        return [(said, at)]
+    return [(whole, 0), (f" {locale.symbols['&']} {said}", at)]
+
+
+def _english_fraction(upper: int, lower: int, locale: Locale) -> str:
+    """A part of a whole where that is meant; 24/7 and 9/11 are two numbers."""
+    if lower in (3, 4, 5, 6, 8, 16) and upper < lower:
+        part = locale.ordinal(lower) if lower != 4 else "quarter"
+        return f"{upper} {part}" if upper == 1 else f"{upper} {part}s"
+    if lower in (10, 100) and upper <= lower:
+        return f"{upper} out of {lower}"
+    return f"{upper} {lower}"
+
+
+def _say_unit(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    number, symbol = match[1], match[2]
+    said = locale.unit(symbol, _value(number, locale))
+    if said is None:
+        return None
+    before, after = said
+    at = match.start(2) - match.start()
+    return [(f"{before} " if before else "", 0), (number, 0), (f" {after}" if after else "", at)]
+
+
+def _say_minus(match: re.Match[str], locale: Locale) -> list[_Part]:
+    gap = " " if match[0].startswith(" ") else ""
+    return [(f"{gap}{locale.symbols['-']} ", len(match[0]) // 2)]
+
+
+def _say_year(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    cues = _YEAR_CUES.get(locale.language)
+    if cues is None:
+        return None
+    before = match.string[max(0, match.start() - 12) : match.start()]
+    is_cued = re.search(rf"(?:^|\W)(?:{cues}) ?$", before) is not None
+    if not is_cued and not "1700" <= match[1] <= "1999":
+        return None
+    return [(_year(int(match[1]), locale), 0)]
+
+
+def _say_number_sign(match: re.Match[str], locale: Locale) -> list[_Part]:
+    return [(f"{locale.symbols['#']} ", 0)]
+
+
+def _say_english_day(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    at = match.start(2) - match.start()
+    return [(f"{match[1]} ", 0), (locale.ordinal(int(match[2])), at)]
+
+
+def _say_german_day(match: re.Match[str], locale: Locale) -> list[_Part]:
+    before = match.string[: match.start()].rstrip().rpartition(" ")[2]
+    is_subject = before.casefold() in ("der", "")
+    return [(f"{locale.ordinal(int(match[1]))}{'' if is_subject else 'n'} ", 0)]
+
+
+def _say_ordinal(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    return [(locale.ordinal(int(match[1])), 0)] if locale.language == "en" else None
+
+
+def _say_address(match: re.Match[str], locale: Locale) -> list[_Part]:
+    names = {"@": locale.symbols["@"], ".": locale.symbols["."], "/": "slash", "_": " ", "-": "-"}
+    return [
+        (f" {names[character]} " if character in "@./" else names.get(character, character), index)
+        for index, character in enumerate(match[0])
+    ]
+
+
+def _say_symbol(match: re.Match[str], locale: Locale) -> list[_Part]:
+    return [(_apart(locale.symbols[match[0]], match), 0)]
+
+
+def _say_dotted(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """A version or an address: its numbers are spelled, so that no two of them are decimals."""
+    name = f" {locale.point if locale.language == 'en' else locale.symbols['.']} "
+    return [
+        (locale.cardinal(int(part)) if part.isdigit() else name, place.start())
+        for place in re.finditer(r"\d+|\.", match[0])
+        for part in (place[0],)
+    ]
+
+
+def _say_number(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    whole, _, decimals = match[0].replace(locale.group, "").partition(locale.decimal)
+    if (len(whole) > 1 and whole.startswith("0")) or len(whole) > 12:
+        return None
+    said = locale.cardinal(int(whole))
+    if decimals:
+        said += f" {locale.point} {_digits(decimals, locale)}"
+    return [(_apart(said, match), 0)]
+
+
+def _say_digits(match: re.Match[str], locale: Locale) -> list[_Part]:
+    return [(_apart(_digits(match[0], locale), match), 0)]
+
+
+def _digits(digits: str, locale: Locale) -> str:
+    return " ".join(locale.cardinal(int(digit)) for digit in digits)
+
+
+def _apart(said: str, match: re.Match[str]) -> str:
+    """`said` with spaces where a letter or digit stands beside what it is said for."""
+    before = match.string[match.start() - 1 : match.start()] if match.start() else ""
+    after = match.string[match.end() : match.end() + 1]
+    return (" " if before.isalnum() else "") + said + (" " if after.isalnum() else "")
