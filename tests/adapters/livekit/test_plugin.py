@@ -119,24 +119,6 @@ async def test_a_short_sound_does_not_disturb_a_reply(
         assert committed(handle) == COUNTING
 
 
-@pytest.mark.parametrize("is_on", [True, False])
-async def test_a_session_that_ignores_our_words_is_warned_once(
-    served: ServerProcess,
-    make_voice: MakeVoice,
-    caplog: pytest.LogCaptureFixture,
-    is_on: bool,
-) -> None:
-    """Each session without `use_tts_aligned_transcript` gets one warning, with the cure."""
-    for _ in range(2):
-        caplog.clear()
-        voice = make_voice(served)
-        async with talking(voice, use_tts_aligned_transcript=is_on) as conversation:
-            await conversation.cut(0.1, COUNTING)
-            await conversation.cut(0.1, COUNTING)
-        cures = [text for text in caplog.messages if "use_tts_aligned_transcript=True" in text]
-        assert len(cures) == (0 if is_on else 1)
-
-
 async def test_a_warning_of_the_server_is_logged_once(
     served: ServerProcess, make_voice: MakeVoice, caplog: pytest.LogCaptureFixture
 ) -> None:

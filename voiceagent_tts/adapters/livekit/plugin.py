@@ -1,13 +1,13 @@
 """`TTS`: this server as a LiveKit Agents text-to-speech plugin.
 
 One socket serves the plugin for its whole life, with one server context per reply. A barge-in
-cancels the context and leaves the socket open for the next reply. A word is passed to the session
-when it is heard, never before, so an interrupted reply keeps the words that were heard, and a
-failed reply commits no others. A reply that loses its server in mid-sentence resumes in a new
-context at the word that broke off; LiveKit itself retries only replies without audio.
+cancels the context and leaves the socket open for the next reply. An interrupted reply keeps the
+words that were heard by then, and so does a failed one (`adapters.livekit.playout`). A reply that
+loses its server in mid-sentence resumes in a new context at the word that broke off; LiveKit itself
+retries only replies without audio.
 
-Set `use_tts_aligned_transcript` in the session; otherwise LiveKit ignores these words and guesses.
-The plugin warns once about each session without it.
+Set `use_tts_aligned_transcript` in the session for a transcript in step with the voice; otherwise
+LiveKit guesses when to show each word.
 
 This module knows no engine and no server, only the wire (`adapters.livekit.socket`) and LiveKit's
 plugin API.
@@ -26,18 +26,18 @@ import aiohttp
 from livekit.agents import (
     DEFAULT_API_CONNECT_OPTIONS,
     NOT_GIVEN,
-    AgentSession,
     APIConnectionError,
     APIConnectOptions,
     APIError,
     APITimeoutError,
     NotGivenOr,
+    tokenize,
     tts,
     utils,
 )
 from yarl import URL
 
-from voiceagent_tts.adapters.livekit.playout import session_output, session_without_words
+from voiceagent_tts.adapters.livekit.playout import Listener
 from voiceagent_tts.adapters.livekit.reply import (
     Reply,
     ReplyHooks,
@@ -47,7 +47,13 @@ from voiceagent_tts.adapters.livekit.reply import (
     api_error,
 )
 from voiceagent_tts.adapters.livekit.socket import Socket, open_socket
-from voiceagent_tts.client import DEFAULT_URL, authorization, http_address, websocket_address
+from voiceagent_tts.client import (
+    CLOSE_TIMEOUT_S,
+    DEFAULT_URL,
+    authorization,
+    http_address,
+    websocket_address,
+)
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.messages import LexiconEntries
@@ -58,8 +64,6 @@ _WARM_WAITS_S = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Wait before each attempt to connect ahead of a reply; after these, the next reply connects."""
 
 _log = logging.getLogger("livekit.plugins.voiceagent")
-_warned_sessions: "weakref.WeakSet[AgentSession[Any]]" = weakref.WeakSet()
-"""Sessions that ignore the plugin's words, about which the log has a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,10 +246,9 @@ class TTS(tts.TTS[Literal["words"]]):
             self._warming = asyncio.create_task(self._warm(), name="voiceagent-prewarm")
 
     async def aclose(self) -> None:
-        """End all streams, close the socket and end every task; idempotent."""
+        """End all streams, audible ones with an error, and close the socket; idempotent."""
         self._is_closed = True
-        for stream in list(self._streams):
-            await stream.aclose()
+        await asyncio.gather(*(stream.stop() for stream in list(self._streams)))
         tasks = [task for task in (self._warming, self._connecting) if task is not None]
         await utils.aio.cancel_and_wait(*tasks)
         await asyncio.gather(*(socket.aclose() for socket in self._sockets))
@@ -283,7 +286,7 @@ class TTS(tts.TTS[Literal["words"]]):
 
     def _attempt(self, timeout_s: float) -> asyncio.Task[Socket]:
         if self._is_closed:
-            raise APIConnectionError("this TTS has been closed", retryable=False)
+            raise _closed()
         connecting = self._connecting
         if connecting is None or connecting.done():
             connecting = asyncio.create_task(self._connect(timeout_s), name="voiceagent-connect")
@@ -323,6 +326,11 @@ class TTS(tts.TTS[Literal["words"]]):
             self.prewarm()
 
     async def _warm(self) -> None:
+        # LiveKit loads its hyphenator with the first word, which would stop that reply for 0.6 s.
+        load = asyncio.to_thread(tokenize.basic.hyphenate_word, "word")
+        await asyncio.gather(self._connect_ahead(), load)
+
+    async def _connect_ahead(self) -> None:
         for wait_s in _WARM_WAITS_S:
             await asyncio.sleep(wait_s)
             try:
@@ -335,18 +343,28 @@ class TTS(tts.TTS[Literal["words"]]):
                 return
 
 
-def _warn_of_ignored_words() -> None:
-    """Log a warning if the session of this reply ignores the plugin's words; once per session."""
-    session = session_without_words()
-    if session is not None and session not in _warned_sessions:
-        _warned_sessions.add(session)
-        _log.warning(
-            "use_tts_aligned_transcript is off: after an interruption the history has words that "
-            "were not heard; create the session with AgentSession(use_tts_aligned_transcript=True)"
-        )
+class _ReplyStream:
+    """What both kinds of stream do with their reply."""
+
+    _plugin: TTS
+    _conn_options: APIConnectOptions
+    _acquire_time: float
+    _connection_reused: bool
+    _reply: Reply | None = None
+
+    async def _connect(self) -> Socket:
+        acquired = await self._plugin.acquire(self._conn_options.timeout)
+        self._acquire_time, self._connection_reused = acquired.seconds, acquired.is_reused
+        return acquired.socket
+
+    async def _stop(self, speaking: "asyncio.Task[None]") -> None:
+        """End a reply that is audible with an error: LiveKit commits the words that were heard."""
+        if self._reply is not None and self._reply.is_audible and not speaking.done():
+            self._reply.send(_closed())
+            await asyncio.wait({speaking}, timeout=CLOSE_TIMEOUT_S)
 
 
-class SynthesizeStream(tts.SynthesizeStream):
+class SynthesizeStream(_ReplyStream, tts.SynthesizeStream):
     """Speaks one reply while its text is being written."""
 
     def __init__(self, *, tts: TTS, conn_options: APIConnectOptions) -> None:
@@ -354,19 +372,28 @@ class SynthesizeStream(tts.SynthesizeStream):
         self._plugin = tts
         self._options = tts.options
 
+    async def stop(self) -> None:
+        """Close the stream; an audible reply ends with an error."""
+        await self._stop(self._task)
+        await self.aclose()
+
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
-        _warn_of_ignored_words()
-        reply = Reply(
+        self._reply = reply = Reply(
             self._options,
             self._conn_options,
             output_emitter,
             ReplyHooks(self._connect, self._mark_started, partial(self._plugin.emit, "words")),
             in_segment=True,
-            output=session_output(),
+            listener=Listener.of_this_task(),
         )
         feeding = asyncio.create_task(self._send_input(reply), name="voiceagent-input")
         try:
             await reply.speak()
+        except asyncio.CancelledError:
+            # LiveKit counts the usage of an interrupted reply, too, if it gets a final frame.
+            self.flush()
+            await reply.end_audio()
+            raise
         finally:
             await utils.aio.cancel_and_wait(feeding)
 
@@ -378,13 +405,8 @@ class SynthesizeStream(tts.SynthesizeStream):
                 reply.send(ReplyInput.FLUSH)
         reply.send(ReplyInput.END)
 
-    async def _connect(self) -> Socket:
-        acquired = await self._plugin.acquire(self._conn_options.timeout)
-        self._acquire_time, self._connection_reused = acquired.seconds, acquired.is_reused
-        return acquired.socket
 
-
-class ChunkedStream(tts.ChunkedStream):
+class ChunkedStream(_ReplyStream, tts.ChunkedStream):
     """Speaks a whole text as fast as the server generates it."""
 
     def __init__(self, *, tts: TTS, input_text: str, conn_options: APIConnectOptions) -> None:
@@ -392,23 +414,27 @@ class ChunkedStream(tts.ChunkedStream):
         self._plugin = tts
         self._options = replace(tts.options, max_lead_s=0.0)
 
+    async def stop(self) -> None:
+        """Close the stream; an audible reply ends with an error."""
+        await self._stop(self._synthesize_task)
+        await self.aclose()
+
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
-        reply = Reply(
+        self._reply = reply = Reply(
             self._options,
             self._conn_options,
             output_emitter,
             ReplyHooks(self._connect),
             in_segment=False,
-            output=None,
+            listener=None,
         )
         reply.send(self._input_text)
         reply.send(ReplyInput.END)
         await reply.speak()
 
-    async def _connect(self) -> Socket:
-        acquired = await self._plugin.acquire(self._conn_options.timeout)
-        self._acquire_time, self._connection_reused = acquired.seconds, acquired.is_reused
-        return acquired.socket
+
+def _closed() -> APIConnectionError:
+    return APIConnectionError("this TTS has been closed", retryable=False)
 
 
 def _retrieve_exception(task: "asyncio.Task[Socket]") -> None:
