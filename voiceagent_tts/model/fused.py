@@ -27,7 +27,7 @@ import triton.language as tl
 from torch import Tensor
 
 from voiceagent_tts.model.attention import KVCache
-from voiceagent_tts.model.fused_prompt import attend_prompt, turn
+from voiceagent_tts.model.fused_prompt import attend_prompt, places_of, turn
 from voiceagent_tts.model.layers import HeadNorm, RMSNorm, Rotation, SeparateProducts
 
 _MOST_STEPS = 2
@@ -78,11 +78,15 @@ def _gate(gate_up, gated, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(gated + row * WIDTH + place, (opened * up).to(dtype), is_in)
 
 
-# A pass of the code predictor may start at any position of a frame.
-@triton.jit(do_not_specialize_on_alignment=("positions",))
+# A pass of the code predictor may start at any position of a frame, and a row's positions and pages
+# may be columns of its record. The check at the start compiles what is served, whatever they are.
+@triton.jit(
+    do_not_specialize=("rotation_places", "table_row", "positions_row"),
+    do_not_specialize_on_alignment=("table", "positions"),
+)
 def _attend(
     heads, weight, cos, sin, keys, values, table, positions, attended,
-    eps, scale, rotation_row, table_row, positions_row,
+    eps, scale, rotation_places, table_row, positions_row,
     STEPS: tl.constexpr, QUERIES: tl.constexpr, GROUPS: tl.constexpr, WIDTH: tl.constexpr,
     PAGE: tl.constexpr, LINES: tl.constexpr, NEW: tl.constexpr, WIDE: tl.constexpr,
     DEPTH: tl.constexpr, SLOTS: tl.constexpr,
@@ -100,8 +104,8 @@ def _attend(
     block: tl.constexpr = DEPTH * SLOTS
     row, group = tl.program_id(0).to(tl.int64), tl.program_id(1)
     heads += row * STEPS * step_stride
-    cos += row * rotation_row
-    sin += row * rotation_row
+    cos += row * rotation_places * WIDTH
+    sin += row * rotation_places * WIDTH
     table += row * table_row
     begin = tl.load(positions + row * positions_row).to(tl.int32)
     column = tl.arange(0, WIDE)
@@ -206,9 +210,8 @@ class FusedOperations(SeparateProducts):
         _attend[rows, groups](
             heads, norm.weight, rotated.cos, rotated.sin, pages.keys, pages.values, pages.table,
             pages.positions, attended, norm.eps, math.log2(math.e) / math.sqrt(width),
-            rotated.cos.stride(0) if len(rotated.cos) > 1 else 0, pages.table.stride(0),
-            pages.positions.stride(0), steps, queries, groups, width, page, lines, _power(steps),
-            wide, block // slots, slots,
+            places_of(rotated), pages.table.stride(0), pages.positions.stride(0), steps, queries,
+            groups, width, page, lines, _power(steps), wide, block // slots, slots,
             num_warps=_WARPS, enable_fp_fusion=True,
         )  # fmt: skip
         return attended

@@ -63,11 +63,15 @@ def turn(heads, weight, cos, sin, is_in, eps, WIDTH: tl.constexpr, WIDE: tl.cons
     return (here + there.to(dtype).to(tl.float32)).to(dtype).to(tl.float32)
 
 
-@triton.jit
+# Prompts of all lengths run the same code, and so does the check at the start.
+@triton.jit(
+    do_not_specialize=("rotation_places", "table_row", "positions_row", "steps"),
+    do_not_specialize_on_alignment=("table", "positions"),
+)
 def _write_heads(
     heads, weight, cos, sin, keys, values, table, positions, turned,
-    eps, rotation_row, table_row, positions_row,
-    STEPS: tl.constexpr, QUERIES: tl.constexpr, GROUPS: tl.constexpr, WIDTH: tl.constexpr,
+    eps, rotation_places, table_row, positions_row, steps,
+    QUERIES: tl.constexpr, GROUPS: tl.constexpr, WIDTH: tl.constexpr,
     PAGE: tl.constexpr, HEADS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Normalise and rotate the heads of one position; write queries, and the pages.
@@ -75,12 +79,12 @@ def _write_heads(
     `HEADS` is the number of queries and keys, rounded up to a power of two.
     """
     row, step = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    heads += (row * STEPS + step) * (QUERIES + 2 * GROUPS) * WIDTH
-    turned += (row * STEPS + step) * QUERIES * WIDTH
+    heads += (row * steps + step) * (QUERIES + 2 * GROUPS) * WIDTH
+    turned += (row * steps + step) * QUERIES * WIDTH
     head, column = tl.arange(0, HEADS)[:, None], tl.arange(0, WIDE)[None, :]
     is_query, is_key = head < QUERIES, (head >= QUERIES) & (head < QUERIES + GROUPS)
     is_in = column < WIDTH
-    angle = row * rotation_row + step * WIDTH
+    angle = (row * rotation_places + step) * WIDTH
     result = turn(
         heads + head * WIDTH, weight + head * WIDTH, cos + angle, sin + angle,
         (is_query | is_key) & is_in, eps, WIDTH, WIDE,
@@ -95,30 +99,33 @@ def _write_heads(
     tl.store(values + goal, new_values, is_key & is_in)
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=("table_row", "positions_row", "steps"),
+    do_not_specialize_on_alignment=("table", "positions"),
+)
 def _attend_prompt(
-    turned, keys, values, table, positions, attended, scale, table_row, positions_row,
-    STEPS: tl.constexpr, QUERIES: tl.constexpr, GROUPS: tl.constexpr, WIDTH: tl.constexpr,
+    turned, keys, values, table, positions, attended, scale, table_row, positions_row, steps,
+    QUERIES: tl.constexpr, GROUPS: tl.constexpr, WIDTH: tl.constexpr,
     PAGE: tl.constexpr, LINES: tl.constexpr, KEYS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Attend for `LINES` queries of one row that share keys, to their own position and before."""
     dtype = keys.dtype.element_ty
     share: tl.constexpr = QUERIES // GROUPS
     row, group = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    turned += row * STEPS * QUERIES * WIDTH
-    attended += row * STEPS * QUERIES * WIDTH
+    turned += row * steps * QUERIES * WIDTH
+    attended += row * steps * QUERIES * WIDTH
     table += row * table_row
     begin = tl.load(positions + row * positions_row).to(tl.int32)
     line = tl.program_id(2) * LINES + tl.arange(0, LINES)
     step, column = line // share, tl.arange(0, WIDE)
     source = (step * QUERIES + group * share + line % share)[:, None] * WIDTH + column[None, :]
-    is_line = (step < STEPS)[:, None] & (column < WIDTH)[None, :]
+    is_line = (step < steps)[:, None] & (column < WIDTH)[None, :]
     queries = tl.load(turned + source, is_line, 0.0)
 
     highest = tl.full([LINES], _NOTHING, tl.float32)
     total = tl.zeros([LINES], tl.float32)
     gathered = tl.zeros([LINES, WIDE], tl.float32)
-    last_step = tl.minimum((tl.program_id(2) * LINES + LINES - 1) // share, STEPS - 1)
+    last_step = tl.minimum((tl.program_id(2) * LINES + LINES - 1) // share, steps - 1)
     end = begin + last_step + 1
     ahead = tl.arange(0, KEYS)
     for start in tl.range(0, end, KEYS):
@@ -146,7 +153,7 @@ def attend_prompt(heads: Tensor, norm: HeadNorm, rotated: Rotation, pages: Pages
     turned = torch.empty_like(heads[:, :, :queries], memory_format=torch.contiguous_format)
     _write_heads[rows, steps](
         heads, norm.weight, rotated.cos, rotated.sin, pages.keys, pages.values, pages.table,
-        pages.positions, turned, norm.eps, rotated.cos.stride(0) if len(rotated.cos) > 1 else 0,
+        pages.positions, turned, norm.eps, places_of(rotated),
         pages.table.stride(0), pages.positions.stride(0), steps, queries, groups, width, page,
         triton.next_power_of_2(len(norm.weight)), wide,
         num_warps=4, enable_fp_fusion=True,
@@ -162,6 +169,11 @@ def attend_prompt(heads: Tensor, norm: HeadNorm, rotated: Rotation, pages: Pages
         num_warps=4, num_stages=2, enable_fp_fusion=True,
     )  # fmt: skip
     return attended
+
+
+def places_of(rotated: Rotation) -> int:
+    """Return the number of positions between the rotations of two rows; 0 if all share theirs."""
+    return rotated.cos.stride(0) // rotated.cos.shape[-1] if len(rotated.cos) > 1 else 0
 
 
 def side_of(size: int) -> int:

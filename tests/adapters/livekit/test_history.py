@@ -54,7 +54,9 @@ class ShoutingAgent(Agent):
 class TwoPartAgent(Agent):
     """Speaks its reply in two parts, each through a stream of its own."""
 
-    async def llm_node(self, *arguments: Any) -> AsyncIterator[str | FlushSentinel]:
+    async def llm_node(
+        self, chat_ctx: Any, tools: Any, model_settings: ModelSettings
+    ) -> AsyncIterator[Any]:
         """Yield both parts."""
         yield "One, two, three. "
         yield FlushSentinel()

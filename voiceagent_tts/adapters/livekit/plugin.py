@@ -18,6 +18,7 @@ import contextlib
 import logging
 import time
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -49,8 +50,9 @@ from voiceagent_tts.adapters.livekit.reply import (
 from voiceagent_tts.adapters.livekit.socket import Socket, open_socket
 from voiceagent_tts.client import (
     CLOSE_TIMEOUT_S,
-    DEFAULT_URL,
     authorization,
+    configured_key,
+    configured_url,
     http_address,
     websocket_address,
 )
@@ -93,8 +95,10 @@ class TTS(tts.TTS[Literal["words"]]):
 
     Args:
         url: the server, such as `ws://127.0.0.1:8765`; without a path, `/v1/tts/ws`; `http://`
-            and `https://` mean `ws://` and `wss://`.
-        api_key: sent as a bearer token.
+            and `https://` mean `ws://` and `wss://`. None for the one that `VOICEAGENT_TTS_URL`
+            names, or else one on this machine.
+        api_key: sent as a bearer token; None for that of `VOICEAGENT_TTS_API_KEY`, if any.
+        extra_headers: further HTTP headers, such as those that a proxy asks for.
         voice: id of a voice of `list_voices`; None for the server's first voice.
         language: name, code or region code; None to detect the language of each segment.
         instruct: description of how to speak, for voices that support one.
@@ -113,14 +117,15 @@ class TTS(tts.TTS[Literal["words"]]):
         http_session: HTTP session to use outside of a LiveKit job.
 
     Raises:
-        InvalidRequestError: `url` is not the address of a server.
+        InvalidRequestError: `url` is not the address of a server, or an option is wrong.
     """
 
     def __init__(
         self,
         *,
-        url: str = DEFAULT_URL,
+        url: str | None = None,
         api_key: str | None = None,
+        extra_headers: Mapping[str, str] | None = None,
         voice: str | None = None,
         language: str | None = None,
         instruct: str | None = None,
@@ -155,8 +160,11 @@ class TTS(tts.TTS[Literal["words"]]):
             leading_silence_ms=leading_silence_ms,
             output_latency_s=output_latency_s,
         )
-        self._url = URL(websocket_address(url))
-        self._api_key = api_key
+        self.options.check()
+        self._label = "livekit.plugins.voiceagent.TTS"  # as users import it, in logs and metrics
+        self._url = URL(websocket_address(configured_url(url)))
+        self._api_key = configured_key(api_key)
+        self._extra_headers = dict(extra_headers or {})
         self._heartbeat_s = heartbeat_s
         self._http_session = http_session
         self._model = "unknown"
@@ -193,7 +201,11 @@ class TTS(tts.TTS[Literal["words"]]):
         lexicon: NotGivenOr[LexiconEntries | None] = NOT_GIVEN,
         markup: NotGivenOr[bool] = NOT_GIVEN,
     ) -> None:
-        """Change how the next replies are spoken; replies that have started keep their options."""
+        """Change how the next replies are spoken; replies that have started keep their options.
+
+        Raises:
+            InvalidRequestError: an option is wrong.
+        """
         given: dict[str, Any] = {
             "voice": voice,
             "language": language,
@@ -204,7 +216,9 @@ class TTS(tts.TTS[Literal["words"]]):
             "markup": markup,
         }
         changes = {name: value for name, value in given.items() if utils.is_given(value)}
-        self.options = replace(self.options, **changes)
+        options = replace(self.options, **changes)
+        options.check()
+        self.options = options
         if self._socket is not None and self._socket.is_usable:
             self._prepare(self._socket)
 
@@ -216,7 +230,7 @@ class TTS(tts.TTS[Literal["words"]]):
         """
         url = http_address(str(self._url), _VOICES_PATH)
         try:
-            request = self._session().get(url, headers=authorization(self._api_key))
+            request = self._session().get(url, headers=self._headers())
             async with request as response:
                 response.raise_for_status()
                 voices = (await response.json())["voices"]
@@ -297,13 +311,16 @@ class TTS(tts.TTS[Literal["words"]]):
     async def _connect(self, timeout_s: float) -> Socket:
         session = self._session()
         async with asyncio.timeout(timeout_s):
-            socket = await open_socket(session, str(self._url), self._api_key, self._heartbeat_s)
+            socket = await open_socket(session, str(self._url), self._headers(), self._heartbeat_s)
         self._model = socket.ready.model
         self._socket = socket
         self._sockets.add(socket)
         socket.start(on_unusable=lambda socket: self._replace(socket, session))
         self._prepare(socket)
         return socket
+
+    def _headers(self) -> dict[str, str]:
+        return self._extra_headers | authorization(self._api_key)
 
     def _session(self) -> aiohttp.ClientSession:
         return self._http_session or utils.http_context.http_session()

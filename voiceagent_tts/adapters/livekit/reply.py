@@ -31,9 +31,15 @@ from livekit.agents.types import NOT_GIVEN, NotGivenOr, TimedString
 from voiceagent_tts.adapters.livekit.playout import Listener, Playout
 from voiceagent_tts.adapters.livekit.socket import Socket
 from voiceagent_tts.adapters.turn import Turn
+from voiceagent_tts.client import refusal
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent, ContextRecord
+from voiceagent_tts.errors import ConnectionLostError, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.protocol.client_connection import (
+    ClientAudio,
+    ClientEvent,
+    ContextRecord,
+    check_options,
+)
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     DoneMessage,
@@ -67,6 +73,17 @@ class ReplyOptions:
     sample_rate: SampleRate
     leading_silence_ms: int
     output_latency_s: float
+
+    def check(self) -> None:
+        """Check every option.
+
+        Raises:
+            InvalidRequestError: an option is wrong.
+        """
+        check_options(**self.open_options())
+        for name in ("leading_silence_ms", "output_latency_s"):
+            if getattr(self, name) < 0:
+                raise InvalidRequestError(f"{name}: expected 0 or more, got {getattr(self, name)}")
 
     def open_options(self) -> OpenOptions:
         """The options of the reply's server contexts."""
@@ -474,8 +491,7 @@ def api_error(error: Exception, request_id: str | None = None) -> APIError:
         case APIError():
             return error
         case aiohttp.ClientResponseError(status=status):
-            message = f"the server answered with HTTP {status}"
-            return APIStatusError(message, status_code=status, request_id=request_id)
+            return APIStatusError(refusal(status), status_code=status, request_id=request_id)
         case TimeoutError():
             return APITimeoutError()
         case ConnectionLostError():
