@@ -283,12 +283,11 @@ async def test_an_outage_longer_than_all_attempts_mutes_no_later_turn(
                 LLMFullResponseStartFrame(), LLMTextFrame(COUNTING), LLMFullResponseEndFrame()
             )
             assert await conversation.spoken() == ""
-            told = [error.error.partition(":")[0] for error in conversation.errors[before:]]
-            assert told.count("connection_lost") == 1
+            (error,) = conversation.errors[before:]
+            assert error.error.startswith("connection_lost: ")
         async with running(Settings(port=port)):
             await speaks(conversation)
     logger.remove(sink)
-    assert len(lines) < 20
 
 
 class Understudy(TTSService):

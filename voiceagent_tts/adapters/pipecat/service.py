@@ -22,6 +22,7 @@ service API, including these private names of Pipecat's base classes: `_settings
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pipecat.frames.frames import (
@@ -166,6 +167,7 @@ class VoiceAgentTTSService(TurnTTSService):
             or self._text_aggregator.aggregation_type is TextType.TOKEN
         )
         self._starts_sentence = True  # the next piece does not continue the text before it
+        self._started: TTSStartedFrame | None = None  # the last one that has left
         self._register_event_handler("on_words")
         self._max_buffer_delay_ms = max_buffer_delay_ms
         self._max_lead_s = max_lead_s
@@ -289,6 +291,20 @@ class VoiceAgentTTSService(TurnTTSService):
             for context_id in list(self._turns):
                 if not self.audio_context_available(context_id):
                     await self._abandon_turn(context_id)
+            await self._go_on_after_interruption()
+
+    async def _go_on_after_interruption(self) -> None:
+        """Let the history begin a message for the rest of an utterance that nothing interrupts.
+
+        The interruption has ended the message with what was heard, and Pipecat commits no words of
+        an utterance that has not started.
+        """
+        started, now_s = self._started, self._now_s()
+        if started is None or started.interruptible or not self._playout.lead_s(now_s):
+            return
+        again = replace(started)
+        again.interruptible, again.pts = False, round(now_s * 1e9)  # by the clock, ahead of audio
+        await super().push_frame(again)
 
     async def _let_words_arrive(self) -> None:
         """Let the words that were heard reach the history, and no other.
@@ -337,6 +353,8 @@ class VoiceAgentTTSService(TurnTTSService):
                 self._apply_context_interruptible(frame)  # Pipecat does so only in its `push_frame`
             elif isinstance(frame, TTSStartedFrame):
                 await self._begin_utterance()
+                self._apply_context_interruptible(frame)
+                self._started = frame
             if not self._output.prepare(frame, self._now_s()):
                 return
         await super().push_frame(frame, direction)

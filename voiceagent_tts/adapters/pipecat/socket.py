@@ -74,6 +74,7 @@ class SocketTTSService(WebsocketTTSService):
         self._writer: asyncio.Task[None] | None = None
         self._is_ready = asyncio.Event()  # contexts can be opened
         self._received_at_s = 0.0
+        self._outage: type[Exception] | None = None  # its last kind of error that was reported
         self._tasks: list[asyncio.Task[None]] = []  # the reader first
 
     # What a subclass does with the socket.
@@ -135,7 +136,7 @@ class SocketTTSService(WebsocketTTSService):
         try:
             await self._connect_websocket()
         except Exception as error:  # the reader tries again, and ends with a permanent error
-            await self._report_error(_unconnected(error))
+            await self._report_outage(error)
         await self._cancel_tasks()
         self._tasks = [self.create_task(self._receive_task_handler(self._report_error))]
 
@@ -174,6 +175,7 @@ class SocketTTSService(WebsocketTTSService):
         self._outbox, self._received_at_s = asyncio.Queue(), self._now_s()
         self._writer = self.create_task(self._write(websocket, self._outbox))
         self._is_ready.set()
+        self._outage = None
         await self._call_event_handler("on_connected")
 
     async def _disconnect_websocket(self) -> None:
@@ -191,7 +193,7 @@ class SocketTTSService(WebsocketTTSService):
     ) -> bool:
         # Pipecat's three attempts would give up on a server that takes seconds to restart, and end
         # the audio contexts, which this service resumes; it would log three lines for each attempt.
-        began_at_s, last = self._now_s(), None
+        began_at_s = self._now_s()
         for _ in range(self._reconnect_attempts):
             if not (self.is_usable or self._has_substitute):
                 return False  # the server has refused the key
@@ -199,9 +201,7 @@ class SocketTTSService(WebsocketTTSService):
                 await self._disconnect_websocket()
                 await self._connect_websocket()
             except Exception as error:
-                if type(error) is not last and report_error is not None:
-                    last = type(error)
-                    await report_error(_unconnected(error))
+                await self._report_outage(error)
             else:
                 await self.set_usable(True)
                 return True
@@ -209,6 +209,16 @@ class SocketTTSService(WebsocketTTSService):
             await asyncio.sleep(_RECONNECT_WAIT_S)
         logger.warning(f"{self}: no connection after {self._reconnect_attempts} attempts")
         return False
+
+    async def _report_outage(self, error: Exception) -> None:
+        """Report the first error of an outage, and later ones of another kind."""
+        if type(error) is self._outage:
+            return
+        self._outage = type(error)
+        is_refusal = isinstance(error, InvalidStatus)
+        reason = refusal(error.response.status_code) if is_refusal else str(error)
+        sentence = f"no connection to the server: {reason}"
+        await self._report_error(ErrorFrame(sentence, exception=error))
 
     async def _fail_over_after(self, began_at_s: float) -> None:
         """Let a substitute take over once the listener has waited for too long in an outage."""
@@ -259,10 +269,3 @@ class SocketTTSService(WebsocketTTSService):
         with contextlib.suppress(ConnectionClosed):  # the reader handles the loss
             while True:
                 await websocket.send(await outbox.get())
-
-
-def _unconnected(error: Exception) -> ErrorFrame:
-    """The error of an attempt to connect, which raised `error`."""
-    is_refusal = isinstance(error, InvalidStatus)
-    reason = refusal(error.response.status_code) if is_refusal else str(error)
-    return ErrorFrame(f"no connection to the server: {reason}", exception=error)
