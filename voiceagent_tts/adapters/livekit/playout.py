@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _HEARD_SAMPLES = ms_to_samples(20)
 """Played length from which a word counts as heard."""
-_UNPLAYED_SAMPLES = ms_to_samples(50)
-"""A reply of which less than this is unplayed was heard whole: outputs round, and drop ends."""
+_TOLERANCE_SAMPLES = ms_to_samples(50)
+"""Outputs round, drop ends, play by blocks, and report a start or a pause a little late."""
 
 
 class Playout:
@@ -112,13 +112,14 @@ class Playout:
 
         Args:
             played_s: played audio, as the output reports it. An output may count a pause, or its
-                own delay before the first sample; so no more counts than time has passed.
+                own delay before the first sample; so hardly more counts than time has passed.
         """
         heard = round(played_s * SAMPLE_RATE_HZ)
         if self._has_started:
-            heard = min(heard, self._clock.played_samples(self._paused_at or time.monotonic()))
+            possible = self._clock.played_samples(self._paused_at or time.monotonic())
+            heard = min(heard, possible + _TOLERANCE_SAMPLES)
         heard -= self._latency_samples
-        if self.is_complete and self.samples - heard < _UNPLAYED_SAMPLES:
+        if self.is_complete and self.samples - heard < _TOLERANCE_SAMPLES:
             return self.text
         ends = [
             word.word.char_end

@@ -13,10 +13,10 @@ service API, including these private names of Pipecat's base classes: `_settings
 `_update_settings`, `_text_aggregator`, `_turn_context_id`, `_word_timestamp_tracker`,
 `_aggregated_frame_sequencer`, `_push_sequencer_frames`, `_apply_context_interruptible`,
 `_refresh_audio_context`, `_record_context_audio_outcome`, `_register_event_handler`,
-`_call_event_handler`, `_report_error`, `_trim_text`, `_is_streaming_tokens`, and for the connection
-`_websocket`, `_websocket_connect`, `_connect`, `_disconnect`, `_connect_websocket`,
-`_disconnect_websocket`, `_try_reconnect`, `_receive_messages`, `_receive_task_handler` and
-`_last_connect_time`.
+`_call_event_handler`, `_report_error`, `_trim_text`, `_is_streaming_tokens`, `_tracing_context`,
+and for the connection `_websocket`, `_websocket_connect`, `_connect`, `_disconnect`,
+`_connect_websocket`, `_disconnect_websocket`, `_try_reconnect`, `_receive_messages`,
+`_receive_task_handler` and `_last_connect_time`.
 """
 
 import asyncio

@@ -9,6 +9,8 @@ the request itself is wrong.
 """
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from typing import Any, get_args
 
 from loguru import logger
@@ -112,7 +114,8 @@ class TurnTTSService(SocketTTSService):
         """
         context_id = turn.next_server_context_id()
         rest = turn.rest
-        metadata = self._spans.open(context_id)
+        with self._within_turn_span():
+            metadata = self._spans.open(context_id)
         messages = [self._connection.open(context_id, metadata=metadata, **turn.options)]
         if rest:
             messages.append(self._connection.text(context_id, rest))
@@ -123,6 +126,22 @@ class TurnTTSService(SocketTTSService):
         self._refresh_audio_context(turn.context_id)
         turn.start_context(self._connection.record(context_id))
         turn.active_at_s = self._now_s()
+
+    @contextlib.contextmanager
+    def _within_turn_span(self) -> Iterator[None]:
+        """Make Pipecat's span of this turn the current one; it passes spans by its own object."""
+        tracing = self._tracing_context
+        context = tracing and (tracing.get_turn_context() or tracing.get_conversation_context())
+        if context is None:
+            yield
+            return
+        from opentelemetry.context import attach, detach
+
+        token = attach(context)
+        try:
+            yield
+        finally:
+            detach(token)
 
     # Audio and words from the server.
 
