@@ -64,9 +64,9 @@ async def converse(ctx: JobContext) -> None:
         vad=inference.VAD(model="silero"),
         stt=choose_stt(),
         llm=choose_llm(),
-        tts=voiceagent.TTS(url=url, api_key=os.environ.get("VOICEAGENT_TTS_API_KEY")),
+        tts=voiceagent.TTS(url=url),
         turn_handling={"turn_detection": inference.TurnDetector(version="v1-mini")},
-        use_tts_aligned_transcript=True,  # otherwise LiveKit ignores the voice's word times
+        use_tts_aligned_transcript=True,  # otherwise LiveKit's transcript ignores the word times
         tts_text_transforms=None,  # the server does not speak markdown, and the history keeps it
     )
     await session.start(Greeter(instructions=stand_ins.INSTRUCTIONS), room=ctx.room)

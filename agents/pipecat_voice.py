@@ -12,7 +12,6 @@ stand-ins take their place: the agent notices that you speak but not what you sa
 lines. Interrupt it, and it repeats the last words that you heard, according to its history.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +92,7 @@ def build_worker(transport: BaseTransport, url: str, context: LLMContext) -> Pip
         context: the history; of an interrupted reply, it gets what was heard.
     """
     aggregators = LLMContextAggregatorPair(context, user_params=user_params())
-    tts = VoiceAgentTTSService(url=url, api_key=os.environ.get("VOICEAGENT_TTS_API_KEY"))
+    tts = VoiceAgentTTSService(url=url)
     pipeline = Pipeline(
         [
             transport.input(),

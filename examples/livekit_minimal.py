@@ -23,7 +23,7 @@ async def entrypoint(ctx: JobContext) -> None:
         stt=STT(),
         llm=LLM(),
         tts=voiceagent.TTS(url=URL),
-        use_tts_aligned_transcript=True,  # the history has the words that were heard
+        use_tts_aligned_transcript=True,  # a transcript in step with the voice
         tts_text_transforms=None,
     )
     await session.start(Agent(instructions="You are a helpful voice agent."), room=ctx.room)

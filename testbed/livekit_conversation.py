@@ -144,14 +144,16 @@ class Conversation:
 
 
 @contextlib.asynccontextmanager
-async def talking(voice: tts.TTS, **options: Any) -> AsyncIterator[Conversation]:
-    """Run a conversation; closes it and the voice afterwards."""
+async def talking(
+    voice: tts.TTS, agent: Agent | None = None, **options: Any
+) -> AsyncIterator[Conversation]:
+    """Run a conversation with `agent`, or a plain one; closes it and the voice afterwards."""
     conversation = Conversation(voice, **options)
     session = conversation.session
     microphone = None if session.vad is None else conversation.microphone
     devices = conversation.loudspeaker, microphone, conversation.screen
     try:
-        async with on_devices(session, Agent(instructions=""), *devices):
+        async with on_devices(session, agent or Agent(instructions=""), *devices):
             yield conversation
     finally:
         async with asyncio.timeout(PATIENCE_S):

@@ -49,7 +49,7 @@ ENGLISH = VoiceAgentTTSService.Settings(voice="default", language="en")
 class Conversation:
     """A running pipeline: makes replies, interrupts them, and reads them in the history."""
 
-    def __init__(self, tts: TTSService) -> None:
+    def __init__(self, tts: TTSService, **options: Any) -> None:
         self.tts = tts
         self.transport = RealtimeFileTransport()
         self.context = LLMContext()
@@ -69,6 +69,7 @@ class Conversation:
             observers=[_Watcher(self)],
             cancel_on_idle_timeout=False,
             enable_rtvi=False,
+            **options,
         )
 
         @self.worker.event_handler("on_pipeline_started")
@@ -210,9 +211,9 @@ class Conversation:
 
 
 @contextlib.asynccontextmanager
-async def talking(tts: TTSService) -> AsyncIterator[Conversation]:
-    """Run a conversation; ends its pipeline afterwards."""
-    conversation = Conversation(tts)
+async def talking(tts: TTSService, **options: Any) -> AsyncIterator[Conversation]:
+    """Run a conversation; ends its pipeline afterwards. `options` are those of its worker."""
+    conversation = Conversation(tts, **options)
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(conversation.worker)
     running = asyncio.create_task(runner.run())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.bargein.voices import VoiceKind
+from voiceagent_tts.bench.bargein.other_work import BUSY_LOOPS
 from voiceagent_tts.bench.bargein.replies import LATEST_CUT_S, Cut, plan, with_faults
 from voiceagent_tts.bench.bargein.session import Host
 
@@ -64,6 +65,7 @@ class Condition:
         latest_s: latest planned cut.
         hosts: hosts that support the condition.
         is_quick: whether `--quick` includes the condition.
+        busy_loops: processes that compete with the sessions for the CPU.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Condition:
     latest_s: float = LATEST_CUT_S
     hosts: tuple[Host, ...] = ("livekit", "pipecat")
     is_quick: bool = False
+    busy_loops: int = 0
 
     @property
     def max_lead_s(self) -> float | None:
@@ -102,9 +105,10 @@ RELEASE = "one session, RTF 0.5"
 
 CONDITIONS = (
     Condition(MAIN, 200, is_quick=True),
+    Condition(f"beside {BUSY_LOOPS} busy loops", 200, is_quick=True, busy_loops=BUSY_LOOPS),
     Condition("the engine is killed", 40, kills_engine=True, is_quick=True),
     Condition("native words, RTF 0.5", 80, _at(0.5), is_quick=True),
-    Condition("our words ignored, RTF 0.5", 40, _at(0.5), "words ignored", hosts=("livekit",)),
+    Condition("LiveKit's option off, RTF 0.5", 40, _at(0.5), "option off", hosts=("livekit",)),
     Condition("no words, RTF 0.5", 40, _at(0.5), "no words"),
     Condition("words at sentence ends, RTF 0.5", 40, _at(0.5), "sentence-end words", is_quick=True),
     Condition("stock baseten, RTF 0.5", 40, _at(0.5), "baseten", hosts=("livekit",)),

@@ -38,6 +38,7 @@ from benchmarks.common.report import percentiles, provenance, publish
 from testbed.faults import kill_engine
 from voiceagent_tts.bench.bargein.heard import Heard, heard_in
 from voiceagent_tts.bench.bargein.judge import Judge, Recording
+from voiceagent_tts.bench.bargein.other_work import busy_loops
 from voiceagent_tts.bench.bargein.pool import Conversation, SessionPool
 from voiceagent_tts.bench.bargein.run import user_speech
 from voiceagent_tts.bench.bargein.session import Call, Host, Reply
@@ -122,7 +123,8 @@ async def measure(
     began = time.monotonic()
     slots = _SlotWatch(place.server.url)
     watching = asyncio.create_task(slots.run()) if condition.sessions == 1 else None
-    conversations = await pool.talk(call, condition.plans(rng), show)
+    with busy_loops(condition.busy_loops):
+        conversations = await pool.talk(call, condition.plans(rng), show)
     facts = await _metrics(place.server.url)
     if watching is not None:
         watching.cancel()
@@ -256,7 +258,7 @@ def _call(host: Host, condition: Condition, place: Place, user_pcm: bytes) -> Ca
     kind = condition.voice_kind
     service = service_of(kind, host, place.server.url, place.voice, condition.max_lead_s)
     kill = functools.partial(kill_engine, place.server.pid) if condition.kills_engine else None
-    return Call(service, user_pcm, fault=kill, uses_words=kind != "words ignored")
+    return Call(service, user_pcm, fault=kill, uses_words=kind != "option off")
 
 
 def main(

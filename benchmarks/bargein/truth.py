@@ -23,7 +23,7 @@ _PROBE_SAMPLES = 64
 """Length over which equal audio counts as the start of a context."""
 _OVERLAP_SAMPLES = ms_to_samples(60)
 """Length over which the audio of two contexts may agree after one took over from the other."""
-_PADDING_SAMPLES = ms_to_samples(20)
+_PADDING_SAMPLES = ms_to_samples(40)
 """Silence that a transport may add after a context to fill its last chunk."""
 
 

@@ -8,11 +8,9 @@ from voiceagent_tts.bench.bargein.session import Host
 from voiceagent_tts.bench.targets.addresses import TargetAddress
 from voiceagent_tts.bench.targets.classes import ServiceClass
 
-VoiceKind = Literal[
-    "ours", "words ignored", "no words", "sentence-end words", "baseten", "cartesia"
-]
-"""How the agent speaks: our adapter; our adapter in a session that ignores its words; our audio
-without words, or with words at the end of each sentence; a stock plugin with our server."""
+VoiceKind = Literal["ours", "option off", "no words", "sentence-end words", "baseten", "cartesia"]
+"""How the agent speaks: our adapter; the same in a session without LiveKit's option for words; our
+audio without words, or with words at the end of each sentence; a stock plugin with our server."""
 _PLAIN: dict[Host, str] = {
     "livekit": "benchmarks.bargein.livekit_plain.PlainTTS",
     "pipecat": "benchmarks.bargein.pipecat_plain.PlainTTSService",
@@ -32,7 +30,7 @@ def service_of(
         max_lead_s: how far the server may run ahead of playback; None for its default.
     """
     match kind:
-        case "ours" | "words ignored":
+        case "ours" | "option off":
             ours = _class(next(each for each in own_services(url) if _host(each) == host))
             return replace(ours, arguments=_spoken_by(ours, voice) | {"max_lead_s": max_lead_s})
         case "no words" | "sentence-end words":

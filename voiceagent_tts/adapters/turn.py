@@ -62,6 +62,11 @@ class Turn:
         return self._start_sample + self._received_samples
 
     @property
+    def context_samples(self) -> int:
+        """Audio of the current context that has arrived."""
+        return self._received_samples
+
+    @property
     def voiced_char_end(self) -> int:
         """End of the text whose audio has arrived, at least in part, while a context speaks."""
         assert self.record is not None

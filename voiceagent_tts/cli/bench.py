@@ -196,7 +196,7 @@ def bargein(
         str,
         typer.Option(
             help="What happens to the replies: steady, stalls (of the LLM), breaks (of the "
-            "connection), as steady,stalls."
+            "connection), busy (two busy loops run beside them), as steady,stalls."
         ),
     ] = "steady",
     cuts: Annotated[int, typer.Option(min=1, help="Interruptions of each target.")] = 40,

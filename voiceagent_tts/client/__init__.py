@@ -18,8 +18,11 @@ from voiceagent_tts.client.address import (
     DEFAULT_PATH,
     DEFAULT_URL,
     authorization,
+    configured_key,
+    configured_url,
     connection_problem,
     http_address,
+    refusal,
     server_message,
     websocket_address,
 )
@@ -53,8 +56,11 @@ __all__ = [
     "WarningMessage",
     "WordTimestamp",
     "authorization",
+    "configured_key",
+    "configured_url",
     "connection_problem",
     "http_address",
+    "refusal",
     "server_message",
     "websocket_address",
 ]

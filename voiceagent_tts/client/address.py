@@ -2,6 +2,8 @@
 
 import errno
 import json
+import os
+from http import HTTPStatus
 from urllib.error import URLError
 from urllib.parse import urlsplit, urlunsplit
 
@@ -104,3 +106,21 @@ def authorization(api_key: str | None) -> dict[str, str]:
             code=ErrorCode.INVALID_PARAM,
         )
     return {"Authorization": f"Bearer {api_key}"}
+
+
+def configured_url(url: str | None) -> str:
+    """The server of an adapter: `url`, or that of `VOICEAGENT_TTS_URL`, or one on this machine."""
+    return url or os.environ.get("VOICEAGENT_TTS_URL") or DEFAULT_URL
+
+
+def configured_key(api_key: str | None) -> str | None:
+    """The key of an adapter: `api_key`, or that of `VOICEAGENT_TTS_API_KEY`."""
+    return api_key or os.environ.get("VOICEAGENT_TTS_API_KEY") or None
+
+
+def refusal(status: int) -> str:
+    """What to say of a server that answers with an HTTP error, and what to do about a key."""
+    sentence = f"the server answered with HTTP {status}"
+    if status not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return sentence
+    return f"{sentence}: expected a valid key; pass `api_key`, or set VOICEAGENT_TTS_API_KEY"

@@ -87,7 +87,7 @@ class RealtimeFileTransport(BaseTransport):
             audio_in_sample_rate=MICROPHONE_RATE_HZ,
             audio_out_enabled=True,
             audio_out_sample_rate=SPEAKER_RATE_HZ,
-            audio_out_10ms_chunks=1,  # short, to stop soon after an interruption
+            audio_out_10ms_chunks=4,  # as real transports write it
             audio_out_end_silence_secs=0,
         )
         self._microphone = _Microphone(self, params)

@@ -57,7 +57,9 @@ class ScriptedLLM(FrameProcessor):
         """Answer a context; an interruption cancels this task while it writes."""
         await super().process_frame(frame, direction)
         if isinstance(frame, LLMContextFrame):
-            await self._answer(*self._replies[_last_question(frame.context)])
+            question = _last_question(frame.context)
+            if question is not None:
+                await self._answer(*self._replies[question])
         else:
             await self.push_frame(frame, direction)
 
@@ -95,7 +97,13 @@ class ScriptedSTT(FrameProcessor):
             )
 
 
-def _last_question(context: LLMContext) -> str:
+def _last_question(context: LLMContext) -> str | None:
+    """The question that the context ends with.
+
+    None where Pipecat tells the language model that it has heard the user, but no text yet: the
+    question follows.
+    """
     message = context.get_messages()[-1]
-    assert isinstance(message, dict) and message["role"] == "user", message
-    return str(message["content"])
+    if isinstance(message, dict) and message["role"] == "user":
+        return str(message["content"])
+    return None

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from voiceagent_tts.demo.offspring import following
 from voiceagent_tts.errors import EngineError
 
 _OPTIONS = ("--host", "127.0.0.1", "--port", "0")
@@ -72,6 +73,8 @@ async def server_process(
 ) -> AsyncIterator[ServerProcess]:
     """Run Python with `argv` until the block ends; its first line is `ready` and an address.
 
+    It ends with this process, too, even if this one is killed.
+
     It has none of the keys that the environment or the settings file has for other servers.
 
     Args:
@@ -91,6 +94,7 @@ async def server_process(
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
             env={**os.environ, **no_keys, **environment},
+            preexec_fn=following(os.getpid()),
         )
     try:
         assert process.stdout is not None

@@ -121,6 +121,15 @@ ClientEvent = (
 """What `ClientConnection.receive` returns."""
 
 
+def check_options(**options: Unpack[OpenOptions]) -> None:
+    """Check options of a context before there is a connection.
+
+    Raises:
+        InvalidRequestError: an option is wrong.
+    """
+    ClientConnection().open("checked", **options)
+
+
 class ClientConnection:
     """Builds what the client sends, and checks what the server sends, on one socket.
 

@@ -31,8 +31,8 @@ async def make_voice() -> AsyncIterator[MakeVoice]:
     made: list[TTS] = []
     async with aiohttp.ClientSession() as session:
 
-        def make(server: RunningServer | ServerProcess | str, **options: Any) -> TTS:
-            url = server if isinstance(server, str) else server.websocket_url
+        def make(server: RunningServer | ServerProcess | str | None, **options: Any) -> TTS:
+            url = server if isinstance(server, str | None) else server.websocket_url
             english: dict[str, Any] = {"voice": "default", "language": "en"}
             made.append(TTS(url=url, http_session=session, **english | options))
             return made[-1]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from livekit.agents import (
@@ -117,24 +118,6 @@ async def test_a_short_sound_does_not_disturb_a_reply(
         await ended(handle)
         assert not handle.interrupted
         assert committed(handle) == COUNTING
-
-
-@pytest.mark.parametrize("is_on", [True, False])
-async def test_a_session_that_ignores_our_words_is_warned_once(
-    served: ServerProcess,
-    make_voice: MakeVoice,
-    caplog: pytest.LogCaptureFixture,
-    is_on: bool,
-) -> None:
-    """Each session without `use_tts_aligned_transcript` gets one warning, with the cure."""
-    for _ in range(2):
-        caplog.clear()
-        voice = make_voice(served)
-        async with talking(voice, use_tts_aligned_transcript=is_on) as conversation:
-            await conversation.cut(0.1, COUNTING)
-            await conversation.cut(0.1, COUNTING)
-        cures = [text for text in caplog.messages if "use_tts_aligned_transcript=True" in text]
-        assert len(cures) == (0 if is_on else 1)
 
 
 async def test_a_warning_of_the_server_is_logged_once(
@@ -293,6 +276,66 @@ async def test_a_key_that_no_header_can_carry_is_named(
         await voice.list_voices()
     with pytest.raises(APIError, match="api_key: expected printable"):
         await voice.acquire(5.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"sample_rate": 12345}, "sample_rate: .*; got 12345"),
+        ({"leading_silence_ms": -5}, "leading_silence_ms: expected 0 or more, got -5"),
+        ({"output_latency_s": -0.1}, "output_latency_s: expected 0 or more, got -0.1"),
+        ({"speed": 9.0}, "speed: .*less than or equal to 4; got 9"),
+        ({"max_buffer_delay_ms": 9000}, "max_buffer_delay_ms: .*; got 9000"),
+    ],
+)
+def test_wrong_options_are_refused_where_they_are_given(
+    options: dict[str, Any], sentence: str
+) -> None:
+    """Not in the first reply, which would be silent."""
+    with pytest.raises(InvalidRequestError, match=sentence):
+        TTS(**options)
+
+
+def test_a_wrong_change_changes_nothing() -> None:
+    """The reply after it is spoken as before."""
+    voice = TTS(speed=1.5)
+    with pytest.raises(InvalidRequestError, match="speed: "):
+        voice.update_options(speed=9.0, voice="nova")
+    assert (voice.options.speed, voice.options.voice) == (1.5, None)
+
+
+async def test_the_environment_names_server_and_key(
+    start_server: StartServer, make_voice: MakeVoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As LiveKit's other plugins have it; a wrong key is an error that says where it comes from."""
+    server = await start_server(api_keys=("right",))
+    monkeypatch.setenv("VOICEAGENT_TTS_URL", server.websocket_url)
+    monkeypatch.setenv("VOICEAGENT_TTS_API_KEY", "right")
+    assert await make_voice(None).list_voices()
+    monkeypatch.setenv("VOICEAGENT_TTS_API_KEY", "wrong")
+    with pytest.raises(APIError, match="HTTP 401: expected a valid key; pass `api_key`"):
+        await make_voice(None).list_voices()
+    assert TTS().label == "livekit.plugins.voiceagent.TTS"
+
+
+async def test_a_proxy_gets_its_headers(make_voice: MakeVoice) -> None:
+    """Headers that are given go with every request, beside the key."""
+    heads: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listener:
+        url = f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        voice = make_voice(url, api_key="key", extra_headers={"X-Proxy-Key": "door"})
+        with pytest.raises(APIError):
+            await voice.list_voices()
+        with pytest.raises(APIError):
+            await voice.acquire(5.0)
+    for head in heads:
+        assert b"X-Proxy-Key: door" in head and b"Authorization: Bearer key" in head
+    assert len(heads) == 2
 
 
 def test_an_address_of_no_server_is_refused() -> None:

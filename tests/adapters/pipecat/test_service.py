@@ -4,12 +4,14 @@ import asyncio
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 from loguru import logger
 from pipecat.frames.frames import (
     ErrorFrame,
+    Frame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
@@ -19,6 +21,10 @@ from pipecat.frames.frames import (
     TTSUpdateSettingsFrame,
 )
 from pipecat.metrics.metrics import TTFAMetricsData, TTFBMetricsData
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.service_switcher import ServiceSwitcher, ServiceSwitcherStrategyFailover
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TextAggregationMode, TTSService, WebsocketTTSService
 from pipecat.services.websocket_service import WebsocketService
 from pipecat.utils.context.word_timestamp_tracker import WordTimestampTracker
@@ -28,9 +34,10 @@ from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 from testbed.pipecat_conversation import ENGLISH, service, speaks, talking
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer, close_sockets
-from testbed.waiting import until
+from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.config import Settings
+from voiceagent_tts.demo.pipeline import running as pipeline_running
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.server.serve import RunningServer, running
 
@@ -256,20 +263,68 @@ async def test_connections_that_break_soon_do_not_mute_the_bot(server: RunningSe
         assert conversation.tts.is_usable
 
 
-async def test_a_service_that_has_given_up_commits_nothing(start_server: StartServer) -> None:
-    """Text of a turn that is not sent to an unusable service is not committed."""
+async def test_an_outage_longer_than_all_attempts_mutes_no_later_turn(
+    start_server: StartServer,
+) -> None:
+    """Each turn during the outage has one error and commits nothing; a later one is spoken."""
     server = await start_server()
-    async with talking(
-        service(server, reconnect_attempts=1, response_timeout_s=1.0)
-    ) as conversation:
+    port = int(server.url.rpartition(":")[2])
+    lines: list[str] = []
+    sink = logger.add(lines.append, level="WARNING", format="{message}")
+    options = {"reconnect_attempts": 2, "response_timeout_s": 0.5}
+    async with talking(service(server, **options)) as conversation:
         await speaks(conversation)
         server.uvicorn_server.should_exit = True
         await server.serving
-        await until(lambda: not conversation.tts.is_usable, "the service gives up")
-        await conversation.push(
-            LLMFullResponseStartFrame(), LLMTextFrame(COUNTING), LLMFullResponseEndFrame()
+        await until(lambda: any("after 2 attempts" in line for line in lines), "it gives up")
+        for _ in range(2):
+            before = len(conversation.errors)
+            await conversation.push(
+                LLMFullResponseStartFrame(), LLMTextFrame(COUNTING), LLMFullResponseEndFrame()
+            )
+            assert await conversation.spoken() == ""
+            (error,) = conversation.errors[before:]
+            assert error.error.startswith("connection_lost: ")
+        async with running(Settings(port=port)):
+            await speaks(conversation)
+    logger.remove(sink)
+
+
+class Understudy(TTSService):
+    """Takes over, and notes what it is asked to say."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            settings=TTSSettings(model=None, voice=None, language=None), push_start_frame=True
         )
-        assert await conversation.spoken() == ""
+        self.said: list[str] = []
+
+    async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
+        """Note `text`."""
+        self.said.append(text)
+        yield None
+
+
+@pytest.mark.parametrize("fault", ["no server", "no voice"])
+async def test_another_service_takes_over(served: ServerProcess, fault: str) -> None:
+    """Where Pipecat has a substitute, it speaks the turn after the one that failed."""
+    url = "ws://127.0.0.1:9" if fault == "no server" else served.websocket_url
+    settings = VoiceAgentTTSService.Settings(voice="nobody" if fault == "no voice" else "default")
+    first, second = VoiceAgentTTSService(url=url, settings=settings), Understudy()
+    switcher = ServiceSwitcher([first, second], ServiceSwitcherStrategyFailover)
+    switched = asyncio.Event()
+
+    @switcher.strategy.event_handler("on_service_switched")
+    async def on_switched(*_: object) -> None:
+        switched.set()
+
+    worker = PipelineWorker(Pipeline([switcher]), cancel_on_idle_timeout=False, enable_rtvi=False)
+    async with pipeline_running(worker):
+        await worker.queue_frame(TTSSpeakFrame("One."))
+        async with asyncio.timeout(PATIENCE_S):
+            await switched.wait()
+        await worker.queue_frame(TTSSpeakFrame("Two."))
+        await until(lambda: second.said == ["Two."], "the substitute speaks")
 
 
 async def test_a_warning_of_the_server_is_logged_once(served: ServerProcess) -> None:
@@ -356,6 +411,57 @@ async def test_an_option_that_no_context_has_is_refused(served: ServerProcess) -
 
 
 @pytest.mark.parametrize(
+    ("options", "kind", "sentence"),
+    [
+        ({"speed": 9.0}, InvalidRequestError, "speed: .*less than or equal to 4; got 9"),
+        ({"max_lead_s": -1.0}, InvalidRequestError, "max_lead_s: .*; got -1"),
+        ({"seed": "x"}, InvalidRequestError, "seed: .*"),
+        ({"pause_frame_processing": True}, TypeError, "sets `pause_frame_processing` itself"),
+    ],
+)
+def test_wrong_options_are_refused_where_they_are_given(
+    options: dict[str, Any], kind: type[Exception], sentence: str
+) -> None:
+    """Not in the first turn, which would be silent."""
+    with pytest.raises(kind, match=sentence):
+        VoiceAgentTTSService(**options)
+
+
+async def test_the_environment_names_server_and_key(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for the command line; a wrong key is an error that says where it comes from."""
+    server = await start_server(api_keys=("right",))
+    monkeypatch.setenv("VOICEAGENT_TTS_URL", server.websocket_url)
+    monkeypatch.setenv("VOICEAGENT_TTS_API_KEY", "right")
+    async with talking(VoiceAgentTTSService(settings=ENGLISH)) as conversation:
+        await speaks(conversation)
+    monkeypatch.setenv("VOICEAGENT_TTS_API_KEY", "wrong")
+    async with talking(VoiceAgentTTSService(settings=ENGLISH)) as conversation:
+        await conversation.until(ErrorFrame)
+        assert "HTTP 401: expected a valid key; pass `api_key`" in conversation.errors[0].error
+
+
+async def test_a_proxy_gets_its_headers() -> None:
+    """Headers that are given go with the handshake, beside the key."""
+    asked: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.put_nowait(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        headers = {"X-Proxy-Key": "door"}
+        tts = VoiceAgentTTSService(
+            url=f"ws://127.0.0.1:{port}", api_key="key", extra_headers=headers
+        )
+        async with talking(tts):
+            head = await asyncio.wait_for(asked.get(), PATIENCE_S)
+    assert b"X-Proxy-Key: door" in head and b"Authorization: Bearer key" in head
+
+
+@pytest.mark.parametrize(
     ("owner", "name"),
     [
         (TTSService, "_update_settings"),
@@ -365,13 +471,12 @@ async def test_an_option_that_no_context_has_is_refused(served: ServerProcess) -
         (TTSService, "_apply_context_interruptible"),
         (TTSService, "_register_event_handler"),
         (TTSService, "_trim_text"),
+        (TTSService, "_record_context_audio_outcome"),
         (WebsocketTTSService, "_connect"),
         (WebsocketTTSService, "_disconnect"),
-        (WebsocketTTSService, "_reconnect_websocket"),
         (WebsocketTTSService, "_report_error"),
         (WebsocketService, "_connect_websocket"),
         (WebsocketService, "_disconnect_websocket"),
-        (WebsocketService, "_reconnect_websocket"),
         (WebsocketService, "_receive_messages"),
         (WebsocketService, "_receive_task_handler"),
         (WebsocketService, "_try_reconnect"),

@@ -142,17 +142,21 @@ def test_audio_is_owed_for_text_and_for_an_end() -> None:
     assert turn.is_owed_audio
 
 
-def test_a_turn_resumes_three_times_without_a_word() -> None:
-    """The first attempt starts at once, later ones after a wait; a spoken word resets the count."""
+def test_only_attempts_with_audio_and_without_a_word_count() -> None:
+    """An outage may last; an engine that dies at a word again and again will go on so."""
     turn = new_turn()
     for _ in range(2):
-        waits_s = [turn.retry_wait_s(LOST) for _ in range(4)]
-        assert waits_s == [0.0, 0.3, 0.3, None]
-        speak(turn, 100)
-        turn.break_off()
-        assert turn.retry_wait_s(LOST) is None
+        assert [turn.retry_wait_s(LOST) for _ in range(4)] == [0.0, 0.3, 0.3, 0.3]
+        for _ in range(4):
+            assert turn.can_resume_after(LOST)
+            speak(turn, 100)
+            turn.break_off()
+        assert not turn.can_resume_after(LOST)
+        turn.broken_off_at_s = 1.0
         speak(turn, 400)
         turn.break_off()
+        assert turn.can_resume_after(LOST)
+        assert turn.broken_off_at_s is None
 
 
 @pytest.mark.parametrize(("retry_after_ms", "wait_s"), [(None, 0.0), (1500, 1.5)])
@@ -165,4 +169,4 @@ def test_a_turn_waits_as_long_as_the_server_asks(retry_after_ms: int | None, wai
 def test_a_request_that_is_wrong_is_not_repeated() -> None:
     """An invalid request is not retried, because every context would refuse it."""
     wrong = InvalidRequestError("no such voice", code=ErrorCode.INVALID_VOICE)
-    assert new_turn().retry_wait_s(wrong) is None
+    assert not new_turn().can_resume_after(wrong)

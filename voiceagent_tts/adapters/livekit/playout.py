@@ -1,295 +1,224 @@
-"""`Playout`: emits a reply's audio to LiveKit at once, and each word when it is heard.
+"""`Playout`: how much of a reply was heard, which becomes the reply's text in LiveKit's history.
 
-At a barge-in, LiveKit commits the words that its transcript had released by then. If LiveKit knows
-the words' times ahead, it releases them by its own arithmetic, which is a word or two off. So a
-word waits here until it is heard, and is emitted in a way that makes LiveKit release it at once.
-The audio does not wait, except for a few samples that carry the words: LiveKit accepts words only
-with audio. Without a session that plays, words go with their audio.
+At the end of playback LiveKit's output reports how much audio it has played
+(`PlaybackFinishedEvent`), and LiveKit commits the text that the event has. LiveKit itself puts the
+text there that its transcript has shown, which is a word or two off. A `Playout` puts the words
+there that were heard by then. That needs no timer and no frame of audio: neither a busy event loop,
+nor a long wait before playback, nor a `tts_node` that makes new frames changes it.
 
-This module knows LiveKit's `AudioEmitter`, the events of its outputs, and the arithmetic of its
-`TranscriptSynchronizer` 1.8. It uses one private name of LiveKit, in `_activity`. It knows no wire.
+This module knows the events of LiveKit's outputs, and two private names of LiveKit, in
+`Listener.of_this_task`. Without them, LiveKit's own text stays. It knows no wire.
 """
 
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from livekit.agents import tts
-from livekit.agents.types import NOT_GIVEN, NotGivenOr, TimedString
 from livekit.agents.voice import io
 
-from voiceagent_tts.core import (
-    BYTES_PER_SAMPLE,
-    SAMPLE_RATE_HZ,
-    PlayoutClock,
-    WordTimestamp,
-    ms_to_samples,
-)
+from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp, ms_to_samples
 
 if TYPE_CHECKING:
-    from livekit.agents import AgentSession
+    from livekit.agents import AgentSession, AgentStateChangedEvent
+    from livekit.agents.voice.speech_handle import SpeechHandle
 
-_HEARD_SAMPLES = ms_to_samples(12)
-"""Played length of a word when it is emitted. A word counts as heard from 20 ms on, and LiveKit
-commits it some milliseconds after it is emitted."""
-_MIN_CARRIER_SAMPLES = 16
-"""Samples that are held back to carry words that are not known yet."""
-_LATEST_WORD_SAMPLES = ms_to_samples(50)
-"""Every word is emitted at least this long before the audio ends: playback may end early."""
-_NEXT_WORD_S = 0.1
-"""Earliest start of a word that the server has not sent yet: words arrive 0.15 s ahead."""
-_EARLY_TIMER_S = 0.005
-"""How much before its time a word may be emitted."""
-_FIRST_WORD_SAMPLES = ms_to_samples(150)
-"""A first word that starts before this is emitted with the first audio: LiveKit drops a reply
-from the history if it has released none of its words."""
-_RESTART_S = 0.02
-"""Time from audio arriving at an output that ran dry until the audio plays."""
-_START_TIMEOUT_S = 2.0
-"""An output that has not reported its start within this never does."""
-
-
-def session_output() -> io.AudioOutput | None:
-    """The audio output of the session whose reply this task makes; None outside of a session."""
-    try:
-        return _activity().session.output.audio
-    except (ImportError, LookupError, AttributeError):
-        return None
-
-
-def session_without_words() -> "AgentSession[Any] | None":
-    """The session whose reply this task makes if that session ignores our words; otherwise None."""
-    try:
-        activity = _activity()
-        return None if activity.use_tts_aligned_transcript else activity.session
-    except (ImportError, LookupError, AttributeError):
-        return None
-
-
-def _activity() -> Any:
-    """LiveKit's object for the agent whose reply this task makes.
-
-    LiveKit gives plugins no way to their session. If this private one is gone, words go with their
-    audio, and a cut is up to two words off.
-
-    Raises:
-        LookupError: this task makes no reply of a session.
-        ImportError: this version of LiveKit has no such name.
-    """
-    from livekit.agents.voice.agent_activity import _AgentActivityContextVar
-
-    return _AgentActivityContextVar.get()
-
-
-class _Mark(TimedString):
-    """A time without text; true, because LiveKit drops a false `TimedString`."""
-
-    def __bool__(self) -> bool:
-        return True
+_HEARD_SAMPLES = ms_to_samples(20)
+"""Played length from which a word counts as heard."""
+_TOLERANCE_SAMPLES = ms_to_samples(50)
+"""Outputs round, drop ends, play by blocks, and report a start or a pause a little late."""
 
 
 class Playout:
-    """Emits one reply's audio and words to LiveKit.
+    """One reply's words and audio, and which of them were heard.
 
     Positions are samples at 24 kHz and characters of the reply's text.
 
     Args:
-        emitter: LiveKit's input for audio and words.
-        output: reports when it starts to play; None outside of a session.
-        sample_rate_hz: sample rate of the audio.
         latency_s: time between LiveKit playing audio and the listener hearing it.
-        on_start: called when playback has started.
     """
 
-    def __init__(
-        self,
-        emitter: tts.AudioEmitter,
-        output: io.AudioOutput | None,
-        *,
-        sample_rate_hz: int,
-        latency_s: float,
-        on_start: Callable[[], None],
-    ) -> None:
-        self._emitter = emitter
-        self._output = output
-        self._sample_rate_hz = sample_rate_hz
-        self._latency_s = latency_s
-        self._on_start = on_start
+    def __init__(self, latency_s: float) -> None:
+        self.text = ""
+        """The reply's text so far."""
+        self.is_complete = False
+        """Whether all of the text was spoken."""
+        self.char_end = 0
+        """End of the text whose words are known, or were spoken before a context broke off."""
+        self._latency_samples = ms_to_samples(1000 * latency_s)
         self._clock = PlayoutClock()
-        self._first_audio_at = 0.0
-        self._started_at: float | None = None  # when playback started
-        self._carriers = b""  # audio that is held back to carry words
-        self._expected: deque[WordTimestamp] = deque()
-        self._char_end = 0  # of the text emitted
-        self._expected_char_end = 0
-        self._last_s = 0.0  # the latest time emitted
+        self._has_started = False
+        self._paused_at: float | None = None
+        self._words: list[WordTimestamp] = []
 
     @property
     def samples(self) -> int:
-        """Audio emitted so far."""
+        """Audio passed to LiveKit so far."""
         return self._clock.sent_samples
 
     @property
-    def expected_char_end(self) -> int:
-        """End of the text that was emitted, or will be when its words are heard."""
-        return self._expected_char_end
+    def underrun_s(self) -> float:
+        """Silence within the reply, while no audio had arrived."""
+        return self._clock.underrun_s
 
     @property
-    def has_words(self) -> bool:
-        """Whether words wait to be heard."""
-        return bool(self._expected)
+    def left_s(self) -> float:
+        """How long the listener still has audio to hear, if the output has not been paused."""
+        return self._clock.lead_s(time.monotonic())
 
-    def close(self) -> None:
-        """Stop listening to the output; idempotent."""
-        if self._output is not None and self._first_audio_at:
-            self._output.off("playback_started", self._start)
-        self._output = None
+    def play(self, samples: int) -> None:
+        """Count audio that is passed to LiveKit."""
+        self._clock.send(samples, time.monotonic())
 
-    # Audio and words of the reply.
+    def start(self, started_at: float) -> None:
+        """Playback has started, at `started_at` in `time.time()`, with all audio so far."""
+        if not self._has_started:
+            self._has_started = True
+            age_s = time.time() - started_at
+            self._clock.playout_end = time.monotonic() - age_s + self.samples / SAMPLE_RATE_HZ
+            self._clock.underrun_s = 0.0
 
-    def play(self, pcm: bytes, samples: int) -> None:
-        """Emit audio whose length is `samples`."""
-        now = time.monotonic()
-        if not self._first_audio_at:
-            self._first_audio_at = now
-            if self._output is not None:
-                self._output.on("playback_started", self._start)
-        elif now > self._clock.playout_end:
-            now += _RESTART_S
-        self._clock.send(samples, now)
-        carriers = len(self._expected) + _MIN_CARRIER_SAMPLES if self._output else 0
-        self._push_audio(len(self._carriers) + len(pcm) - carriers * BYTES_PER_SAMPLE, pcm)
+    def pause(self) -> None:
+        """Playback has been paused."""
+        if self._has_started and self._paused_at is None:
+            self._paused_at = time.monotonic()
 
-    def play_silence(self, seconds: float) -> None:
-        """Emit `seconds` of silence."""
-        pcm = bytes(round(seconds * self._sample_rate_hz) * BYTES_PER_SAMPLE)
-        self.play(pcm, round(seconds * SAMPLE_RATE_HZ))
+    def resume(self) -> None:
+        """Playback goes on where it was paused."""
+        if self._paused_at is not None:
+            self._clock.playout_end += time.monotonic() - self._paused_at
+            self._paused_at = None
 
-    def expect(self, words: Iterable[WordTimestamp]) -> None:
-        """Emit `words` when they are heard, without those that a failed context spoke before."""
+    def expect(self, words: Iterable[WordTimestamp]) -> list[WordTimestamp]:
+        """Add words; returns them without those that a context which broke off spoke before."""
+        new: list[WordTimestamp] = []
         for word in words:
-            if word.word.char_end > self._expected_char_end:
-                self._expected.append(word)
-                self._expected_char_end = word.word.char_end
+            if word.word.char_end > self.char_end:
+                self.char_end = word.word.char_end
+                new.append(word)
+        self._words += new
+        return new
 
     def forget_unheard(self) -> None:
-        """Drop the expected words whose audio has not arrived: it never will."""
-        while self._expected and self._expected[-1].start_sample + _HEARD_SAMPLES > self.samples:
-            self._expected.pop()
-        self._expected_char_end = (
-            self._expected[-1].word.char_end if self._expected else self._char_end
-        )
+        """Drop the words whose audio has not arrived: it never will."""
+        while self._words and self._words[-1].start_sample + _HEARD_SAMPLES > self.samples:
+            self._words.pop()
+        self.char_end = self._words[-1].word.char_end if self._words else 0
 
-    def _start(self, event: io.PlaybackStartedEvent) -> None:
-        """Playback has started, with all audio that was emitted before."""
-        if self._started_at is not None:
-            return
-        self._started_at = time.monotonic() - (time.time() - event.created_at)
-        self._clock.playout_end = self._started_at + self.samples / SAMPLE_RATE_HZ
-        self._clock.underrun_s = 0.0
-        self._on_start()
-
-    # Words when they are heard.
-
-    def due_in_s(self, *, is_over: bool) -> float | None:
-        """Time until the next word is emitted; None if that depends on more audio or events.
+    def heard_text(self, played_s: float) -> str:
+        """The reply's text up to the last word of which enough was heard.
 
         Args:
-            is_over: whether no more audio comes.
+            played_s: played audio, as the output reports it. An output may count a pause, or its
+                own delay before the first sample; so hardly more counts than time has passed.
         """
-        if not self._expected or self._heard_sample(self._expected[0], is_over) > self.samples:
+        heard = round(played_s * SAMPLE_RATE_HZ)
+        if self._has_started:
+            possible = self._clock.played_samples(self._paused_at or time.monotonic())
+            heard = min(heard, possible + _TOLERANCE_SAMPLES)
+        heard -= self._latency_samples
+        if self.is_complete and self.samples - heard < _TOLERANCE_SAMPLES:
+            return self.text
+        ends = [
+            word.word.char_end
+            for word in self._words
+            if word.start_sample + _HEARD_SAMPLES <= heard
+        ]
+        return self.text[: max(ends, default=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """The session whose reply is made, the speech that the reply belongs to, and what plays it."""
+
+    session: "AgentSession[Any]"
+    speech: "SpeechHandle"
+    output: io.AudioOutput
+
+    @classmethod
+    def of_this_task(cls) -> "Listener | None":
+        """The listener to the reply that this task makes; None outside of a session.
+
+        LiveKit gives plugins no way to their session.
+        """
+        try:
+            from livekit.agents.voice.agent_activity import (
+                _AgentActivityContextVar,
+                _SpeechHandleContextVar,
+            )
+
+            session = _AgentActivityContextVar.get().session
+            speech, output = _SpeechHandleContextVar.get(), session.output.audio
+        except (ImportError, LookupError, AttributeError):
             return None
-        if self._output is None or self._is_first(self._expected[0]):
-            return 0.0
-        if self._started_at is None:
-            left_s = self._first_audio_at + _START_TIMEOUT_S - time.monotonic()
-            return max(0.0, left_s) if is_over else None
-        return max(0.0, self._due_s(self._expected[0], is_over) - self._elapsed_s)
+        return None if output is None else cls(session, speech, output)
 
-    def emit_due_words(self, text: str, *, is_over: bool) -> None:
-        """Emit the words that are due; `text` is the reply's text so far."""
-        is_any = False
-        while (due_in_s := self.due_in_s(is_over=is_over)) is not None:
-            if due_in_s > _EARLY_TIMER_S:
-                break
-            self._emit_word(text, self._expected.popleft(), is_over)
-            is_any = True
-        if is_any and self._output is not None:
-            self._push_audio(BYTES_PER_SAMPLE)
-            self._emitter.flush()
+    def hear(self, playout: Playout) -> None:
+        """Play `playout` after the other replies of its speech."""
+        _playouts.setdefault(self.speech, deque()).append(playout)
+        if self.output not in _watches:
+            _watches[self.output] = _Watch(self.output)
+        _watches[self.output].follow(self.session)
 
-    def finish(self, text: str) -> None:
-        """Emit the remaining audio, and the text after the last word."""
-        end_s = self.samples / SAMPLE_RATE_HZ
-        self._push_text(text, len(text), end_s, end_s)
-        self._push_audio(len(self._carriers))
 
-    def _is_first(self, word: WordTimestamp) -> bool:
-        return not self._char_end and word.start_sample < _FIRST_WORD_SAMPLES
+_playouts: "weakref.WeakKeyDictionary[SpeechHandle, deque[Playout]]" = weakref.WeakKeyDictionary()
+"""The replies of each speech that have not ended, in the order in which they play."""
 
-    def _heard_sample(self, word: WordTimestamp, is_over: bool) -> int:
-        """Position up to which the audio has been played when `word` counts as heard."""
-        heard = word.start_sample + _HEARD_SAMPLES
-        return min(heard, self.samples - _LATEST_WORD_SAMPLES) if is_over else heard
 
-    def _due_s(self, word: WordTimestamp, is_over: bool) -> float:
-        """When `word` counts as heard, in seconds since playback started, as LiveKit counts."""
-        played_s = self._heard_sample(word, is_over) / SAMPLE_RATE_HZ
-        return played_s + self._clock.underrun_s + self._latency_s
+class _Watch:
+    """Follows one output for its whole life: which reply it plays, and how far."""
+
+    def __init__(self, output: io.AudioOutput) -> None:
+        self._session: Callable[[], AgentSession[Any] | None] = lambda: None
+        self._progress_s = 0.0  # of the current reply; 0 where the output does not report it
+        output.on("playback_started", self._start)
+        output.on("playback_progressed", self._progress)
+        output.on("playback_finished", self._finish)
+
+    def follow(self, session: "AgentSession[Any]") -> None:
+        """The output plays the replies of `session`."""
+        if self._session() is not session:
+            self._session = weakref.ref(session)
+            session.on("agent_state_changed", self._pause_or_resume)
 
     @property
-    def _elapsed_s(self) -> float:
-        """Seconds since playback started."""
-        return 0.0 if self._started_at is None else time.monotonic() - self._started_at
+    def _playing(self) -> deque[Playout]:
+        session = self._session()
+        speech = session.current_speech if session else None
+        return _playouts.get(speech, deque()) if speech else deque()
 
-    def _emit_word(self, text: str, word: WordTimestamp, is_over: bool) -> None:
-        # White space goes with the word before it, so that a resumed transcript has no leading one.
-        char_end = len(text) - len(text[word.word.char_end :].lstrip())
-        if self._output is None or (self._started_at is None and not self._is_first(word)):
-            start_s = word.start_sample / SAMPLE_RATE_HZ
-            end_sample = word.start_sample if word.end_sample is None else word.end_sample
-            end_s = end_sample / SAMPLE_RATE_HZ
-            self._push_text(text, char_end, start_s, end_s, word.confidence)
+    def _start(self, event: io.PlaybackStartedEvent) -> None:
+        self._progress_s = 0.0
+        if playing := self._playing:
+            playing[0].start(event.created_at)
+
+    def _pause_or_resume(self, event: "AgentStateChangedEvent") -> None:
+        """Outputs report no pause, but LiveKit "listens" as soon as it pauses a reply."""
+        if not (playing := self._playing):
             return
-        now_s = max(0.0, self._elapsed_s - _EARLY_TIMER_S)
-        self._push_text(text, char_end, now_s, now_s, word.confidence)
-        self._push_mark(is_over)
+        if event.new_state == "listening":
+            playing[0].pause()
+        elif event.new_state == "speaking":
+            playing[0].resume()
 
-    def _push_mark(self, is_over: bool) -> None:
-        """Push a time after the last word, at which the next word starts at the earliest.
+    def _progress(self, event: "io.PlaybackProgressedEvent") -> None:
+        # After a pause the output skips what it had queued, which `playback_position` leaves out.
+        self._progress_s = event.offset + event.duration
 
-        LiveKit releases words by their times only while the last known time is still to come. That
-        time must have passed when the next word is emitted, whose time counts from there.
-        """
-        until_s = self._elapsed_s + _NEXT_WORD_S
-        if self._expected:
-            until_s = self._due_s(self._expected[0], is_over) - _EARLY_TIMER_S
-        self._last_s = max(self._last_s, until_s)
-        self._emitter.push_timed_transcript(_Mark("", start_time=self._last_s))
-
-    def _push_text(
-        self,
-        text: str,
-        char_end: int,
-        start_s: float,
-        end_s: float,
-        confidence: NotGivenOr[float] = NOT_GIVEN,
-    ) -> None:
-        """Push the text up to `char_end`; times never decrease, because LiveKit bisects them."""
-        piece = text[self._char_end : char_end]
-        if not piece:
+    def _finish(self, event: io.PlaybackFinishedEvent) -> None:
+        played_s, self._progress_s = self._progress_s or event.playback_position, 0.0
+        playing = self._playing
+        if not playing:
             return
-        self._char_end = char_end
-        self._expected_char_end = max(self._expected_char_end, char_end)
-        start_s = max(self._last_s, start_s)
-        self._last_s = max(start_s, end_s)
-        timed = TimedString(piece, start_time=start_s, end_time=self._last_s, confidence=confidence)
-        self._emitter.push_timed_transcript(timed)
+        playout = playing.popleft()
+        if event.interrupted:
+            playing.clear()
+        shown = (event.synchronized_transcript or "").rstrip()
+        # A `transcription_node` or a text transform may have changed what is shown and committed.
+        if playout.text.startswith(shown):
+            event.synchronized_transcript = playout.heard_text(played_s)
 
-    def _push_audio(self, count: int, pcm: bytes = b"") -> None:
-        """Append `pcm` to the audio that is held back, and push the first `count` bytes of it."""
-        audio, count = self._carriers + pcm, max(0, count)
-        self._carriers = audio[count:]
-        if count:
-            self._emitter.push(audio[:count])
+
+_watches: "weakref.WeakKeyDictionary[io.AudioOutput, _Watch]" = weakref.WeakKeyDictionary()

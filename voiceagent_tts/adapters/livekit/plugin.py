@@ -1,13 +1,13 @@
 """`TTS`: this server as a LiveKit Agents text-to-speech plugin.
 
 One socket serves the plugin for its whole life, with one server context per reply. A barge-in
-cancels the context and leaves the socket open for the next reply. A word is passed to the session
-when it is heard, never before, so an interrupted reply keeps the words that were heard, and a
-failed reply commits no others. A reply that loses its server in mid-sentence resumes in a new
-context at the word that broke off; LiveKit itself retries only replies without audio.
+cancels the context and leaves the socket open for the next reply. An interrupted reply keeps the
+words that were heard by then, and so does a failed one (`adapters.livekit.playout`). A reply that
+loses its server in mid-sentence resumes in a new context at the word that broke off; LiveKit itself
+retries only replies without audio.
 
-Set `use_tts_aligned_transcript` in the session; otherwise LiveKit ignores these words and guesses.
-The plugin warns once about each session without it.
+Set `use_tts_aligned_transcript` in the session for a transcript in step with the voice; otherwise
+LiveKit guesses when to show each word.
 
 This module knows no engine and no server, only the wire (`adapters.livekit.socket`) and LiveKit's
 plugin API.
@@ -18,6 +18,7 @@ import contextlib
 import logging
 import time
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -26,18 +27,18 @@ import aiohttp
 from livekit.agents import (
     DEFAULT_API_CONNECT_OPTIONS,
     NOT_GIVEN,
-    AgentSession,
     APIConnectionError,
     APIConnectOptions,
     APIError,
     APITimeoutError,
     NotGivenOr,
+    tokenize,
     tts,
     utils,
 )
 from yarl import URL
 
-from voiceagent_tts.adapters.livekit.playout import session_output, session_without_words
+from voiceagent_tts.adapters.livekit.playout import Listener
 from voiceagent_tts.adapters.livekit.reply import (
     Reply,
     ReplyHooks,
@@ -47,7 +48,14 @@ from voiceagent_tts.adapters.livekit.reply import (
     api_error,
 )
 from voiceagent_tts.adapters.livekit.socket import Socket, open_socket
-from voiceagent_tts.client import DEFAULT_URL, authorization, http_address, websocket_address
+from voiceagent_tts.client import (
+    CLOSE_TIMEOUT_S,
+    authorization,
+    configured_key,
+    configured_url,
+    http_address,
+    websocket_address,
+)
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.messages import LexiconEntries
@@ -58,8 +66,6 @@ _WARM_WAITS_S = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Wait before each attempt to connect ahead of a reply; after these, the next reply connects."""
 
 _log = logging.getLogger("livekit.plugins.voiceagent")
-_warned_sessions: "weakref.WeakSet[AgentSession[Any]]" = weakref.WeakSet()
-"""Sessions that ignore the plugin's words, about which the log has a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +95,10 @@ class TTS(tts.TTS[Literal["words"]]):
 
     Args:
         url: the server, such as `ws://127.0.0.1:8765`; without a path, `/v1/tts/ws`; `http://`
-            and `https://` mean `ws://` and `wss://`.
-        api_key: sent as a bearer token.
+            and `https://` mean `ws://` and `wss://`. None for the one that `VOICEAGENT_TTS_URL`
+            names, or else one on this machine.
+        api_key: sent as a bearer token; None for that of `VOICEAGENT_TTS_API_KEY`, if any.
+        extra_headers: further HTTP headers, such as those that a proxy asks for.
         voice: id of a voice of `list_voices`; None for the server's first voice.
         language: name, code or region code; None to detect the language of each segment.
         instruct: description of how to speak, for voices that support one.
@@ -109,14 +117,15 @@ class TTS(tts.TTS[Literal["words"]]):
         http_session: HTTP session to use outside of a LiveKit job.
 
     Raises:
-        InvalidRequestError: `url` is not the address of a server.
+        InvalidRequestError: `url` is not the address of a server, or an option is wrong.
     """
 
     def __init__(
         self,
         *,
-        url: str = DEFAULT_URL,
+        url: str | None = None,
         api_key: str | None = None,
+        extra_headers: Mapping[str, str] | None = None,
         voice: str | None = None,
         language: str | None = None,
         instruct: str | None = None,
@@ -151,8 +160,11 @@ class TTS(tts.TTS[Literal["words"]]):
             leading_silence_ms=leading_silence_ms,
             output_latency_s=output_latency_s,
         )
-        self._url = URL(websocket_address(url))
-        self._api_key = api_key
+        self.options.check()
+        self._label = "livekit.plugins.voiceagent.TTS"  # as users import it, in logs and metrics
+        self._url = URL(websocket_address(configured_url(url)))
+        self._api_key = configured_key(api_key)
+        self._extra_headers = dict(extra_headers or {})
         self._heartbeat_s = heartbeat_s
         self._http_session = http_session
         self._model = "unknown"
@@ -189,7 +201,11 @@ class TTS(tts.TTS[Literal["words"]]):
         lexicon: NotGivenOr[LexiconEntries | None] = NOT_GIVEN,
         markup: NotGivenOr[bool] = NOT_GIVEN,
     ) -> None:
-        """Change how the next replies are spoken; replies that have started keep their options."""
+        """Change how the next replies are spoken; replies that have started keep their options.
+
+        Raises:
+            InvalidRequestError: an option is wrong.
+        """
         given: dict[str, Any] = {
             "voice": voice,
             "language": language,
@@ -200,7 +216,9 @@ class TTS(tts.TTS[Literal["words"]]):
             "markup": markup,
         }
         changes = {name: value for name, value in given.items() if utils.is_given(value)}
-        self.options = replace(self.options, **changes)
+        options = replace(self.options, **changes)
+        options.check()
+        self.options = options
         if self._socket is not None and self._socket.is_usable:
             self._prepare(self._socket)
 
@@ -212,7 +230,7 @@ class TTS(tts.TTS[Literal["words"]]):
         """
         url = http_address(str(self._url), _VOICES_PATH)
         try:
-            request = self._session().get(url, headers=authorization(self._api_key))
+            request = self._session().get(url, headers=self._headers())
             async with request as response:
                 response.raise_for_status()
                 voices = (await response.json())["voices"]
@@ -242,10 +260,9 @@ class TTS(tts.TTS[Literal["words"]]):
             self._warming = asyncio.create_task(self._warm(), name="voiceagent-prewarm")
 
     async def aclose(self) -> None:
-        """End all streams, close the socket and end every task; idempotent."""
+        """End all streams, audible ones with an error, and close the socket; idempotent."""
         self._is_closed = True
-        for stream in list(self._streams):
-            await stream.aclose()
+        await asyncio.gather(*(stream.stop() for stream in list(self._streams)))
         tasks = [task for task in (self._warming, self._connecting) if task is not None]
         await utils.aio.cancel_and_wait(*tasks)
         await asyncio.gather(*(socket.aclose() for socket in self._sockets))
@@ -283,7 +300,7 @@ class TTS(tts.TTS[Literal["words"]]):
 
     def _attempt(self, timeout_s: float) -> asyncio.Task[Socket]:
         if self._is_closed:
-            raise APIConnectionError("this TTS has been closed", retryable=False)
+            raise _closed()
         connecting = self._connecting
         if connecting is None or connecting.done():
             connecting = asyncio.create_task(self._connect(timeout_s), name="voiceagent-connect")
@@ -294,13 +311,16 @@ class TTS(tts.TTS[Literal["words"]]):
     async def _connect(self, timeout_s: float) -> Socket:
         session = self._session()
         async with asyncio.timeout(timeout_s):
-            socket = await open_socket(session, str(self._url), self._api_key, self._heartbeat_s)
+            socket = await open_socket(session, str(self._url), self._headers(), self._heartbeat_s)
         self._model = socket.ready.model
         self._socket = socket
         self._sockets.add(socket)
         socket.start(on_unusable=lambda socket: self._replace(socket, session))
         self._prepare(socket)
         return socket
+
+    def _headers(self) -> dict[str, str]:
+        return self._extra_headers | authorization(self._api_key)
 
     def _session(self) -> aiohttp.ClientSession:
         return self._http_session or utils.http_context.http_session()
@@ -323,6 +343,11 @@ class TTS(tts.TTS[Literal["words"]]):
             self.prewarm()
 
     async def _warm(self) -> None:
+        # LiveKit loads its hyphenator with the first word, which would stop that reply for 0.6 s.
+        load = asyncio.to_thread(tokenize.basic.hyphenate_word, "word")
+        await asyncio.gather(self._connect_ahead(), load)
+
+    async def _connect_ahead(self) -> None:
         for wait_s in _WARM_WAITS_S:
             await asyncio.sleep(wait_s)
             try:
@@ -335,18 +360,28 @@ class TTS(tts.TTS[Literal["words"]]):
                 return
 
 
-def _warn_of_ignored_words() -> None:
-    """Log a warning if the session of this reply ignores the plugin's words; once per session."""
-    session = session_without_words()
-    if session is not None and session not in _warned_sessions:
-        _warned_sessions.add(session)
-        _log.warning(
-            "use_tts_aligned_transcript is off: after an interruption the history has words that "
-            "were not heard; create the session with AgentSession(use_tts_aligned_transcript=True)"
-        )
+class _ReplyStream:
+    """What both kinds of stream do with their reply."""
+
+    _plugin: TTS
+    _conn_options: APIConnectOptions
+    _acquire_time: float
+    _connection_reused: bool
+    _reply: Reply | None = None
+
+    async def _connect(self) -> Socket:
+        acquired = await self._plugin.acquire(self._conn_options.timeout)
+        self._acquire_time, self._connection_reused = acquired.seconds, acquired.is_reused
+        return acquired.socket
+
+    async def _stop(self, speaking: "asyncio.Task[None]") -> None:
+        """End a reply that is audible with an error: LiveKit commits the words that were heard."""
+        if self._reply is not None and self._reply.is_audible and not speaking.done():
+            self._reply.send(_closed())
+            await asyncio.wait({speaking}, timeout=CLOSE_TIMEOUT_S)
 
 
-class SynthesizeStream(tts.SynthesizeStream):
+class SynthesizeStream(_ReplyStream, tts.SynthesizeStream):
     """Speaks one reply while its text is being written."""
 
     def __init__(self, *, tts: TTS, conn_options: APIConnectOptions) -> None:
@@ -354,19 +389,28 @@ class SynthesizeStream(tts.SynthesizeStream):
         self._plugin = tts
         self._options = tts.options
 
+    async def stop(self) -> None:
+        """Close the stream; an audible reply ends with an error."""
+        await self._stop(self._task)
+        await self.aclose()
+
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
-        _warn_of_ignored_words()
-        reply = Reply(
+        self._reply = reply = Reply(
             self._options,
             self._conn_options,
             output_emitter,
             ReplyHooks(self._connect, self._mark_started, partial(self._plugin.emit, "words")),
             in_segment=True,
-            output=session_output(),
+            listener=Listener.of_this_task(),
         )
         feeding = asyncio.create_task(self._send_input(reply), name="voiceagent-input")
         try:
             await reply.speak()
+        except asyncio.CancelledError:
+            # LiveKit counts the usage of an interrupted reply, too, if it gets a final frame.
+            self.flush()
+            await reply.end_audio()
+            raise
         finally:
             await utils.aio.cancel_and_wait(feeding)
 
@@ -378,13 +422,8 @@ class SynthesizeStream(tts.SynthesizeStream):
                 reply.send(ReplyInput.FLUSH)
         reply.send(ReplyInput.END)
 
-    async def _connect(self) -> Socket:
-        acquired = await self._plugin.acquire(self._conn_options.timeout)
-        self._acquire_time, self._connection_reused = acquired.seconds, acquired.is_reused
-        return acquired.socket
 
-
-class ChunkedStream(tts.ChunkedStream):
+class ChunkedStream(_ReplyStream, tts.ChunkedStream):
     """Speaks a whole text as fast as the server generates it."""
 
     def __init__(self, *, tts: TTS, input_text: str, conn_options: APIConnectOptions) -> None:
@@ -392,23 +431,27 @@ class ChunkedStream(tts.ChunkedStream):
         self._plugin = tts
         self._options = replace(tts.options, max_lead_s=0.0)
 
+    async def stop(self) -> None:
+        """Close the stream; an audible reply ends with an error."""
+        await self._stop(self._synthesize_task)
+        await self.aclose()
+
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
-        reply = Reply(
+        self._reply = reply = Reply(
             self._options,
             self._conn_options,
             output_emitter,
             ReplyHooks(self._connect),
             in_segment=False,
-            output=None,
+            listener=None,
         )
         reply.send(self._input_text)
         reply.send(ReplyInput.END)
         await reply.speak()
 
-    async def _connect(self) -> Socket:
-        acquired = await self._plugin.acquire(self._conn_options.timeout)
-        self._acquire_time, self._connection_reused = acquired.seconds, acquired.is_reused
-        return acquired.socket
+
+def _closed() -> APIConnectionError:
+    return APIConnectionError("this TTS has been closed", retryable=False)
 
 
 def _retrieve_exception(task: "asyncio.Task[Socket]") -> None:

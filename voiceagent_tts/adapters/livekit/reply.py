@@ -1,8 +1,9 @@
 """`Reply`: one reply of a LiveKit agent, from its text to audio and words, despite failures.
 
-A reply lasts until its last word is heard: `adapters.livekit.playout` emits each word at that
-moment. When a context fails after audio was played, a new context speaks the rest, from the word
-that broke off; each word whose audio had arrived is committed once.
+A reply ends when the server has sent all of it, long before it has been played;
+`adapters.livekit.playout` then says which of its words were heard. When a context fails after audio
+was played, a new context speaks the rest, from the word that broke off. The reply tries that as
+long as the listener still has audio to hear, and then as often as LiveKit's retry policy allows.
 
 This module knows the wire (`adapters.livekit.socket`) and LiveKit's `AudioEmitter`; no session and
 no engine.
@@ -11,7 +12,7 @@ no engine.
 import asyncio
 import enum
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -25,14 +26,20 @@ from livekit.agents import (
     APITimeoutError,
     tts,
 )
-from livekit.agents.voice import io
+from livekit.agents.types import NOT_GIVEN, NotGivenOr, TimedString
 
-from voiceagent_tts.adapters.livekit.playout import Playout
+from voiceagent_tts.adapters.livekit.playout import Listener, Playout
 from voiceagent_tts.adapters.livekit.socket import Socket
-from voiceagent_tts.adapters.turn import RESUME_WAIT_S, Turn
-from voiceagent_tts.core import WordTimestamp
-from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent, ContextRecord
+from voiceagent_tts.adapters.turn import Turn
+from voiceagent_tts.client import refusal
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.errors import ConnectionLostError, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.protocol.client_connection import (
+    ClientAudio,
+    ClientEvent,
+    ContextRecord,
+    check_options,
+)
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     DoneMessage,
@@ -66,6 +73,17 @@ class ReplyOptions:
     sample_rate: SampleRate
     leading_silence_ms: int
     output_latency_s: float
+
+    def check(self) -> None:
+        """Check every option.
+
+        Raises:
+            InvalidRequestError: an option is wrong.
+        """
+        check_options(**self.open_options())
+        for name in ("leading_silence_ms", "output_latency_s"):
+            if getattr(self, name) < 0:
+                raise InvalidRequestError(f"{name}: expected 0 or more, got {getattr(self, name)}")
 
     def open_options(self) -> OpenOptions:
         """The options of the reply's server contexts."""
@@ -116,7 +134,11 @@ class _State(enum.Enum):
     FINISHING = enum.auto()
     """No more text comes; the text is being spoken."""
     OVER = enum.auto()
-    """No more audio comes; words may still wait to be heard."""
+    """No more audio comes."""
+
+
+_Item = str | ReplyInput | ClientEvent | APIError
+"""What arrives in a reply's inbox; an `APIError` ends the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +162,11 @@ class Reply:
 
     Args:
         options: how to speak.
-        conn_options: how long to wait for the server, and how often to resume after a failure.
+        conn_options: how long to wait for the server, and how often to try without an audible one.
         emitter: LiveKit's input for audio and words.
         hooks: what the stream does for the reply.
         in_segment: whether `emitter` belongs to a `SynthesizeStream` and expects one open segment.
-        output: plays the reply and reports when it starts; None outside of a session.
+        listener: hears the reply; None outside of a session.
     """
 
     def __init__(
@@ -155,34 +177,38 @@ class Reply:
         hooks: ReplyHooks,
         *,
         in_segment: bool,
-        output: io.AudioOutput | None,
+        listener: Listener | None,
     ) -> None:
         self._options = options
         self._conn_options = conn_options
         self._emitter = emitter
         self._hooks = hooks
         self._in_segment = in_segment
-        self._inbox: asyncio.Queue[str | ReplyInput | ClientEvent | None] = asyncio.Queue()
+        self._listener = listener
+        self._inbox: asyncio.Queue[_Item] = asyncio.Queue()
         self._state = _State.OPEN
         self._turn = Turn(uuid4().hex)
+        self._playout = Playout(options.output_latency_s)
         self._context: _Context | None = None
+        self._resume_at: float | None = None  # when the next attempt to resume begins
+        self._attempts = 0  # to resume, since a word was spoken
+        self._failures = 0  # of these, those that count
         self._error: APIError | None = None
-        self._failures = 0  # attempts to resume since a word was spoken; silence is none
         self._received_at = time.monotonic()  # when the last item of the inbox was received
-        self._playout = Playout(
-            emitter,
-            output,
-            sample_rate_hz=options.sample_rate,
-            latency_s=options.output_latency_s,
-            on_start=lambda: self._inbox.put_nowait(None),
-        )
+        self._shown_char_end = 0  # of the text that LiveKit has
+        self._shown_s = 0.0  # the latest time that LiveKit has
 
-    def send(self, item: str | ReplyInput) -> None:
-        """Append text, or mark its flush or end."""
+    @property
+    def is_audible(self) -> bool:
+        """Whether any audio has been passed to LiveKit."""
+        return self._playout.samples > 0
+
+    def send(self, item: str | ReplyInput | APIError) -> None:
+        """Append text, or mark its flush or end; an error ends the reply."""
         self._inbox.put_nowait(item)
 
     async def speak(self) -> None:
-        """Speak until all text is spoken.
+        """Speak until the server has sent the whole reply.
 
         Raises:
             APIError: what went wrong; retryable only while nothing is audible.
@@ -195,32 +221,32 @@ class Reply:
             stream=self._in_segment,
         )
         try:
-            while self._state is not _State.OVER or self._playout.has_words:
+            while self._state is not _State.OVER:
                 try:
                     await self._receive(await self._next())
                 except APIError as error:
-                    await self._resume_after(error)
+                    self._break_off(error)
             if self._error is not None:
+                await self.end_audio()
                 raise self._error
-            self._playout.finish(self._turn.text)
+            self._show(len(self._turn.text), self._playout.samples, self._playout.samples)
         finally:
             self._abandon_context()
-            self._playout.close()
 
-    @property
-    def _is_audible(self) -> bool:
-        return self._playout.samples > 0
+    async def end_audio(self) -> None:
+        """Let LiveKit have all audio that has arrived, and count it; otherwise it drops the end."""
+        self._emitter.end_input()
+        await self._emitter.join()
 
-    async def _next(self) -> str | ReplyInput | ClientEvent | None:
-        """The next item of the inbox; None when it is time to emit a word.
+    async def _next(self) -> _Item | None:
+        """The next item of the inbox; None when it is time to resume.
 
         Raises:
             APITimeoutError: the server is silent for too long.
         """
-        is_over = self._state is _State.OVER
-        due_in_s = self._playout.due_in_s(is_over=is_over)
-        patience_s = self._patience_s()
-        waits_s = [wait_s for wait_s in (due_in_s, patience_s) if wait_s is not None]
+        waits_s = [
+            wait_s for wait_s in (self._patience_s(), self._resume_in_s()) if wait_s is not None
+        ]
         try:
             async with asyncio.timeout(min(waits_s, default=None)):
                 item = await self._inbox.get()
@@ -228,10 +254,8 @@ class Reply:
             # Checked again: after a busy moment, items that have arrived come before a timeout.
             if self._inbox.empty() and self._patience_s() == 0.0:
                 raise self._give_up_on_silence() from None
-            item = None
-        else:
-            self._received_at = time.monotonic()
-        self._playout.emit_due_words(self._turn.text, is_over=is_over)
+            return None
+        self._received_at = time.monotonic()
         return item
 
     def _patience_s(self) -> float | None:
@@ -258,10 +282,17 @@ class Reply:
             self._context.socket.give_up("the server does not answer")
         return APITimeoutError("the server is silent")
 
-    async def _receive(self, item: str | ReplyInput | ClientEvent | None) -> None:
+    async def _receive(self, item: _Item | None) -> None:
         match item:
+            case None:
+                if self._resume_in_s() == 0.0:
+                    self._resume_at = None
+                    await self._speak_rest()
+            case APIError():
+                raise item
             case str():
                 self._turn.text += item
+                self._playout.text = self._turn.text
                 await self._forward(item)
             case ReplyInput():
                 if item is ReplyInput.END and self._state is _State.OPEN:
@@ -282,12 +313,10 @@ class Reply:
     # Text to the server.
 
     async def _forward(self, item: str | ReplyInput) -> None:
-        if self._error is not None:
-            return
-        if self._context is None:
-            await self._speak_rest()
-        else:
+        if self._context is not None:
             self._send_to(self._context, item)
+        elif self._resume_at is None:
+            await self._speak_rest()
 
     async def _speak_rest(self) -> None:
         """Speak the remaining text; if none is left and no more text comes, end the reply."""
@@ -298,6 +327,7 @@ class Reply:
             return
         socket = await self._hooks.connect()
         self._context = context = self._open(socket)
+        self._received_at = context.opened_at
         self._send_to(context, rest)
         if self._state is _State.FINISHING:
             self._send_to(context, ReplyInput.END)
@@ -336,16 +366,52 @@ class Reply:
     # Audio and words to LiveKit.
 
     def _play(self, audio: ClientAudio) -> None:
-        if not self._is_audible and self._options.leading_silence_ms:
-            self._playout.play_silence(self._options.leading_silence_ms / 1000)
+        if not self.is_audible and self._options.leading_silence_ms:
+            self._play_silence(self._options.leading_silence_ms / 1000)
             self._turn.delay_audio(self._playout.samples)
         samples = self._turn.receive_audio(audio)
+        self._push(audio.pcm, samples)
         self._expect_new_words()
-        self._playout.play(audio.pcm, samples)
+
+    def _play_silence(self, seconds: float) -> None:
+        pcm = bytes(round(seconds * self._options.sample_rate) * BYTES_PER_SAMPLE)
+        self._push(pcm, round(seconds * SAMPLE_RATE_HZ))
+
+    def _push(self, pcm: bytes, samples: int) -> None:
+        if not self.is_audible and self._listener is not None:
+            self._listener.hear(self._playout)
+        self._playout.play(samples)
+        self._emitter.push(pcm)
 
     def _expect_new_words(self) -> None:
-        if self._is_audible:  # LiveKit accepts no word before the first audio
-            self._playout.expect(self._turn.new_words())
+        if self.is_audible:  # silence before the reply moves all words
+            self._expect(self._turn.new_words())
+
+    def _expect(self, words: Iterable[WordTimestamp]) -> None:
+        """Add words to those that can be heard, and to LiveKit's transcript."""
+        for word in self._playout.expect(words):
+            text = self._turn.text
+            # White space goes with the word before it, so that no transcript begins with any.
+            char_end = len(text) - len(text[word.word.char_end :].lstrip())
+            end = word.start_sample if word.end_sample is None else word.end_sample
+            self._show(char_end, word.start_sample, end, word.confidence)
+
+    def _show(
+        self, char_end: int, start: int, end: int, confidence: NotGivenOr[float] = NOT_GIVEN
+    ) -> None:
+        """Push the text up to `char_end`; times never decrease, because LiveKit bisects them."""
+        piece = self._turn.text[self._shown_char_end : char_end]
+        if not piece:
+            return
+        self._shown_char_end = char_end
+        start_s, self._shown_s = (
+            max(self._shown_s, position / SAMPLE_RATE_HZ + self._playout.underrun_s)
+            for position in (start, end)
+        )
+        timed = TimedString(
+            piece, start_time=start_s, end_time=self._shown_s, confidence=confidence
+        )
+        self._emitter.push_timed_transcript(timed)
 
     # The end of a context, and of the reply.
 
@@ -353,48 +419,70 @@ class Reply:
         self._context = None
         if done.reason == "limit":
             self._playout.forget_unheard()
-            self._turn.close_context(self._playout.expected_char_end)
+            self._turn.close_context(self._playout.char_end)
         else:
             words = self._turn.finish_context(done.chars)
-            if self._is_audible:
-                self._playout.expect(words)
+            if self.is_audible:
+                self._expect(words)
         await self._speak_rest()
 
     def _end(self) -> None:
         """End the reply: all its text is spoken, or has no audio at all."""
-        if self._turn.text.strip() and not self._is_audible:
-            self._playout.play_silence(_SILENCE_S)
+        if self._turn.text.strip() and not self.is_audible:
+            self._play_silence(_SILENCE_S)
+        self._playout.is_complete = True
         self._state = _State.OVER
 
-    async def _resume_after(self, error: APIError) -> None:
-        """Speak the rest in a new context, if the reply is audible and a retry may help."""
+    def _break_off(self, error: APIError) -> None:
+        """Leave the context that failed, and resume later if the reply is audible and may go on."""
+        self._count_attempt()
+        self._abandon_context()
+        retries = self._conn_options.max_retry
+        can_resume = error.retryable and retries > 0 and self._failures <= retries
+        if self.is_audible and can_resume:
+            # The first attempt comes at once: a connection may be lost alone.
+            wait_s = self._conn_options.retry_interval if self._attempts > 1 else 0.0
+            self._resume_at = time.monotonic() + max(wait_s, _retry_after_s(error))
+        else:
+            error.retryable = error.retryable and not self.is_audible
+            self._error, self._state = error, _State.OVER
+
+    def _count_attempt(self) -> None:
+        """Count a failed attempt to speak the rest.
+
+        While the listener has audio left, only those count that sent audio without a further word.
+        """
+        has_spoken_on = False
         if self._context is not None:
             unspoken = len(self._turn.rest)
+            samples = self._turn.context_samples
             words = self._turn.break_off_context()
-            if len(self._turn.rest) < unspoken:
-                self._failures = 0
-            if self._is_audible:
-                self._playout.expect(words)
+            has_spoken_on = len(self._turn.rest) < unspoken
+            if self.is_audible:
+                self._expect(words)
             self._playout.forget_unheard()
-        self._abandon_context()
-        can_resume = error.retryable and self._failures < self._conn_options.max_retry
-        if not (self._is_audible and can_resume):
-            error.retryable = error.retryable and not self._is_audible
-            # Raised only once the audio that has arrived was heard.
-            self._error, self._state = error, _State.OVER
-            return
-        if self._failures:
-            await asyncio.sleep(RESUME_WAIT_S)
-        self._failures += 1
-        try:
-            await self._speak_rest()
-        except APIError as another:
-            await self._resume_after(another)
+            if samples and not has_spoken_on:
+                self._failures += 1
+        if has_spoken_on:
+            self._attempts = self._failures = 0
+        elif self._playout.left_s == 0.0:
+            self._failures += 1
+        self._attempts += 1
+
+    def _resume_in_s(self) -> float | None:
+        """Time until the next attempt to resume; None if there is none."""
+        return None if self._resume_at is None else max(0.0, self._resume_at - time.monotonic())
 
     def _abandon_context(self) -> None:
         if self._context is not None:
             self._context.socket.abandon(self._context.record.context_id)
             self._context = None
+
+
+def _retry_after_s(error: APIError) -> float:
+    """How long the server asks to wait."""
+    body = error.body if isinstance(error.body, dict) else {}
+    return (body.get("retry_after_ms") or 0) / 1000
 
 
 def api_error(error: Exception, request_id: str | None = None) -> APIError:
@@ -403,8 +491,7 @@ def api_error(error: Exception, request_id: str | None = None) -> APIError:
         case APIError():
             return error
         case aiohttp.ClientResponseError(status=status):
-            message = f"the server answered with HTTP {status}"
-            return APIStatusError(message, status_code=status, request_id=request_id)
+            return APIStatusError(refusal(status), status_code=status, request_id=request_id)
         case TimeoutError():
             return APITimeoutError()
         case ConnectionLostError():

@@ -8,13 +8,13 @@ This module knows no agent framework.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Unpack
 
 import aiohttp
 
-from voiceagent_tts.client import CLOSE_TIMEOUT_S, MAX_SERVER_MESSAGE_BYTES, authorization
+from voiceagent_tts.client import CLOSE_TIMEOUT_S, MAX_SERVER_MESSAGE_BYTES
 from voiceagent_tts.client.spans import ClientSpans
 from voiceagent_tts.errors import ConnectionLostError
 from voiceagent_tts.protocol.client_connection import (
@@ -182,14 +182,14 @@ class Socket:
 
 
 async def open_socket(
-    session: aiohttp.ClientSession, url: str, api_key: str | None, heartbeat_s: float
+    session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], heartbeat_s: float
 ) -> Socket:
     """Connect, and wait for the server's `ready`; the caller sets the timeout.
 
     Args:
         session: HTTP session that makes the connection.
         url: URL of the server's WebSocket.
-        api_key: sent as a bearer token.
+        headers: HTTP headers of the handshake.
         heartbeat_s: interval of the pings; a pong may take half as long.
 
     Raises:
@@ -200,7 +200,7 @@ async def open_socket(
     websocket = await session.ws_connect(
         url,
         protocols=[SUBPROTOCOL],
-        headers=authorization(api_key),
+        headers=headers,
         heartbeat=heartbeat_s,
         autoping=False,  # the reader notes the time of each pong
         compress=0,  # PCM shrinks by 3 % for 100 times the work

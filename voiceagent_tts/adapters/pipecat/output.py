@@ -1,10 +1,11 @@
 """`Output`: what the service does with each frame before the frame leaves for the transport.
 
 Pipecat commits the text frames that pass its output to the conversation's history. So this module
-drops text that was not spoken, restores the white space of text that was, and moves time stamps to
-the times at which the audio plays.
+drops text that was not spoken, restores the white space of text that was, moves time stamps to the
+times at which the audio plays, and takes back words that an interruption overtakes.
 """
 
+from collections import deque
 from dataclasses import dataclass
 
 from pipecat.frames.frames import (
@@ -18,19 +19,12 @@ from pipecat.frames.frames import (
     LLMFullResponseStartFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
+    TTSStoppedFrame,
     TTSTextFrame,
 )
 
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.text import VerbatimSpacing
-
-_TIMED_FRAMES = (
-    AggregatedTextFrame,
-    AggregatedTextProgressFrame,
-    LLMFullResponseEndFrame,
-    LLMAssistantPushAggregationFrame,
-)
-"""Frames whose time stamp Pipecat derives from word times."""
 
 
 @dataclass
@@ -50,6 +44,7 @@ class Output:
     def __init__(self, playout: Playout) -> None:
         self._playout = playout
         self._spacing = VerbatimSpacing()
+        self._on_their_way: deque[TTSTextFrame] = deque()  # words, until their time has come
         self._unspoken_context_id: str | None = None
 
     def prepare(self, frame: Frame, now_s: float) -> bool:
@@ -72,15 +67,45 @@ class Output:
                 self._playout.interrupt()
             case TTSStartedFrame():
                 self._playout.start_context(frame.context_id)
+            case TTSStoppedFrame():
+                self._playout.end_context()
             case TTSAudioRawFrame():
                 self._playout.play(frame, now_s)
             case _:
                 pass
-        if isinstance(frame, _TIMED_FRAMES) and frame.pts:
-            frame.pts = self._playout.corrected_ns(frame.pts)
+        if frame.pts:
+            self._time(frame, frame.pts, now_s)
         return True
+
+    def _time(self, frame: Frame, pts: int, now_s: float) -> None:
+        match frame:
+            case TTSTextFrame() | AggregatedTextProgressFrame() | LLMFullResponseEndFrame():
+                frame.pts = self._playout.heard_ns(pts)
+            case LLMAssistantPushAggregationFrame():
+                # Pipecat commits nothing before its output has reached the start of the utterance,
+                # so a commit right behind a first and only word might come too early.
+                frame.pts = self._playout.in_order_ns(self._playout.end_ns)
+            case AggregatedTextFrame():
+                frame.pts = self._playout.in_order_ns(pts)
+            case _:
+                pass
+        if isinstance(frame, TTSTextFrame):
+            while self._on_their_way and _time_s(self._on_their_way[0]) < now_s:
+                self._on_their_way.popleft()
+            self._on_their_way.append(frame)
+
+    def take_back_words(self, now_s: float) -> None:
+        """Keep words whose time has not come out of the history, wherever their frames are."""
+        for frame in self._on_their_way:
+            if frame.interruptible and _time_s(frame) > now_s:
+                frame.append_to_context = False
+        self._on_their_way.clear()
 
     def _is_spoken(self, context_id: str | None) -> bool:
         """Whether text that leaves now was spoken; Pipecat assumes it once a context has ended."""
         has_audio = context_id is None or self._playout.has_audio(context_id)
         return has_audio and context_id != self._unspoken_context_id
+
+
+def _time_s(frame: Frame) -> float:
+    return (frame.pts or 0) / 1e9

@@ -2,18 +2,29 @@
 
 Pipecat times the words of a context from the moment its first audio left, as if the audio played
 without gaps and started where the previous word did. In fact audio starts late after a stall,
-behind the audio of another context, or when the transport starts late. This module computes the
-correction. It knows no socket and no clock; times are passed in.
+behind the audio of another context, or when the transport starts late. A transport also plays whole
+chunks: it fills the last one of a context with silence, and an interruption leaves the one that
+plays. This module computes the correction. It knows no socket and no clock; times are passed in.
 """
+
+import math
+from collections import deque
 
 from pipecat.frames.frames import TTSAudioRawFrame
 
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock, samples_to_ms
 
+DEFAULT_CHUNK_S = 0.04
+"""Length of the chunks that Pipecat's transports play by default."""
 _RESTART_S = 0.02
 """Time from audio arriving at a transport that ran dry in mid-turn until the audio plays."""
 _MAX_START_ERROR_S = 0.5
 """A transport that starts further than this from the expected time plays other audio."""
+_IN_CHUNK_S = 0.005
+"""A word enters the history this long after the chunk begins that makes it audible, not before."""
+_PAUSE_S = 0.2
+"""Pause between two utterances that are queued one behind the other."""
+_ROUNDING_S = 1e-4
 
 
 class Playout:
@@ -21,19 +32,34 @@ class Playout:
 
     Args:
         latency_s: length of a word that must have been played before the word counts as heard.
+
+    Attributes:
+        baseline_s: the time from which Pipecat counts the current context's words.
+        chunk_s: length of the chunks that the transport plays.
     """
 
     def __init__(self, latency_s: float) -> None:
         self.baseline_s = 0.0
-        """The time from which Pipecat counts the current context's words."""
+        self.chunk_s = DEFAULT_CHUNK_S
         self.latency_s = latency_s
         self._context_id: str | None = None
         self._clock = PlayoutClock()
         self._frame_samples = 0  # of the context, at the sample rate of its frames
-        self._correction_ns = 0
+        self._zero_s = 0.0  # when the context's first sample would play, gaps before now included
         self._last_ns = 0
-        self._expected_start_s: float | None = None
+        self._run_s = 0.0  # audio since the transport last filled up a chunk
+        self._expected_starts_s: deque[float] = deque()  # of the runs that have not started
         self._is_interruptible = True
+
+    def pause_s(self, now_s: float) -> float:
+        """Silence that is missing between the last utterance and one that begins now."""
+        if not self._clock.playout_end:
+            return 0.0  # nothing was played, or it was interrupted
+        return max(0.0, min(_PAUSE_S, self._clock.playout_end + _PAUSE_S - now_s))
+
+    def lead_s(self, now_s: float) -> float:
+        """Audio that has left and is not played yet."""
+        return self._clock.lead_s(now_s)
 
     def start_context(self, context_id: str | None) -> None:
         """The audio of `context_id` follows that of the previous context."""
@@ -53,26 +79,43 @@ class Playout:
             now_s += _RESTART_S
         self._clock.send(samples, now_s)
         start_s = self._clock.playout_end - samples / SAMPLE_RATE_HZ
-        if position_s == 0:
-            self._expected_start_s = start_s
-        shift_s = start_s - position_s - self.baseline_s + self.latency_s
-        self._correction_ns = round(shift_s * 1e9)
+        if self._run_s == 0.0:
+            self._expected_starts_s.append(start_s)
+        self._run_s += samples / SAMPLE_RATE_HZ
+        self._zero_s = start_s - position_s
         self._is_interruptible = frame.interruptible
 
+    def end_context(self) -> None:
+        """The transport fills up its last chunk, and reports that the utterance has ended."""
+        self._clock.playout_end += -self._run_s % self.chunk_s
+        self._run_s = 0.0
+
     def transport_started(self, now_s: float) -> None:
-        """The transport has started to play the context, perhaps later than expected."""
-        if self._expected_start_s is None:
+        """The transport has started the first utterance that had not started, perhaps late."""
+        if not self._expected_starts_s:
             return
-        late_s = now_s - self._expected_start_s
-        self._expected_start_s = None
+        late_s = now_s - self._expected_starts_s.popleft()
         if abs(late_s) < _MAX_START_ERROR_S:
             self._clock.playout_end += late_s
-            self._correction_ns += round(late_s * 1e9)
+            self._zero_s += late_s
+            self._expected_starts_s = deque(each + late_s for each in self._expected_starts_s)
 
-    def corrected_ns(self, pts: int) -> int:
-        """When the word at `pts` is heard; never decreases, so that frames keep their order."""
-        self._last_ns = max(self._last_ns, pts + self._correction_ns)
+    def heard_ns(self, pts: int) -> int:
+        """When the word at `pts` is heard: with the chunk in which it becomes audible."""
+        audible_s = pts / 1e9 - self.baseline_s + self.latency_s
+        chunk = math.floor((audible_s + _ROUNDING_S) / self.chunk_s)
+        in_context_s = max(self.latency_s, chunk * self.chunk_s + _IN_CHUNK_S)
+        return self.in_order_ns(round((self._zero_s + in_context_s) * 1e9))
+
+    def in_order_ns(self, pts: int) -> int:
+        """`pts`, or the time of the frame before it if that is later, so that frames keep order."""
+        self._last_ns = max(self._last_ns, pts)
         return self._last_ns
+
+    @property
+    def end_ns(self) -> int:
+        """When all audio that has left is played."""
+        return round(self._clock.playout_end * 1e9)
 
     def has_audio(self, context_id: str) -> bool:
         """Whether any audio of `context_id` has left."""
@@ -80,10 +123,11 @@ class Playout:
 
     def interrupt(self) -> None:
         """The transport drops the audio that it has not played, unless that is uninterruptible."""
-        self._expected_start_s = None
+        self._expected_starts_s.clear()
         if self._is_interruptible:
             self._clock.playout_end = 0.0
             self._last_ns = 0
+            self._run_s = 0.0
 
     def played_ms(self, context_id: str, now_s: float) -> int:
         """Played audio of `context_id`, without the silence of underruns."""

@@ -12,14 +12,17 @@ The service knows no engine and no server, only the wire (`protocol.ClientConnec
 service API, including these private names of Pipecat's base classes: `_settings`,
 `_update_settings`, `_text_aggregator`, `_turn_context_id`, `_word_timestamp_tracker`,
 `_aggregated_frame_sequencer`, `_push_sequencer_frames`, `_apply_context_interruptible`,
-`_refresh_audio_context`, `_register_event_handler`, `_call_event_handler`, `_report_error`,
-`_trim_text`, `_is_streaming_tokens`, and for the connection `_websocket`, `_websocket_connect`,
-`_connect`, `_disconnect`, `_connect_websocket`, `_disconnect_websocket`, `_reconnect_websocket`,
-`_try_reconnect`, `_receive_messages`, `_receive_task_handler` and `_last_connect_time`.
+`_refresh_audio_context`, `_record_context_audio_outcome`, `_register_event_handler`,
+`_call_event_handler`, `_report_error`, `_trim_text`, `_is_streaming_tokens`, `_tracing_context`,
+and for the connection `_websocket`, `_websocket_connect`, `_connect`, `_disconnect`,
+`_connect_websocket`, `_disconnect_websocket`, `_try_reconnect`, `_receive_messages`,
+`_receive_task_handler` and `_last_connect_time`.
 """
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pipecat.frames.frames import (
@@ -29,17 +32,19 @@ from pipecat.frames.frames import (
     InterruptionFrame,
     LLMFullResponseStartFrame,
     TTSAudioRawFrame,
+    TTSStartedFrame,
     TTSStoppedFrame,
 )
-from pipecat.processors.frame_processor import FrameDirection
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.transcriptions.language import Language
+from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
 from pipecat.utils.tracing.service_decorators import traced_tts
 
 from voiceagent_tts.adapters.pipecat.output import Output, UnspokenTextFrame
-from voiceagent_tts.adapters.pipecat.playout import Playout
+from voiceagent_tts.adapters.pipecat.playout import DEFAULT_CHUNK_S, Playout
 from voiceagent_tts.adapters.pipecat.settings import (
     VoiceAgentTTSSettings,
     check_arguments,
@@ -49,9 +54,16 @@ from voiceagent_tts.adapters.pipecat.settings import (
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
 from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState
-from voiceagent_tts.client import DEFAULT_URL
+from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.protocol.client_connection import check_options
 from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
+
+_UTTERANCE_LEAD_S = 0.3
+"""How long before its playback an utterance that follows another one leaves for the transport."""
+_TURNS_TO_HISTORY = 16
+"""Turns of the event loop in which a word passes from the transport's clock to the history; twice
+what Pipecat 1.14 takes."""
 
 
 class VoiceAgentTTSService(TurnTTSService):
@@ -71,8 +83,10 @@ class VoiceAgentTTSService(TurnTTSService):
 
     Args:
         url: the server, such as `ws://127.0.0.1:8765`; without a path, `/v1/tts/ws`; `http://`
-            and `https://` mean `ws://` and `wss://`.
-        api_key: sent as a bearer token.
+            and `https://` mean `ws://` and `wss://`. None for the one that `VOICEAGENT_TTS_URL`
+            names, or else one on this machine.
+        api_key: sent as a bearer token; None for that of `VOICEAGENT_TTS_API_KEY`, if any.
+        extra_headers: further HTTP headers, such as those that a proxy asks for.
         settings: voice, language and so on; `extra` may set any other option of `context.open`. The
             server chooses what is not given.
         text_aggregator: collects LLM tokens into the pieces of text that Pipecat passes to
@@ -85,15 +99,15 @@ class VoiceAgentTTSService(TurnTTSService):
         output_latency_s: a word enters the history this long after its first sample was played. The
             default is enough sound to be noticed; add what your transport buffers before audio
             reaches the listener.
-        reconnect_attempts: attempts, 0.25 s apart, before the service gives up for good.
+        reconnect_attempts: attempts, 0.25 s apart; after these, the next turn connects.
         **kwargs: fields of `Settings` (`voice` or `voice_id`, `language`, `speed`, `instruct`,
             `seed`, `lexicon`, `markup`), as Pipecat's own services accept them, which `settings`
             overrides; and arguments of `WebsocketTTSService`.
 
     Raises:
-        InvalidRequestError: `url` is not the address of a server.
+        InvalidRequestError: `url` is not the address of a server, or an option is wrong.
         ValueError: `settings.extra` has an unknown option, or `voice` and `voice_id` differ.
-        TypeError: an argument is unknown.
+        TypeError: an argument is unknown, or this service sets it itself.
     """
 
     Settings = VoiceAgentTTSSettings
@@ -101,8 +115,9 @@ class VoiceAgentTTSService(TurnTTSService):
     def __init__(
         self,
         *,
-        url: str = DEFAULT_URL,
+        url: str | None = None,
         api_key: str | None = None,
+        extra_headers: Mapping[str, str] | None = None,
         settings: Settings | None = None,
         text_aggregator: BaseTextAggregator | None = None,
         text_aggregation_mode: TextAggregationMode | None = None,
@@ -129,11 +144,10 @@ class VoiceAgentTTSService(TurnTTSService):
             defaults.apply_update(settings)
         check_arguments(type(self), kwargs)
         kwargs.setdefault("stop_frame_timeout_s", 2 * response_timeout_s)
-        # The server says why a turn was silent; three overloads in a row must not mute the bot.
-        kwargs.setdefault("max_consecutive_zero_audio_contexts", 0)
         super().__init__(
             url=url,
             api_key=api_key,
+            extra_headers=extra_headers,
             reconnect_attempts=reconnect_attempts,
             response_timeout_s=response_timeout_s,
             push_text_frames=False,
@@ -153,11 +167,13 @@ class VoiceAgentTTSService(TurnTTSService):
             or self._text_aggregator.aggregation_type is TextType.TOKEN
         )
         self._starts_sentence = True  # the next piece does not continue the text before it
+        self._started: TTSStartedFrame | None = None  # the last one that has left
         self._register_event_handler("on_words")
         self._max_buffer_delay_ms = max_buffer_delay_ms
         self._max_lead_s = max_lead_s
         self._playout = Playout(output_latency_s)
         self._output = Output(self._playout)
+        check_options(**self._open_options())
 
     def can_generate_metrics(self) -> bool:
         """Yes: time to first byte, to first audio, and characters."""
@@ -266,6 +282,8 @@ class VoiceAgentTTSService(TurnTTSService):
         """Handle a frame; an interruption also ends contexts that Pipecat has not opened yet."""
         if isinstance(frame, AggregatedTextFrame | LLMFullResponseStartFrame):
             self._starts_sentence = True
+        elif isinstance(frame, InterruptionFrame):
+            await self._let_words_arrive()
         await super().process_frame(frame, direction)
         if isinstance(frame, BotStartedSpeakingFrame) and direction is FrameDirection.UPSTREAM:
             self._playout.transport_started(self._now_s())
@@ -273,6 +291,30 @@ class VoiceAgentTTSService(TurnTTSService):
             for context_id in list(self._turns):
                 if not self.audio_context_available(context_id):
                     await self._abandon_turn(context_id)
+            await self._go_on_after_interruption()
+
+    async def _go_on_after_interruption(self) -> None:
+        """Let the history begin a message for the rest of an utterance that nothing interrupts.
+
+        The interruption has ended the message with what was heard, and Pipecat commits no words of
+        an utterance that has not started.
+        """
+        started, now_s = self._started, self._now_s()
+        if started is None or started.interruptible or not self._playout.lead_s(now_s):
+            return
+        again = replace(started)
+        again.interruptible, again.pts = False, round(now_s * 1e9)  # by the clock, ahead of audio
+        await super().push_frame(again)
+
+    async def _let_words_arrive(self) -> None:
+        """Let the words that were heard reach the history, and no other.
+
+        An interruption overtakes the frames on their way. A word that it overtakes would be missing
+        from this turn in the history, and begin the next one.
+        """
+        for _ in range(_TURNS_TO_HISTORY):
+            await asyncio.sleep(0)
+        self._output.take_back_words(self._now_s())
 
     async def _abandon_turn(self, context_id: str) -> None:
         await self._stop_turn(context_id, self._playout.played_ms(context_id, self._now_s()))
@@ -288,7 +330,14 @@ class VoiceAgentTTSService(TurnTTSService):
             await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
         await super().remove_audio_context(context_id)
 
+    async def _record_context_audio_outcome(self, context_id: str, received_audio: bool) -> None:
+        """Report nothing more: a turn that failed has its error, and one without words is none."""
+
     # Frames out.
+
+    @property
+    def _playout_end_s(self) -> float:
+        return self._playout.end_ns / 1e9
 
     async def start_word_timestamps(self) -> None:
         """Note the time from which Pipecat counts this context's words."""
@@ -302,6 +351,33 @@ class VoiceAgentTTSService(TurnTTSService):
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, TTSAudioRawFrame):
                 self._apply_context_interruptible(frame)  # Pipecat does so only in its `push_frame`
+            elif isinstance(frame, TTSStartedFrame):
+                await self._begin_utterance()
+                self._apply_context_interruptible(frame)
+                self._started = frame
             if not self._output.prepare(frame, self._now_s()):
                 return
         await super().push_frame(frame, direction)
+
+    async def _begin_utterance(self) -> None:
+        """Wait until the last utterance has nearly been played, and pause between both.
+
+        The words of an utterance leave with the times of its playback, which are known only once
+        the transport has started the one before.
+        """
+        while (wait_s := self._playout.lead_s(self._now_s()) - _UTTERANCE_LEAD_S) > 0:
+            await asyncio.sleep(wait_s)
+        self._playout.chunk_s = _chunk_s(self)
+        samples = round(self._playout.pause_s(self._now_s()) * self._output_rate_hz)
+        if samples:
+            silence = bytes(samples * BYTES_PER_SAMPLE)
+            await self.push_frame(TTSAudioRawFrame(silence, self._output_rate_hz, 1))
+
+
+def _chunk_s(processor: FrameProcessor) -> float:
+    """Length of the audio chunks that the output transport behind `processor` plays."""
+    while (following := processor.next) is not None:
+        processor = following
+        if isinstance(processor, BaseOutputTransport) and processor.sample_rate:
+            return processor.audio_chunk_size / BYTES_PER_SAMPLE / processor.sample_rate
+    return DEFAULT_CHUNK_S

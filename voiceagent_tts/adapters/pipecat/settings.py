@@ -35,6 +35,9 @@ class VoiceAgentTTSSettings(TTSSettings):
 _ARGUMENTS = ("voice", "language", "speed", "instruct", "seed", "lexicon", "markup")
 """Settings that the service's constructor accepts as arguments of their own."""
 
+_FIXED = {"push_text_frames", "push_start_frame", "push_stop_frames", "pause_frame_processing"}
+"""Arguments of Pipecat's base classes on which the order of the service's frames depends."""
+
 
 def pop_settings(kwargs: dict[str, Any]) -> VoiceAgentTTSSettings:
     """Remove the settings from a constructor's arguments, and return them.
@@ -59,9 +62,11 @@ def check_arguments(service: type, kwargs: dict[str, Any]) -> None:
     class has.
 
     Raises:
-        TypeError: an argument is unknown.
+        TypeError: an argument is unknown, or the service sets it itself.
     """
     known = set(_ARGUMENTS)
+    for name in _FIXED & kwargs.keys():
+        raise TypeError(f"{service.__name__} sets `{name}` itself; leave it out")
     for owner in service.__mro__:
         if "__init__" in vars(owner):
             parameters = inspect.signature(owner.__init__).parameters.values()

@@ -8,17 +8,27 @@ hooks; no turns.
 import asyncio
 import contextlib
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
+from loguru import logger
 from pipecat.frames.frames import ErrorFrame
+from pipecat.processors.filters.function_filter import FunctionFilter
 from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.services.tts_service import WebsocketTTSService
-from pipecat.services.websocket_service import ReportErrorCallback, WebsocketService
+from pipecat.services.websocket_service import ReportErrorCallback
 from pipecat.utils.errors import ErrorCategory
 from websockets.asyncio.client import ClientConnection as WebSocket
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from voiceagent_tts.client import MAX_SERVER_MESSAGE_BYTES, authorization, websocket_address
+from voiceagent_tts.client import (
+    MAX_SERVER_MESSAGE_BYTES,
+    authorization,
+    configured_key,
+    configured_url,
+    refusal,
+    websocket_address,
+)
 from voiceagent_tts.client.spans import ClientSpans
 from voiceagent_tts.errors import ConnectionLostError
 from voiceagent_tts.protocol.client_connection import ClientConnection, ClientEvent
@@ -36,7 +46,8 @@ class SocketTTSService(WebsocketTTSService):
     Args:
         url: the server; without a path, `/v1/tts/ws`.
         api_key: sent as a bearer token.
-        reconnect_attempts: attempts, 0.25 s apart, before the service gives up for good.
+        extra_headers: further HTTP headers.
+        reconnect_attempts: attempts, 0.25 s apart; after these, the next turn connects.
         **kwargs: arguments of `WebsocketTTSService`.
 
     Raises:
@@ -44,13 +55,18 @@ class SocketTTSService(WebsocketTTSService):
     """
 
     def __init__(
-        self, *, url: str, api_key: str | None, reconnect_attempts: int, **kwargs: Any
+        self,
+        *,
+        url: str | None,
+        api_key: str | None,
+        extra_headers: Mapping[str, str] | None,
+        reconnect_attempts: int,
+        **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("reconnect_backoff_min_wait", _RECONNECT_WAIT_S)
-        kwargs.setdefault("reconnect_backoff_max_wait", _RECONNECT_WAIT_S)
         super().__init__(**kwargs)
-        self._url = websocket_address(url)
-        self._api_key = api_key
+        self._url = websocket_address(configured_url(url))
+        self._api_key = configured_key(api_key)
+        self._extra_headers = dict(extra_headers or {})
         self._reconnect_attempts = reconnect_attempts
         self._connection = ClientConnection()
         self._spans = ClientSpans()
@@ -58,6 +74,7 @@ class SocketTTSService(WebsocketTTSService):
         self._writer: asyncio.Task[None] | None = None
         self._is_ready = asyncio.Event()  # contexts can be opened
         self._received_at_s = 0.0
+        self._outage: type[Exception] | None = None  # its last kind of error that was reported
         self._tasks: list[asyncio.Task[None]] = []  # the reader first
 
     # What a subclass does with the socket.
@@ -78,6 +95,22 @@ class SocketTTSService(WebsocketTTSService):
     @abstractmethod
     def _is_speaking(self) -> bool:
         """Whether any context speaks on this socket."""
+
+    @property
+    @abstractmethod
+    def _playout_end_s(self) -> float:
+        """When the listener has heard all audio that has left the service."""
+
+    @property
+    @abstractmethod
+    def _patience_s(self) -> float:
+        """How long the listener waits in silence until a turn fails."""
+
+    @property
+    def _has_substitute(self) -> bool:
+        """Whether Pipecat can fail over to another service: a switcher's filters are around us."""
+        around = self.previous, self.next
+        return all(isinstance(processor, FunctionFilter) for processor in around)
 
     def _send(self, message: str) -> None:
         """Send in order and without waiting; a message for a lost connection is dropped."""
@@ -103,8 +136,7 @@ class SocketTTSService(WebsocketTTSService):
         try:
             await self._connect_websocket()
         except Exception as error:  # the reader tries again, and ends with a permanent error
-            sentence = f"no connection to the server: {error}"
-            await self._report_error(ErrorFrame(sentence, exception=error))
+            await self._report_outage(error)
         await self._cancel_tasks()
         self._tasks = [self.create_task(self._receive_task_handler(self._report_error))]
 
@@ -124,7 +156,7 @@ class SocketTTSService(WebsocketTTSService):
     async def _connect_websocket(self) -> None:
         websocket = await self._websocket_connect(
             self._url,
-            additional_headers=authorization(self._api_key or None),
+            additional_headers=self._extra_headers | authorization(self._api_key),
             subprotocols=[SUBPROTOCOL],
             compression=None,
             max_size=MAX_SERVER_MESSAGE_BYTES,
@@ -143,6 +175,7 @@ class SocketTTSService(WebsocketTTSService):
         self._outbox, self._received_at_s = asyncio.Queue(), self._now_s()
         self._writer = self.create_task(self._write(websocket, self._outbox))
         self._is_ready.set()
+        self._outage = None
         await self._call_event_handler("on_connected")
 
     async def _disconnect_websocket(self) -> None:
@@ -155,16 +188,47 @@ class SocketTTSService(WebsocketTTSService):
             await websocket.close()
             await self._call_event_handler("on_disconnected")
 
-    async def _reconnect_websocket(self, attempt_number: int) -> bool:
-        # `WebsocketTTSService` would end its audio contexts here; this service resumes them.
-        return await WebsocketService._reconnect_websocket(self, attempt_number)
-
     async def _try_reconnect(
         self, max_retries: int = 3, report_error: ReportErrorCallback | None = None
     ) -> bool:
-        # Three attempts would give up on a server that takes seconds to restart.
-        report = None if report_error is None else _ReportChanges(report_error)
-        return await super()._try_reconnect(self._reconnect_attempts, report)
+        # Pipecat's three attempts would give up on a server that takes seconds to restart, and end
+        # the audio contexts, which this service resumes; it would log three lines for each attempt.
+        began_at_s = self._now_s()
+        for _ in range(self._reconnect_attempts):
+            if not (self.is_usable or self._has_substitute):
+                return False  # the server has refused the key
+            try:
+                await self._disconnect_websocket()
+                await self._connect_websocket()
+            except Exception as error:
+                await self._report_outage(error)
+            else:
+                await self.set_usable(True)
+                return True
+            await self._fail_over_after(began_at_s)
+            await asyncio.sleep(_RECONNECT_WAIT_S)
+        logger.warning(f"{self}: no connection after {self._reconnect_attempts} attempts")
+        return False
+
+    async def _report_outage(self, error: Exception) -> None:
+        """Report the first error of an outage, and later ones of another kind."""
+        if type(error) is self._outage:
+            return
+        self._outage = type(error)
+        is_refusal = isinstance(error, InvalidStatus)
+        reason = refusal(error.response.status_code) if is_refusal else str(error)
+        sentence = f"no connection to the server: {reason}"
+        await self._report_error(ErrorFrame(sentence, exception=error))
+
+    async def _fail_over_after(self, began_at_s: float) -> None:
+        """Let a substitute take over once the listener has waited for too long in an outage."""
+        silent_s = self._now_s() - max(began_at_s, self._playout_end_s)
+        if self._has_substitute and self.is_usable and silent_s > self._patience_s:
+            await self.push_error(
+                "the server cannot be reached",
+                category=ErrorCategory.CONNECTIVITY,
+                force_treat_as_permanent=True,
+            )
 
     async def _receive_messages(self) -> None:
         websocket = self._websocket
@@ -205,17 +269,3 @@ class SocketTTSService(WebsocketTTSService):
         with contextlib.suppress(ConnectionClosed):  # the reader handles the loss
             while True:
                 await websocket.send(await outbox.get())
-
-
-class _ReportChanges:
-    """Reports the first error of an outage, and later ones only when their type changes."""
-
-    def __init__(self, report: ReportErrorCallback) -> None:
-        self._report = report
-        self._last: type[Exception] | None = None
-
-    async def __call__(self, error: ErrorFrame, force_treat_as_permanent: bool = False) -> None:
-        kind = type(error.exception) if error.exception else None
-        if force_treat_as_permanent or kind is not self._last:
-            self._last = kind
-            await self._report(error, force_treat_as_permanent)

@@ -2,11 +2,15 @@
 
 A turn is spoken by one server context. When that breaks off (the connection is lost, the engine
 dies, the server is silent or overloaded), another context speaks the rest, from the word that broke
-off, in the same audio context of Pipecat; text that arrives meanwhile belongs to the rest. A turn
-fails after a few resumptions in a row without a word, or at once if the request itself is wrong.
+off, in the same audio context of Pipecat; text that arrives meanwhile belongs to the rest. That is
+tried as long as the listener has audio left to hear, and then for `response_timeout_s` of silence;
+for less of it where Pipecat has another service to fail over to. Then the turn fails, or at once if
+the request itself is wrong.
 """
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from typing import Any, get_args
 
 from loguru import logger
@@ -29,6 +33,8 @@ from voiceagent_tts.protocol.messages import (
 
 _CONNECT_WAIT_S = 1.0
 """How long one attempt to open a context waits for the connection."""
+_FAILOVER_S = 1.0
+"""How long the listener waits in silence until another service takes over."""
 _CHECK_INTERVAL_S = 0.5
 """Time between two checks for turns whose server is silent."""
 
@@ -108,7 +114,8 @@ class TurnTTSService(SocketTTSService):
         """
         context_id = turn.next_server_context_id()
         rest = turn.rest
-        metadata = self._spans.open(context_id)
+        with self._within_turn_span():
+            metadata = self._spans.open(context_id)
         messages = [self._connection.open(context_id, metadata=metadata, **turn.options)]
         if rest:
             messages.append(self._connection.text(context_id, rest))
@@ -119,6 +126,22 @@ class TurnTTSService(SocketTTSService):
         self._refresh_audio_context(turn.context_id)
         turn.start_context(self._connection.record(context_id))
         turn.active_at_s = self._now_s()
+
+    @contextlib.contextmanager
+    def _within_turn_span(self) -> Iterator[None]:
+        """Make Pipecat's span of this turn the current one; it passes spans by its own object."""
+        tracing = self._tracing_context
+        context = tracing and (tracing.get_turn_context() or tracing.get_conversation_context())
+        if context is None:
+            yield
+            return
+        from opentelemetry.context import attach, detach
+
+        token = attach(context)
+        try:
+            yield
+        finally:
+            detach(token)
 
     # Audio and words from the server.
 
@@ -156,6 +179,8 @@ class TurnTTSService(SocketTTSService):
 
     async def _receive_audio(self, turn: PipecatTurn, audio: ClientAudio) -> None:
         turn.active_at_s = self._now_s()
+        if not turn.samples:
+            await self.stop_ttfb_metrics()  # Pipecat's own call waits for the utterance before
         turn.receive_audio(audio)
         frame = TTSAudioRawFrame(audio.pcm, self._output_rate_hz, 1, context_id=turn.context_id)
         await self.append_to_audio_context(turn.context_id, frame)
@@ -220,21 +245,34 @@ class TurnTTSService(SocketTTSService):
 
     def _resume_turn(self, turn: PipecatTurn, error: VoiceAgentError | None = None) -> None:
         """Speak the turn's rest as soon as the server accepts it; `error` broke the turn off."""
+        turn.broken_off_at_s = turn.broken_off_at_s or self._now_s()
         self._resuming[turn.context_id] = self.create_task(self._speak_rest(turn, error))
 
     async def _speak_rest(self, turn: PipecatTurn, error: VoiceAgentError | None) -> None:
         """Try to open a server context for the rest until one opens or the turn fails."""
-        wait_s = 0.0 if error is None else turn.retry_wait_s(error)
-        while wait_s is not None:
+        wait_s = 0.0
+        while error is None or self._may_resume(turn, error):
+            if error is not None:
+                wait_s = turn.retry_wait_s(error)
             self._refresh_audio_context(turn.context_id)  # or Pipecat ends it as spoken
             await asyncio.sleep(min(wait_s, self._response_timeout_s))
             error = await self._try_to_open(turn)
             if error is None:
                 break
-            wait_s = turn.retry_wait_s(error)
         del self._resuming[turn.context_id]
         if error is not None:
             await self._fail_turn(turn, error)
+
+    def _may_resume(self, turn: PipecatTurn, error: VoiceAgentError) -> bool:
+        """Whether the listener has audio left to hear, or has not waited for too long yet."""
+        assert turn.broken_off_at_s is not None
+        silent_s = self._now_s() - max(turn.broken_off_at_s, self._playout_end_s)
+        return turn.can_resume_after(error) and silent_s < self._patience_s
+
+    @property
+    def _patience_s(self) -> float:
+        """How long the listener waits in silence until a turn fails."""
+        return _FAILOVER_S if self._has_substitute else self._response_timeout_s
 
     async def _try_to_open(self, turn: PipecatTurn) -> VoiceAgentError | None:
         """Open a server context for the rest; returns the error that prevented it, if any."""
@@ -266,7 +304,11 @@ class TurnTTSService(SocketTTSService):
         has_all_text = turn.state is TurnState.FINISHING
         turn.state = TurnState.FAILED
         category = _CATEGORIES.get(error.code, ErrorCategory.UNKNOWN)
-        await self.push_error(f"{error.code}: {error.message}", category=category)
+        await self.push_error(
+            f"{error.code}: {error.message}",
+            category=category,
+            force_treat_as_permanent=self._has_substitute,
+        )
         if self.audio_context_available(turn.context_id):
             unspoken = UnspokenTextFrame(turn.context_id)
             await self.append_to_audio_context(turn.context_id, unspoken)

@@ -5,6 +5,7 @@ resumed. Knows no socket and no clock; times are passed in.
 """
 
 import enum
+import re
 
 from voiceagent_tts.adapters.turn import RESUME_WAIT_S, Turn
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
@@ -13,7 +14,9 @@ from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
 from voiceagent_tts.text.borders import has_complete_word
 
 _RESUME_ATTEMPTS = 3
-"""Attempts in a row that may fail without one more word spoken."""
+"""Attempts in a row that may send audio without one more word."""
+
+_ATTACHED_END_TAGS = re.compile(r"\A(?:</[^<>]*>)+")
 
 WordTime = tuple[str, float]
 """A word, or a part of the text since the word before it, and its start in seconds of the turn."""
@@ -50,8 +53,11 @@ class PipecatTurn(Turn):
         self.state = TurnState.OPEN
         self.active_at_s = now_s
         """When text was last sent or anything arrived."""
+        self.broken_off_at_s: float | None = None
+        """Since when no server context speaks the rest, or none has spoken one more word of it."""
         self._latency_samples = ms_to_samples(1000 * latency_s)
-        self._failures = 0  # since a word was spoken
+        self._attempts = 0  # to resume, since a word was spoken
+        self._failures = 0  # of these, those that sent audio
         self._committed_chars = 0  # of the text that was returned as words
 
     @property
@@ -77,22 +83,28 @@ class PipecatTurn(Turn):
 
     def finish(self, done: DoneMessage) -> list[WordTime]:
         """The server context has spoken all its text; returns the remaining words."""
+        self.broken_off_at_s = None
         return self._to_commit(self.finish_context(done.chars))
 
     def break_off(self) -> list[WordTime]:
         """The server context has failed; returns the remaining words that are audible."""
-        char_base = self._char_base
+        char_base, has_audio = self._char_base, self.context_samples > 0
         words = self._to_commit(self.break_off_context(self._audible_samples))
         if self._char_base > char_base:
-            self._failures = 0
+            self._attempts = self._failures = 0
+            self.broken_off_at_s = None
+        elif has_audio:
+            self._failures += 1
         return words
 
-    def retry_wait_s(self, error: VoiceAgentError) -> float | None:
-        """Wait after `error` before the next server context; None to give the turn up."""
-        if not error.is_retryable or self._failures >= _RESUME_ATTEMPTS:
-            return None
-        wait_s = RESUME_WAIT_S if self._failures else 0.0
-        self._failures += 1
+    def can_resume_after(self, error: VoiceAgentError) -> bool:
+        """Whether another server context may speak on, as far as that depends on the turn."""
+        return error.is_retryable and self._failures <= _RESUME_ATTEMPTS
+
+    def retry_wait_s(self, error: VoiceAgentError) -> float:
+        """Wait after `error` before the next server context."""
+        wait_s = RESUME_WAIT_S if self._attempts else 0.0
+        self._attempts += 1
         return max(wait_s, (error.retry_after_ms or 0) / 1000)
 
     @property

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from voiceagent_tts.bench.bargein.other_work import BUSY_LOOPS
 from voiceagent_tts.bench.bargein.replies import (
     LATEST_CUT_S,
     REPLIES,
@@ -23,18 +24,27 @@ class Happening(StrEnum):
     NOTHING = "steady"
     STALL = "stalls"
     BREAK = "breaks"
+    BUSY = "busy"
 
     @property
     def heading(self) -> str:
         """Its name in reports."""
-        return {"steady": "steady", "stalls": "the LLM stalls", "breaks": "the connection breaks"}[
-            self.value
-        ]
+        return {
+            "steady": "steady",
+            "stalls": "the LLM stalls",
+            "breaks": "the connection breaks",
+            "busy": f"beside {BUSY_LOOPS} busy loops",
+        }[self.value]
 
     @property
     def fault(self) -> Fault | None:
         """What breaks."""
         return "connection" if self is Happening.BREAK else None
+
+    @property
+    def busy_loops(self) -> int:
+        """Processes that compete with the sessions for the CPU."""
+        return BUSY_LOOPS if self is Happening.BUSY else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import gc
 import importlib
 import logging
 import multiprocessing
+import os
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,6 +24,7 @@ from voiceagent_tts.bench.bargein.replies import Cut
 from voiceagent_tts.bench.bargein.session import Call, Host, Reply, Talk
 from voiceagent_tts.bench.bargein.wire import wire_to
 from voiceagent_tts.bench.callers import sampled_lag
+from voiceagent_tts.demo.offspring import following
 
 _POLL_S = 0.2
 _LAG_SAMPLE_S = 0.01
@@ -52,7 +54,8 @@ class SessionPool:
         context = multiprocessing.get_context("spawn")
         self.size = size
         self._done = context.Value("i", 0)
-        self._executor = ProcessPoolExecutor(size, context, _prepare, (host, self._done))
+        given = host, self._done, os.getpid()
+        self._executor = ProcessPoolExecutor(size, context, _prepare, given)
 
     async def __aenter__(self) -> Self:
         """Start all processes; each is ready when it has imported the host."""
@@ -114,9 +117,10 @@ class _Here:
 _here: _Here | None = None
 
 
-def _prepare(host: Host, done: "Synchronized[int]") -> None:
+def _prepare(host: Host, done: "Synchronized[int]", parent_pid: int) -> None:
     """Import the host once, and silence its logs."""
     global _here
+    following(parent_pid)()
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     with contextlib.suppress(ImportError):

@@ -15,6 +15,7 @@ from voiceagent_tts.bench.bargein.conditions import Condition
 from voiceagent_tts.bench.bargein.judge import Judge, Recording
 from voiceagent_tts.bench.bargein.judge_error import measure_judge
 from voiceagent_tts.bench.bargein.known_speech import espeak
+from voiceagent_tts.bench.bargein.other_work import busy_loops
 from voiceagent_tts.bench.bargein.page import render
 from voiceagent_tts.bench.bargein.pool import Conversation, SessionPool
 from voiceagent_tts.bench.bargein.replies import USER_TEXT
@@ -119,7 +120,8 @@ async def measure(
                 show = _shown(progress, f"{address.name}, {title}", condition.cuts)
                 rng = random.Random(f"{seed} {title}")
                 call = _call(address, condition, user_pcm)
-                talked = await pools[host].talk(call, condition.plans(rng), show)
+                with busy_loops(condition.happening.busy_loops):
+                    talked = await pools[host].talk(call, condition.plans(rng), show)
                 outcomes = outcomes_of(address.name, talked, judge)
                 sections.append(section_of(address.name, title, condition.cuts, outcomes, talked))
     return sections

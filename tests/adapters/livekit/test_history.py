@@ -1,0 +1,219 @@
+"""An interrupted reply in the history: the words that were heard, whatever else goes on."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Any
+
+import pytest
+from livekit.agents import Agent, ModelSettings
+from livekit.agents.llm import ChatMessage
+from livekit.agents.types import FlushSentinel
+from livekit.agents.voice.speech_handle import SpeechHandle
+
+from livekit import rtc
+from testbed.listening import words_of
+from testbed.livekit_audio import MakeVoice, tokens
+from testbed.livekit_conversation import Conversation, count, ended, heard, talking
+from testbed.server_process import ServerProcess
+from testbed.servers import StartServer
+from testbed.waiting import until
+from voiceagent_tts.core import WordTimestamp
+
+COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
+CUTS_S = (0.0, 0.7, 1.5)
+
+
+class LouderAgent(Agent):
+    """Makes new frames of the voice's audio, as an effect does."""
+
+    def tts_node(
+        self, text: AsyncIterable[str], model_settings: ModelSettings
+    ) -> AsyncIterable[rtc.AudioFrame]:
+        """Copy every frame, without what LiveKit notes in it."""
+        return self._remade(Agent.default.tts_node(self, text, model_settings))
+
+    async def _remade(self, frames: AsyncIterable[rtc.AudioFrame]) -> AsyncIterator[Any]:
+        async for frame in frames:
+            samples = frame.samples_per_channel
+            yield rtc.AudioFrame(bytes(frame.data), frame.sample_rate, frame.num_channels, samples)
+
+
+class ShoutingAgent(Agent):
+    """Changes the text on its way to the transcript and the history."""
+
+    async def transcription_node(
+        self, text: AsyncIterable[Any], model_settings: ModelSettings
+    ) -> AsyncIterator[str]:
+        """Yield the text in capitals."""
+        async for piece in text:
+            yield piece.upper()
+
+
+class TwoPartAgent(Agent):
+    """Speaks its reply in two parts, each through a stream of its own."""
+
+    async def llm_node(
+        self, chat_ctx: Any, tools: Any, model_settings: ModelSettings
+    ) -> AsyncIterator[Any]:
+        """Yield both parts."""
+        yield "One, two, three. "
+        yield FlushSentinel()
+        yield "Four, five, six, seven, eight."
+
+
+@contextlib.asynccontextmanager
+async def busy_loop() -> AsyncIterator[None]:
+    """Block the event loop for 0.15 s again and again, as an agent with slow code does."""
+
+    async def block() -> None:
+        while True:
+            time.sleep(0.15)
+            await asyncio.sleep(0.005)
+
+    blocking = asyncio.create_task(block())
+    try:
+        yield
+    finally:
+        blocking.cancel()
+        await asyncio.wait({blocking})
+
+
+async def words_in(served: ServerProcess, text: str = COUNTING) -> list[WordTimestamp]:
+    """The words of `text` and their times."""
+    return await words_of(served.websocket_url, text, voice="default", language="en")
+
+
+def difference(conversation: Conversation, words: list[WordTimestamp], spoken: str) -> int:
+    """By how many words the history is ahead of what was heard."""
+    return count(words, spoken) - heard(words, conversation.loudspeaker.played_s)
+
+
+@pytest.mark.parametrize("at_s", CUTS_S)
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="plain"),
+        pytest.param({"use_tts_aligned_transcript": False}, id="words off"),
+        pytest.param({"agent": LouderAgent(instructions="")}, id="new frames"),
+    ],
+)
+async def test_the_history_is_what_was_heard(
+    served: ServerProcess, make_voice: MakeVoice, options: dict[str, Any], at_s: float
+) -> None:
+    """Neither LiveKit's option for words nor a `tts_node` that makes new frames changes it."""
+    words = await words_in(served)
+    async with talking(make_voice(served), **options) as conversation:
+        spoken = await conversation.cut(at_s, *tokens(COUNTING))
+        assert COUNTING.startswith(spoken)
+        assert difference(conversation, words, spoken) == 0
+
+
+async def test_a_busy_event_loop_changes_no_history(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """A loop that is blocked most of the time delays the cut, not the words before it."""
+    words = await words_in(served)
+    async with talking(make_voice(served)) as conversation, busy_loop():
+        for at_s in (0.3, 0.9):
+            spoken = await conversation.cut(at_s, COUNTING)
+            assert difference(conversation, words, spoken) == 0
+
+
+async def test_playback_may_begin_long_after_the_audio(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """With preemptive synthesis, LiveKit plays a reply seconds after it was made."""
+    words = await words_in(served)
+    async with talking(make_voice(served)) as conversation:
+        output = conversation.session.output.audio
+        assert output is not None
+        output.pause()
+        handle = conversation.reply(COUNTING)
+        # LiveKit resumes the output once, when it begins to forward the reply.
+        await until(lambda: not conversation.loudspeaker.is_paused, "the output is resumed")
+        output.pause()
+        await asyncio.sleep(2.2)
+        output.resume()
+        await conversation.played(0.8)
+        spoken = await conversation.interrupt(handle)
+        assert difference(conversation, words, spoken) == 0
+
+
+async def test_both_parts_of_a_reply_are_in_the_history(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """Each part of a reply has audio of its own; the second one is interrupted."""
+    first, second = "One, two, three. ", "Four, five, six, seven, eight."
+    words = await words_in(served, second)
+    async with talking(make_voice(served), TwoPartAgent(instructions="")) as conversation:
+        handle = conversation.reply()
+        await conversation.played(1.0)
+        await conversation.loudspeaker.until(lambda: conversation.loudspeaker.played_s < 0.9)
+        await conversation.played(0.9)
+        spoken = await conversation.interrupt(handle)
+        assert spoken.startswith(first)
+        assert difference(conversation, words, spoken.removeprefix(first)) == 0
+
+
+async def test_an_agent_that_changes_its_transcript_keeps_it(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """LiveKit's own transcript stays where it is not the text that was spoken."""
+    async with talking(make_voice(served), ShoutingAgent(instructions="")) as conversation:
+        spoken = await conversation.cut(1.5, COUNTING)
+        assert spoken and COUNTING.upper().startswith(spoken.rstrip())
+
+
+async def test_the_usage_of_an_interrupted_reply_is_counted(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """Also while its audio is still being made; the duration is that of synthesis."""
+    server = await start_server(throttle={"rtf": 0.5})
+    for voice, text in (
+        (make_voice(server), "One, two, three, four."),
+        (make_voice(server), COUNTING * 3),
+    ):
+        async with talking(voice) as conversation:
+            await conversation.cut(1.3, text)
+            await until(lambda: bool(conversation.metrics), "the usage is reported")
+            (metrics,) = conversation.metrics
+            assert metrics.characters_count == len(text)
+            assert metrics.duration < metrics.audio_duration > 1.3
+            assert conversation.session.usage.model_usage
+
+
+async def test_a_reply_ends_for_livekit_when_it_was_made(
+    served: ServerProcess, make_voice: MakeVoice, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LiveKit then does not complain about an interruption, and counts no playback as synthesis."""
+    async with talking(make_voice(served)) as conversation:
+        await conversation.cut(1.0, COUNTING)
+        (metrics,) = conversation.metrics
+        assert metrics.duration < 1.0 < metrics.audio_duration
+    assert not [text for text in caplog.messages if "before text/audio input is done" in text]
+
+
+def interrupted_text(handle: SpeechHandle) -> str:
+    """The text of a reply that the history marks as interrupted."""
+    (message,) = [item for item in handle.chat_items if isinstance(item, ChatMessage)]
+    assert message.interrupted
+    return message.text_content or ""
+
+
+async def test_a_plugin_that_is_closed_in_a_reply_commits_what_was_heard(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """The reply counts as interrupted, and its audio that has arrived is heard and committed."""
+    server = await start_server(throttle={"rtf": 0.5})
+    words = await words_of(server.websocket_url, COUNTING, voice="default", language="en")
+    voice = make_voice(server)
+    async with talking(voice) as conversation:
+        handle = conversation.reply(COUNTING)
+        await conversation.played(0.8)
+        await voice.aclose()
+        await ended(handle)
+        spoken = interrupted_text(handle)
+        assert difference(conversation, words, spoken) == 0
+        assert 0 < count(words, spoken) < len(words)
