@@ -48,6 +48,7 @@ ApiKey = Annotated[
 
 _QWEN3_PACKAGES = frozenset(("huggingface_hub", "safetensors", "torch", "transformers"))
 _TRAIN_PACKAGES = frozenset(("httpx", "pyloudnorm", "tensorboard"))
+_HIBARI_PACKAGES = frozenset(("hibari", "onnxruntime"))
 _POCKET_PACKAGES = frozenset(("pocket_tts", "yaml"))
 _DEMO_PACKAGES = frozenset(("loguru", "matplotlib", "pipecat"))
 
@@ -83,6 +84,8 @@ def _extras_with(package: str) -> tuple[str, ...]:
         return ("c2pa",)
     if package == "httpx":
         return ("server", "espeak", "upstream")
+    if package in _HIBARI_PACKAGES:
+        return ("server", "espeak", "hibari")
     if package in _POCKET_PACKAGES:
         return ("server", "espeak", "pocket")
     return ("server", "qwen3") if package in _QWEN3_PACKAGES else ("server", "espeak")
@@ -115,15 +118,16 @@ def serve(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Speech engine: espeak, pocket, qwen3, openai or dashscope. [default: the best "
-            "voice that this machine can speak]"
+            help="Speech engine: hibari, espeak, pocket, qwen3, openai or dashscope. [default: the "
+            "best voice that this machine can speak]"
         ),
     ] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
             help="Qwen3-TTS model: folder or id. May be repeated. Implies --engine qwen3. With "
-            "--engine pocket: its model for a language, such as english or french_24l."
+            "--engine pocket: its model for a language, such as english or french_24l. With "
+            "--engine hibari: a voice, such as emma."
         ),
     ] = None,
     download: Annotated[

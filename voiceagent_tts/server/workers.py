@@ -16,7 +16,8 @@ _SHARING_CORES = {"OMP_WAIT_POLICY": "passive"}
 times slower (1.2 to 1.7 s per frame instead of 0.15 s, measured)."""
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""The online aligner's arrays are small: more threads would only use cores that others need."""
+"""The arrays of the online aligner and of hibari's signal processing are small: more threads would
+only use cores that others need."""
 
 _ONLINE_EXTRA = "espeakng_loader"  # the module of extra `espeak`, which speaks the references
 
@@ -37,14 +38,16 @@ _UPSTREAMS = {
 def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
     """The engine workers by name.
 
-    espeak has one, Pocket TTS as many as `workers` says, and Qwen3-TTS that many per model and
-    device.
+    espeak has one, Pocket TTS and hibari as many as `workers` says, and Qwen3-TTS that many per
+    model and device.
     """
     match settings.engine:
         case "qwen3":
             return _qwen3_specs(settings)
         case "pocket":
             return _pocket_specs(settings)
+        case "hibari":
+            return _hibari_specs(settings)
         case "openai" | "dashscope":
             return {settings.engine: _upstream_spec(settings, settings.rows)}
         case "espeak" | None:  # the command line replaces None by the best engine of the machine
@@ -53,13 +56,12 @@ def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
 
 def _pocket_specs(settings: Settings) -> dict[str, WorkerSpec]:
     models = settings.pocket_models
-    threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.workers)
     spec = WorkerSpec(
         "pocket",
         {
             "models": models,
             "rows": settings.rows,
-            "threads": threads,
+            "threads": _threads(settings),
             "quantize": settings.quantize,
             "voices": str(settings.clones_folder),
         },
@@ -68,7 +70,28 @@ def _pocket_specs(settings: Settings) -> dict[str, WorkerSpec]:
         environment=_SHARING_CORES,
         group=",".join(models),
     )
-    names = ["pocket", *(f"pocket#{number}" for number in range(2, settings.workers + 1))]
+    return _alike("pocket", spec, settings.workers)
+
+
+def _hibari_specs(settings: Settings) -> dict[str, WorkerSpec]:
+    spec = WorkerSpec(
+        "hibari",
+        {"models": settings.models, "rows": settings.rows, "threads": _threads(settings)},
+        settings.throttle,
+        environment=_ONE_THREAD,
+        group="hibari",
+    )
+    return _alike("hibari", spec, settings.workers)
+
+
+def _threads(settings: Settings) -> int:
+    """CPU threads of each worker: its share of the cores, unless a setting says it."""
+    return settings.threads or max(1, (os.cpu_count() or 1) // settings.workers)
+
+
+def _alike(name: str, spec: WorkerSpec, workers: int) -> dict[str, WorkerSpec]:
+    """Workers of one engine by name: `name`, `name#2` and so on."""
+    names = [name, *(f"{name}#{number}" for number in range(2, workers + 1))]
     return dict.fromkeys(names, spec)
 
 
