@@ -19,7 +19,7 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """The arrays of the online aligner and of hibari's signal processing are small: more threads would
 only use cores that others need."""
 
-_ONLINE_EXTRA = "espeakng_loader"  # the module of extra `espeak`, which speaks the references
+_ESPEAK = "espeakng_loader"  # the module of extra `espeak`
 
 _LONGEST_PASS_S = 60.0
 """The forced aligner sends no heartbeat during a pass, which takes seconds on a busy CPU."""
@@ -39,7 +39,7 @@ def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
     """The engine workers by name.
 
     espeak has one, Pocket TTS and hibari as many as `workers` says, and Qwen3-TTS that many per
-    model and device.
+    model and device. The first one has the default voice.
     """
     match settings.engine:
         case "qwen3":
@@ -47,11 +47,18 @@ def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
         case "pocket":
             return _pocket_specs(settings)
         case "hibari":
-            return _hibari_specs(settings)
+            return _hibari_specs(settings) | _espeak_specs(settings)
         case "openai" | "dashscope":
             return {settings.engine: _upstream_spec(settings, settings.rows)}
         case "espeak" | None:  # the command line replaces None by the best engine of the machine
             return {"espeak": WorkerSpec("espeak", throttle=settings.throttle)}
+
+
+def _espeak_specs(settings: Settings) -> dict[str, WorkerSpec]:
+    """The embedded voice beside a better one, for the languages that this does not speak."""
+    if not is_espeak_installed():
+        return {}
+    return {"espeak": WorkerSpec("espeak", throttle=settings.throttle)}
 
 
 def _pocket_specs(settings: Settings) -> dict[str, WorkerSpec]:
@@ -189,7 +196,7 @@ def aligners_of(settings: Settings) -> Aligners:
         InvalidRequestError: the aligner in the settings cannot run on this machine.
     """
     supervisors: dict[Source, list[Supervisor]] = {}
-    if settings.aligner == "online" or (settings.aligner == "auto" and _can_align_online()):
+    if settings.aligner == "online" or (settings.aligner == "auto" and is_espeak_installed()):
         spec = WorkerSpec("online", environment=_ONE_THREAD)
         supervisors[Source.ONLINE] = [Supervisor(spec) for _ in range(settings.aligners)]
     if settings.aligner == "forced" or (settings.aligner == "auto" and settings.aligner_model):
@@ -201,8 +208,9 @@ def aligners_of(settings: Settings) -> Aligners:
     )
 
 
-def _can_align_online() -> bool:
-    return importlib.util.find_spec(_ONLINE_EXTRA) is not None
+def is_espeak_installed() -> bool:
+    """Whether extra `espeak` is installed: a voice, and the references of the online aligner."""
+    return importlib.util.find_spec(_ESPEAK) is not None
 
 
 def _forced_spec(settings: Settings) -> WorkerSpec:
