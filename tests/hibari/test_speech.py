@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
+import soxr
+from pocketsphinx import Config, Decoder
 
 from voiceagent_tts.audio.levels import onsets
+from voiceagent_tts.audio.pcm import float_to_pcm, pcm_to_float
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Segment, WordTimestamp, ms_to_samples
 from voiceagent_tts.hibari.pieces import split_pieces
 from voiceagent_tts.hibari.speech import Speech
@@ -46,6 +49,41 @@ def test_the_first_part_is_short_however_long_the_text(voice: LoadedVoice) -> No
         _, _, samples = all_of(speech(voice, text))
         assert 0.1 < samples[0] / SAMPLE_RATE_HZ < 0.3
         assert max(samples) <= 2 * SAMPLE_RATE_HZ + 600
+
+
+HELD_OUT = (
+    "my flight was late so i took a taxi to the hotel",
+    "he reads the news every morning before work",
+    "you will find the bathroom at the end of the hall",
+    "they planted seven trees along the river last year",
+    "could you send me a copy of the contract by monday",
+)
+"""Sentences by which no constant of the module was chosen."""
+
+
+def test_words_are_where_a_forced_alignment_has_them(voice: LoadedVoice) -> None:
+    """pocketsphinx, which knows the words and hears the audio, finds the same times."""
+    decoder = Decoder(Config(lm=None, loglevel="FATAL"))
+    starts, ends = [], []
+    for text in HELD_OUT:
+        pcm, words, _ = all_of(speech(voice, text))
+        for word, (start_ms, end_ms) in zip(words, aligned(decoder, text, pcm), strict=True):
+            starts.append(word.start_sample / 24 - start_ms)
+            ends.append(word.end_sample / 24 - end_ms)
+    assert abs(np.median(starts)) < 20 and abs(np.median(ends)) < 25
+    assert np.percentile(np.abs(starts), 90) < 60
+
+
+def aligned(decoder: Decoder, text: str, pcm: bytes) -> list[tuple[float, float]]:
+    """Start and end of each word in milliseconds, by pocketsphinx."""
+    silence = np.zeros(SAMPLE_RATE_HZ // 10, np.float32)
+    audio = np.concatenate((silence, pcm_to_float(pcm), silence, silence))
+    decoder.set_align_text(text)
+    decoder.start_utt()
+    decoder.process_raw(float_to_pcm(soxr.resample(audio, SAMPLE_RATE_HZ, 16_000)), full_utt=True)
+    decoder.end_utt()
+    found = [part for part in decoder.seg() if part.word[0].isalpha()]
+    return [(part.start_frame * 10 - 100, part.end_frame * 10 - 90) for part in found]
 
 
 @pytest.mark.parametrize("speed", [0.5, 2.0])
