@@ -123,7 +123,7 @@ def test_server_and_espeak_serve_and_speak(install: Install) -> None:
 
 
 def test_hibari_alone_speaks(install: Install) -> None:
-    """Natural English without PyTorch, a host or a network; both hosts can be installed beside it."""
+    """Natural English without PyTorch or a download; both hosts can be installed beside it."""
     environment = install("server,espeak,hibari")
     assert environment.packages & {"torch", "pipecat-ai", "livekit-agents"} == set()
     said = environment.attempt(environment.command, "say", "Hello.", "-o", "hello.wav")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from voiceagent_tts.audio.levels import leading_silence_samples
+from voiceagent_tts.audio.levels import AUDIBLE_LEVEL, leading_silence_samples
 from voiceagent_tts.audio.pcm import float_to_pcm
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.hibari.network import HOP_SAMPLES, Network
@@ -32,7 +32,7 @@ _LAST_SOUND_FRAMES = 10
 """Longest sound before a pause: its duration contains the silence after it."""
 _DECAY_FRAMES = 4
 """After this sound it is silent, if no pause follows."""
-_SILENCE_LEVEL = 64  # of 32,768: -54 dB
+_SILENCE_LEVEL = AUDIBLE_LEVEL // 2  # a natural voice begins softly: 60 ms from -54 to -40 dB
 _KEPT_LEAD_SAMPLES = ms_to_samples(2)  # keeps the attack of the first sound
 UNSPOKEN_CONFIDENCE = 0.9
 """Of a word without a sound, such as one in another script."""
