@@ -13,8 +13,8 @@ TORCH ?= torch==2.13.0
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo             hear (and see) an agent that is interrupted, on the embedded voice"
-	@echo "make demo VOICE=pocket   the same with a natural voice, which is downloaded"
+	@echo "make demo             hear (and see) an agent that is interrupted: English by a natural voice"
+	@echo "make demo VOICE=pocket   the same with Pocket TTS, which is downloaded; VOICE=espeak for the robot"
 	@echo "make test             run the tests, except the slow ones and those that need other software"
 	@echo "make test-thorough    run the tests that \`make test\` leaves out, and more random examples"
 	@echo "make check            check formatting, lint, types and import rules, and run the tests"
@@ -55,7 +55,7 @@ $(VENV)/.demo-pocket: $(VENV)/.demo
 	$(INSTALL) "$(TORCH)" --editable ".[demo,pocket]"
 	touch $@
 
-VOICE ?= espeak
+VOICE ?= hibari
 demo: $(VENV)/.demo $(if $(filter pocket,$(VOICE)),$(VENV)/.demo-pocket)
 	$(BIN)/voiceagent-tts demo --engine $(VOICE)
 

@@ -6,7 +6,8 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from voiceagent_tts.demo.server import demo_server
+from voiceagent_tts.demo.server import EMBEDDED, NATURAL, demo_server
+from voiceagent_tts.hibari.published import is_installed
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8765
 
@@ -16,7 +17,7 @@ async def voice_server(log: Path) -> AsyncIterator[str]:
     """Yield the URL of the voice server: of a running one, or of one that this program starts.
 
     `VOICEAGENT_TTS_URL` names the server. Without it, the server on this machine's default port is
-    used, or else a new one with the embedded voice.
+    used, or else a new one, with hibari where it is installed and the embedded voice where not.
 
     Args:
         log: file for the standard error of a new server.
@@ -29,7 +30,7 @@ async def voice_server(log: Path) -> AsyncIterator[str]:
     elif await is_listening(DEFAULT_HOST, DEFAULT_PORT):
         yield f"ws://{DEFAULT_HOST}:{DEFAULT_PORT}"
     else:
-        async with demo_server(log) as url:
+        async with demo_server(log, (NATURAL if is_installed() else EMBEDDED).engine) as url:
             yield url
 
 

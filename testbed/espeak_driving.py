@@ -1,4 +1,4 @@
-"""A driver that steps the embedded voice."""
+"""A driver that steps an engine which reports its own words: the embedded voice, or another."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -7,6 +7,7 @@ from typing import TypeVar
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.espeak.engine import EspeakEngine
 from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
+from voiceagent_tts.seam.engine import Engine
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Words
 
 UNLIMITED = 10**12
@@ -20,7 +21,10 @@ class Driver:
     def __init__(self, max_rows: int = 512) -> None:
         self.events: list[Event] = []
         self._arrivals: deque[list[Command]] = deque()
-        self.engine = EspeakEngine(self._inbox, self.events.append, max_rows=max_rows)
+        self.engine = self._make_engine(max_rows)
+
+    def _make_engine(self, max_rows: int) -> Engine:
+        return EspeakEngine(self._inbox, self.events.append, max_rows=max_rows)
 
     def _inbox(self) -> list[Command]:
         return self._arrivals.popleft() if self._arrivals else []

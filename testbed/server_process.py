@@ -60,11 +60,13 @@ StartProcess = Callable[..., ServerProcess]
 def serving(*, log: Path | None = None, **environment: str) -> Iterator[ServerProcess]:
     """Run a server as a separate process within the block, on a free port unless one is given.
 
+    It speaks with the embedded voice unless an engine is given, whatever is on this machine.
     Its standard error goes to the file `log`, if there is one.
     """
     port = environment.pop("port", "0")
     argv = [sys.executable, "-m", "voiceagent_tts", "serve", "--port", port]
-    settings = {f"VOICEAGENT_TTS_{name.upper()}": value for name, value in environment.items()}
+    settings = {"VOICEAGENT_TTS_ENGINE": "espeak"}
+    settings |= {f"VOICEAGENT_TTS_{name.upper()}": value for name, value in environment.items()}
     with contextlib.ExitStack() as stack:
         errors = None if log is None else stack.enter_context(log.open("wb"))
         process = stack.enter_context(

@@ -88,6 +88,7 @@ PACKAGES = [
                 "text",
                 "aligner",
                 "espeak",
+                "hibari",
                 "pocket",
                 "upstream",
                 "provenance",
@@ -109,6 +110,7 @@ PACKAGES = [
         frozenset({"audio", "agents", "bench", "benchmarks", "cli", "demo", "training"}),
     ),
     Package("c2pa-python", "c2pa", frozenset({"c2pa", "dev"}), frozenset({"provenance"})),
+    Package("hibari-tts", "hibari", frozenset({"hibari"}), frozenset({"hibari"})),
     Package("pocket-tts", "pocket_tts", frozenset({"pocket"}), frozenset({"pocket"})),
     Package("silero-vad", "silero_vad", frozenset({"qwen3"}), frozenset({"model"})),
     Package(
@@ -171,6 +173,7 @@ MODULES = {
     "opentelemetry-proto": "opentelemetry.proto",
     "opentelemetry-sdk": "opentelemetry.sdk",
     "pipecat-ai": "pipecat",
+    "hibari-tts": "hibari",
     "pocket-tts": "pocket_tts",
     "prometheus-client": "prometheus_client",
     "pydantic-settings": "pydantic_settings",

@@ -265,6 +265,51 @@ def test_a_voice_comes_before_an_alias_of_its_name(folder: VoiceFolder) -> None:
     assert kinds == ["clone"]
 
 
+def natural_and_robot() -> VoiceBook:
+    """A natural voice for English, and a worker that speaks other languages too."""
+    natural = replace(worker("heart"), voice_details=(VoiceDetails("heart", "speaker", "en-us"),))
+    details = (
+        VoiceDetails("default", "preset"),
+        VoiceDetails("nova", "preset"),
+        VoiceDetails("f3", "variant"),
+        VoiceDetails("de", "language", "de"),
+    )
+    names = [each.name for each in details]
+    robot = replace(worker(*names), languages=("en", "de", "zh"), voice_details=details)
+    return VoiceBook({"hibari": natural, "espeak": robot})
+
+
+@pytest.mark.parametrize(
+    ("name", "language", "voice"),
+    [
+        (None, "en", Voice("heart", "hibari")),
+        (None, "en-gb", Voice("heart", "hibari")),
+        (None, "de", Voice("default", "espeak")),
+        ("nova", "en", Voice("heart", "hibari")),
+        ("nova", "de-at", Voice("nova", "espeak")),
+        ("onyx", "zh", Voice("default", "espeak")),
+        ("heart", "de", Voice("heart", "hibari")),
+        ("f3", "en", Voice("f3", "espeak")),
+        (None, "fr", Voice("heart", "hibari")),
+    ],
+)
+def test_a_voice_that_the_client_has_not_named_speaks_its_language(
+    name: str | None, language: str, voice: Voice
+) -> None:
+    """The first worker that speaks it gets the context; a voice that was named stays."""
+    assert natural_and_robot().for_language(name, language) == voice
+
+
+def test_a_named_timbre_does_not_hide_an_alias_of_the_default_voice() -> None:
+    """A client that knows `nova` from another server gets the natural voice, once in the list."""
+    book = natural_and_robot()
+    assert book.resolve("nova") == book.resolve("default") == Voice("heart", "hibari")
+    assert book.names() == ["heart", "f3", "de"]
+    (nova,) = [each for each in book.listed() if each.details.name == "nova"]
+    assert (nova.details.kind, nova.alias_of) == ("alias", "heart")
+    assert book.resolve("de+nova") == Voice("de+nova", "espeak")
+
+
 def test_without_voices_there_are_no_aliases(folder: VoiceFolder) -> None:
     """A server without voices refuses every name with an error that says so."""
     book = VoiceBook({"base": worker(clone_width=64)}, folder)

@@ -9,6 +9,7 @@ _EXTRA_OF_COMMAND = {"bench": "bench", "demo": "demo", "finetune": "train"}
 _WITH_SERVER = {
     "server": ("server", "espeak"),
     "qwen3": ("server", "qwen3"),
+    "hibari": ("server", "espeak", "hibari"),
     "pocket": ("server", "espeak", "pocket"),
     "upstream": ("server", "espeak", "upstream"),
 }

@@ -18,6 +18,7 @@ from pathlib import Path
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.lexicon import Pronunciation, read_lexicon
 from voiceagent_tts.seam.events import Capabilities, Gender, VoiceDetails
+from voiceagent_tts.text.language import nearest_accent
 from voiceagent_tts.voice_file import read_header
 
 CLONE_SUFFIX = ".safetensors"
@@ -338,6 +339,7 @@ class VoiceBook:
     ) -> None:
         self._voices: dict[str, Voice] = {}
         self._describing = {name for name, each in workers.items() if each.needs_instruct}
+        self._languages = {name: each.languages for name, each in workers.items()}
         self._clone_workers: dict[int, str] = {}
         self._details: dict[str, VoiceDetails] = {}
         for worker, capabilities in workers.items():
@@ -358,6 +360,7 @@ class VoiceBook:
         ready = [voice.name for voice in fixed if voice.worker not in self._describing]
         described = [voice.name for voice in fixed if voice.worker in self._describing]
         clones = [] if self._clones is None else self._clones.names()
+        ready = [name for name in ready if not self._is_alias(name.casefold())]
         return [*ready, *(name for name in clones if name not in self._voices), *described]
 
     def listed(self) -> list[ListedVoice]:
@@ -380,6 +383,38 @@ class VoiceBook:
         details = replace(target.details, name=alias, kind="alias")
         return ListedVoice(details, target.worker, target.details.name)
 
+    def for_language(self, name: str | None, language: str) -> Voice:
+        """Return the voice `name`, or in its place one that speaks `language`.
+
+        A client that names a voice of its own gets it; one that names none, or one of `ALIASES`,
+        has left the choice.
+
+        Raises:
+            InvalidRequestError: as for `resolve`.
+        """
+        voice = self.resolve(name)
+        if not leaves_choice(name) or self._speaks(voice.worker, language):
+            return voice
+        others = (worker for worker in self._languages if self._speaks(worker, language))
+        return next((self._voice_of(worker, name, language) for worker in others), voice)
+
+    def _speaks(self, worker: str, language: str) -> bool:
+        return nearest_accent(language, self._languages[worker])[0] is not None
+
+    def _voice_of(self, worker: str, name: str | None, language: str) -> Voice:
+        """A worker's voice of this name, else one made for the language, else its first one."""
+        voices = [voice for voice in self._voices.values() if voice.worker == worker]
+        code = language.partition("-")[0]
+        named = [voice for voice in voices if voice.name.casefold() == (name or "").casefold()]
+        made = [voice for voice in voices if self._made_for(voice).partition("-")[0] == code]
+        fits_all = [voice for voice in voices if not self._made_for(voice)]
+        return (named or fits_all or made or voices)[0]
+
+    def _made_for(self, voice: Voice) -> str:
+        """Code of the language that a voice is made for; empty for a voice of any."""
+        details = self._details.get(voice.name)
+        return "" if details is None else details.language or ""
+
     def _stand_in(self, alias: str) -> Voice:
         """The voice that an alias stands for.
 
@@ -394,6 +429,19 @@ class VoiceBook:
             return default
         siblings = [name for name, other in ALIASES.items() if other == gender]
         return matching[siblings.index(alias) % len(matching)]
+
+    def _is_alias(self, name: str) -> bool:
+        """Whether a name of `ALIASES` stands for a voice of the default voice's worker.
+
+        That worker may have a voice of this name, and another one a speaker; but a named timbre of
+        another worker is not what a client wants that knows the name from other servers.
+        """
+        known = self._voices.get(name)
+        if name not in ALIASES or known is None:
+            return name in ALIASES and bool(self._voices or self._clones)
+        is_default = known.worker == next(iter(self._voices.values())).worker
+        details = self._details.get(known.name)
+        return not is_default and details is not None and details.kind == "preset"
 
     def _gender(self, voice: Voice) -> Gender | None:
         details = self._details.get(voice.name)
@@ -415,7 +463,7 @@ class VoiceBook:
         known = self._voices.get(base)
         if self._clones is not None and name in self._clones:
             return self._clone(self._clones, clone_name(name))
-        if known is None and base in ALIASES and not plus and self.names():
+        if base in ALIASES and not plus and self._is_alias(base):
             return self._stand_in(base)
         if known is None or (plus and variant not in self._voices):
             raise InvalidRequestError(
@@ -434,6 +482,11 @@ class VoiceBook:
         for name in self.names():
             return self.resolve(name)
         raise InvalidRequestError(f"there is {_NO_VOICE}", code=ErrorCode.INVALID_VOICE)
+
+
+def leaves_choice(name: str | None) -> bool:
+    """Whether a client that sends this name of a voice has named none of its own."""
+    return name is None or name.casefold() in ALIASES
 
 
 _NO_VOICE = "no voice yet: `voiceagent-tts voices add NAME ref.wav` clones one"

@@ -29,12 +29,13 @@ class ServerSpec:
     """How the server is started.
 
     Args:
-        engine: the engine; `qwen3` is a tiny model with random weights.
+        engine: the engine; `qwen3` is a tiny model with random weights, and `hibari` has the
+            embedded voice beside it, as a server of it does.
         throttle: (field, value) pairs of `worker.throttled.Throttle`.
         aligner: value of the setting `aligner`; None for an engine that times its words itself.
     """
 
-    engine: Literal["espeak", "qwen3"] = "espeak"
+    engine: Literal["espeak", "hibari", "qwen3"] = "espeak"
     throttle: tuple[tuple[str, Any], ...] = ()
     aligner: str | None = None
 
@@ -42,6 +43,7 @@ class ServerSpec:
         """Environment variables with the server's settings."""
         throttle = dict(self.throttle) | {"truth_folder": str(truth_folder)}
         settings = {
+            "VOICEAGENT_TTS_ENGINE": self.engine,
             "VOICEAGENT_TTS_THROTTLE": json.dumps(throttle),
             # What was played is found in the engine's samples, which a mark would change.
             "VOICEAGENT_TTS_WATERMARK": "false",
@@ -66,6 +68,7 @@ class Condition:
         hosts: hosts that support the condition.
         is_quick: whether `--quick` includes the condition.
         busy_loops: processes that compete with the sessions for the CPU.
+        languages: codes of the languages of its replies.
     """
 
     name: str
@@ -78,6 +81,7 @@ class Condition:
     hosts: tuple[Host, ...] = ("livekit", "pipecat")
     is_quick: bool = False
     busy_loops: int = 0
+    languages: tuple[str, ...] = _LANGUAGES
 
     @property
     def max_lead_s(self) -> float | None:
@@ -86,7 +90,7 @@ class Condition:
 
     def plans(self, rng: random.Random) -> list[list[Cut]]:
         """The cuts of each session."""
-        planned = plan(self.cuts, self.sessions, rng, _LANGUAGES, self.latest_s)
+        planned = plan(self.cuts, self.sessions, rng, self.languages, self.latest_s)
         if self.kills_engine:
             planned = [with_faults(cuts, rng) for cuts in planned]
         return planned
@@ -98,6 +102,11 @@ def _at(rtf: float, **throttle: Any) -> ServerSpec:
 
 def _aligned(rtf: float, **throttle: Any) -> ServerSpec:
     return replace(_at(rtf, without_words=True, **throttle), aligner="online")
+
+
+def _natural(name: str, cuts: int, server: ServerSpec) -> Condition:
+    """A condition in which hibari speaks English."""
+    return Condition(name, cuts, replace(server, engine="hibari"), languages=("en",))
 
 
 MAIN = "native words"
@@ -120,6 +129,8 @@ CONDITIONS = (
     Condition("online aligner, RTF 0.5", 40, _aligned(0.5)),
     Condition("online aligner, RTF 0.9", 40, _aligned(0.9)),
     Condition("clone of a noisy recording, RTF 0.5", 40, _aligned(0.5, noise_rms=_ROOM_NOISE_RMS)),
+    _natural("natural voice, its own words", 200, _at(0.0)),
+    _natural("natural voice, words by the aligner, RTF 0.5", 40, _aligned(0.5)),
     Condition("Qwen3-TTS, random weights", 20, ServerSpec("qwen3"), sessions=4),
 )
 """Conditions with equal servers are adjacent, so that each server starts once. The first condition

@@ -46,7 +46,7 @@ from voiceagent_tts.bench.own_server import own_server
 from voiceagent_tts.client import DEFAULT_PATH
 from voiceagent_tts.demo.server import ServerProcess
 
-_ESPEAK_VOICE = "default"
+_VOICE = "default"
 _SLOT_POLL_S = 0.005
 _QWEN3_ROWS = 12
 _TABLE_WIDTH = 140
@@ -98,7 +98,7 @@ class Places:
         with tempfile.TemporaryDirectory(prefix="bargein-") as folder:
             truth = Path(folder, "truth")
             truth.mkdir()
-            arguments, voice = [], _ESPEAK_VOICE
+            arguments, voice = [], _VOICE
             if spec.engine == "qwen3":
                 arguments, voice = _tiny_model(Path(folder, "model"))
             log = self._log_folder / "bargein-server.log"
@@ -131,7 +131,7 @@ async def measure(
         facts |= slots.freed(conversations)
     replies = [reply for conversation in conversations for reply in conversation.replies]
     audible = [reply for reply in replies if reply.played]
-    if condition.server.engine == "espeak":
+    if condition.server.engine != "qwen3":
         speeches = await asyncio.to_thread(read_speeches, place.truth)
         heard = [heard_of(reply.cut.text, reply.played, speeches) for reply in audible]
         facts |= _judged(audible, heard)

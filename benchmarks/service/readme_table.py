@@ -1,7 +1,8 @@
 """Makes the README's table of latencies: `make bench-readme`.
 
-Our two doors and the usual wrapper of a speech model, with the embedded voice, on this machine. The
-figures go to `benchmarks/results/readme.json`, and the table made of them to README.md.
+Our two doors and the usual wrapper of a speech model with the embedded voice, and our WebSocket
+with hibari, on this machine. The figures go to `benchmarks/results/readme.json`, and the table made
+of them to README.md.
 """
 
 import json
@@ -48,7 +49,7 @@ def table_of(document: dict[str, Any]) -> str:
         + " |"
         for section in document["sections"]
     ]
-    heads = " | ".join(["embedded voice, ms", "load", *_COLUMNS])
+    heads = " | ".join(["espeak-ng if no voice is named, ms", "load", *_COLUMNS])
     return "\n".join(
         [
             f"| {heads} |",

@@ -19,7 +19,8 @@ Store = Callable[[str], None]
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of the hub's client, and no setting that names an engine."""
+    """An empty cache of the hub's client, no package of hibari, and no setting of an engine."""
+    monkeypatch.setattr("voiceagent_tts.cli.best_voice.is_installed", lambda: False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.delenv("VOICEAGENT_TTS_ENGINE", raising=False)
@@ -77,7 +78,7 @@ def test_without_the_package_the_line_says_how_to_install_it(
     monkeypatch.setattr("voiceagent_tts.pocket.published.is_installed", lambda: False)
     choice = choose_engine(Settings(), may_download=True)
     assert choice.settings.engine == "espeak"
-    assert choice.reason is not None and "voiceagent-tts[server,espeak,pocket]" in choice.reason
+    assert choice.reason is not None and "voiceagent-tts[server,espeak,hibari]" in choice.reason
 
 
 def test_a_downloaded_pocket_tts_comes_before_espeak(
@@ -88,6 +89,20 @@ def test_a_downloaded_pocket_tts_comes_before_espeak(
     choice = choose_engine(Settings())
     assert choice.settings.engine == "pocket"
     assert choice.reason is not None and choice.reason.startswith("voice: Pocket TTS on the CPU")
+
+
+def test_hibari_comes_before_other_voices_of_a_cpu(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs no download; `--download` asks for Pocket TTS."""
+    monkeypatch.setattr("voiceagent_tts.cli.best_voice.is_installed", lambda: True)
+    store_pocket(cache, monkeypatch)
+    choice = choose_engine(Settings())
+    assert choice.settings.engine == "hibari"
+    assert choice.reason is not None and "natural English" in choice.reason
+    assert choose_engine(Settings(), may_download=True).settings.engine == "pocket"
+    monkeypatch.setattr("voiceagent_tts.pocket.published.is_installed", lambda: False)
+    assert choose_engine(Settings(), may_download=True).settings.engine == "hibari"
 
 
 def test_a_gpu_with_a_model_comes_first(

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
         (["--out", str(ROOT / "README.md")], "File exists"),
         pytest.param(
             ["--engine", "qwen3"],
-            "expected espeak or pocket; got qwen3",
+            "expected hibari, espeak or pocket; got qwen3",
             marks=pytest.mark.thorough,
         ),
     ],

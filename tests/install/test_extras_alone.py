@@ -122,6 +122,17 @@ def test_server_and_espeak_serve_and_speak(install: Install) -> None:
         assert server.wait(20) == 0
 
 
+def test_hibari_alone_speaks(install: Install) -> None:
+    """Natural English without PyTorch or a download; both hosts can be installed beside it."""
+    environment = install("server,espeak,hibari")
+    assert environment.packages & {"torch", "pipecat-ai", "livekit-agents"} == set()
+    said = environment.attempt(environment.command, "say", "Hello.", "-o", "hello.wav")
+    assert said.returncode == 0, said.stderr
+    assert "hibari, natural English" in said.stderr
+    beside = install("server,espeak,hibari,pipecat,livekit")
+    assert {"hibari-tts", "pipecat-ai", "livekit-agents"} <= beside.packages
+
+
 def test_pocket_alone_has_what_its_engine_imports(install: Install) -> None:
     """The worker's modules load, and without files the answer is one sentence."""
     environment = install("server,espeak,pocket", TORCH)

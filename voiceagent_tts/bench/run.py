@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from voiceagent_tts.bench.usage import Meter
 from voiceagent_tts.bench.utterance import Utterance
 from voiceagent_tts.client import http_address
 
+_NATURAL_LOG = "natural-server.log"
 _SERVER_LOG = "bench-server.log"
 _PEER_LOG = "bench-peer.log"
 
@@ -77,10 +79,14 @@ async def targets_or_own(
 
 @contextlib.asynccontextmanager
 async def peers(folder: Path) -> AsyncIterator[Sequence[TargetAddress]]:
-    """Yield what speaks here with the embedded voice: our two doors, and the usual wrapper."""
+    """Yield what speaks here: our two doors and the usual wrapper, with the embedded voice.
+
+    Where hibari is installed, a server of it is the last one.
+    """
     embedded = {"VOICEAGENT_TTS_ENGINE": "espeak"}
     async with (
         own_server(log=folder / _SERVER_LOG, environment=embedded) as server,
+        _natural_server(folder) as natural,
         whole_utterance_server(folder / _PEER_LOG) as peer,
     ):
         http = http_address(server.url, "")
@@ -91,7 +97,20 @@ async def peers(folder: Path) -> AsyncIterator[Sequence[TargetAddress]]:
             TargetAddress("ours, WebSocket, unpaced", server.url, unpaced),
             TargetAddress("ours, HTTP", http, ours),
             TargetAddress("whole utterances, HTTP", peer.url, Options(server_pid=peer.pid)),
+            *natural,
         ]
+
+
+@contextlib.asynccontextmanager
+async def _natural_server(folder: Path) -> AsyncIterator[Sequence[TargetAddress]]:
+    """A server of hibari; no target where its package is missing."""
+    if importlib.util.find_spec("hibari") is None:
+        yield []
+        return
+    natural = {"VOICEAGENT_TTS_ENGINE": "hibari"}
+    async with own_server(log=folder / _NATURAL_LOG, environment=natural) as server:
+        options = Options(server_pid=server.pid)
+        yield [TargetAddress("hibari, WebSocket", server.url, options)]
 
 
 async def measure(

@@ -101,15 +101,16 @@ def serve(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Speech engine: espeak, pocket, qwen3, openai or dashscope. [default: the best "
-            "voice that this machine can speak]"
+            help="Speech engine: hibari, espeak, pocket, qwen3, openai or dashscope. [default: the "
+            "best voice that this machine can speak]"
         ),
     ] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
             help="Qwen3-TTS model: folder or id. May be repeated. Implies --engine qwen3. With "
-            "--engine pocket: its model for a language, such as english or french_24l."
+            "--engine pocket: its model for a language, such as english or french_24l. With "
+            "--engine hibari: a voice, such as emma."
         ),
     ] = None,
     download: Annotated[
@@ -227,9 +228,12 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
     seed: Annotated[int, typer.Option(help="Seed of the moments of interruption.")] = 7,
     engine: Annotated[
-        str,
-        typer.Option(help="Engine of the agent's voice: espeak or pocket."),
-    ] = "espeak",
+        str | None,
+        typer.Option(
+            help="Engine of the agent's voice: hibari, espeak or pocket. [default: hibari, if it "
+            "is installed]"
+        ),
+    ] = None,
     url: Annotated[
         str | None,
         typer.Option(help="Running server (ws://HOST:PORT). [default: a temporary server]"),
@@ -238,13 +242,15 @@ def demo(
 ) -> None:
     """Interrupt an agent twelve times, and compare its history with what was heard.
 
-    Takes about 75 s. Needs no GPU, no model and no key. Exits with 1 if the history is wrong. With
-    --engine pocket, the agent has a natural voice, and answers in the languages of its models.
+    Takes about 75 s. Needs no GPU, no download and no key. Exits with 1 if the history is wrong.
+    The agent speaks English with a natural voice, and other languages with the embedded one; with
+    --engine pocket, it answers in the languages of the models.
     """
     from voiceagent_tts.cli.demo_voice import demo_voice
     from voiceagent_tts.demo.conversation import run_demo
+    from voiceagent_tts.demo.server import EMBEDDED
 
-    voice = demo_voice(engine)
+    voice = demo_voice(engine) if url is None else EMBEDDED
     raise typer.Exit(0 if run_demo(out, seed, url, api_key, voice) else 1)
 
 

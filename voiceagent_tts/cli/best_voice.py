@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.extras import install_hint
+from voiceagent_tts.hibari.published import is_installed
 
 _QWEN3_MODELS = (
     "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice",
     "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
 )
 """Models with voices of their own, the best first."""
+_MORE = "for more natural languages: `voiceagent-tts serve --download`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +31,13 @@ class Choice:
 
 
 def choose_engine(settings: Settings, *, may_download: bool = False) -> Choice:
-    """Choose Qwen3-TTS, Pocket TTS or espeak, in this order, by what is on this machine.
+    """Choose Qwen3-TTS, hibari, Pocket TTS or espeak, in this order, by what is on this machine.
+
+    With hibari, espeak speaks the other languages.
 
     Args:
         settings: the settings; an engine, or models without one, which are Qwen3-TTS's, decide.
-        may_download: whether Pocket TTS may be chosen before its files are here.
+        may_download: whether Pocket TTS is chosen before hibari, and before its files are here.
     """
     if settings.engine is not None:
         return Choice(settings)
@@ -42,8 +46,11 @@ def choose_engine(settings: Settings, *, may_download: bool = False) -> Choice:
     if (model := _stored_qwen3()) is not None:
         update = {"engine": "qwen3", "models": (model,)}
         return Choice(settings.model_copy(update=update), f"voice: {model} on the GPU")
+    if is_installed() and not (may_download and has_pocket()):
+        reason = f"voices: hibari, natural English; espeak-ng, a robot, for the rest; {_MORE}"
+        return Choice(settings.model_copy(update={"engine": "hibari"}), reason)
     if not has_pocket():
-        remedy = f"for a natural voice: {install_hint('server', 'espeak', 'pocket')}"
+        remedy = f"for a natural voice: {install_hint('server', 'espeak', 'hibari')}"
     elif may_download or has_pocket_files(settings):
         reason = "voice: Pocket TTS on the CPU; for more languages: Qwen3-TTS on an NVIDIA GPU"
         return Choice(settings.model_copy(update={"engine": "pocket"}), reason)

@@ -7,13 +7,15 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="List and download the models of Qwen3-TTS and Pocket TTS.", no_args_is_help=True
+    help="List and download the models of Qwen3-TTS, Pocket TTS and hibari.",
+    no_args_is_help=True,
 )
 
 
 @app.command("list")
 def list_models() -> None:
     """List the published models and the codec, and their folders on this machine."""
+    from voiceagent_tts.hibari import published
     from voiceagent_tts.hub import PUBLISHED, parse_id, stored_folder
     from voiceagent_tts.pocket.files import is_stored
     from voiceagent_tts.pocket.published import LANGUAGE_MODELS, is_installed
@@ -24,6 +26,10 @@ def list_models() -> None:
     for name in LANGUAGE_MODELS if is_installed() else ():
         place = "downloaded" if is_stored(name) else "not on this machine"
         sys.stdout.write(f"{name:<40}{'Pocket TTS, for CPUs':<42}{place}\n")
+    for voice in published.published_voices().values() if published.is_installed() else ():
+        place = voice.file if voice.file.is_file() else "not on this machine"
+        purpose = f"hibari, a voice of {voice.language}"
+        sys.stdout.write(f"{voice.name:<40}{purpose:<42}{place}\n")
 
 
 @app.command()
@@ -32,7 +38,8 @@ def download(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="Model id, or the name of a model of Pocket TTS; `models list` shows them.",
+            help="Model id, the name of a model of Pocket TTS, or that of a voice of hibari; "
+            "`models list` shows them.",
         ),
     ],
     source: Annotated[str, typer.Option(help="Hub to use: hf or modelscope.")] = "hf",
@@ -45,6 +52,7 @@ def download(
     HF_ENDPOINT selects another hub with the same API, HF_HOME the folder on this machine.
     """
     from voiceagent_tts.errors import InvalidRequestError
+    from voiceagent_tts.hibari import published
     from voiceagent_tts.hub import ModelId, download_model, parse_id
     from voiceagent_tts.pocket.files import fetch
     from voiceagent_tts.pocket.published import is_known
@@ -53,6 +61,9 @@ def download(
         raise InvalidRequestError(f"--source: expected hf or modelscope; got {source}")
     if is_known(model):
         fetch(model)
+        return
+    if published.is_known(model):
+        sys.stdout.write(f"{published.fetch(model)}\n")
         return
     wanted = parse_id(model)
     folder = download_model(ModelId(wanted.repo, revision or wanted.revision), source)

@@ -16,6 +16,7 @@ from voiceagent_tts.cli.models import aligner_folder, model_folder
 from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.config import Settings, misspelt_variables
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.hibari import published
 from voiceagent_tts.pocket.files import fetch
 from voiceagent_tts.server.serve import RunningServer, serve
 
@@ -74,6 +75,10 @@ def _with_models(settings: Settings) -> Settings:
     if settings.engine == "pocket":
         for model in settings.pocket_models:
             fetch(model)
+        return settings
+    if settings.engine == "hibari":
+        for voice in settings.models:
+            published.fetch(voice)
         return settings
     folders = tuple(str(model_folder(model)) for model in settings.models)
     update: dict[str, Any] = {"models": folders}

@@ -248,6 +248,7 @@ def _check_name(name: str, replace: bool, settings: "Settings") -> None:
 def _built_in_names(settings: "Settings") -> set[str]:
     """Voices of the embedded engine, and of the configured models that are on this machine."""
     from voiceagent_tts.espeak.catalogue import LANGUAGES, PRESETS
+    from voiceagent_tts.hibari.published import published_voices
     from voiceagent_tts.hub import find_model
     from voiceagent_tts.model.config import read_model_config
     from voiceagent_tts.pocket.published import voices_for
@@ -256,6 +257,8 @@ def _built_in_names(settings: "Settings") -> set[str]:
     names = {*PRESETS, *LANGUAGES, DESIGNED_VOICE}
     if settings.engine == "pocket":
         return names | {voice.name for voice in voices_for(settings.pocket_models)}
+    if settings.engine == "hibari":
+        return names | published_voices().keys()
     for model in settings.models:
         with suppress(CheckpointError):  # its voices are unknown until it is downloaded
             names.update(read_model_config(find_model(model)).talker_config.spk_id)

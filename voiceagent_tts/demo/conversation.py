@@ -47,7 +47,6 @@ from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.text.words import split_words
 
 AGENT_VOICE = "default"
-USER_VOICE = "nova"
 EARLIEST_INTERRUPTION_S, LATEST_INTERRUPTION_S = 0.7, 5.0
 VAD_S = 0.3
 """Approximate time from the user's first sound to the agent's silence."""
@@ -177,7 +176,7 @@ async def _run(
         conversation.ttfa_s,
         out,
         console,
-        has_native_words=voice.has_native_words,
+        max_onset_error_ms=voice.max_onset_error_ms,
     )
 
 
@@ -185,24 +184,24 @@ async def _questions(
     script: list[Exchange], url: str, api_key: str | None, voice: DemoVoice, log: Path
 ) -> list[bytes]:
     """The user's questions as audio, spoken by another voice than the agent's."""
-    if voice.engine == EMBEDDED.engine:
-        return await synthesize_questions(script, url, api_key)
+    if voice.user_voice is not None:
+        return await synthesize_questions(script, url, api_key, voice.user_voice)
     async with demo_server(log) as user_url:
         return await synthesize_questions(script, user_url, None)
 
 
 async def synthesize_questions(
-    script: list[Exchange], url: str, api_key: str | None
+    script: list[Exchange], url: str, api_key: str | None, voice: str = "nova"
 ) -> list[bytes]:
     """The questions of `script` as audio, spoken by the server at `url`."""
     async with TTSClient(url, api_key) as client:
-        return [await _synthesize_question(client, exchange) for exchange in script]
+        return [await _synthesize_question(client, exchange, voice) for exchange in script]
 
 
-async def _synthesize_question(client: TTSClient, exchange: Exchange) -> bytes:
+async def _synthesize_question(client: TTSClient, exchange: Exchange, voice: str) -> bytes:
     events = client.say(
         exchange.question,
-        voice=USER_VOICE,
+        voice=voice,
         language=exchange.language,
         audio=AudioFormat(sample_rate=MICROPHONE_RATE_HZ),
         max_lead_s=0,

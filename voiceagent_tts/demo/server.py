@@ -23,15 +23,20 @@ class DemoVoice:
     Attributes:
         engine: engine of its server.
         languages: codes of the languages that it speaks in the demo.
-        has_native_words: whether the engine reports when its words sound; else an aligner does.
+        max_onset_error_ms: how far the words after pauses may be from the sound, where the engine
+            reports them itself; None where an aligner does.
+        user_voice: voice of its server that the user has; None where the user needs another server.
     """
 
     engine: str
     languages: tuple[str, ...]
-    has_native_words: bool = True
+    max_onset_error_ms: int | None = 40
+    user_voice: str | None = "nova"
 
 
 EMBEDDED = DemoVoice("espeak", ("en", "de", "es", "zh"))
+NATURAL = DemoVoice("hibari", EMBEDDED.languages, max_onset_error_ms=80, user_voice="f2")
+"""hibari, whose server has espeak's voices too: the user's, and the agent's of other languages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ async def demo_server(log: Path, engine: str = EMBEDDED.engine) -> AsyncIterator
     """Run a server; yields the URL of its WebSocket.
 
     The engine, the address and the keys that are configured for other servers do not apply, nor do
-    models to the embedded voice, which has none.
+    models where the voice needs none.
 
     Args:
         log: file for the server's standard error.
@@ -62,7 +67,8 @@ async def demo_server(log: Path, engine: str = EMBEDDED.engine) -> AsyncIterator
         EngineError: the server did not start; its log says why.
     """
     argv = ("-m", "voiceagent_tts", "serve", *_OPTIONS, "--engine", engine)
-    environment = {"VOICEAGENT_TTS_MODELS": ""} if engine == EMBEDDED.engine else {}
+    needs_none = engine in (EMBEDDED.engine, NATURAL.engine)
+    environment = {"VOICEAGENT_TTS_MODELS": ""} if needs_none else {}
     async with server_process(argv, log, environment) as server:
         yield server.url
 

@@ -2,6 +2,7 @@
 
 import datetime
 import hashlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from voiceagent_tts.provenance.keys import WatermarkKey
@@ -33,11 +34,12 @@ class AudioRecord:
     """Marks one context's audio while it is sent, and describes it.
 
     Args:
-        model: model that generates the audio.
+        model: names the model that generates the audio; asked once there is audio, as the language
+            of the text may choose it.
         key: selects the watermark; None for unmarked audio.
     """
 
-    def __init__(self, model: str, key: WatermarkKey | None) -> None:
+    def __init__(self, model: Callable[[], str], key: WatermarkKey | None) -> None:
         self._model = model
         self._key = key
         self._marker = None if key is None else Marker(key)
@@ -59,4 +61,4 @@ class AudioRecord:
         """
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         sha256 = self._digest.hexdigest() if is_complete else None
-        return Provenance(sha256, self._model, now, None if self._key is None else self._key.id)
+        return Provenance(sha256, self._model(), now, None if self._key is None else self._key.id)

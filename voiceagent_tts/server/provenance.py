@@ -1,6 +1,7 @@
 """`POST /v1/provenance/detect`, and what marks and describes the audio of a server."""
 
 import asyncio
+import functools
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -42,7 +43,8 @@ class AudioProvenance:
 
     def start_record(self, context: Context) -> AudioRecord:
         """Start the record of a context that has just opened."""
-        return AudioRecord(self._model_of(context), self._keys[0] if self._keys else None)
+        model = functools.partial(self._model_of, context)
+        return AudioRecord(model, self._keys[0] if self._keys else None)
 
     async def signed(self, file: bytes, audio_format: str, provenance: Provenance) -> bytes:
         """Return a complete file with a C2PA manifest, if the server signs files of this format."""

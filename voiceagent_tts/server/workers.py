@@ -16,9 +16,10 @@ _SHARING_CORES = {"OMP_WAIT_POLICY": "passive"}
 times slower (1.2 to 1.7 s per frame instead of 0.15 s, measured)."""
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""The online aligner's arrays are small: more threads would only use cores that others need."""
+"""The arrays of the online aligner and of hibari's signal processing are small: more threads would
+only use cores that others need."""
 
-_ONLINE_EXTRA = "espeakng_loader"  # the module of extra `espeak`, which speaks the references
+_ESPEAK = "espeakng_loader"  # the module of extra `espeak`
 
 _LONGEST_PASS_S = 60.0
 """The forced aligner sends no heartbeat during a pass, which takes seconds on a busy CPU."""
@@ -37,29 +38,37 @@ _UPSTREAMS = {
 def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
     """The engine workers by name.
 
-    espeak has one, Pocket TTS as many as `workers` says, and Qwen3-TTS that many per model and
-    device.
+    espeak has one, Pocket TTS and hibari as many as `workers` says, and Qwen3-TTS that many per
+    model and device. The first one has the default voice.
     """
     match settings.engine:
         case "qwen3":
             return _qwen3_specs(settings)
         case "pocket":
             return _pocket_specs(settings)
+        case "hibari":
+            return _hibari_specs(settings) | _espeak_specs(settings)
         case "openai" | "dashscope":
             return {settings.engine: _upstream_spec(settings, settings.rows)}
         case "espeak" | None:  # the command line replaces None by the best engine of the machine
             return {"espeak": WorkerSpec("espeak", throttle=settings.throttle)}
 
 
+def _espeak_specs(settings: Settings) -> dict[str, WorkerSpec]:
+    """The embedded voice beside a better one, for the languages that this does not speak."""
+    if not is_espeak_installed():
+        return {}
+    return {"espeak": WorkerSpec("espeak", throttle=settings.throttle)}
+
+
 def _pocket_specs(settings: Settings) -> dict[str, WorkerSpec]:
     models = settings.pocket_models
-    threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.workers)
     spec = WorkerSpec(
         "pocket",
         {
             "models": models,
             "rows": settings.rows,
-            "threads": threads,
+            "threads": _threads(settings),
             "quantize": settings.quantize,
             "voices": str(settings.clones_folder),
         },
@@ -68,7 +77,28 @@ def _pocket_specs(settings: Settings) -> dict[str, WorkerSpec]:
         environment=_SHARING_CORES,
         group=",".join(models),
     )
-    names = ["pocket", *(f"pocket#{number}" for number in range(2, settings.workers + 1))]
+    return _alike("pocket", spec, settings.workers)
+
+
+def _hibari_specs(settings: Settings) -> dict[str, WorkerSpec]:
+    spec = WorkerSpec(
+        "hibari",
+        {"models": settings.models, "rows": settings.rows, "threads": _threads(settings)},
+        settings.throttle,
+        environment=_ONE_THREAD,
+        group="hibari",
+    )
+    return _alike("hibari", spec, settings.workers)
+
+
+def _threads(settings: Settings) -> int:
+    """CPU threads of each worker: its share of the cores, unless a setting says it."""
+    return settings.threads or max(1, (os.cpu_count() or 1) // settings.workers)
+
+
+def _alike(name: str, spec: WorkerSpec, workers: int) -> dict[str, WorkerSpec]:
+    """Workers of one engine by name: `name`, `name#2` and so on."""
+    names = [name, *(f"{name}#{number}" for number in range(2, workers + 1))]
     return dict.fromkeys(names, spec)
 
 
@@ -164,7 +194,7 @@ def aligners_of(settings: Settings) -> Aligners:
         InvalidRequestError: the aligner in the settings cannot run on this machine.
     """
     supervisors: dict[Source, list[Supervisor]] = {}
-    if settings.aligner == "online" or (settings.aligner == "auto" and _can_align_online()):
+    if settings.aligner == "online" or (settings.aligner == "auto" and is_espeak_installed()):
         spec = WorkerSpec("online", environment=_ONE_THREAD)
         supervisors[Source.ONLINE] = [Supervisor(spec) for _ in range(settings.aligners)]
     if settings.aligner == "forced" or (settings.aligner == "auto" and settings.aligner_model):
@@ -176,8 +206,9 @@ def aligners_of(settings: Settings) -> Aligners:
     )
 
 
-def _can_align_online() -> bool:
-    return importlib.util.find_spec(_ONLINE_EXTRA) is not None
+def is_espeak_installed() -> bool:
+    """Whether extra `espeak` is installed: a voice, and the references of the online aligner."""
+    return importlib.util.find_spec(_ESPEAK) is not None
 
 
 def _forced_spec(settings: Settings) -> WorkerSpec:

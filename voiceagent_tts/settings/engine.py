@@ -12,15 +12,18 @@ class EngineSettings(SettingsGroup):
     """The engine, its models, and their use of the machine.
 
     Attributes:
-        engine: Speech engine: `espeak` (built in, any CPU), `pocket` (Pocket TTS, natural voices on
-            a CPU, extra `pocket`), `qwen3` (natural voices, needs at least one of `models`),
-            `openai` (the speech of the server at `upstream`, extra `upstream`) or `dashscope` (the
-            hosted Qwen3-TTS of Alibaba Cloud Model Studio, needs `upstream_key`).
+        engine: Speech engine: `hibari` (natural English on any CPU, extra `hibari`), `espeak` (many
+            languages on any CPU, sounds like a robot), `pocket` (Pocket TTS, natural voices on a
+            CPU, extra `pocket`), `qwen3` (natural voices, needs at least one of `models`), `openai`
+            (the speech of the server at `upstream`, extra `upstream`) or `dashscope` (the hosted
+            Qwen3-TTS of Alibaba Cloud Model Studio, needs `upstream_key`).
             Default: the best one that this machine can run with the models that are on it.
         models: Models to load, separated by commas. Qwen3-TTS: folders or Hugging Face ids; each
             model has worker processes of its own, and the voice of a request selects the model.
             Pocket TTS: names such as `english` and `french_24l`, or configuration files (`.yaml`),
             one for each language; the language of the text selects the model. Default: `english`.
+            hibari: names of voices, the default first, such as `heart` and `emma`. Default: those
+            that are on this machine.
         device: Device of the models: `cpu`, `cuda` or `cuda:N`. Default: the GPU, if the machine
             has one.
         gpus: GPU numbers, such as `0,1`, instead of `device`. Every model gets workers on each of
@@ -32,10 +35,10 @@ class EngineSettings(SettingsGroup):
             float32, bfloat16 and int8 for every matrix product, as timed on this machine). With
             fewer bits speech is faster, takes less memory and differs from that of the original
             weights. Default: bfloat16 on a GPU, float32 on a CPU.
-        rows: Maximum number of contexts that one worker of Qwen3-TTS or Pocket TTS speaks at the
-            same time. Default: Qwen3-TTS 8 on a CPU, and on a GPU up to 64, as many as have memory
-            for one minute of speech each; Pocket TTS up to 16, as many as the CPU speaks in real
-            time, measured at start.
+        rows: Maximum number of contexts that one worker of Qwen3-TTS, Pocket TTS or hibari speaks
+            at the same time. Default: Qwen3-TTS 8 on a CPU, and on a GPU up to 64, as many as have
+            memory for one minute of speech each; Pocket TTS up to 16 and hibari up to 512, as many
+            as the CPU speaks in real time, measured at start.
         capacity: Positions in the key-value cache of one row. The prompt, including a clone's
             reference recording, and 12.5 frames per second of speech must fit. Raise it for long
             references or long segments.
@@ -67,12 +70,12 @@ class EngineSettings(SettingsGroup):
             audio its listener already has.
         max_load: Maximum share of real time that one engine step may take; above it, new contexts
             are refused as overloaded. Default: 0.9 on a GPU, no limit on a CPU.
-        threads: CPU threads per worker of Qwen3-TTS or Pocket TTS. Default: all cores.
+        threads: CPU threads per worker of Qwen3-TTS, Pocket TTS or hibari. Default: all cores.
         throttle: Slows the engine down for tests and benchmarks: a JSON object with the fields of
             `worker.throttled.Throttle`.
     """
 
-    engine: Literal["espeak", "pocket", "qwen3", "openai", "dashscope"] | None = None
+    engine: Literal["hibari", "espeak", "pocket", "qwen3", "openai", "dashscope"] | None = None
     models: Texts = ()
     device: str | None = None
     gpus: Annotated[tuple[int, ...], NoDecode, BeforeValidator(split_list)] = ()

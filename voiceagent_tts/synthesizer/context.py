@@ -57,6 +57,7 @@ from voiceagent_tts.synthesizer.timers import Timer
 from voiceagent_tts.synthesizer.words import WordPublisher
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
 from voiceagent_tts.text.cut import keep_inside
+from voiceagent_tts.voices import Voice
 
 
 class _State(IntEnum):
@@ -102,7 +103,6 @@ class Context:
         on_end: "Callable[[Context, ContextReport], None]",
     ) -> None:
         self.options = options = request.options
-        self.voice = request.voice
         self.language = request.language
         self._warnings = deque(request.warnings)
         self._limits = limits
@@ -156,6 +156,11 @@ class Context:
         self._engine.prepare()
         self._idle_s = min(limits.context_idle_s, options.idle_s or limits.context_idle_s)
         self._idle.start(self._idle_s)
+
+    @property
+    def voice(self) -> Voice:
+        """The voice that speaks; where the client left the choice, final with the first segment."""
+        return self._engine.voice
 
     # Text in.
 

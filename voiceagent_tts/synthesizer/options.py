@@ -1,7 +1,8 @@
 """What a client may choose for a context, and the limits that the server sets."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from voiceagent_tts.cache.context_phrases import ContextPhrases
 from voiceagent_tts.lexicon import Entries, Pronunciation
@@ -9,6 +10,9 @@ from voiceagent_tts.seam.commands import Feeding, SpeechOptions
 from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import Voice
+
+if TYPE_CHECKING:
+    from voiceagent_tts.synthesizer.worker_client import WorkerClient
 
 CacheUse = Literal["use", "off", "fill"]
 """Whether a context takes phrases from the cache and stores what is repeated, or neither; `fill`
@@ -91,6 +95,9 @@ class ContextRequest:
         reads_ipa: whether the engine reads the IPA of pronunciations.
         warnings: what the client learns with the first text.
         phrases: the cache of phrases; None for a context that does not use it.
+        place: finds the worker, and the request to it, for text in a language that the voice's
+            worker does not speak; returns None where there is no better one. None for a client that
+            chose the voice or the language.
     """
 
     options: ContextOptions
@@ -104,3 +111,4 @@ class ContextRequest:
     reads_ipa: bool = True
     warnings: tuple[ContextWarned, ...] = ()
     phrases: ContextPhrases | None = None
+    place: "Callable[[str], tuple[WorkerClient, ContextRequest] | None] | None" = None

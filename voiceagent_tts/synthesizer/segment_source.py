@@ -91,6 +91,7 @@ class SegmentSource:
 
     Attributes:
         cached_segments: segments that came from the cache.
+        voice: the voice that speaks; final once there is a segment.
 
     Raises:
         EngineError: the worker has ended.
@@ -105,12 +106,9 @@ class SegmentSource:
         make_timer: MakeTimer,
     ) -> None:
         self.cached_segments = 0
-        self._engine = EngineHandle(worker, request, self._on_engine_event)
         self._on_event = on_event
-        self._phrases = request.phrases
-        self._recorder: Recorder | None = None
-        if self._phrases is not None and request.feeding == "segment":
-            self._recorder = Recorder(self._phrases, known_times)
+        self._known_times = known_times
+        self._use(worker, request)
         self._waiting: deque[_Waiting] = deque()
         self._live_char_end = self._ended_char_end = 0
         """Ends of the text that the worker has received, and of the text that it has spoken."""
@@ -168,6 +166,8 @@ class SegmentSource:
         Returns:
             Whether the engine speaks it, and not the cache.
         """
+        if not self._has_text and language is not None:
+            self._place(language)
         self._has_text = True
         lookup = _LIVE if is_live else self._look_up(segment, language, is_last=is_last)
         self._has_sound = self._has_sound or is_live or lookup.key is not None
@@ -218,6 +218,23 @@ class SegmentSource:
             self._recorder.store_known(is_final=is_final)
 
     # Segments in.
+
+    def _use(self, worker: WorkerClient, request: ContextRequest) -> None:
+        """Speak with a worker, whose row is reserved."""
+        self.voice = request.voice
+        self._request = request
+        self._engine = EngineHandle(worker, request, self._on_engine_event)
+        self._phrases = request.phrases
+        self._recorder: Recorder | None = None
+        if self._phrases is not None and request.feeding == "segment":
+            self._recorder = Recorder(self._phrases, self._known_times)
+
+    def _place(self, language: str) -> None:
+        """Move to a worker that speaks the language of the first segment, if there is one."""
+        find = self._request.place
+        if find is not None and (found := find(language)) is not None:
+            self._engine.release()
+            self._use(*found)
 
     def _look_up(self, segment: Segment, language: str | None, *, is_last: bool) -> Lookup:
         if self._phrases is None:

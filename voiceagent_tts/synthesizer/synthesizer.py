@@ -34,7 +34,7 @@ from voiceagent_tts.synthesizer.overflow import OVERFLOW, Overflow
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
 from voiceagent_tts.text.language import nearest_accent, normalize_language
-from voiceagent_tts.voices import Voice, VoiceBook, VoiceFolder
+from voiceagent_tts.voices import Voice, VoiceBook, VoiceFolder, leaves_choice
 
 OnEnd = Callable[[Context, ContextReport], None]
 
@@ -185,13 +185,15 @@ class Synthesizer:
                 cannot serve.
             OverloadedError: no row is free, or the worker is restarting.
         """
-        voice = self.voices.resolve(options.voice)
+        voice = self._voice_for(options)
         await self._lexicons.load(voice.name)
         spoken = Spoken(voice.name)
         if self._cache is not None:
             spoken = await self._cache.voices.load(voice.name)
         capabilities = self._supervisors[voice.worker].capabilities
         request = self._resolve(options, voice, capabilities)
+        if options.language is None and leaves_choice(options.voice):
+            request = replace(request, place=functools.partial(self._place, request))
         worker = await self._least_loaded(voice)
         if refusal := _refusal(worker, options, capabilities):
             overflow = None if self._overflow is None else self._overflow.free_worker
@@ -219,7 +221,7 @@ class Synthesizer:
             InvalidRequestError: an unknown voice or language, or options that the voice's engine
                 cannot serve.
         """
-        voice = self.voices.resolve(options.voice)
+        voice = self._voice_for(options)
         return self._resolve(options, voice, self._supervisors[voice.worker].capabilities)
 
     def prepare(self, options: ContextOptions) -> None:
@@ -229,6 +231,35 @@ class Synthesizer:
         for supervisor in self._supervisors_of(request.voice):
             if supervisor.worker is not None:
                 supervisor.worker.send(command)
+
+    def _voice_for(self, options: ContextOptions) -> Voice:
+        """The voice that the client named, else one that speaks the language that it named."""
+        if options.language is None:
+            return self.voices.resolve(options.voice)
+        return self.voices.for_language(options.voice, normalize_language(options.language))
+
+    def _place(
+        self, request: ContextRequest, language: str
+    ) -> tuple[WorkerClient, ContextRequest] | None:
+        """Find a worker for a context whose first text is in `language`; None for its own.
+
+        A worker that reports no word times, or makes speed in another way, is none for a context
+        that is open.
+        """
+        voice = self.voices.for_language(request.options.voice, language)
+        if voice.worker == request.voice.worker:
+            return None
+        first, other = (
+            self._supervisors[each.worker].capabilities for each in (request.voice, voice)
+        )
+        placed = self._resolve(request.options, voice, other)
+        workers = [supervisor.worker for supervisor in self._supervisors_of(voice)]
+        free = [each for each in workers if each and not _refusal(each, request.options, other)]
+        alike = self._is_native(first) and self._is_native(other)
+        if not free or not alike or placed.stretch != request.stretch:
+            return None
+        phrases = self._phrases_of(Spoken(voice.name), placed, other)
+        return min(free, key=lambda worker: worker.rows_used), replace(placed, phrases=phrases)
 
     async def _least_loaded(self, voice: Voice) -> WorkerClient:
         """Find the worker with the fewest contexts among those that speak this voice."""

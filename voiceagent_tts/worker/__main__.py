@@ -44,6 +44,13 @@ def _pocket(options: dict[str, Any]) -> host.MakeEngine:
     return lambda inbox, outbox: load_pocket(loading, inbox, outbox)
 
 
+def _hibari(options: dict[str, Any]) -> host.MakeEngine:
+    from voiceagent_tts.hibari.load import HibariOptions, load_hibari
+
+    loading = HibariOptions(**options)
+    return lambda inbox, outbox: load_hibari(loading, inbox, outbox)
+
+
 def _upstream(options: dict[str, Any]) -> host.MakeEngine:
     from voiceagent_tts.upstream.load import UpstreamOptions, load_upstream
 
@@ -67,6 +74,7 @@ def _forced(options: dict[str, Any]) -> host.MakeEngine:
 
 _KINDS = {
     "espeak": _espeak,
+    "hibari": _hibari,
     "pocket": _pocket,
     "qwen3": _qwen3,
     "openai": _upstream,

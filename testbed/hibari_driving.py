@@ -1,0 +1,39 @@
+"""A driver that steps hibari with the voice of its package, which a process loads once."""
+
+from functools import cache
+
+from testbed import espeak_driving
+from voiceagent_tts.hibari.engine import HibariEngine
+from voiceagent_tts.hibari.load import load_voices
+from voiceagent_tts.hibari.published import DEFAULT_VOICE
+from voiceagent_tts.hibari.voice import LoadedVoice
+from voiceagent_tts.seam.engine import Engine
+
+
+class Driver(espeak_driving.Driver):
+    """An engine with an inbox that a test fills and a list of all its events.
+
+    Args:
+        max_rows: maximum number of open contexts.
+        threads: rows that are computed at the same time.
+    """
+
+    def __init__(self, max_rows: int = 512, threads: int = 1) -> None:
+        self._threads = threads
+        super().__init__(max_rows)
+
+    def _make_engine(self, max_rows: int) -> Engine:
+        return HibariEngine(
+            self._inbox,
+            self.events.append,
+            {DEFAULT_VOICE: heart()},
+            max_rows=max_rows,
+            threads=self._threads,
+            version="test",
+        )
+
+
+@cache
+def heart() -> LoadedVoice:
+    """The voice of the package."""
+    return load_voices((DEFAULT_VOICE,))[DEFAULT_VOICE]

@@ -1,0 +1,22 @@
+"""The voice of the package: real weights, which are loaded once for each process."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from testbed.hibari_driving import Driver, heart
+from voiceagent_tts.hibari.voice import LoadedVoice
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    """A new engine over the voice."""
+    driver = Driver()
+    yield driver
+    driver.engine.close()
+
+
+@pytest.fixture(scope="session")
+def voice() -> LoadedVoice:
+    """The voice itself."""
+    return heart()

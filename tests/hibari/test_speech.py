@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+import soxr
+from pocketsphinx import Config, Decoder
+
+from voiceagent_tts.audio.levels import onsets
+from voiceagent_tts.audio.pcm import float_to_pcm, pcm_to_float
+from voiceagent_tts.core import SAMPLE_RATE_HZ, Segment, WordTimestamp, ms_to_samples
+from voiceagent_tts.hibari.pieces import split_pieces
+from voiceagent_tts.hibari.speech import Speech
+from voiceagent_tts.hibari.voice import LoadedVoice
+
+TEXT = "Please take a seat, and I will be with you in five minutes."
+
+
+def speech(voice: LoadedVoice, text: str, *, speed: float = 1.0, trims_lead: bool = True) -> Speech:
+    """The speech of a text that is one piece."""
+    (piece,) = split_pieces(Segment(text, 0))
+    ((phonemes, words),) = voice.read(piece)
+    noise = np.random.default_rng(0)
+    return Speech(voice.network, phonemes, words, speed=speed, noise=noise, trims_lead=trims_lead)
+
+
+def all_of(
+    speech: Speech, *, has_pause: bool = False
+) -> tuple[bytes, tuple[WordTimestamp, ...], list[int]]:
+    """Its PCM, words, and the samples of each part."""
+    parts = []
+    while part := speech.next_part(has_pause=has_pause):
+        parts.append(part)
+    return b"".join(parts), speech.words, [len(part) // 2 for part in parts]
+
+
+def test_words_begin_where_they_are_heard(voice: LoadedVoice) -> None:
+    """The first word begins with the audio, and the word after the comma with the next sound."""
+    pcm, words, _ = all_of(speech(voice, TEXT))
+    assert words[0].start_sample == 0
+    first, after_pause = onsets(pcm, min_pause_ms=120)[:2]
+    assert first <= ms_to_samples(10)
+    assert abs(words[4].start_sample - after_pause) < ms_to_samples(80)
+    assert words[4].word.text == "and"
+    borders = [border for word in words for border in (word.start_sample, word.end_sample)]
+    assert borders == sorted(borders) and borders[-1] <= len(pcm) // 2
+
+
+def test_the_first_part_is_short_however_long_the_text(voice: LoadedVoice) -> None:
+    """A fifth of a second comes first, and later parts are at most two seconds."""
+    for text in (TEXT, f"{TEXT[:-1]}, {TEXT[:-1]}, {TEXT[:-1]}, {TEXT}"):
+        _, _, samples = all_of(speech(voice, text))
+        assert 0.1 < samples[0] / SAMPLE_RATE_HZ < 0.3
+        assert max(samples) <= 2 * SAMPLE_RATE_HZ + 600
+
+
+HELD_OUT = (
+    "my flight was late so i took a taxi to the hotel",
+    "he reads the news every morning before work",
+    "you will find the bathroom at the end of the hall",
+    "they planted seven trees along the river last year",
+    "could you send me a copy of the contract by monday",
+)
+"""Sentences by which no constant of the module was chosen."""
+
+
+def test_words_are_where_a_forced_alignment_has_them(voice: LoadedVoice) -> None:
+    """pocketsphinx, which knows the words and hears the audio, finds the same times."""
+    decoder = Decoder(Config(lm=None, loglevel="FATAL"))
+    starts, ends = [], []
+    for text in HELD_OUT:
+        pcm, words, _ = all_of(speech(voice, text))
+        for word, (start_ms, end_ms) in zip(words, aligned(decoder, text, pcm), strict=True):
+            starts.append(word.start_sample / 24 - start_ms)
+            ends.append(word.end_sample / 24 - end_ms)
+    assert abs(np.median(starts)) < 20 and abs(np.median(ends)) < 25
+    assert np.percentile(np.abs(starts), 90) < 60
+
+
+def aligned(decoder: Decoder, text: str, pcm: bytes) -> list[tuple[float, float]]:
+    """Start and end of each word in milliseconds, by pocketsphinx."""
+    silence = np.zeros(SAMPLE_RATE_HZ // 10, np.float32)
+    audio = np.concatenate((silence, pcm_to_float(pcm), silence, silence))
+    decoder.set_align_text(text)
+    decoder.start_utt()
+    decoder.process_raw(float_to_pcm(soxr.resample(audio, SAMPLE_RATE_HZ, 16_000)), full_utt=True)
+    decoder.end_utt()
+    found = [part for part in decoder.seg() if part.word[0].isalpha()]
+    return [(part.start_frame * 10 - 100, part.end_frame * 10 - 90) for part in found]
+
+
+@pytest.mark.parametrize("speed", [0.5, 2.0])
+def test_speed_changes_durations_in_the_network(voice: LoadedVoice, speed: float) -> None:
+    """Words at half the speed take about twice as long, and stay at their places."""
+    pcm, words, _ = all_of(speech(voice, TEXT))
+    other, other_words, _ = all_of(speech(voice, TEXT, speed=speed))
+    assert len(pcm) / len(other) == pytest.approx(speed, rel=0.2)
+    for word, same in zip(words[1:], other_words[1:], strict=True):
+        assert word.start_sample / same.start_sample == pytest.approx(speed, rel=0.4)
+
+
+def test_a_pause_follows_only_where_it_is_wanted(voice: LoadedVoice) -> None:
+    """Without it the audio ends with its last sound."""
+    with_pause, words, _ = all_of(speech(voice, TEXT), has_pause=True)
+    without, same_words, parts = all_of(speech(voice, TEXT))
+    assert words == same_words
+    assert len(with_pause) - len(without) > 2 * ms_to_samples(150)
+    tail = np.frombuffer(with_pause[len(without) :], "<i2")
+    assert np.abs(tail).max() < 330  # inaudible
+    same = 2 * sum(parts[:-1])
+    assert without[:same] == with_pause[:same]
+
+
+def test_the_lead_is_left_out_unless_it_is_kept(voice: LoadedVoice) -> None:
+    """The network begins with a third of a second of silence."""
+    trimmed, words, _ = all_of(speech(voice, TEXT))
+    kept, kept_words, _ = all_of(speech(voice, TEXT, trims_lead=False))
+    lead = (len(kept) - len(trimmed)) // 2
+    assert ms_to_samples(200) < lead < ms_to_samples(500)
+    for word, same in zip(words[1:], kept_words[1:], strict=True):
+        assert same.start_sample - word.start_sample == pytest.approx(lead, abs=1)

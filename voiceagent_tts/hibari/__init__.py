@@ -1,0 +1,1 @@
+"""hibari: a small natural voice that reports its own word times, on any CPU."""

@@ -1,0 +1,41 @@
+"""A loaded voice, and what it has been given to say."""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from voiceagent_tts.core import Word
+from voiceagent_tts.hibari.network import Network
+from voiceagent_tts.hibari.pieces import Piece
+from voiceagent_tts.hibari.pronunciation import Phonemes, Pronouncer
+from voiceagent_tts.hibari.published import PublishedVoice
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedVoice:
+    """A voice in memory.
+
+    Attributes:
+        published: its name and accent.
+        network: makes its audio.
+        pronouncer: reads texts in its accent; shared by the voices of an accent.
+    """
+
+    published: PublishedVoice
+    network: Network
+    pronouncer: Pronouncer
+
+    def read(self, piece: Piece) -> Iterator[tuple[Phonemes, list[Word]]]:
+        """Read a piece: what is said at once, with the words that begin in it, in order.
+
+        A word belongs to the first part with a sound of it or of a later word.
+        """
+        words, given = piece.words, 0
+        parts = list(self.pronouncer.phonemes(piece.said).parts())
+        for index, part in enumerate(parts):
+            is_last = index == len(parts) - 1
+            after = len(words)
+            if not is_last and part.offsets:
+                after = bisect_left(words, part.offsets[-1] + 1, key=lambda word: word.char_start)
+            yield part, list(words[given:after])
+            given = max(given, after)
