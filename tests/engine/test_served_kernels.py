@@ -63,7 +63,7 @@ def _serve(config: ModelConfig) -> None:
             passes.calls[key]()
 
 
-@pytest.mark.parametrize("hidden_size", [2048, 1024])
+@pytest.mark.parametrize("hidden_size", [2048, pytest.param(1024, marks=pytest.mark.thorough)])
 def test_what_is_served_was_checked(hidden_size: int) -> None:
     """Every binary that any pass launches is among those that the check at the start runs."""
     config = shallow(hidden_size)

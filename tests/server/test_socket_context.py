@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed.redis_process import RedisProcess, has_redis_server
+from testbed.redis_process import RedisProcess
 from testbed.servers import StartServer
 from testbed.slow_lexicon import SLOW_VOICE, slow_lexicon
 from testbed.waiting import until
@@ -67,8 +67,6 @@ async def test_nothing_waits_behind_an_open(
     async with contextlib.AsyncExitStack() as stack:
         redis = RedisProcess(free_port)
         if name == "redis":
-            if not has_redis_server():
-                pytest.skip("no redis-server: see testbed/redis_process.py")
             stack.enter_context(redis)
             options |= {"redis": redis.url, "api_keys": ("key",), "key_limits": Quota(contexts=9)}
         server = await start_server(**options)
@@ -147,8 +145,6 @@ async def test_text_that_waits_to_be_charged_can_be_cancelled(
     start_server: StartServer, free_port: int
 ) -> None:
     """A context with text behind a store that does not answer is cut at once, without that text."""
-    if not has_redis_server():
-        pytest.skip("no redis-server: see testbed/redis_process.py")
     with RedisProcess(free_port) as redis:
         server = await start_server(
             redis=redis.url, api_keys=("key",), key_limits=Quota(chars_per_minute=9_000)
