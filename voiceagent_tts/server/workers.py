@@ -138,7 +138,6 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
         "attention": settings.attention,
         "kernels": settings.kernels,
         "codec_kernels": settings.codec_kernels,
-        "codec_precision": settings.codec_precision,
         "has_graphs": settings.graphs,
         "has_tf32": settings.tf32,
         "is_deterministic": settings.deterministic,
