@@ -26,6 +26,8 @@ class Qwen3Options:
         capacity: positions of a row: its prompt and its frames, 12.5 per second.
         gpu_memory_gb: maximum GPU memory of the process, in 10^9 bytes. Default: 90 % of the free
             memory.
+        sharing: number of workers that share the GPU; without `gpu_memory_gb` each takes an equal
+            part.
         beside_bytes: GPU memory that other work of this process needs at times, in addition to what
             it holds when the engine is loaded.
         attention: attention of plain kernels, `sdpa` or `flash`. Default: flash-attn if it is
@@ -53,6 +55,7 @@ class Qwen3Options:
     rows: int | None = None
     capacity: int = 4096
     gpu_memory_gb: float | None = None
+    sharing: int = 1
     beside_bytes: int = 0
     attention: AttentionBackend | None = None
     kernels: KernelChoice = "auto"

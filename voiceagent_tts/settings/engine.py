@@ -43,8 +43,8 @@ class EngineSettings(SettingsGroup):
             reference recording, and 12.5 frames per second of speech must fit. Raise it for long
             references or long segments.
         gpu_memory_gb: Maximum GPU memory of one worker, in units of 10^9 bytes, with the forced
-            aligner if that shares the GPU. Default: most of the memory that is free at start. Set
-            it if other programs share the GPU.
+            aligner if that shares the GPU. Default: most of the memory that is free at start, in
+            equal parts where several workers share the GPU. Set it if other programs share it.
         attention: Attention of plain kernels, which run on a GPU without Triton: `sdpa` (PyTorch)
             or `flash` (flash-attn, extra `flash`). Default: `flash` if it is installed.
         kernels: Kernels between the matrix products of talker and code predictor: `fused` (Triton,
