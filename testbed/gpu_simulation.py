@@ -41,12 +41,12 @@ class GpuTimes:
     Attributes:
         table: counted work of the passes.
         figures: figures of a device.
-        codec: kernels and precision of the codec, as the table names them.
+        codec: kernels of the codec.
     """
 
     table: Table
     figures: dict[str, Any]
-    codec: str = "plain"
+    codec: str = "fused"
 
     def predictor_s(self, rows: int) -> float:
         """Seconds of the code predictor for a frame."""
@@ -89,7 +89,7 @@ class GpuTimes:
         return 1e-6 * (launches * figures["launch_us"] + megabytes / figures["terabytes_per_s"])
 
 
-def load_times(table: Path, codec: str = "plain", figures: Path = FIGURES) -> GpuTimes:
+def load_times(table: Path, codec: str = "fused", figures: Path = FIGURES) -> GpuTimes:
     """Read the counted work and the figures of a device."""
     return GpuTimes(json.loads(table.read_text()), json.loads(figures.read_text()), codec)
 

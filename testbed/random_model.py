@@ -113,12 +113,11 @@ class RandomModel:
     def codec(
         self,
         device: torch.device,
-        dtype: torch.dtype = torch.float32,
         *,
         is_packed: bool = True,
     ) -> Codec:
         """Make the codec's decoder; arguments as of `load_codec`."""
-        with building(dtype, device):
+        with building(torch.float32, device):
             decoder = CodecDecoder(self.codec_config.decoder_config)
         self._fill(decoder.weights(), torch.float32)
         if is_packed:

@@ -9,7 +9,7 @@ rows, a sort), so the counts are lower bounds. Measures no time.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -44,12 +44,8 @@ TABLE = Path(__file__).parent / "pass_work.json"
 _CAPACITY = 1024
 _ROWS = (1, 64)
 _CODEC_CALLS = ((1, 1), (64, 1), (5, 12))
-CODECS: Mapping[str, tuple[Kernels, torch.dtype]] = {
-    "plain": ("plain", torch.float32),
-    "fused": ("fused", torch.float32),
-    "fused bfloat16": ("fused", torch.bfloat16),
-}
-"""Kernels and precision of the codec, by their names in the table."""
+CODECS: tuple[Kernels, ...] = ("plain", "fused")
+"""Kernels of the codec, as the table names them."""
 _NOTHING = ("empty", "new_empty", "empty_like", "empty_strided", "detach")
 """Operations that launch nothing, in addition to views."""
 _GATHERS = ("embedding", "index", "index_select", "gather")
@@ -226,11 +222,9 @@ def fake_passes(kernels: Kernels, rows: int) -> Passes:
         return Passes(network, state, layout, shapes, *samplers, compile=plainly)
 
 
-def fake_codec(
-    rows: int, kernels: Kernels = "plain", dtype: torch.dtype = torch.float32
-) -> Callable[[int, int], Tensor]:
+def fake_codec(rows: int, kernels: Kernels = "plain") -> Callable[[int, int], Tensor]:
     """Return a call of the published codec (rows, frames); call within `FakeTensorMode`."""
-    with building(dtype, fake_device()):
+    with building(torch.float32, fake_device()):
         decoder = CodecDecoder(PUBLISHED_CODEC)
     if kernels == "fused":
         decoder.fuse()
@@ -263,12 +257,10 @@ def pass_work(kernels: Kernels, rows: int) -> dict[str, Work]:
     return counted
 
 
-def codec_work(
-    rows: int, frames: int, kernels: Kernels = "plain", dtype: torch.dtype = torch.float32
-) -> Work:
+def codec_work(rows: int, frames: int, kernels: Kernels = "plain") -> Work:
     """Return the work of one call of the codec."""
     with FakeTensorMode(), torch.inference_mode():
-        call = fake_codec(rows, kernels, dtype)
+        call = fake_codec(rows, kernels)
         with counting(kernels) as work:
             call(rows, frames)
     return work
@@ -282,9 +274,9 @@ def all_work(rows: Iterable[int] = _ROWS) -> dict[str, dict[str, float]]:
             for name, work in pass_work(kernels, count).items():
                 found[f"{name}, {kernels}, {count} rows"] = work.totals
     for count, frames in _CODEC_CALLS:
-        for codec, (kernels, dtype) in CODECS.items():
-            work = codec_work(count, frames, kernels, dtype)
-            found[f"codec, {codec}, {count} rows of {frames} frames"] = work.totals
+        for kernels in CODECS:
+            work = codec_work(count, frames, kernels)
+            found[f"codec, {kernels}, {count} rows of {frames} frames"] = work.totals
     return found
 
 

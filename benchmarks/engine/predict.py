@@ -35,7 +35,7 @@ def predict(times: GpuTimes) -> dict[str, dict[str, float]]:
 
 
 def main(
-    codec: Annotated[str, typer.Option(help="Codec: plain, fused or 'fused bfloat16'.")] = "plain",
+    codec: Annotated[str, typer.Option(help="Kernels of the codec: plain or fused.")] = "fused",
     before: Annotated[
         str | None, typer.Option(help="Also predict with what was counted at this commit.")
     ] = None,
@@ -51,12 +51,10 @@ def main(
     columns = {"now": found}
     if before is not None:
         columns = {before: predict(_times_at(before, codec)), **columns}
-    if codec == "plain":
-        fused = load_times(TABLE, "fused")
-        columns["fused codec"] = predict(fused)
-        columns["in bfloat16"] = predict(load_times(TABLE, "fused bfloat16"))
+    if codec == "fused":
+        columns["plain codec"] = predict(load_times(TABLE, "plain"))
     Console().print(_compared(columns, f"Predicted from {kind}; steps without the codec"))
-    if save and codec == "plain":  # what a server runs by default
+    if save and codec == "fused":  # what a server runs by default
         SAVED.write_text(json_format.dumps(found, indent=2) + "\n")
     publish(
         {"is_measured": False, "codec_kernels": codec, "predicted": found, **provenance()}, json

@@ -44,7 +44,7 @@ def fused(run: Run) -> dict[str, Work]:
 @pytest.fixture(scope="module")
 def codecs(run: Run) -> dict[str, Work]:
     """Work of a call of 64 rows of each codec."""
-    return {name: run(codec_work, 64, 1, *kind) for name, kind in CODECS.items()}
+    return {kernels: run(codec_work, 64, 1, kernels) for kernels in CODECS}
 
 
 def check_against_table(found: dict[str, dict[str, float]]) -> None:
@@ -118,13 +118,6 @@ def test_a_fused_codec_call_has_a_launch_between_two_products(run: Run) -> None:
     assert counts["index_copy_"] == 2  # the inputs of all convolutions, and the positions
     assert counts["sin_"] == counts["scaled_dot_product_attention"] == counts["index_put_"] == 0
     assert fused.bytes.total() < 0.36 * plain.bytes.total()
-
-
-def test_a_codec_in_bfloat16_moves_half(codecs: dict[str, Work]) -> None:
-    """A fused call of 64 rows in bfloat16 has at most 180 launches, and moves at most 2.6 GB."""
-    half = codecs["fused bfloat16"]
-    assert half.launches.total() <= 180
-    assert half.bytes.total() <= 2.6e9
 
 
 def test_a_fused_layer_of_a_prompt_has_two_kernels_of_attention(fused: dict[str, Work]) -> None:

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from voiceagent_tts.engine import gpu_memory
+from voiceagent_tts.engine import gpu_memory, make_runner
 from voiceagent_tts.engine.kv_cache import MemoryNeeds
+from voiceagent_tts.errors import VoiceAgentError
 
 GB = 10**9
 CUDA = torch.device("cuda:0")
@@ -31,12 +32,44 @@ def test_pages_leave_room_for_libraries(
         page=29_000_000,
         row_pages=16,
     )
-    pages = needs.pages_in(gpu_memory.budget_bytes(None, CUDA), rows=4096)
+    pages = needs.pages_in(gpu_memory.budget_bytes(None, CUDA, 1), rows=4096)
     assert pages * needs.page + (900_000_000 - loaded) <= free - loaded
 
 
 def test_pain_11_a_limit_of_gpu_memory_counts_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit set by the user covers weights, CUDA context and libraries."""
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 * GB)
-    assert gpu_memory.budget_bytes(6.0, CUDA) == 6 * GB
+    assert gpu_memory.budget_bytes(6.0, CUDA, 3) == 6 * GB
     assert gpu_memory.loaded_bytes(CUDA) >= 2 * GB + 1_400_000_000
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("is_together", [False, True])
+def test_workers_that_share_a_gpu_plan_no_more_than_it_has(
+    workers: int, is_together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes an equal part, whether it sees what the others have taken or not."""
+    total, taken = 80 * GB, 0
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    budgets: list[int] = []
+    for _ in range(workers):
+        seen = 0 if is_together else taken
+        monkeypatch.setattr(
+            torch.cuda, "mem_get_info", lambda device, seen=seen: (total - seen, total)
+        )
+        budgets.append(gpu_memory.budget_bytes(None, CUDA, workers))
+        taken += budgets[-1]
+    assert len(set(budgets)) == 1
+    assert 0.85 * total < taken <= 0.9 * total
+
+
+def test_the_error_of_a_shared_gpu_names_how_many_share_it() -> None:
+    """A part that is too small is refused with its figures, and with what to do."""
+    needs = MemoryNeeds(4 * GB, 0, GB, 0, page=29_000_000, row_pages=16)
+    share = 24 * GB // 5
+    with pytest.raises(VoiceAgentError) as refused, make_runner._naming_shares(5):
+        needs.pages_in(share, rows=1)
+    assert refused.value.message.startswith(
+        "4.80 GB of GPU memory are too little: weights need 4.00"
+    )
+    assert "5 workers share this GPU, so serve fewer models" in refused.value.message

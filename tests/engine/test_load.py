@@ -9,11 +9,16 @@ import torch
 from testbed.engine_driving import CUSTOM_VOICE
 from testbed.failing_captures import failing_captures
 from testbed.parity_reference import REFERENCE
+from voiceagent_tts.engine import device_choice
+from voiceagent_tts.engine import load as loading
 from voiceagent_tts.engine.device_choice import check_bits, choose_kernels
 from voiceagent_tts.engine.load import load_engine, load_runner
 from voiceagent_tts.engine.model_source import FolderSource
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import CheckpointError, VoiceAgentError
+from voiceagent_tts.model.codec import Codec
+from voiceagent_tts.model.codec_decoder import CodecDecoder
+from voiceagent_tts.model.codec_state import DecodeCall
 
 OPTIONS = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), device="cpu", rows=2, threads=1)
 
@@ -126,7 +131,13 @@ def test_a_capture_that_works_is_shown() -> None:
     """With graphs and no fault, nothing is reported as missing."""
     with failing_captures(after=10**9):
         _, runner = load_runner(replace(OPTIONS, capacity=512, is_deterministic=True))
-    assert runner.description == {"kernels": "plain", "kernel_fault": "", "has_graphs": True}
+    assert runner.description == {
+        "kernels": "plain",
+        "kernel_fault": "",
+        "codec_kernels": "plain",
+        "codec_fault": "",
+        "has_graphs": True,
+    }
 
 
 def test_a_missing_kernel_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,3 +146,44 @@ def test_a_missing_kernel_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("voiceagent_tts.engine.load.choose_kernels", lambda *_: ("plain", fault))
     _, runner = load_runner(OPTIONS)
     assert runner.description["kernel_fault"] == fault
+
+
+class _OnCpu(FolderSource):
+    """A model whose codec is loaded to the CPU, whatever device is asked for."""
+
+    def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
+        return super().codec(torch.device("cpu"), is_packed=is_packed)
+
+
+@pytest.fixture
+def failing_codec(monkeypatch: pytest.MonkeyPatch) -> FolderSource:
+    """A model whose codec is fused, and then found to be wrong."""
+
+    def fuse(decoder: CodecDecoder, max_frames: int) -> str:
+        decoder._new_call = lambda *how: DecodeCall(*how)  # is_fused is true from now on
+        return "codec: 1 from plain"
+
+    monkeypatch.setattr(loading, "fuse_codec", fuse)
+    return _OnCpu(REFERENCE / CUSTOM_VOICE)
+
+
+def test_a_codec_that_cannot_be_fused_is_plain(
+    failing_codec: FolderSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By default a GPU has the fused codec; where its check fails, a plain one, and the reason."""
+    codec, fault = loading._load_codec(failing_codec, OPTIONS, torch.device("cuda"))
+    assert fault == "codec: 1 from plain"
+    assert not codec.decoder.is_fused
+    assert caplog.messages[-1].endswith("because fused codec_kernels failed: codec: 1 from plain")
+    named = replace(OPTIONS, codec_kernels="fused")
+    with pytest.raises(VoiceAgentError, match="codec_kernels that work on cuda, got fused: codec"):
+        loading._load_codec(failing_codec, named, torch.device("cuda"))
+
+
+def test_a_codec_that_leaves_no_gpu_ends_the_load(
+    failing_codec: FolderSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an illegal access nothing can be loaded in this process; the worker starts anew."""
+    monkeypatch.setattr(device_choice, "_is_usable", lambda device: False)
+    with pytest.raises(RuntimeError, match="have left cuda unusable: codec: 1 from plain"):
+        loading._load_codec(failing_codec, OPTIONS, torch.device("cuda"))

@@ -132,7 +132,7 @@ def test_phases_are_float32_and_numbers_are_rounded_once(run_interpreted: Run) -
     assert (snake(biased.bfloat16()).float() - expected).abs().max() > 0.5
 
 
-def trial_decoder(channels: int, dtype: torch.dtype) -> CodecDecoder:
+def trial_decoder(channels: int) -> CodecDecoder:
     """A decoder with random weights, both kinds of convolutions and little work."""
     config = CodecDecoderConfig(
         codebook_size=16, codebook_dim=16, hidden_size=32, latent_dim=32, intermediate_size=48,
@@ -143,8 +143,6 @@ def trial_decoder(channels: int, dtype: torch.dtype) -> CodecDecoder:
     with patch.object(codec_layers, "_WIDE_CHANNELS", channels // 2):
         decoder = CodecDecoder(config)
     generator = torch.Generator().manual_seed(0)
-    for parameter in decoder.parameters():
-        parameter.data = parameter.to(dtype)
     for name, tensor in decoder.state_dict().items():
         if not name.endswith(("frequencies", "first_rows")):
             width = tensor[0].numel() if tensor.ndim > 1 else 16
@@ -154,8 +152,8 @@ def trial_decoder(channels: int, dtype: torch.dtype) -> CodecDecoder:
     return decoder
 
 
-def _difference(channels: int, dtype: torch.dtype = torch.float32) -> float:
-    return codec_difference(trial_decoder(channels, dtype), 12)
+def _difference(channels: int) -> float:
+    return codec_difference(trial_decoder(channels), 12)
 
 
 @pytest.mark.timeout(400)
@@ -174,13 +172,6 @@ def _wrong() -> float:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(400)
-def test_the_check_at_load_finds_fused_kernels_in_bfloat16_to_work(run_interpreted: Run) -> None:
-    """In bfloat16, fused and plain samples differ by rounding, less than the check allows."""
-    assert 0 < run_interpreted(_difference, 1024, torch.bfloat16) <= 0.03
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(400)
 def test_the_check_at_load_finds_a_wrong_activation(run_interpreted: Run) -> None:
     """Samples that differ in one percent of an activation are found."""
     assert run_interpreted(_wrong) > 1e-3
@@ -190,7 +181,7 @@ def test_the_check_at_load_finds_a_wrong_activation(run_interpreted: Run) -> Non
     ("mistake", "fault"),
     [
         (1.0, None),
-        (1.2, "codec: 0.2 from plain, expected at most 0.0001"),
+        (1.2, "codec: 0.2 from plain, expected at most 0.0005"),
         (math.nan, "codec: nan"),
     ],
 )
@@ -218,14 +209,7 @@ def test_the_loaded_decoder_is_what_is_checked(
 def test_fused_activations_need_a_gpu() -> None:
     """On a CPU, asking for fused activations is an error that says what to do."""
     options = Qwen3Options(str(REFERENCE / "custom_voice-1b7"), "cpu", codec_kernels="fused")
-    with pytest.raises(VoiceAgentError, match="got fused: cpu is not an NVIDIA GPU; try plain"):
-        load_runner(options)
-
-
-def test_bfloat16_needs_a_gpu() -> None:
-    """On a CPU, asking for a codec in bfloat16 is an error that says what to do."""
-    options = Qwen3Options(str(REFERENCE / "custom_voice-1b7"), "cpu", codec_precision="bfloat16")
-    with pytest.raises(VoiceAgentError, match="for cpu, got bfloat16; try float32"):
+    with pytest.raises(VoiceAgentError, match="got fused: cpu is not an NVIDIA GPU; try auto"):
         load_runner(options)
 
 

@@ -23,6 +23,25 @@ def test_every_model_has_workers_on_every_gpu() -> None:
     assert {spec.group for spec in specs.values()} == {"one", "two"}
 
 
+@pytest.mark.parametrize(
+    ("settings", "sharing"),
+    [
+        ({"models": ("one",)}, [1]),
+        ({"models": ("one", "two", "three")}, [3, 3, 3]),
+        ({"models": ("one",), "workers": 2}, [2, 2]),
+        ({"models": ("one", "two"), "gpus": (0, 1)}, [2, 2, 2, 2]),
+        ({"models": ("one", "two"), "gpus": (0, 1), "workers": 2}, [4] * 8),
+        ({"models": ("one",), "gpus": (0, 0, 1)}, [2, 2, 1]),
+    ],
+)
+def test_a_worker_knows_how_many_share_its_gpu(
+    settings: dict[str, Any], sharing: list[int]
+) -> None:
+    """They start together, so that none can tell from the free memory what is left for it."""
+    specs = worker_specs(Settings(engine="qwen3", **settings))
+    assert [spec.options["sharing"] for spec in specs.values()] == sharing
+
+
 def test_without_gpus_the_device_decides() -> None:
     """Without GPUs each model has one worker, on the configured device or the engine's choice."""
     (spec,) = worker_specs(Settings(engine="qwen3", models=("one",), device="cpu")).values()

@@ -88,26 +88,41 @@ def choose_kernels(
         The kernels, and why they are plain although fused kernels were wanted.
 
     Raises:
-        VoiceAgentError: kernels were named, and they do not work.
-        RuntimeError: fused kernels have failed in a way that leaves the device unusable for this
-            process.
+        VoiceAgentError: as `accept_fault`.
+        RuntimeError: as `accept_fault`.
     """
     if wanted == "plain" or (wanted == "auto" and device.type == "cpu"):
         return "plain", None
     fault = find_fault(config.talker_config, dtype, device)
     if fault is None:
         return "fused", None
+    accept_fault(fault, "kernels", wanted, device)
+    return "plain", fault
+
+
+def accept_fault(fault: str, setting: str, wanted: KernelChoice, device: torch.device) -> None:
+    """Log why plain kernels are used instead of fused ones, if they can be.
+
+    Args:
+        fault: why fused kernels must not be used.
+        setting: name of the setting of these kernels.
+        wanted: its value.
+        device: the device.
+
+    Raises:
+        VoiceAgentError: fused kernels were named.
+        RuntimeError: they have failed in a way that leaves the device unusable for this process.
+    """
     if wanted != "auto":
         raise VoiceAgentError(
-            f"expected kernels that work on {device}, got {wanted}: {fault}; try auto or plain",
+            f"expected {setting} that work on {device}, got {wanted}: {fault}; try auto or plain",
             code=ErrorCode.INVALID_PARAM,
         )
     if not _is_usable(device):
-        raise RuntimeError(f"fused kernels have left {device} unusable: {fault}")
+        raise RuntimeError(f"fused {setting} have left {device} unusable: {fault}")
     _logger.warning(
-        "using plain kernels, which are slower, because fused kernels failed: %s", fault
+        "using plain %s, which are slower, because fused %s failed: %s", setting, setting, fault
     )
-    return "plain", fault
 
 
 def _is_usable(device: torch.device) -> bool:

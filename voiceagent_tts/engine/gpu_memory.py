@@ -91,14 +91,22 @@ def loaded_bytes(device: torch.device) -> int:
     return torch.cuda.memory_allocated(device) + _CONTEXT_BYTES + _LIBRARY_BYTES
 
 
-def budget_bytes(gpu_memory_gb: float | None, device: torch.device) -> int:
-    """Return the GPU memory that a process may use: its limit, or else most of the free memory."""
+def budget_bytes(gpu_memory_gb: float | None, device: torch.device, sharing: int) -> int:
+    """Return the GPU memory that a process may use: its limit, or else its part of what is free.
+
+    Args:
+        gpu_memory_gb: the limit, in 10^9 bytes; None without one.
+        device: the GPU.
+        sharing: number of processes that share the GPU, in equal parts. They start together, so
+            that the free memory does not tell what the others will take.
+    """
     if gpu_memory_gb is not None:
         return int(gpu_memory_gb * 1e9)
-    free, _ = torch.cuda.mem_get_info(device)
+    free, total = torch.cuda.mem_get_info(device)
     # The CUDA context exists already and is not part of the free memory. Libraries may not be
     # loaded yet, so they are not added.
-    return int(_FREE_SHARE * free) + torch.cuda.memory_reserved(device) + _CONTEXT_BYTES
+    budget = int(_FREE_SHARE * free) + torch.cuda.memory_reserved(device) + _CONTEXT_BYTES
+    return budget if sharing == 1 else min(budget, int(_FREE_SHARE * total) // sharing)
 
 
 def _release() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from voiceagent_tts.engine.device_choice import (
+    accept_fault,
     check_bits,
     choose_attention,
     choose_dtype,
@@ -23,7 +24,6 @@ from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.engine.voice_cache import VoiceCache
-from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.hub import find_model, fingerprint
 from voiceagent_tts.model.checkpoint import Checkpoint, find_device
 from voiceagent_tts.model.codec import Codec
@@ -82,8 +82,9 @@ def load_runner(
     set_tf32(options, dtype)
     kernels, kernel_fault = choose_kernels(options.kernels, source.config, dtype, device)
     checkpoint = _load_network(source, options, dtype, device, kernels)
-    runner = make_runner(checkpoint, _load_codec(source, options, device), options)
-    runner.kernel_fault = kernel_fault
+    codec, codec_fault = _load_codec(source, options, device)
+    runner = make_runner(checkpoint, codec, options)
+    runner.kernel_fault, runner.codec_fault = kernel_fault, codec_fault
     return checkpoint, runner
 
 
@@ -118,39 +119,34 @@ def _choose_products(network: Network, options: Qwen3Options) -> None:
     _logger.info("products in %s: %s; measuring took %.1f s", precision, products, took_s)
 
 
-def _load_codec(source: ModelSource, options: Qwen3Options, device: torch.device) -> Codec:
-    """Load the codec in the precision and with the kernels of the options.
+def _load_codec(
+    source: ModelSource, options: Qwen3Options, device: torch.device
+) -> tuple[Codec, str | None]:
+    """Load the codec with the kernels of the options.
+
+    Returns:
+        The codec, and why its kernels are plain although fused ones were wanted.
 
     Raises:
-        VoiceAgentError: this device does not have them.
+        VoiceAgentError: as `accept_fault`.
+        RuntimeError: as `accept_fault`.
     """
-    if device.type == "cpu" and options.codec_precision != "float32":
-        raise VoiceAgentError(
-            f"expected a codec_precision for {device}, got {options.codec_precision}; try float32",
-            code=ErrorCode.INVALID_PARAM,
-        )
-    dtype = getattr(torch, options.codec_precision)
-    if options.codec_kernels == "fused":
-        return _load_fused_codec(source, device, dtype)
+    wanted = options.codec_kernels
+    if wanted == "plain" or (wanted == "auto" and device.type == "cpu"):
+        return _load_plain_codec(source, options, device), None
+    codec = source.codec(device, is_packed=False)
+    fault = fuse_codec(codec.decoder, max(WINDOWS_FRAMES))
+    if fault is None:
+        _logger.info("the codec runs with fused kernels")
+        return codec, None
+    accept_fault(fault, "codec_kernels", wanted, device)
+    return _load_plain_codec(source, options, device), fault
+
+
+def _load_plain_codec(source: ModelSource, options: Qwen3Options, device: torch.device) -> Codec:
     if device.type != "cpu" or options.precision not in ("int8", "int4", "auto"):
-        return source.codec(device, dtype)
+        return source.codec(device)
     codec = source.codec(device, is_packed=False)
     timing = choose_codec_products(codec.decoder, is_timed=not options.is_deterministic)
     _logger.info("measuring products of the codec took %.1f s", timing.measured_s)
-    return codec
-
-
-def _load_fused_codec(source: ModelSource, device: torch.device, dtype: torch.dtype) -> Codec:
-    """Load the codec with fused kernels.
-
-    Raises:
-        VoiceAgentError: they do not work on this device.
-    """
-    codec = source.codec(device, dtype, is_packed=False)
-    if fault := fuse_codec(codec.decoder, max(WINDOWS_FRAMES)):
-        raise VoiceAgentError(
-            f"expected codec_kernels that work on {device}, got fused: {fault}; try plain",
-            code=ErrorCode.INVALID_PARAM,
-        )
-    _logger.info("the codec runs with fused kernels")
     return codec

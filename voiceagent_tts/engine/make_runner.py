@@ -2,6 +2,8 @@
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from rich.console import Console
@@ -13,6 +15,7 @@ from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
 from voiceagent_tts.engine.warm_up import measure_costs
+from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec import Codec
 
@@ -55,7 +58,7 @@ def _make_cpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options
 def _make_gpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) -> Runner:
     """Choose rows and pages for the memory budget, capture graphs, and measure step costs."""
     device = checkpoint.network.device
-    budget = budget_bytes(options.gpu_memory_gb, device)
+    budget = budget_bytes(options.gpu_memory_gb, device, options.sharing)
     prefix_bytes = int(_PREFIX_SHARE * budget)
 
     def needs_of(rows: int) -> MemoryNeeds:
@@ -70,17 +73,19 @@ def _make_gpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options
             has_graphs=options.has_graphs,
         )
 
-    if options.rows is None:
-        rows, needs = rows_that_fit(needs_of, budget)
-        _logger.info("the GPU has memory for %d rows of a minute each", rows)
-    else:
-        rows, needs = options.rows, needs_of(options.rows)
+    with _naming_shares(options.sharing):
+        if options.rows is None:
+            rows, needs = rows_that_fit(needs_of, budget)
+            _logger.info("the GPU has memory for %d rows of a minute each", rows)
+        else:
+            rows, needs = options.rows, needs_of(options.rows)
+        pages = needs.pages_in(budget, rows)
     runner = Runner(
         checkpoint,
         codec,
         rows,
         options.capacity,
-        pages=needs.pages_in(budget, rows),
+        pages=pages,
         sizes=_gpu_sizes(checkpoint, options, rows),
         has_graphs=options.has_graphs,
         prefix_bytes=prefix_bytes,
@@ -88,6 +93,21 @@ def _make_gpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options
     _capture_on_gpu(runner, needs, device)
     runner.costs = measure_costs(runner, checkpoint.generation)
     return runner
+
+
+@contextmanager
+def _naming_shares(sharing: int) -> Iterator[None]:
+    """Say in the error of a memory that is too small that several workers share it."""
+    try:
+        yield
+    except VoiceAgentError as error:
+        if sharing == 1:
+            raise
+        raise VoiceAgentError(
+            f"{error.message}; {sharing} workers share this GPU, so serve fewer models or workers "
+            "on it, or name more GPUs",
+            code=error.code,
+        ) from None
 
 
 def _gpu_sizes(checkpoint: Checkpoint, options: Qwen3Options, rows: int) -> Sizes:

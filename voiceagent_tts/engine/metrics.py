@@ -51,6 +51,7 @@ def device_metrics(runner: Runner) -> dict[str, float]:
         "graph_memory_bytes": runner.graphs.bytes,
         "has_graphs": runner.graphs.are_used,
         "has_fused_kernels": runner.kernels == "fused",
+        "has_fused_codec": runner.codec_kernels == "fused",
     }
 
 

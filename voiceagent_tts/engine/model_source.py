@@ -41,7 +41,6 @@ class ModelSource(Protocol):
     def codec(
         self,
         device: torch.device,
-        dtype: torch.dtype = torch.float32,
         *,
         is_packed: bool = True,
     ) -> Codec:
@@ -86,9 +85,8 @@ class FolderSource:
     def codec(
         self,
         device: torch.device,
-        dtype: torch.dtype = torch.float32,
         *,
         is_packed: bool = True,
     ) -> Codec:
         """Read the codec that the folder contains."""
-        return load_codec(self.folder, dtype, device, is_packed=is_packed)
+        return load_codec(self.folder, device=device, is_packed=is_packed)

@@ -26,15 +26,14 @@ class Qwen3Options:
         capacity: positions of a row: its prompt and its frames, 12.5 per second.
         gpu_memory_gb: maximum GPU memory of the process, in 10^9 bytes. Default: 90 % of the free
             memory.
+        sharing: number of workers that share the GPU; without `gpu_memory_gb` each takes an equal
+            part.
         beside_bytes: GPU memory that other work of this process needs at times, in addition to what
             it holds when the engine is loaded.
         attention: attention of plain kernels, `sdpa` or `flash`. Default: flash-attn if it is
             installed and supported.
         kernels: kernels between the matrix products; `auto` uses fused kernels if they work.
-        codec_kernels: kernels of the codec; `fused` has a third of the launches and of the memory
-            traffic, and rounds sums elsewhere. Never run on a GPU.
-        codec_precision: numbers of the codec on a GPU; `bfloat16` has half of the memory traffic.
-            Activations and sums are computed in float32. Never run on a GPU.
+        codec_kernels: kernels of the codec; `auto` uses fused ones on a GPU if they work.
         has_graphs: whether passes are captured as CUDA graphs on a GPU.
         has_tf32: whether a GPU may compute float32 products in TF32. Default: only if `precision`
             is not float32.
@@ -56,11 +55,11 @@ class Qwen3Options:
     rows: int | None = None
     capacity: int = 4096
     gpu_memory_gb: float | None = None
+    sharing: int = 1
     beside_bytes: int = 0
     attention: AttentionBackend | None = None
     kernels: KernelChoice = "auto"
-    codec_kernels: Literal["plain", "fused"] = "plain"
-    codec_precision: Literal["float32", "bfloat16"] = "float32"
+    codec_kernels: KernelChoice = "auto"
     has_graphs: bool = True
     has_tf32: bool | None = None
     is_deterministic: bool = False

@@ -134,7 +134,9 @@ class Runner:
         """Number of KV pages, from 1; the caller decides which row has which."""
         self.timings = Timings()
         self.kernel_fault: str | None = None
-        """Reason why plain kernels run although fused ones were wanted."""
+        self.codec_fault: str | None = None
+        """Reasons why plain kernels run although fused ones were wanted."""
+        self.codec_kernels: Kernels = "fused" if codec.decoder.is_fused else "plain"
         self.kernels: Kernels = checkpoint.network.kernels
         """Kernels between the network's matrix products."""
         self._calls_of_step = 0
@@ -205,6 +207,8 @@ class Runner:
         return {
             "kernels": self.kernels,
             "kernel_fault": self.kernel_fault or "",
+            "codec_kernels": self.codec_kernels,
+            "codec_fault": self.codec_fault or "",
             "has_graphs": self.graphs.are_used,
         }
 

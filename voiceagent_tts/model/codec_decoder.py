@@ -80,6 +80,11 @@ class CodecDecoder(nn.Module):
         )
 
     @property
+    def is_fused(self) -> bool:
+        """Whether `fuse` was called."""
+        return self._new_call is not DecodeCall
+
+    @property
     def device(self) -> torch.device:
         """Device of the weights."""
         return self.codebooks.table.device

@@ -42,6 +42,7 @@ WORKER_METRICS = {
     "graph_memory_bytes": "Memory of captured CUDA graphs.",
     "has_graphs": "1 while captured CUDA graphs are replayed.",
     "has_fused_kernels": "1 while fused kernels run.",
+    "has_fused_codec": "1 while the codec's fused kernels run.",
     "prefix_cache_hits_total": "Prompt prefixes found in the cache.",
     "prefix_cache_misses_total": "Prompt prefixes computed.",
     "clone_cache_hits_total": "Cloned voices found in the cache.",

@@ -138,7 +138,6 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
         "attention": settings.attention,
         "kernels": settings.kernels,
         "codec_kernels": settings.codec_kernels,
-        "codec_precision": settings.codec_precision,
         "has_graphs": settings.graphs,
         "has_tf32": settings.tf32,
         "is_deterministic": settings.deterministic,
@@ -149,11 +148,13 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
         "max_load": settings.max_load,
     }
     host = _aligner_host(settings)
+    devices = [_numbered(device) for device in _devices(settings)] * settings.workers
     specs: dict[str, WorkerSpec] = {}
     for model in settings.models:
         for number, device in enumerate(_devices(settings) * settings.workers, start=1):
             name = model if number == 1 else f"{model}#{number}"
-            options = {"model": model, "device": device, **shared}
+            sharing = len(settings.models) * devices.count(_numbered(device))
+            options = {"model": model, "device": device, "sharing": sharing, **shared}
             if host is not None and len(specs) == host:
                 options["aligner"] = forced_options(settings)
             specs[name] = WorkerSpec(
@@ -172,6 +173,11 @@ def _devices(settings: Settings) -> list[str | None]:
     return [f"cuda:{gpu}" for gpu in settings.gpus] or [settings.device]
 
 
+def _numbered(device: str | None) -> str:
+    """Return the name of a device with its number; the engine's choice is the first GPU."""
+    return "cuda:0" if device in (None, "cuda") else device
+
+
 def _aligner_host(settings: Settings) -> int | None:
     """Return which worker may have the forced aligner in its process: the first on its device.
 
@@ -181,9 +187,8 @@ def _aligner_host(settings: Settings) -> int | None:
         return None
     if settings.aligner_device is None:
         return 0
-    names = [device or "cuda" for device in _devices(settings)]
-    numbered = ["cuda:0" if name == "cuda" else name for name in names]
-    wanted = "cuda:0" if settings.aligner_device == "cuda" else settings.aligner_device
+    numbered = [_numbered(device) for device in _devices(settings)]
+    wanted = _numbered(settings.aligner_device)
     return numbered.index(wanted) if wanted != "cpu" and wanted in numbered else None
 
 

@@ -43,19 +43,16 @@ class EngineSettings(SettingsGroup):
             reference recording, and 12.5 frames per second of speech must fit. Raise it for long
             references or long segments.
         gpu_memory_gb: Maximum GPU memory of one worker, in units of 10^9 bytes, with the forced
-            aligner if that shares the GPU. Default: most of the memory that is free at start. Set
-            it if other programs share the GPU.
+            aligner if that shares the GPU. Default: most of the memory that is free at start, in
+            equal parts where several workers share the GPU. Set it if other programs share it.
         attention: Attention of plain kernels, which run on a GPU without Triton: `sdpa` (PyTorch)
             or `flash` (flash-attn, extra `flash`). Default: `flash` if it is installed.
         kernels: Kernels between the matrix products of talker and code predictor: `fused` (Triton,
             NVIDIA GPUs), `plain` (PyTorch), or `auto`, which uses fused kernels if a check at start
             succeeds.
-        codec_kernels: Kernels of the audio codec: `plain` (PyTorch) or `fused` (Triton, NVIDIA
-            GPUs), which reads and writes a third as much memory in a third of the launches. Never
-            run on a GPU; try it by measuring.
-        codec_precision: Numbers that the audio codec stores on a GPU: `float32`, or `bfloat16`,
-            which halves its memory and traffic; activations and sums stay float32. Samples differ
-            by noise some 33 dB below the signal, on random weights. Never run on a GPU.
+        codec_kernels: Kernels of the audio codec: `fused` (Triton, NVIDIA GPUs), which read and
+            write a third as much memory in a third of the launches, `plain` (PyTorch), or `auto`,
+            which uses fused kernels on a GPU if a check at start succeeds.
         graphs: Capture GPU work as CUDA graphs at start. Turn it off only to debug: speech becomes
             much slower to generate.
         quantize: Store the weights of Pocket TTS in 8 bits (`int8`), which makes it faster. Uses
@@ -86,8 +83,7 @@ class EngineSettings(SettingsGroup):
     gpu_memory_gb: float | None = Field(default=None, gt=0)
     attention: Literal["sdpa", "flash"] | None = None
     kernels: Literal["auto", "plain", "fused"] = "auto"
-    codec_kernels: Literal["plain", "fused"] = "plain"
-    codec_precision: Literal["float32", "bfloat16"] = "float32"
+    codec_kernels: Literal["auto", "plain", "fused"] = "auto"
     graphs: bool = True
     quantize: Literal["int8"] | None = None
     tf32: bool | None = None
