@@ -33,6 +33,7 @@ class WarningCode(StrEnum):
     INSTRUCT_IGNORED = "instruct_ignored"
     IPA_IGNORED = "ipa_ignored"
     ACCENT_UNAVAILABLE = "accent_unavailable"
+    LANGUAGE_UNAVAILABLE = "language_unavailable"
 
 
 def samples_to_ms(samples: int) -> int:

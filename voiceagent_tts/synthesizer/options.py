@@ -91,6 +91,8 @@ class ContextRequest:
         reads_ipa: whether the engine reads the IPA of pronunciations.
         warnings: what the client learns with the first text.
         phrases: the cache of phrases; None for a context that does not use it.
+        languages: codes that the voice speaks, among which the language of each segment is
+            detected; empty where it is given, or the voice has one of its own.
     """
 
     options: ContextOptions
@@ -104,3 +106,4 @@ class ContextRequest:
     reads_ipa: bool = True
     warnings: tuple[ContextWarned, ...] = ()
     phrases: ContextPhrases | None = None
+    languages: tuple[str, ...] = ()

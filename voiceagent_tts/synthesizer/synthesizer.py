@@ -295,6 +295,7 @@ class Synthesizer:
             self._lexicons.of(options.lexicon, voice.name),
             capabilities.reads_ipa,
             warnings,
+            languages=_detected_languages(language, feeding, voice, capabilities),
         )
 
     def _on_audio(self) -> None:
@@ -347,6 +348,16 @@ def _language(
         f"languages are {', '.join(capabilities.languages)}"
     )
     return language, (ContextWarned(WarningCode.ACCENT_UNAVAILABLE, message),)
+
+
+def _detected_languages(
+    language: str | None, feeding: Feeding, voice: Voice, capabilities: Capabilities
+) -> tuple[str, ...]:
+    """Languages among which a context's is detected; empty if it is not detected."""
+    has_own = any(
+        each.name == voice.name and each.kind == "language" for each in capabilities.voice_details
+    )
+    return () if language or feeding == "token" or has_own else capabilities.languages
 
 
 def _feeding(wanted: Feeding | None, voice: Voice, capabilities: Capabilities) -> Feeding:
