@@ -74,7 +74,7 @@ def test_names_come_from_the_installed_data(library: EspeakLibrary) -> None:
 
 def speech_of(library: EspeakLibrary, segment: Segment) -> Speech:
     """Speak one piece at normal speed."""
-    (piece,) = split_pieces(segment)
+    (piece,) = split_pieces(segment, "en")
     assert can_say_ipa(piece, ENGLISH, library)
     delivery = Delivery(ENGLISH, 175, has_end_pause=False, trims_lead=False)
     speech = speak(library, piece, delivery, lambda: True)
@@ -100,16 +100,16 @@ def test_a_reading_sounds_as_it_is_said(library: EspeakLibrary) -> None:
 
 def test_ipa_that_a_voice_lacks_is_said_in_letters(library: EspeakLibrary) -> None:
     """And Japanese, which is read as kana, takes none."""
-    (piece,) = split_pieces(Segment("xxxx", 0, (Reading(0, 4, "word", "ʘʘ"),)))
+    (piece,) = split_pieces(Segment("xxxx", 0, (Reading(0, 4, "word", "ʘʘ"),)), "en")
     assert not can_say_ipa(piece, ENGLISH, library)
     delivery = Delivery(ENGLISH, 175, has_end_pause=False, trims_lead=False)
     speech = speak(library, piece, delivery, lambda: True)
-    (plain,) = split_pieces(Segment("word", 0))
+    (plain,) = split_pieces(Segment("word", 0), "en")
     spoken = speak(library, plain, delivery, lambda: True)
     assert speech is not None
     assert spoken is not None
     assert len(speech.pcm) == pytest.approx(len(spoken.pcm), rel=0.02)
     japanese = EspeakVoice("jpx/ja", 50, reads_kana_only=True)
-    (kana,) = split_pieces(Segment("xx", 0, (Reading(0, 2, "とう", "toː"),)))
+    (kana,) = split_pieces(Segment("xx", 0, (Reading(0, 2, "とう", "toː"),)), "en")
     assert not can_say_ipa(kana, japanese, library)
     assert speak(library, kana, Delivery(japanese, 175, False, False), lambda: True) is not None

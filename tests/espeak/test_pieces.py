@@ -8,7 +8,7 @@ from voiceagent_tts.text.words import split_words
 
 def test_a_short_segment_is_one_piece() -> None:
     """The piece ends with the segment, and its offsets count in the context."""
-    (piece,) = split_pieces(Segment(" Hello, **world**! ", 100))
+    (piece,) = split_pieces(Segment(" Hello, **world**! ", 100), "en")
     assert piece.spoken.text == "Hello, world!"
     assert piece.spoken.offsets[0] == 101
     assert [word.char_start for word in piece.words] == [101, 108]
@@ -18,10 +18,10 @@ def test_a_short_segment_is_one_piece() -> None:
 
 def test_a_segment_is_cut_after_its_clauses() -> None:
     """A piece does not end after a very short clause or a mark that may end an abbreviation."""
-    pieces = split_pieces(Segment("Well, dear Dr. Smith, it is 3,500 at 5:30, no? Yes.", 0))
+    pieces = split_pieces(Segment("Well, dear Dr. Smith, it is 3,500 at 5:30, no? Yes.", 0), "en")
     assert [piece.spoken.text for piece in pieces] == [
         "Well, dear Dr. Smith,",
-        "it is 3,500 at 5:30,",
+        "it is 3,500 at 5 30,",
         "no? Yes.",
     ]
     assert all(piece.ends_clause for piece in pieces)
@@ -30,7 +30,7 @@ def test_a_segment_is_cut_after_its_clauses() -> None:
 
 def test_a_long_segment_is_cut_where_a_clause_ends() -> None:
     """A sentence that fits is not cut."""
-    pieces = split_pieces(Segment("This is one sentence. " * 50, 0))
+    pieces = split_pieces(Segment("This is one sentence. " * 50, 0), "en")
     assert len(pieces) > 3
     assert all(piece.ends_clause for piece in pieces)
     assert [piece.segment_end for piece in pieces[:-1]] == [None] * (len(pieces) - 1)
@@ -38,14 +38,14 @@ def test_a_long_segment_is_cut_where_a_clause_ends() -> None:
 
 def test_a_clause_that_does_not_fit_is_cut_between_words() -> None:
     """There is no pause after such a piece."""
-    pieces = split_pieces(Segment("word " * 100, 0))
+    pieces = split_pieces(Segment("word " * 100, 0), "en")
     assert {word.text for piece in pieces for word in piece.words} == {"word"}
     assert not any(piece.ends_clause for piece in pieces)
 
 
 def test_a_word_longer_than_a_piece_belongs_to_its_first() -> None:
     """The rest of the word is spoken without a word of its own."""
-    pieces = split_pieces(Segment("a" * 1000, 0))
+    pieces = split_pieces(Segment("a" * 1000, 0), "en")
     assert [len(piece.words) for piece in pieces] == [1, 0, 0, 0]
     assert sum(len(piece.spoken.text) for piece in pieces) == 1000
 
@@ -53,7 +53,7 @@ def test_a_word_longer_than_a_piece_belongs_to_its_first() -> None:
 def test_text_without_letters_is_silent() -> None:
     """White space, punctuation and emoji alone have nothing to speak."""
     for text in ("  ", "...", "\U0001f600", "\x00\x01", "---"):
-        (piece,) = split_pieces(Segment(text, 0))
+        (piece,) = split_pieces(Segment(text, 0), "en")
         assert piece.is_silent
         assert piece.segment_end == len(text)
 
@@ -67,7 +67,7 @@ def test_text_without_letters_is_silent() -> None:
 )
 def test_pieces_tile_the_segment(text: str, base: int) -> None:
     """Every word is in one piece, in order; no piece is too long; one ends the segment."""
-    pieces = split_pieces(Segment(text * 3, base))
+    pieces = split_pieces(Segment(text * 3, base), "en")
     words = split_words(text * 3, base)
     assert [word for piece in pieces for word in piece.words] == words
     ends = [piece.segment_end for piece in pieces]
@@ -76,3 +76,24 @@ def test_pieces_tile_the_segment(text: str, base: int) -> None:
     assert offsets == sorted(offsets)
     spans = [piece.spoken.offsets for piece in pieces if piece.spoken.offsets]
     assert all(span[-1] - span[0] < MAX_PIECE_CHARS for span in spans)
+
+
+def test_numbers_and_signs_are_said_as_people_say_them() -> None:
+    """The voice is given what a speaker says; the words and their places stay the client's."""
+    (piece,) = split_pieces(Segment("5 - 3 is $2 in 1984", 10), "en-us")
+    assert piece.spoken.text == "5 minus 3 is 2 dollars in nineteen eighty-four"
+    assert [word.text for word in piece.words] == ["5 -", "3", "is", "$2", "in", "1984"]
+    said = [
+        "".join(piece.spoken.text[place] for place in piece.spoken.range_of(word)).strip()
+        for word in piece.words
+    ]
+    assert said == ["5 minus", "3", "is", "2 dollars", "in", "nineteen eighty-four"]
+
+
+def test_a_date_that_is_cut_into_pieces_is_one_date() -> None:
+    """The rules see the whole segment, not the clause that is spoken at once."""
+    pieces = split_pieces(Segment("The meeting was on May 3, 2026, at noon.", 0), "en-us")
+    assert [piece.spoken.text.strip() for piece in pieces] == [
+        "The meeting was on May third,",
+        "twenty twenty-six, at noon.",
+    ]

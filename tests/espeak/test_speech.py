@@ -19,7 +19,7 @@ ENGLISH = EspeakVoice("gmw/en-US", 50)
 def speech_of(library: EspeakLibrary, text: str, **options) -> Speech:
     """Speak one piece at normal speed."""
     settings = {"words_per_minute": 175, "has_end_pause": False, "trims_lead": False} | options
-    (piece,) = split_pieces(Segment(text, 0))
+    (piece,) = split_pieces(Segment(text, 0), "en")
     speech = speak(library, piece, Delivery(voice=ENGLISH, **settings), lambda: True)
     assert speech is not None
     return speech
@@ -113,7 +113,7 @@ def test_pieces_sound_as_their_segment_does_in_one_call(
     """Espeak speaks clause by clause, so a cut after a clause changes no pause and no word."""
     voice = catalogue.resolve("default", language)
     text = " ".join(SENTENCES[language][:2])
-    pieces = split_pieces(Segment(text, 0))
+    pieces = split_pieces(Segment(text, 0), "en")
     assert len(pieces) > 1
 
     def samples(spoken: str, has_end_pause: bool) -> int:

@@ -206,7 +206,7 @@ async def test_a_running_job_is_cancelled(redis: RedisProcess, tmp_path: Path) -
 
 async def test_a_job_that_cannot_be_spoken_fails(http: httpx.AsyncClient) -> None:
     """It has the error, and no file."""
-    job = await job_over(http, await submitted(http, **{**HELLO, "input": "..."}))
+    job = await job_over(http, await submitted(http, **{**HELLO, "input": "९८७"}))
     assert job["status"] == "failed" and job["result"] is None
     assert job["error"]["code"] == "text_unspeakable"
 

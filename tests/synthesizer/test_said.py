@@ -270,3 +270,24 @@ async def test_an_accent_that_a_voice_lacks_is_a_warning(
     context.finish()
     codes = [event.code.value async for event in context if isinstance(event, ContextWarned)]
     assert codes == ["accent_unavailable"] * warns
+
+
+@pytest.mark.parametrize(
+    ("voice", "text", "warns"),
+    [
+        ("default", "مرحبا كيف حالك. كيف حالك اليوم.", True),
+        ("default", "Cześć, jak się dzisiaj czujesz? Mam nadzieję, że wszystko dobrze.", True),
+        ("default", "Goedemorgen, hoe gaat het vandaag met u? Mooi weer vandaag.", False),
+        ("pl", "Cześć, jak się dzisiaj czujesz?", False),
+    ],
+)
+async def test_a_language_that_no_voice_speaks_is_a_warning(
+    start_synthesizer: StartSynthesizer, voice: str, text: str, warns: bool
+) -> None:
+    """Once per context; a voice of the language itself needs none."""
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(replace(UNPACED, voice=voice, language=None))
+    context.push_text(text)
+    context.finish()
+    codes = [event.code.value async for event in context if isinstance(event, ContextWarned)]
+    assert codes == ["language_unavailable"] * warns

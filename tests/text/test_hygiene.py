@@ -197,6 +197,13 @@ def test_offsets_are_valid_and_never_decrease(text: str) -> None:
     assert all(0 <= offset < len(text) for offset in result.offsets)
 
 
+@pytest.mark.parametrize("text", ["...", "👍", "👍 !", "?!", "—", "€ & %", "", "- - -", "…\n\n…"])
+def test_a_text_without_letters_and_digits_is_not_spoken(text: str) -> None:
+    """There is nothing to speak in it, for any engine."""
+    assert spoken(text) == ""
+    assert spoken(f"{text} Yes").endswith("Yes")
+
+
 @settings(deadline=None)
 @given((agent_text() | any_text()).flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
 def test_a_text_may_come_in_any_parts(case: tuple[str, list[str]]) -> None:

@@ -14,9 +14,11 @@ from voiceagent_tts.text.language import (
     LATIN,
     LATIN_MODEL,
     NAMES,
+    UNSERVED_LATIN,
     detect_language,
     nearest_accent,
     normalize_language,
+    unserved_language,
 )
 
 
@@ -130,9 +132,11 @@ def test_the_model_of_latin_text_answers_as_the_whole_one() -> None:
     """Sentences, letters and marks get the languages and probabilities of py3langid."""
     ours = langid.LanguageIdentifier.from_model_file(LATIN_MODEL, norm_probs=True)
     whole = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
-    whole.set_languages(list(LATIN))
+    whole.set_languages([*LATIN, *UNSERVED_LATIN])
     sentences = [
-        text for language in LATIN for text in (*TEXTS[language], *SHORT_SENTENCES[language])
+        text
+        for language in LATIN
+        for text in (*TEXTS.get(language, DUTCH), *SHORT_SENTENCES.get(language, ()))
     ]
     letters = [chr(code) for code in range(0x20, 0x280)]
     for text in (*sentences, *letters, "".join(letters), "€ 5 – “so” … ™ ½ →"):
@@ -165,6 +169,48 @@ def test_an_uncertain_segment_keeps_the_language(text: str, previous: str) -> No
 def test_scripts_decide_where_they_can(text: str, previous: str | None, expected: str) -> None:
     """The most frequent script decides; Han alone and regions keep the previous language."""
     assert detect_language(text, previous) == expected
+
+
+DUTCH = (
+    "Goedemiddag! Hoe kan ik u vandaag helpen?",
+    "De dokter kan u morgen om half drie ontvangen, in de Hoofdstraat.",
+    "Dat kost twaalf euro, dus iets minder dan vorige maand.",
+)
+
+
+@pytest.mark.parametrize("text", DUTCH)
+def test_dutch_is_recognised(text: str) -> None:
+    """Dutch, which voices speak, is neither German nor English."""
+    assert detect_language(text, None) == "nl"
+    assert detect_language(text, "de") == "nl"
+    assert unserved_language(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Cześć, jak się dzisiaj czujesz?", "Polish"),
+        ("Merhaba, bugün nasılsınız acaba?", "Turkish"),
+        ("Xin chào, hôm nay bạn có khỏe không?", "Vietnamese"),
+        ("Hej, hur mår du idag, min vän?", "Swedish"),
+        ("مرحبا كيف حالك", "Arabic"),
+        ("สวัสดีครับ", "Thai"),
+        ("नमस्ते आप कैसे हैं", "Devanagari"),
+        ("שלום מה שלומך", "Hebrew"),
+        ("Kraków", None),
+        ("42 %", None),
+    ],
+)
+def test_a_language_that_no_voice_speaks_has_a_name(text: str, name: str | None) -> None:
+    """Text of another script, and long enough text of other languages, is told apart."""
+    assert unserved_language(text) == name
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_no_served_language_is_called_unserved(language: str) -> None:
+    """A warning that is wrong would be worse than none."""
+    for text in (*TEXTS[language], *SHORT_SENTENCES.get(language, ())):
+        assert unserved_language(text) is None, text
 
 
 def test_import_loads_no_model() -> None:

@@ -279,7 +279,8 @@ def test_a_first_sentence_without_clauses_does_not_wait() -> None:
         ("Hello there.", ["Hello there."]),
         ("Well...  ", ["Well..."]),
         ('"Really?"', ['"Really?"']),
-        ("It costs $3.", ["It costs $3."]),
+        ("It costs $3. ", ["It costs $3."]),
+        ("It costs $3.", []),  # "$3.50"?
         ("Well...", ["Well..."]),
         ("好的。", ["好的。"]),
         ("Ask Dr.", []),
@@ -366,3 +367,26 @@ def test_text_without_speech_is_not_searched_for_its_end(monkeypatch: pytest.Mon
     for _ in range(5):
         assert segmenter.push("\n" * 100) == []
         assert not segmenter.ends_sentence
+
+
+@pytest.mark.parametrize("number", ["$3.", "3.", "1,", "10:"])
+def test_a_number_may_go_on_after_a_pause(number: str) -> None:
+    """A pause of the client after "$3." splits no "$3.50"; the words before it are spoken."""
+    segmenter = Segmenter()
+    assert segmenter.push(f"It costs about {number}") == []
+    assert segmenter.settle() == []
+    (before,) = segmenter.release()
+    assert before.text == "It costs about"
+    (segment,) = segmenter.push("50 or so. ")
+    assert segment.text.strip() == f"{number}50 or so."
+
+
+def test_a_number_at_the_end_of_a_turn_is_spoken_in_the_end() -> None:
+    """A number with a full stop is kept once; without more text it is released as it is."""
+    segmenter = Segmenter()
+    segmenter.push("It costs $3.")
+    released = [segment.text for segment in segmenter.release() + segmenter.release()]
+    assert released == ["It costs", " $3."]
+    segmenter.push(" $4.")
+    assert segmenter.release() == []
+    assert [segment.text for segment in segmenter.release()] == [" $4."]

@@ -91,9 +91,14 @@ class EspeakVoice:
     reads_kana_only: bool = False
 
     @property
+    def language(self) -> str:
+        """Code of its language in small letters, with a region where espeak names one."""
+        return self.identifier.rpartition("/")[2].partition("+")[0].lower()
+
+    @property
     def is_english(self) -> bool:
         """Whether its language is English, of any region."""
-        return self.identifier.rpartition("/")[2].partition("+")[0].partition("-")[0] == "en"
+        return self.language.partition("-")[0] == "en"
 
 
 class VoiceCatalogue:

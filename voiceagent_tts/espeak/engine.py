@@ -36,6 +36,7 @@ from voiceagent_tts.seam.commands import (
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import AudioStep, Capabilities, ContextAudio, Words
 from voiceagent_tts.seam.segment_rows import SegmentRow, SegmentRows
+from voiceagent_tts.text.locales import locale_of
 from voiceagent_tts.text.morphemes import japanese_tokenizer
 
 NORMAL_WORDS_PER_MINUTE = 175
@@ -191,7 +192,7 @@ class EspeakEngine:
         voice = self._catalogue.resolve(row.voice_name, command.language or "en")
         if command.text:
             segment = Segment(command.text, command.char_base, command.readings)
-            pieces = split_pieces(segment)
+            pieces = split_pieces(segment, voice.language)
             row.queue.extend(_QueuedPiece(piece, voice) for piece in pieces)
         row.expects_text = command.more
         self._report_progress(row)
@@ -206,6 +207,7 @@ class EspeakEngine:
         except InvalidRequestError:
             return
         self._library.load_voice(voice.identifier)
+        locale_of(voice.language)  # so that the first number need not wait for its language
         if voice.reads_kana_only:
             japanese_tokenizer()  # loaded now, so that the first text need not wait for it
 

@@ -2,15 +2,18 @@
 
 espeak cannot pause inside a call, so pieces are short: the first audio comes sooner, and other
 contexts need not wait. espeak speaks clause by clause, so a segment that is cut after a comma
-sounds like the whole segment. This module knows no espeak library, no voice and no audio.
+sounds like the whole segment. Numbers and signs are in words where espeak reads them otherwise than
+people do. This module knows no espeak library, no voice and no audio.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from voiceagent_tts.core import Segment, Word
 from voiceagent_tts.espeak.word_times import SpokenText
+from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,
     DASHES,
@@ -18,7 +21,7 @@ from voiceagent_tts.text.punctuation import (
     ends_clause,
     last_mark,
 )
-from voiceagent_tts.text.readings import said
+from voiceagent_tts.text.readings import Said, said
 from voiceagent_tts.text.words import is_spoken, split_words
 
 MAX_PIECE_CHARS = 250
@@ -54,11 +57,18 @@ class Piece:
         return not is_spoken(self.spoken.text)
 
 
-def split_pieces(segment: Segment) -> list[Piece]:
+def split_pieces(segment: Segment, language: str) -> list[Piece]:
     """Cut a segment after clauses, and between words where a clause is too long.
 
     A word longer than a piece is cut too; it belongs to the piece in which it begins.
+
+    Args:
+        segment: text and readings of a context.
+        language: code of the language that the voice speaks, which has words for numbers and signs.
     """
+    whole = normalize(
+        said(segment.text, segment.char_start, segment.readings), language, reads_digits=True
+    )
     words = split_words(segment.text, segment.char_start)
     firsts = [0, *_cuts(words)]
     starts = [segment.char_start, *(words[first].char_start for first in firsts[1:])]
@@ -66,9 +76,12 @@ def split_pieces(segment: Segment) -> list[Piece]:
     for (first, last), (start, end) in zip(
         pairwise([*firsts, len(words)]), pairwise([*starts, segment.char_end]), strict=True
     ):
-        pieces.append(_piece(segment, start, min(end, start + MAX_PIECE_CHARS), words[first:last]))
-        for rest in range(start + MAX_PIECE_CHARS, end, MAX_PIECE_CHARS):
-            pieces.append(_piece(segment, rest, min(end, rest + MAX_PIECE_CHARS), []))
+        for part in range(start, max(end, start + 1), MAX_PIECE_CHARS):
+            spoken = _part(whole, part, min(end, part + MAX_PIECE_CHARS))
+            its_words = tuple(words[first:last]) if part == start else ()
+            is_last = end == segment.char_end and part + MAX_PIECE_CHARS >= end
+            segment_end = end if is_last else None
+            pieces.append(Piece(its_words, spoken, ends_clause(spoken.text), segment_end))
     return pieces
 
 
@@ -87,13 +100,13 @@ def _cuts(words: Sequence[Word]) -> Iterator[int]:
                 yield first
 
 
-def _piece(segment: Segment, start: int, end: int, words: list[Word]) -> Piece:
-    text = segment.text[start - segment.char_start : end - segment.char_start]
-    readings = [r for r in segment.readings if r.char_start < end and r.char_end > start]
-    spoken = said(text, start, readings)
-    return Piece(
-        words=tuple(words),
-        spoken=SpokenText(spoken.text, spoken.offsets, ipa=spoken.ipa),
-        ends_clause=ends_clause(spoken.text),
-        segment_end=end if end == segment.char_end else None,
+def _part(whole: Said, start: int, end: int) -> SpokenText:
+    """What is said for the client's characters from `start` to `end`."""
+    first, last = (bisect_left(whole.offsets, place) for place in (start, end))
+    text = whole.text[first:last].rstrip()
+    ipa = tuple(
+        (range(span.start - first, span.stop - first), sounds)
+        for span, sounds in whole.ipa
+        if first <= span.start and span.stop <= last
     )
+    return SpokenText(text, whole.offsets[first : first + len(text)], ipa=ipa)

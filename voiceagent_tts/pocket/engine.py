@@ -21,6 +21,7 @@ from voiceagent_tts.seam.commands import Append, Prepare, Submit
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import AudioStep, Capabilities, ContextAudio
 from voiceagent_tts.seam.segment_rows import SegmentRow, SegmentRows
+from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.words import is_spoken
 
@@ -174,7 +175,8 @@ class PocketEngine:
         model = self._model_for(command.language)
         state = self._states.find(row.voice_name, model)
         if command.text:
-            spoken = said(command.text, command.char_base, command.readings).text
+            written = said(command.text, command.char_base, command.readings)
+            spoken = normalize(written, model.language, reads_digits=False).text
             char_end = command.char_base + len(command.text)
             text = spoken if is_spoken(spoken) else ""
             row.queue.append(_QueuedSegment(text, char_end, model, state))

@@ -165,6 +165,8 @@ async def start_speaking(
 ) -> Speech:
     """Start to speak a text; returns when the first audio is there.
 
+    Text without letters and digits is spoken by no audio at all.
+
     Raises:
         InvalidRequestError: the text or the options cannot be spoken.
         OverloadedError: there is no capacity, or the server is shutting down.
@@ -222,15 +224,12 @@ async def _until_audio(
                 break
             case _:
                 pass
-    raise failure or _unspeakable(text)
-
-
-def _unspeakable(text: str) -> InvalidRequestError:
-    """What to say of a text that was spoken to its end without any audio."""
-    sentence = "expected letters or digits to speak, got only punctuation"
+    if failure is not None:
+        raise failure
     if is_spoken(text):
-        sentence = (
+        raise InvalidRequestError(
             "expected letters or digits that this voice can speak in this language, got only "
-            "others; choose a voice or a language that has them"
+            "others; choose a voice or a language that has them",
+            code=ErrorCode.TEXT_UNSPEAKABLE,
         )
-    return InvalidRequestError(sentence, code=ErrorCode.TEXT_UNSPEAKABLE)
+    return first

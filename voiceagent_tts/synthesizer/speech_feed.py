@@ -11,6 +11,7 @@ from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.synthesizer.phrase_hold import PhraseHold
 from voiceagent_tts.synthesizer.segment_source import SegmentSource
 from voiceagent_tts.synthesizer.timers import MakeTimer
+from voiceagent_tts.synthesizer.unserved import language_warning
 from voiceagent_tts.synthesizer.words import WordPublisher
 from voiceagent_tts.text.reader import Pause
 
@@ -41,6 +42,7 @@ class SpeechFeed:
     ) -> None:
         self._is_token_fed = request.feeding == "token"
         self._reads_ipa = request.reads_ipa
+        self._languages = request.languages
         self._intake = intake
         self._engine = engine
         self._words = words
@@ -56,10 +58,18 @@ class SpeechFeed:
         if has_ipa and (warning := ipa_warning(segment, self._intake.text)):
             self._reads_ipa = True  # the client knows
             self._warn(warning)
+        if self._languages:
+            self._check_language(segment)
         if self._is_token_fed:
             self._hold.push(segment)
         else:
             self._send(segment, is_live=False, is_last=is_last)
+
+    def _check_language(self, segment: Segment) -> None:
+        text = self._intake.text[segment.char_start : segment.char_end]
+        if warning := language_warning(text, self._intake.segment_language, self._languages):
+            self._languages = ()  # the client knows
+            self._warn(warning)
 
     def push_break(self, pause: Pause) -> None:
         """Keep a break until the text before it is spoken, and let the engine speak that text."""

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from voiceagent_tts.cache.cache import PhraseCache
 from voiceagent_tts.cache.context_phrases import ContextPhrases
@@ -192,8 +193,11 @@ class Synthesizer:
             spoken = await self._cache.voices.load(voice.name)
         capabilities = self._supervisors[voice.worker].capabilities
         request = self._resolve(options, voice, capabilities)
-        if options.language is None and leaves_choice(options.voice):
-            request = replace(request, place=functools.partial(self._place, request))
+        if _named_language(options) is None and leaves_choice(options.voice):
+            spoken_here = self._languages() if request.languages else ()
+            request = replace(
+                request, place=functools.partial(self._place, request), languages=spoken_here
+            )
         worker = await self._least_loaded(voice)
         if refusal := _refusal(worker, options, capabilities):
             overflow = None if self._overflow is None else self._overflow.free_worker
@@ -234,9 +238,14 @@ class Synthesizer:
 
     def _voice_for(self, options: ContextOptions) -> Voice:
         """The voice that the client named, else one that speaks the language that it named."""
-        if options.language is None:
+        if (language := _named_language(options)) is None:
             return self.voices.resolve(options.voice)
-        return self.voices.for_language(options.voice, normalize_language(options.language))
+        return self.voices.for_language(options.voice, normalize_language(language))
+
+    def _languages(self) -> tuple[str, ...]:
+        """The languages of all voices."""
+        of_all = (supervisor.capabilities.languages for supervisor in self._supervisors.values())
+        return tuple(dict.fromkeys(chain.from_iterable(of_all)))
 
     def _place(
         self, request: ContextRequest, language: str
@@ -309,7 +318,7 @@ class Synthesizer:
     def _resolve(
         self, options: ContextOptions, voice: Voice, capabilities: Capabilities
     ) -> ContextRequest:
-        language, warnings = _language(options.language, voice, capabilities)
+        language, warnings = _language(_named_language(options), voice, capabilities)
         feeding = _feeding(options.text_feeding, voice, capabilities)
         speech, stretch = options.speech, options.speech.speed
         if capabilities.has_native_speed:
@@ -326,6 +335,7 @@ class Synthesizer:
             self._lexicons.of(options.lexicon, voice.name),
             capabilities.reads_ipa,
             warnings,
+            languages=_detected_languages(language, feeding, voice, capabilities),
         )
 
     def _on_audio(self) -> None:
@@ -353,17 +363,26 @@ def _refusal(
     )
 
 
+def _named_language(options: ContextOptions) -> str | None:
+    """Return the language that a client asks for; None if it has that of each segment detected."""
+    name = options.language
+    return None if name is None or name.casefold() == "auto" else name
+
+
 def _language(
     name: str | None, voice: Voice, capabilities: Capabilities
 ) -> tuple[str | None, tuple[ContextWarned, ...]]:
     """Return the code that the voice speaks for a language, with a warning if its accent differs.
 
-    None or "auto", in any letter case, leaves the choice to each segment.
+    Args:
+        name: name or code of the language; None to detect that of each segment.
+        voice: the voice.
+        capabilities: of its engine.
 
     Raises:
         InvalidRequestError: the voice does not speak the language.
     """
-    if name is None or name.casefold() == "auto":
+    if name is None:
         return None, ()
     wanted = normalize_language(name)
     language, is_wanted = nearest_accent(wanted, capabilities.languages)
@@ -380,6 +399,16 @@ def _language(
         f"languages are {', '.join(capabilities.languages)}"
     )
     return language, (ContextWarned(WarningCode.ACCENT_UNAVAILABLE, message),)
+
+
+def _detected_languages(
+    language: str | None, feeding: Feeding, voice: Voice, capabilities: Capabilities
+) -> tuple[str, ...]:
+    """Languages among which a context's is detected; empty if it is not detected."""
+    has_own = any(
+        each.name == voice.name and each.kind == "language" for each in capabilities.voice_details
+    )
+    return () if language or feeding == "token" or has_own else capabilities.languages
 
 
 def _feeding(wanted: Feeding | None, voice: Voice, capabilities: Capabilities) -> Feeding:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from voiceagent_tts.text.hygiene_rules import (
     COMMA,
     GAP,
+    NOTHING,
     STOP,
     Speakable,
     apply_rules,
@@ -57,12 +58,12 @@ _SPACE = re.compile(r"\s*+")
 
 
 def speakable(text: str) -> Speakable:
-    """Return the spoken form of one segment; empty if there is nothing to speak.
+    """Return the spoken form of one segment; empty if it has no letter and no digit.
 
     The time is linear in the length of `text`, whatever it contains.
     """
     if _CLEAN.fullmatch(text):
-        return Speakable(text, tuple(range(len(text))))
+        return Speakable(text, tuple(range(len(text)))) if is_spoken(text) else NOTHING
     hygiene = Hygiene()
     hygiene.push(text)
     parts = [*hygiene.words(), hygiene.finish()]
@@ -88,6 +89,7 @@ class Hygiene:
         self._before = ""  # last plain characters that were returned
         self._line_chars = 0  # length of the line so far
         self._is_heading = False
+        self._has_spoken = False
         self._spoken_end = ""
         self._waiting: dict[str, int] = {}  # separators since then, with their first offset
 
@@ -154,6 +156,9 @@ class Hygiene:
         first = start + 1 if text[start : start + 1] == " " else start
         is_clean = first < end and _CLEAN.fullmatch(text, first, end) is not None
         spoken = self._as_written(first, end) if is_clean else self._cleaned(text[start:end])
+        self._has_spoken = self._has_spoken or is_spoken(spoken.spoken)
+        if not self._has_spoken:  # such as "..." before a text, or without one
+            spoken, self._spoken_end = NOTHING, ""
         self._at = end
         self.char_end += end - start
         return spoken

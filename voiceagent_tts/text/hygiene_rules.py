@@ -45,6 +45,10 @@ class Speakable:
     offsets: tuple[int, ...]
 
 
+NOTHING = Speakable("", ())
+"""Of a text without letters and digits."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Rule:
     """Replaces every match by `before`, the match's group `kept` (if it has one) and `after`."""

@@ -58,8 +58,17 @@ _AREA_OF, _SIMILAR_TO = (
     }
     for table in (_AREAS, _SIMILAR)
 )
-LATIN = ("en", "de", "fr", "pt", "es", "it")
+LATIN = ("en", "de", "fr", "pt", "es", "it", "nl")
 """Languages that are detected in Latin text."""
+UNSERVED_LATIN = {
+    "cs": "Czech",
+    "pl": "Polish",
+    "ro": "Romanian",
+    "sv": "Swedish",
+    "tr": "Turkish",
+    "vi": "Vietnamese",
+}
+"""Names of other languages that Latin text may be in; it is spoken as one of `LATIN`."""
 LATIN_MODEL = Path(__file__).parent / "latin_languages.npz.xz"
 """py3langid's model of these languages, made by `scripts/latin-languages`."""
 _DEFAULT = "en"
@@ -68,6 +77,11 @@ _LIKELY = 0.5
 """Probability from which the first detected language is used instead of English."""
 _CERTAIN = 0.6
 """Probability from which the language may change within a context."""
+
+_UNSERVED = 0.9
+"""Probability from which text is said to be in a language that no voice speaks."""
+_UNSERVED_LETTERS = 12
+"""Least letters of a Latin text of which that is said."""
 
 _LETTERS_PER_SYLLABLE = 3
 """Weight of a Han, Kana or Hangul character, in Latin letters."""
@@ -148,11 +162,35 @@ def detect_language(text: str, previous: str | None) -> str:
     return _same_or(previous, dominant)
 
 
+def unserved_language(text: str) -> str | None:
+    """Name of the language or script of a text that is in none of `CODES`; None if it may be.
+
+    Args:
+        text: one segment.
+    """
+    letters = [character for character in text if character.isalpha()]
+    if not letters:
+        return None
+    script, count = Counter(map(_script_name, letters)).most_common(1)[0]
+    if 2 * count < len(letters):
+        return None
+    if script == "LATIN":
+        if count < _UNSERVED_LETTERS:
+            return None
+        code, probability = _identifier().rank(text)[0]
+        return UNSERVED_LATIN.get(code) if probability >= _UNSERVED else None
+    return None if script in _SCRIPTS else script.capitalize()
+
+
+@lru_cache(maxsize=8192)
+def _script_name(letter: str) -> str:
+    return unicodedata.name(letter, "").partition(" ")[0]
+
+
 @lru_cache(maxsize=8192)
 def _script(letter: str) -> str:
     """Script of a letter, from its Unicode name."""
-    word = unicodedata.name(letter, "").partition(" ")[0]
-    return _SCRIPTS.get(word, "other")
+    return _SCRIPTS.get(_script_name(letter), "other")
 
 
 _SCRIPTS = {
@@ -179,14 +217,16 @@ def _same_or(previous: str | None, code: str) -> str:
 
 
 def _latin_language(text: str, previous: str | None) -> str:
-    code, probability = _identifier().classify(text)
+    ranked = [each for each in _identifier().rank(text) if each[0] in LATIN]
+    code, best = ranked[0]
+    probability = best / sum(each for _, each in ranked)
     if probability < (_LIKELY if previous is None else _CERTAIN):
         return previous or _DEFAULT
     return _same_or(previous, code)
 
 
 class _Identifier(Protocol):
-    def classify(self, text: str) -> tuple[str, float]: ...
+    def rank(self, text: str) -> list[tuple[str, float]]: ...
 
 
 @cache

@@ -61,6 +61,8 @@ class Segmenter:
         self._language = language
         self._is_first = first_clause
         self._is_finished = False
+        self._has_kept_number = False
+        """Whether `release` has kept a number since the last text."""
         self._lines = Lines()
         self._text: list[str] = []
         """Pending characters; a list, as a string would be copied for each new character."""
@@ -85,6 +87,7 @@ class Segmenter:
     def push(self, delta: str) -> list[Segment]:
         """Append text; return the segments that it completes."""
         assert not self._is_finished, "push after finish"
+        self._has_kept_number = False
         segments: list[Segment] = []
         for character in delta:
             border = self._lines.border(character)
@@ -101,9 +104,13 @@ class Segmenter:
         """Split at a sentence end at the end of the pending text, as `settle` does.
 
         Without one, split at the last clause end, else after the last complete word. Returns an
-        empty list if the pending text has none of these.
+        empty list if the pending text has none of these. A number that may go on is kept once.
         """
-        return self._split_at(self._released_end())
+        end = self._released_end()
+        if end == len(self._text) and self._ends_in_number() and not self._has_kept_number:
+            self._has_kept_number = True
+            end = complete_words_end("".join(self._text[:-1]))
+        return self._split_at(end)
 
     def flush(self) -> list[Segment]:
         """Make all that is buffered a segment, even if it has no letter or digit."""
@@ -203,7 +210,7 @@ class Segmenter:
         return best_border(self._text, start, at)
 
     def _settled_end(self) -> int | None:
-        if self._speech_start is None:
+        if self._speech_start is None or self._ends_in_number():
             return None
         end = visible_end(self._text, len(self._text))
         start, stop = marks_before(self._text, end)
@@ -221,6 +228,11 @@ class Segmenter:
             return settled
         clause = last_border(self._text, self._speech_start, len(self._text) - 1, is_clause_end)
         return complete_words_end("".join(self._text)) if clause is None else clause
+
+    def _ends_in_number(self) -> bool:
+        """Whether more digits may follow: "$3." may become "$3.50"."""
+        end = self._text[-2:]
+        return len(end) == 2 and end[0].isdigit() and end[1] in ".,:"
 
     def _is_confirmed(self, undecided: int, at: int) -> bool:
         _, stop = marks_before(self._text, undecided)

@@ -59,6 +59,17 @@ async def test_a_whole_turn_is_committed_verbatim(
         assert not conversation.errors
 
 
+@pytest.mark.parametrize("text", ["👍", "..."])
+async def test_a_reply_with_nothing_to_speak_is_committed(served: ServerProcess, text: str) -> None:
+    """It is no error, and the next reply is spoken as ever."""
+    async with talking(service(served)) as conversation:
+        await conversation.reply(text)
+        assert await conversation.spoken() == text
+        assert conversation.committed == [text]
+        assert not conversation.errors
+        await speaks(conversation)
+
+
 async def test_lexicon_and_markup_leave_the_history_verbatim(served: ServerProcess) -> None:
     """The history has what the LLM wrote, tags included."""
     text = 'Use nginx in New York. <break time="200ms"/> The code is <spell>A7-42X</spell>, go.'

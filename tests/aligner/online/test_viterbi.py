@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voiceagent_tts.aligner.online.confidence import PathEvidence
-from voiceagent_tts.aligner.online.espeak_reference import ReferenceWord
+from voiceagent_tts.aligner.online.espeak_reference import Fork, ReferenceWord
 from voiceagent_tts.aligner.online.viterbi import (
     GAP_ENTRY_COSTS,
     INITIAL_GAP_COSTS,
     MAX_TRACED_FRAMES,
+    OMISSION_COST,
     SKIP_COST,
     STAY_COST,
     AlignmentPath,
@@ -61,7 +62,7 @@ def test_the_path_that_costs_least_is_found(steps: list[int]) -> None:
 
 
 def plain_costs(
-    rows: np.ndarray, gap_costs: np.ndarray, starts: np.ndarray
+    rows: np.ndarray, gap_costs: np.ndarray, starts: np.ndarray, forks: tuple[Fork, ...] = ()
 ) -> dict[PathEnd, float]:
     """Twin of the search: the cost of the cheapest path to each end, one state at a time."""
     costs: dict[PathEnd, float] = {
@@ -71,7 +72,10 @@ def plain_costs(
     for number, (row, gaps) in enumerate(zip(rows, gap_costs, strict=True)):
         found: dict[PathEnd, float] = {}
         for end, cost in costs.items():
-            for after, more in plain_steps(end, rows.shape[1], starts, is_first=number == 0):
+            nexts = [*plain_steps(end, rows.shape[1], starts, is_first=number == 0)]
+            if number:
+                nexts += plain_jumps(end, rows.shape[1], forks)
+            for after, more in nexts:
                 own = gaps[after.state - 1] if after.is_gap else row[after.frame : after.frame + 1]
                 if np.size(own):
                     total = cost + more + float(np.squeeze(own))
@@ -101,6 +105,61 @@ def plain_steps(
     if starts[frame + 1]:
         for state, entry_cost in zip((State.PAUSE, State.UNWRITTEN), GAP_ENTRY_COSTS, strict=True):
             yield PathEnd(frame + 1, state), float(entry_cost)
+
+
+def plain_jumps(
+    end: PathEnd, length: int, forks: tuple[Fork, ...]
+) -> Iterator[tuple[PathEnd, float]]:
+    """Ends that leave out readings of a word, with the costs of the transitions."""
+    place = end.frame + (not end.is_gap)
+    for fork in forks:
+        first, after = fork.borders[0], fork.borders[-1]
+        targets = {first: fork.borders[1:-1]} | dict.fromkeys(fork.borders[1:-1], (after,))
+        for target in targets.get(place, ()):
+            yield PathEnd(target, State.WORD), 0.0
+        if place == first:
+            yield PathEnd(after, State.WORD), float(OMISSION_COST)
+
+
+FORKS = (Fork((2, 5)), Fork((7, 10, 12)), Fork((14, 15, 17, 20)))
+
+
+@given(seed=st.integers(0, 10_000), frames=st.integers(1, 40), length=st.integers(1, 30))
+def test_readings_agree_with_the_plain_twin(seed: int, frames: int, length: int) -> None:
+    """With words that have several readings, the cost is that of the best reading or of none."""
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, 20, (frames, length)).astype(np.float32)
+    gap_costs = rng.integers(0, (9, 5), (frames, 2)).astype(np.float32)
+    starts = rng.random(length + 1) < 0.3
+    paths = ViterbiSearch()
+    for first in range(0, frames, 8):
+        part = slice(first, first + 8)
+        paths.advance(range(length), rows[part], gap_costs[part], starts, FORKS)
+    costs = plain_costs(rows, gap_costs, starts, FORKS)
+    assert costs[paths.end] == min(costs.values())
+    path, is_speech = paths.backtrace(paths.end)
+    assert (np.diff(path) >= 0).all()
+    assert len(path) == frames == len(is_speech)
+
+
+@pytest.mark.parametrize("said", [range(10, 40), range(40, 60), range(60, 90), range(0)])
+def test_one_reading_is_followed(said: range) -> None:
+    """A path goes through the reading that was said, and through none where all fit badly."""
+    fork, length = Fork((10, 40, 60, 90)), 120
+    path = [*range(10), *said, *range(90, length)]
+    paths = ViterbiSearch()
+    rows, starts = distances(path, length), np.zeros(length + 1, np.bool_)
+    paths.advance(range(length), rows, np.full((len(path), 2), np.inf, np.float32), starts, (fork,))
+    assert trace(paths, paths.end) == path
+
+
+def test_the_window_reaches_behind_all_readings() -> None:
+    """The frames of a word with several readings do not count."""
+    paths, length = ViterbiSearch(), 2_000
+    fork = Fork((100, 900, 1_300))
+    assert paths.window(length).stop == 250
+    assert paths.window(length, (fork,)).stop == 250 + 1_200
+    assert paths.window(1_000, (fork,)).stop == 1_000
 
 
 @given(seed=st.integers(0, 10_000), frames=st.integers(1, 40), length=st.integers(1, 30))

@@ -19,8 +19,8 @@ from pipecat.utils.errors import ErrorCategory
 
 from voiceagent_tts.adapters.pipecat.output import UnspokenTextFrame
 from voiceagent_tts.adapters.pipecat.socket import SocketTTSService
-from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState
-from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
 from voiceagent_tts.protocol.messages import (
@@ -37,6 +37,8 @@ _FAILOVER_S = 1.0
 """How long the listener waits in silence until another service takes over."""
 _CHECK_INTERVAL_S = 0.5
 """Time between two checks for turns whose server is silent."""
+_SILENCES_PER_S = 25
+"""The silence that a text without letters and digits is spoken by: 40 ms, one chunk."""
 
 _CATEGORIES = {
     ErrorCode.RATE_LIMITED: ErrorCategory.RATE_LIMIT,
@@ -199,9 +201,18 @@ class TurnTTSService(SocketTTSService):
             # Before the next `await`: text that arrives during it must find the turn resuming, or
             # it resumes the turn a second time.
             self._resume_turn(turn)
+        elif not turn.samples and turn.text.strip():
+            words = await self._speak_nothing(turn)
         await self.add_word_timestamps(words, turn.context_id)
         if not has_rest:
             await self._complete_turn(turn)
+
+    async def _speak_nothing(self, turn: PipecatTurn) -> list[WordTime]:
+        """Commit a turn without letters and digits; Pipecat reports no audio at all as an error."""
+        silence = bytes(BYTES_PER_SAMPLE * (self._output_rate_hz // _SILENCES_PER_S))
+        frame = TTSAudioRawFrame(silence, self._output_rate_hz, 1, context_id=turn.context_id)
+        await self.append_to_audio_context(turn.context_id, frame)
+        return [(turn.text, 0.0)]
 
     async def _complete_turn(self, turn: PipecatTurn) -> None:
         """End a turn whose text is all spoken; text that arrives later is spoken by a new turn."""

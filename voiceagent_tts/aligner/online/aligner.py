@@ -64,8 +64,8 @@ _BREATH_CONFIDENCE = 0.5
 """Highest confidence of what may be a breath: of the first word's times before that."""
 _TENTATIVE_SAMPLES = ms_to_samples(1_500)
 """Reach of the tentative words behind the last audio, unless `_TENTATIVE_WORDS` reach further."""
-_TENTATIVE_WORDS = 3
-"""Minimum number of tentative words."""
+_TENTATIVE_WORDS = 5
+"""Minimum number of tentative words. At RTF 0.9, 3 of them leave out words after a long number."""
 _REST_SAMPLES = ms_to_samples(40)
 """Typical silence left after the audio so far has paused."""
 _MAX_VOICES = 1_000
@@ -218,7 +218,7 @@ class OnlineSession:
     @property
     def _frames_ahead(self) -> int:
         """Reference frames from the head to the end; 1 at the last frame."""
-        return self._reference.length - self._search.head
+        return self._reference.frames_after(self._search.head)
 
     def _extend_reference(self, *, is_last: bool) -> None:
         is_urgent = is_last or self._queued_frames > _MAX_QUEUED_FRAMES
@@ -226,13 +226,14 @@ class OnlineSession:
         self._reference.extend(self._search.head, duration_ratio, is_urgent=is_urgent)
 
     def _advance(self, frames: Frames, phone_costs: Floats) -> None:
-        window = self._search.window(self._reference.length)
+        window = self._search.window(self._reference.length, self._reference.forks)
         phones = self._reference.phones(window)
         self._search.advance(
             window,
             _COST_PER_PHONE_COST * phone_costs[:, phones],
             _gap_costs(phone_costs),
             self._reference.starts(window),
+            self._reference.forks,
         )
         centres = np.concatenate((self._centres, frames.centres))
         energies = np.concatenate((self._log_energies, frames.log_energies))
@@ -258,8 +259,9 @@ class OnlineSession:
         # A word without sound is reached with the next speech.
         while words and words[0].end_frame <= final_before and path.has_reached(words[0]):
             word = words.popleft()
-            frames = path.frames_in(word)
-            self._profile.rate = self._profile.rate.including(frames, word.normal_frames)
+            if word.normal_frames:
+                frames = path.frames_in(word)
+                self._profile.rate = self._profile.rate.including(frames, word.normal_frames)
             yield self._final(path.time_of(word))
         self._drop_before_words(path)
 
@@ -350,7 +352,7 @@ class OnlineSession:
         before = bisect_left(path.reference_frames, kept) - 1
         if before > 0:
             self._drop_frames_before(path.centres[before] - _KEPT_SAMPLES)
-        window = self._search.window(self._reference.length)
+        window = self._search.window(self._reference.length, self._reference.forks)
         self._reference.drop_frames(min(kept, window.start) - 1)
 
     def _drop_pause(self) -> None:

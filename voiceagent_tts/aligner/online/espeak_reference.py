@@ -7,11 +7,12 @@ that is aligned.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from voiceagent_tts.aligner.online.features import HOP_SAMPLES, Booleans, Integers
+from voiceagent_tts.aligner.online.number_readings import may_be_read_otherwise, other_readings
 from voiceagent_tts.aligner.online.phones import phone_spans
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Word, ms_to_samples
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
@@ -20,7 +21,10 @@ from voiceagent_tts.espeak.pieces import Piece
 from voiceagent_tts.espeak.speech import Delivery, Speech, speak
 from voiceagent_tts.espeak.word_times import SpokenText
 from voiceagent_tts.text.hygiene import speakable
+from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.punctuation import ends_clause
+from voiceagent_tts.text.readings import Said
+from voiceagent_tts.text.words import split_words
 
 _VOICE_NAME = "default"
 _NORMAL_WORDS_PER_MINUTE = 175
@@ -37,6 +41,30 @@ _FEW_FRAMES = 100
 
 
 @dataclass(frozen=True, slots=True)
+class Fork:
+    """Readings of one word that lie one after the other in the reference; a speaker says one.
+
+    Attributes:
+        borders: first frame of each reading, in order, and the first frame after the last.
+    """
+
+    borders: tuple[int, ...]
+
+    @property
+    def span(self) -> range:
+        """All frames of the word."""
+        return range(self.borders[0], self.borders[-1])
+
+    def unsaid_after(self, frame: int) -> int:
+        """Frames of the word at `frame` or later that a path there leaves out.
+
+        Before the word, the path is taken to say its first reading.
+        """
+        end = next((border for border in self.borders[1:] if border > frame), self.borders[-1])
+        return self.borders[-1] - end
+
+
+@dataclass(frozen=True, slots=True)
 class ReferenceWord:
     """A word's place in the reference.
 
@@ -47,7 +75,7 @@ class ReferenceWord:
         first_offset: samples from the centre of its first frame to its start.
         end_offset: samples from the centre of its last frame to its end.
         is_exact: whether the embedded voice reported an exact time.
-        normal_frames: its length in frames at the normal pace.
+        normal_frames: its length in frames at the normal pace; 0.0 if it has several readings.
     """
 
     word: Word
@@ -57,6 +85,12 @@ class ReferenceWord:
     end_offset: int
     is_exact: bool
     normal_frames: float
+
+    def moved(self, frames: int) -> "ReferenceWord":
+        """The word in a reference in which `frames` more frames lie before it."""
+        return replace(
+            self, first_frame=self.first_frame + frames, end_frame=self.end_frame + frames
+        )
 
 
 class ReferenceVoice:
@@ -79,7 +113,12 @@ class ReferenceVoice:
         return self._catalogue.resolve(_VOICE_NAME, language)
 
     def synthesize(
-        self, words: Sequence[Word], voice: EspeakVoice, duration_ratio: float
+        self,
+        words: Sequence[Word],
+        voice: EspeakVoice,
+        duration_ratio: float,
+        *,
+        as_written: bool = False,
     ) -> Speech:
         """Speak `words`.
 
@@ -87,13 +126,19 @@ class ReferenceVoice:
             words: at least one, in order.
             voice: an espeak voice of their language.
             duration_ratio: duration relative to the normal pace.
+            as_written: whether espeak reads numbers and signs in its own way.
 
         Raises:
             EngineError: espeak could not speak them.
         """
         words_per_minute = round(_NORMAL_WORDS_PER_MINUTE / duration_ratio)
         delivery = Delivery(voice, words_per_minute, has_end_pause=False, trims_lead=True)
-        speech = speak(self._library, _piece(words), delivery, lambda: True)
+        speech = speak(
+            self._library,
+            _piece(words, None if as_written else voice.language),
+            delivery,
+            lambda: True,
+        )
         assert speech is not None, "nothing stops a reference"
         return speech
 
@@ -111,6 +156,8 @@ class GrowingReference:
     def __init__(self, reference_voice: ReferenceVoice, voice: EspeakVoice) -> None:
         self.words: deque[ReferenceWord] = deque()
         """Synthesized words that have not been popped, in order."""
+        self.forks: deque[Fork] = deque()
+        """Words that speakers may read otherwise, in order."""
         self._reference_voice, self._voice = reference_voice, voice
         self._waiting: deque[Word] = deque()
         """Words that are not synthesized yet."""
@@ -142,12 +189,17 @@ class GrowingReference:
             duration_ratio: that of the voice in the audio.
             is_urgent: whether audio waits for words; then unfinished clauses are synthesized too.
         """
-        while self._waiting and self.length - head < _ENOUGH_FRAMES:
+        while self._waiting and self.frames_after(head) < _ENOUGH_FRAMES:
             words, is_complete = self._next_clause()
-            is_enough = words >= _MIN_FRAGMENT_WORDS and self.length - head < _FEW_FRAMES
+            is_enough = words >= _MIN_FRAGMENT_WORDS and self.frames_after(head) < _FEW_FRAMES
             if not (is_complete or is_enough or is_urgent):
                 return
             self._synthesize([self._waiting.popleft() for _ in range(words)], duration_ratio)
+
+    def frames_after(self, head: int) -> int:
+        """Frames from the head to the end of the reference on one path; 1 at its last frame."""
+        unsaid = sum(fork.unsaid_after(head) for fork in self.forks if fork.span.stop > head)
+        return self.length - head - unsaid
 
     def pop_words(self, char_end: int) -> tuple[list[ReferenceWord], list[Word]]:
         """Remove the words that begin before `char_end`.
@@ -183,6 +235,8 @@ class GrowingReference:
         self._phones, self._centres = self._phones[count:], self._centres[count:]
         self._is_start = self._is_start[count:]
         self._first_frame += count
+        while self.forks and self.forks[0].span.stop <= self._first_frame:
+            self.forks.popleft()
 
     def _next_clause(self) -> tuple[int, bool]:
         """Number of words to synthesize next, and whether their clause is complete."""
@@ -198,12 +252,61 @@ class GrowingReference:
     def _synthesize(self, words: Sequence[Word], duration_ratio: float) -> None:
         speech = self._reference_voice.synthesize(words, self._voice, duration_ratio)
         phones, centres = _frames_of(speech, is_english=self._voice.is_english)
-        placed = list(_placed(speech, centres, self.length, duration_ratio))
-        self.words.extend(placed)
-        self._is_start = np.append(self._is_start, _starts(placed, self.length, len(centres)))
-        self._phones = np.append(self._phones, phones)
-        self._centres = np.append(self._centres, centres + self._end_sample)
+        placed = list(_placed(speech, centres, 0, duration_ratio))
+        frames = _ReferenceFrames(phones, _starts(placed, 0, len(centres)), centres)
+        at = 0  # in `frames`
+        for word in placed:
+            first = self.length + word.first_frame - at
+            if not may_be_read_otherwise(word.word.text) or word.end_frame <= word.first_frame:
+                self.words.append(word.moved(self.length - at))
+                continue
+            self._append(frames.part(at, word.end_frame))
+            at = word.end_frame
+            borders = [first, self.length]
+            own_centres = centres[word.first_frame : word.end_frame]
+            for reading in other_readings(word.word.text):
+                self._append(self._reading(reading, own_centres, duration_ratio))
+                borders.append(self.length)
+            self.forks.append(Fork(tuple(borders)))
+            self.words.append(
+                replace(word, first_frame=first, end_frame=self.length, normal_frames=0.0)
+            )
+        self._append(frames.part(at, len(centres)))
         self._end_sample += len(speech.pcm) // BYTES_PER_SAMPLE + _CLAUSE_PAUSE_SAMPLES
+
+    def _reading(
+        self, reading: str, own_centres: Integers, duration_ratio: float
+    ) -> "_ReferenceFrames":
+        """Another reading of a word, stretched to the time of the first, which is at `own_centres`.
+
+        Then the words after it are expected at the same time, whatever is said.
+        """
+        speech = self._reference_voice.synthesize(
+            split_words(reading), self._voice, duration_ratio, as_written=True
+        )
+        phones, centres = _frames_of(speech, is_english=self._voice.is_english)
+        starts = _starts(_placed(speech, centres, 0, duration_ratio), 0, len(centres))
+        stretched = np.linspace(own_centres[0], own_centres[-1], len(centres)).astype(np.int64)
+        return _ReferenceFrames(phones, starts, stretched)
+
+    def _append(self, frames: "_ReferenceFrames") -> None:
+        self._phones = np.append(self._phones, frames.phones)
+        self._is_start = np.append(self._is_start, frames.is_start)
+        self._centres = np.append(self._centres, frames.centres + self._end_sample)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReferenceFrames:
+    """Frames of speech: their phones, whether a word begins there, and their centres, all [N]."""
+
+    phones: Integers
+    is_start: Booleans
+    centres: Integers
+
+    def part(self, first: int, end: int) -> "_ReferenceFrames":
+        return _ReferenceFrames(
+            self.phones[first:end], self.is_start[first:end], self.centres[first:end]
+        )
 
 
 def _frames_of(speech: Speech, *, is_english: bool) -> tuple[Integers, Integers]:
@@ -260,8 +363,13 @@ def _starts(words: Iterable[ReferenceWord], first_frame: int, count: int) -> Boo
     return is_start
 
 
-def _piece(words: Sequence[Word]) -> Piece:
-    """The words with spaces between them, cleaned for speech."""
+def _piece(words: Sequence[Word], language: str | None) -> Piece:
+    """The words with spaces between them, cleaned for speech.
+
+    Args:
+        words: at least one.
+        language: language in which numbers and signs are put into words; None to leave them.
+    """
     text, origins, end = "", list[int](), words[0].char_start
     for word in words:
         text += " " * (word.char_start - end) + word.text
@@ -272,5 +380,9 @@ def _piece(words: Sequence[Word]) -> Piece:
         origins += places if is_written else [word.char_start] * len(word.text)
         end = word.char_end
     cleaned = speakable(text)
-    spoken = SpokenText(cleaned.spoken, [origins[offset] for offset in cleaned.offsets])
-    return Piece(tuple(words), spoken, ends_clause=False, segment_end=None)
+    offsets = tuple(origins[offset] for offset in cleaned.offsets)
+    spoken = Said(cleaned.spoken, offsets)
+    if language is not None:
+        spoken = normalize(spoken, language, reads_digits=True)
+    text = SpokenText(spoken.text, spoken.offsets)
+    return Piece(tuple(words), text, ends_clause=False, segment_end=None)

@@ -2,13 +2,14 @@
 
 A path stays at a reference frame, moves to the next one, or skips one; staying and skipping cost.
 Before a word it may be in a gap: a pause, or speech that the text lacks. Only a window of the
-reference around the head is searched, so a step costs the same however long the context is. This
+reference around the head is searched, so a step costs the same however long the context is. Where
+a word has several readings, a path takes one of them, or none: it was read in yet another way. This
 module knows no phones and no text: costs are given to it.
 """
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voiceagent_tts.aligner.online.confidence import PathEvidence
-from voiceagent_tts.aligner.online.espeak_reference import ReferenceWord
+from voiceagent_tts.aligner.online.espeak_reference import Fork, ReferenceWord
 from voiceagent_tts.aligner.online.features import Booleans, Floats, Integers
 from voiceagent_tts.core import WordTimestamp, ms_to_samples
 
@@ -35,12 +36,16 @@ _STEP_BITS = _STEPS - 1
 """Bits of a backpointer that say how the frame of a word was reached: how many reference frames
 further, or, from `_LEFT_GAP` on, from which gap."""
 _LEFT_GAP = 3
+_JUMPED = _LEFT_GAP + 2
+"""The first of three steps that leave frames out: from a word, and from either gap."""
 _UNIT = 1024 * _STEPS
 """The search computes with integers: this many for a cost of 1.0. A path's last step is in the
 lowest bits of its cost, so that the minimum of two costs is the cheaper path with its step."""
 _UNREACHABLE = 1 << 24
 """Cost of a path that does not exist, in units, and of one that costs 2,048 more than the cheapest,
 which is dropped. A block of frames can add it up 100 times before an int32 overflows."""
+OMISSION_COST = np.float32(12.0)
+"""Transition cost of leaving out all readings of a word."""
 _CLOSING_COST = 60.0
 """How much more a path that ends with the last word may cost than the cheapest path."""
 _FRAMES_BEHIND_HEAD = 150
@@ -82,6 +87,10 @@ _LEAVE = np.array(((_LEFT_GAP,), (_LEFT_GAP + 1,)), np.int32)
 _ENTRIES = (GAP_ENTRY_COSTS[:, None] * _UNIT + 1).astype(np.int32)
 
 
+Jump = tuple[int, int, int]
+"""A reference frame, one further on at which a path may continue in its place, and the cost."""
+
+
 @dataclass(frozen=True, slots=True)
 class PathEnd:
     """Where a path ends: at a reference frame, or in a gap before it."""
@@ -104,9 +113,11 @@ class ViterbiSearch:
         self._costs = np.zeros((len(State), 0), np.int32)
         """[State, window + 1], cost of the cheapest path to each frame of the window, and to each
         gap before that frame, in units; the last place is only for gaps after the window."""
-        self._backpointers: deque[tuple[int, bytes]] = deque(maxlen=MAX_TRACED_FRAMES)
-        """For each audio frame: start of its window, and the steps that led to each frame and to
-        the gaps before it, [window + 1]."""
+        self._backpointers: deque[tuple[int, bytes, dict[int, int]]] = deque(
+            maxlen=MAX_TRACED_FRAMES
+        )
+        """For each audio frame: start of its window, the steps that led to each frame and to the
+        gaps before it, [window + 1], and where jumps to a frame began."""
         self._traced: list[int] = []
         """The last backtrace, without audio frames since then: for each frame its place, times
         `len(State)`, plus its state."""
@@ -132,10 +143,22 @@ class ViterbiSearch:
         self._traced.clear()
         self.evidence = self.evidence[:0]
 
-    def window(self, reference_length: int) -> range:
-        """Reference frames that the next audio frames can reach."""
-        start = max(self._window_start, self.head - _FRAMES_BEHIND_HEAD)
-        return range(start, min(self.head + _FRAMES_AHEAD_OF_HEAD, reference_length))
+    def window(self, reference_length: int, forks: Sequence[Fork] = ()) -> range:
+        """Reference frames that the next audio frames can reach.
+
+        Args:
+            reference_length: number of frames of the reference.
+            forks: words with several readings, in order; their frames do not count, as a path may
+                leave them out.
+        """
+        start, stop = self.head - _FRAMES_BEHIND_HEAD, self.head + _FRAMES_AHEAD_OF_HEAD
+        for fork in forks:
+            if fork.span.start < stop and fork.span.stop > self.head:
+                stop += len(fork.span)
+        for fork in reversed(forks):
+            if fork.span.stop > start and fork.span.start < self.head:
+                start -= len(fork.span)
+        return range(max(self._window_start, start), min(stop, reference_length))
 
     def advance(
         self,
@@ -143,6 +166,7 @@ class ViterbiSearch:
         emission_costs: Floats,
         gap_costs: Floats,
         starts: Booleans,
+        forks: Sequence[Fork] = (),
     ) -> None:
         """Extend the paths by the next audio frames.
 
@@ -153,7 +177,10 @@ class ViterbiSearch:
             gap_costs: [N, 2], cost of each audio frame in a pause and in unwritten speech.
             starts: [len(window) + 1], whether a gap may lie before each frame of the window, and
                 before the one after it.
+            forks: words with several readings, in order.
         """
+        jumps = [jump for fork in forks for jump in _jumps(fork, window)]
+        landed: list[dict[int, int]] = [{} for _ in emission_costs]
         costs = self._moved_costs(window)
         entry_costs = np.where(starts, _ENTRIES, _UNREACHABLE)
         own_costs = np.full((len(emission_costs), *costs.shape), _UNREACHABLE, np.int32)
@@ -162,11 +189,13 @@ class ViterbiSearch:
         steps = np.zeros(own_costs.shape, np.int32)
         for number in range(len(own_costs)):
             if self._has_paths:
-                costs = _step(costs, own_costs[number], entry_costs, steps[number])
+                costs = _step(
+                    costs, own_costs[number], entry_costs, steps[number], jumps, landed[number]
+                )
             else:
                 costs = _initial_costs(own_costs[number])
                 self._has_paths = True
-        self._remember(window, steps)
+        self._remember(window, steps, landed)
         state, place = map(int, np.unravel_index(np.argmin(costs), costs.shape))
         lowest = int(costs[state, place])
         # Costs are kept relative to the lowest, so they do not grow with the context.
@@ -191,7 +220,7 @@ class ViterbiSearch:
         places = zip(
             range(len(self._backpointers), 0, -1), reversed(self._backpointers), strict=True
         )
-        for count, (start, backpointers) in places:
+        for count, (start, backpointers, landed) in places:
             position = place * states + state
             if count <= len(traced) and traced[count - 1] == position:
                 kept = count  # up to here as in the last backtrace
@@ -202,6 +231,9 @@ class ViterbiSearch:
             if state != word:
                 if step & _ENTERED_BITS[state]:
                     place, state = place - 1, word
+            elif reached >= _JUMPED:
+                place, state = start + landed[place - start], reached - _JUMPED
+                place -= state == word
             elif reached >= _LEFT_GAP:
                 state = State.PAUSE + reached - _LEFT_GAP
             else:
@@ -238,12 +270,16 @@ class ViterbiSearch:
         self.evidence = self.evidence[count:]
         del self._traced[:count]
 
-    def _remember(self, window: range, steps: Units) -> None:
+    def _remember(self, window: range, steps: Units, landed: list[dict[int, int]]) -> None:
         """Append the steps [N, State, window + 1] of the next audio frames to the backpointers."""
         del self._traced[: max(0, len(self._backpointers) + len(steps) - MAX_TRACED_FRAMES)]
         self._backpointers.extend(
-            (window.start, packed.tobytes())
-            for packed in np.einsum("nsw,s->nw", steps, _PLACES_OF_STEPS).astype(np.uint8)
+            (window.start, packed.tobytes(), jumped)
+            for packed, jumped in zip(
+                np.einsum("nsw,s->nw", steps, _PLACES_OF_STEPS).astype(np.uint8),
+                landed,
+                strict=True,
+            )
         )
 
     def _margin(self, place: int) -> float:
@@ -284,7 +320,42 @@ def _initial_costs(own: Units) -> Units:
     return costs
 
 
-def _step(costs: Units, own: Units, entry_costs: Units, steps: Units) -> Units:
+def _jumps(fork: Fork, window: range) -> Iterator[Jump]:
+    """Jumps of a word with several readings, counted from the start of the window."""
+    first, *others, after = (border - window.start for border in fork.borders)
+    jumps = [(first, after, int(OMISSION_COST * _UNIT))]
+    for border in others:
+        jumps += ((first, border, 0), (border, after, 0))
+    return (jump for jump in jumps if 0 <= jump[0] and jump[1] < len(window))
+
+
+def _jump(costs: Units, best: Units, jumps: Sequence[Jump], landed: dict[int, int]) -> None:
+    """Let paths leave out readings.
+
+    Args:
+        costs: [State, window + 1], before the frame.
+        best: [window], cost of the cheapest path to each frame, with its step; updated.
+        jumps: counted from the start of the window.
+        landed: receives where the jump to a frame began that is part of the cheapest path.
+    """
+    for source, target, cost in jumps:
+        word = int(costs[State.WORD, source - 1]) if source else _UNREACHABLE
+        before = (word, int(costs[State.PAUSE, source]), int(costs[State.UNWRITTEN, source]))
+        state = min(range(len(State)), key=before.__getitem__)
+        total = before[state] + cost + _JUMPED + state
+        if total < best[target]:
+            best[target] = total
+            landed[target] = source
+
+
+def _step(
+    costs: Units,
+    own: Units,
+    entry_costs: Units,
+    steps: Units,
+    jumps: Sequence[Jump],
+    landed: dict[int, int],
+) -> Units:
     """Costs [State, window + 1] after one more audio frame.
 
     Args:
@@ -292,6 +363,8 @@ def _step(costs: Units, own: Units, entry_costs: Units, steps: Units) -> Units:
         own: [State, window + 1], cost of the frame at each of them.
         entry_costs: [2, window + 1], of both gaps before each reference frame, with their step.
         steps: [State, window + 1], receives the last step of each path.
+        jumps: over readings that are left out.
+        landed: receives where they began.
     """
     words, before_words = costs[State.WORD], costs[State.PAUSE :]
     moved = np.empty_like(costs)
@@ -301,6 +374,8 @@ def _step(costs: Units, own: Units, entry_costs: Units, steps: Units) -> Units:
     np.minimum(best[2:], words[:-3] + _SKIP, out=best[2:])
     for leaving in before_words[:, :-1] + _LEAVE:
         np.minimum(best, leaving, out=best)
+    if jumps:
+        _jump(costs, best, jumps, landed)
     moved[State.WORD, -1] = _UNREACHABLE
     np.add(words[:-1], entry_costs[:, 1:], out=in_gaps)
     np.minimum(in_gaps, before_words[:, 1:], out=in_gaps)

@@ -47,7 +47,7 @@ def espeak(text: str, language: str, speaker: str, pace: float = 1.0) -> Spoken:
     chunks: list[bytes] = []
     words: list[WordTimestamp] = []
     end = 0
-    for piece in split_pieces(Segment(text, 0)):
+    for piece in split_pieces(Segment(text, 0), voice.language):
         delivery = Delivery(
             voice, round(_NORMAL_WORDS_PER_MINUTE * pace), piece.ends_clause, end == 0
         )

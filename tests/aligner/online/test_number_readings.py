@@ -1,0 +1,82 @@
+"""Numbers that a speaker reads otherwise than the embedded voice does."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from testbed.known_speech import Spoken, espeak
+from voiceagent_tts.aligner.online.aligner import OnlineAligner
+from voiceagent_tts.aligner.online.number_readings import other_readings
+from voiceagent_tts.core import WordTimestamp
+from voiceagent_tts.text.words import split_words
+
+AFTER = "and please keep it until you arrive at the desk. Then show it to my colleague there."
+
+
+@pytest.mark.parametrize(
+    ("word", "readings"),
+    [
+        ("4471,", ("4 4 7 1", "44 71")),
+        ("1465", ("1 4 6 5", "1465", "14 65")),
+        ("$42.50.", ("4 2 5 0", "42 50")),
+        ("(555-0123)", ("5 5 5 0 1 2 3",)),
+        ("471", ()),
+        ("B2B", ()),
+        ("word", ()),
+        ("1" * 17, ()),
+    ],
+)
+def test_readings(word: str, readings: tuple[str, ...]) -> None:
+    """Long numbers are also read digit by digit and in pairs, years as numbers."""
+    assert other_readings(word) == readings
+
+
+def read_as(number: str, said: str) -> Spoken:
+    """A text with `number`, of which the speaker says `said`."""
+    spoken = espeak(f"Your code is {said}, {AFTER}", "en", "m5")
+    text = f"Your code is {number}, {AFTER}"
+    count = len(said.split())
+    number_time = replace(spoken.words[3], end_sample=spoken.words[2 + count].end_sample)
+    times = (*spoken.words[:3], number_time, *spoken.words[3 + count :])
+    words = zip(split_words(text), times, strict=True)
+    return replace(
+        spoken,
+        text=text,
+        words=tuple(
+            WordTimestamp(word, time.start_sample, time.end_sample, 1.0) for word, time in words
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        ("4471", "four four seven one"),
+        ("4471", "forty four seventy one"),
+        ("1465", "fourteen sixty five"),
+        ("1465", "one thousand four hundred sixty five"),
+        ("8315526", "eight three one five five two six"),
+        ("4407183926", "four four zero seven one eight three nine two six"),
+        ("$42.50", "forty two fifty"),
+        ("4471", "the one that you had before"),
+    ],
+)
+def test_no_reading_loses_the_rest(number: str, said: str) -> None:
+    """The words after a number are found, however it is read."""
+    spoken = read_as(number, said)
+    session = OnlineAligner().open("en", "m5")
+    session.append([word.word for word in spoken.words])
+    found = [
+        word
+        for at in range(0, len(spoken.pcm), 3840)
+        for word in session.push(spoken.pcm[at : at + 3840])
+    ]
+    found += session.finish()
+    errors_ms = np.array(
+        [
+            abs(ours.start_sample - true.start_sample) / 24
+            for ours, true in zip(found, spoken.words, strict=True)
+        ]
+    )
+    assert errors_ms[4:].max() < 200
