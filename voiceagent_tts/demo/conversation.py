@@ -116,7 +116,12 @@ SCRIPT = [
         "Cuente hasta doce por favor!",
         "Uno, dos, tres, cuatro, cinco, seis, siete, ocho, nueve, diez, once, doce.",
     ),
-    Exchange("zh", "今天天气怎么样呢?", "今天天气很好,阳光明媚,气温二十五度,我们可以去公园散步。"),
+    Exchange(
+        "zh",
+        "今天天气怎么样呢?",
+        # Full-width commas: the embedded voice makes no pause at others between Chinese characters.
+        "今天天气很好，阳光明媚，气温二十五度，我们可以去公园散步。",
+    ),
     Exchange(
         "en",
         "Please tell me about the weather tomorrow.",

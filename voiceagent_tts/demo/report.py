@@ -211,7 +211,7 @@ def onset_errors_ms(
     errors: list[int] = []
     for previous, word in zip(words, words[1:], strict=False):
         position = utterance.position_of(word.start_sample)
-        if previous.word.text.endswith(",") and position is not None and position < end:
+        if previous.word.text.endswith((",", "，")) and position is not None and position < end:
             nearest = min(abs(onset - position) for onset in found)
             if nearest <= _PAUSE_SAMPLES:
                 errors.append(samples_to_ms(nearest))

@@ -21,7 +21,7 @@ and for the connection `_websocket`, `_websocket_connect`, `_connect`, `_disconn
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,9 @@ from pipecat.frames.frames import (
     TTSStartedFrame,
     TTSStoppedFrame,
 )
-from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.observers.base_observer import BaseObserver, FramePushed
+from pipecat.pipeline.worker_observer import WorkerObserver
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.transcriptions.language import Language
@@ -59,8 +61,10 @@ from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.client_connection import check_options
 from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
 
+_LEAD_S = 1.0
+"""How long before its playback audio leaves for the transport: longer than a busy program stops."""
 _UTTERANCE_LEAD_S = 0.3
-"""How long before its playback an utterance that follows another one leaves for the transport."""
+"""The same for an utterance that follows another one."""
 _TURNS_TO_HISTORY = 16
 """Turns of the event loop in which a word passes from the transport's clock to the history; twice
 what Pipecat 1.14 takes."""
@@ -183,6 +187,12 @@ class VoiceAgentTTSService(TurnTTSService):
         """The language code itself, region included, which the server understands."""
         return str(language.value)
 
+    async def setup(self, setup: FrameProcessorSetup) -> None:
+        """Connect, and watch when the transport starts to play."""
+        if isinstance(setup.observer, WorkerObserver):
+            setup.observer.add_observer(_TransportStarts(self._playout.transport_started))
+        await super().setup(setup)
+
     # Text in.
 
     async def on_turn_context_created(self, context_id: str) -> None:
@@ -285,9 +295,7 @@ class VoiceAgentTTSService(TurnTTSService):
         elif isinstance(frame, InterruptionFrame):
             await self._let_words_arrive()
         await super().process_frame(frame, direction)
-        if isinstance(frame, BotStartedSpeakingFrame) and direction is FrameDirection.UPSTREAM:
-            self._playout.transport_started(self._now_s())
-        elif isinstance(frame, InterruptionFrame):
+        if isinstance(frame, InterruptionFrame):
             for context_id in list(self._turns):
                 if not self.audio_context_available(context_id):
                     await self._abandon_turn(context_id)
@@ -350,6 +358,7 @@ class VoiceAgentTTSService(TurnTTSService):
         """Push a frame, timed by the playback of the audio that has left before it."""
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, TTSAudioRawFrame):
+                await self._wait_for_playback(_LEAD_S)
                 self._apply_context_interruptible(frame)  # Pipecat does so only in its `push_frame`
             elif isinstance(frame, TTSStartedFrame):
                 await self._begin_utterance()
@@ -359,19 +368,40 @@ class VoiceAgentTTSService(TurnTTSService):
                 return
         await super().push_frame(frame, direction)
 
-    async def _begin_utterance(self) -> None:
-        """Wait until the last utterance has nearly been played, and pause between both.
+    async def _wait_for_playback(self, lead_s: float) -> None:
+        """Wait until only `lead_s` of the audio that has left is not played yet.
 
-        The words of an utterance leave with the times of its playback, which are known only once
-        the transport has started the one before.
+        Words leave with the times of their playback, right behind their audio: the later, the more
+        is known of how the transport has played.
         """
-        while (wait_s := self._playout.lead_s(self._now_s()) - _UTTERANCE_LEAD_S) > 0:
+        while (wait_s := self._playout.lead_s(self._now_s()) - lead_s) > 0:
             await asyncio.sleep(wait_s)
+
+    async def _begin_utterance(self) -> None:
+        """Pause between this utterance and one that has hardly ended, or has not."""
+        await self._wait_for_playback(_UTTERANCE_LEAD_S)
         self._playout.chunk_s = _chunk_s(self)
         samples = round(self._playout.pause_s(self._now_s()) * self._output_rate_hz)
         if samples:
             silence = bytes(samples * BYTES_PER_SAMPLE)
             await self.push_frame(TTSAudioRawFrame(silence, self._output_rate_hz, 1))
+
+
+class _TransportStarts(BaseObserver):
+    """Calls `on_start` with the time at which the transport has started to play.
+
+    The transport's own frame about it arrives later, by as much as the program is busy.
+    """
+
+    def __init__(self, on_start: Callable[[float], None]) -> None:
+        super().__init__()
+        self._on_start = on_start
+
+    async def on_push_frame(self, data: FramePushed) -> None:
+        is_start = isinstance(data.frame, BotStartedSpeakingFrame)
+        is_of_transport = isinstance(data.source, BaseOutputTransport)
+        if is_start and is_of_transport and data.direction is FrameDirection.UPSTREAM:
+            self._on_start(data.timestamp / 1e9)
 
 
 def _chunk_s(processor: FrameProcessor) -> float:
