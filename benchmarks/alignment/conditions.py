@@ -21,10 +21,12 @@ from testbed.disturbed_speech import (
     with_noise,
     with_noisy_lead,
 )
+from testbed.hibari_driving import natural
 from testbed.known_speech import Spoken, flite, pcm16, with_lead, with_pauses, with_reverb
 from testbed.noise import babble, pink
 from testbed.recordings import RecordingsMissingError, recordings, telephone_prompts
 from voiceagent_tts.core import WordTimestamp
+from voiceagent_tts.hibari.published import is_installed
 from voiceagent_tts.text.words import split_words
 
 NOISE_DB = (45, 40, 30, 20)
@@ -52,7 +54,18 @@ def conditions(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
     named["30 % slower"] = partial(speech.spoken, 0.7)
     for factor in (1.18, 0.85):
         named[f"voices {factor:.0%} as high"] = partial(_transposed, clean, factor)
-    return named | _people(speech) | _telephone_prompts(speech)
+    return named | _natural(speech) | _people(speech) | _telephone_prompts(speech)
+
+
+def _natural(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
+    """Conditions of hibari, by which no parameter was chosen; its times lag or lead by 30 ms."""
+    if not is_installed():
+        return {}
+    return {
+        "natural voice": lambda: [natural(text) for text in speech.texts],
+        "natural voice, numbers": lambda: [natural(text) for text in speech.numbers],
+        "natural voice, 30 % faster": lambda: [natural(text, 1.3) for text in speech.texts],
+    }
 
 
 def _people(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
