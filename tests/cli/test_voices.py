@@ -264,6 +264,16 @@ async def test_a_refusal_is_one_line(run: Command, tmp_path: Path) -> None:
     assert refused.errors == "voiceagent-tts: audio: expected a WAV, FLAC, MP3 or Ogg file\n"
 
 
+async def test_a_text_that_is_not_the_transcript_is_refused(
+    run: Command, folder: VoiceFolder
+) -> None:
+    """In one line, before a model is loaded, and nothing is stored."""
+    refused = await run("add", "anna", str(SOUND), "--model", BASE, "--text", "word " * 480)
+    assert refused.status == 1
+    assert "expected a transcript of all that is said" in refused.errors.splitlines()[-1]
+    assert folder.names() == []
+
+
 async def test_text_that_is_none_is_refused(run: Command, folder: VoiceFolder) -> None:
     """Arguments that are not UTF-8 are refused with the name of their option."""
     refused = await run("add", "anna", str(SOUND), "--model", BASE, "--text", "\udcff")

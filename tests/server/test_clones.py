@@ -97,6 +97,17 @@ async def test_a_recording_becomes_a_voice(
     assert (added_at["consent"], added_at["ip"]) == (CONSENT, "127.0.0.1")
 
 
+@pytest.mark.parametrize("text", ["word " * 480, "صباح الخير"])
+async def test_a_text_that_is_not_the_transcript_is_refused(
+    cloning: httpx.AsyncClient, text: str
+) -> None:
+    """Nothing is stored: the voice would speak other words than its texts."""
+    refused = await cloning.post(PATH, **upload("Anna", ref_text=text))
+    assert refused.status_code == 400
+    assert refused.json()["error"]["message"].startswith("expected a transcript")
+    assert "anna" not in await listed(cloning)
+
+
 @pytest.mark.thorough
 async def test_a_voice_file_becomes_a_voice(cloning: httpx.AsyncClient) -> None:
     """What one server lets download, another one stores."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
@@ -217,6 +218,97 @@ async def test_the_space_bar_interrupts_a_scripted_llm(opening: tuple[Page, Page
     assert sent == "".join(json.loads(line)["text"] for line in log.sent if '"type":"text"' in line)
 
 
+async def test_an_error_stays_and_the_state_says_so(opening: tuple[Page, PageLog]) -> None:
+    """The first error is shown, whatever follows from it, until the next speech."""
+    page, _ = opening
+    await page.evaluate(
+        """() => {
+            const send = WebSocket.prototype.send;
+            WebSocket.prototype.send = function (data) {
+                WebSocket.prototype.send = send;
+                this.addEventListener("message", ({ data: answer }) => {
+                    const { type, context_id } = JSON.parse(answer);
+                    const late = JSON.stringify({ type: "text", context_id, text: "x" });
+                    if (type === "error") send.call(this, late);
+                }, { once: true });
+                send.call(this, data.replace('"voice":"default"', '"voice":"nobody"'));
+            };
+        }"""
+    )
+    await speak(page, "One.")
+    await expect(page.get_by_text("Ended by an error.")).to_be_visible(timeout=20_000)
+    await expect(page.get_by_role("alert")).to_contain_text("got 'nobody'")
+    await speak(page, "Two.")
+    await expect(page.get_by_role("alert")).to_be_hidden()
+    await spoken_to_the_end(page)
+
+
+async def test_a_lost_server_is_found_again(browser: Browser, free_port: int) -> None:
+    """The page says that it looks for it; then it has its name and voices, and speaks."""
+    with serving(port=str(free_port)) as server:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            named = str(await page.locator("#server").text_content())
+            server.process.terminate()
+            server.process.wait()
+            await expect(page.locator("#server")).to_contain_text("looking for the server")
+            await speak(page, "Nobody is there.")
+            await expect(page.get_by_text("Not spoken.")).to_be_visible(timeout=20_000)
+            with serving(port=str(free_port)):
+                await expect(page.locator("#server")).to_have_text(named, timeout=30_000)
+                await expect(page.get_by_role("alert")).to_be_hidden()
+                await speak(page, "There it is.")
+                await spoken_to_the_end(page)
+
+
+async def test_the_keyboard_passes_the_voices_quickly(opening: tuple[Page, PageLog]) -> None:
+    """Of all the buttons that let a voice be heard, Tab stops at that of the chosen voice."""
+    page, _ = opening
+    stops = page.locator("#voices button:not([tabindex='-1'])")
+    await expect(stops).to_have_count(1)
+    await page.get_by_role("radio", name="nova", exact=False).first.check()
+    await expect(stops).to_have_count(1)
+    await expect(stops).to_have_attribute("aria-label", "Hear nova")
+
+
+@pytest.mark.parametrize("focused", ["#speed", "a[href='/docs']"])
+async def test_the_space_bar_interrupts_beside_sliders_and_links(
+    opening: tuple[Page, PageLog], focused: str
+) -> None:
+    """Neither has a use of its own for it."""
+    page, _ = opening
+    await speak(page, "This reply is long, and nobody will listen to the end of it. " * 4)
+    await expect(page.locator(".word.heard").nth(1)).to_be_visible(timeout=20_000)
+    await page.locator(focused).focus()
+    await page.keyboard.press("Space")
+    await expect(page.locator("#history")).to_be_visible()
+
+
+async def test_sound_is_paused_made_quieter_and_sought(opening: tuple[Page, PageLog]) -> None:
+    """A pause loses nothing; half the volume is half the level; a replay begins where asked."""
+    page, _ = opening
+    await speak(page, "One, two, three, four.")
+    await expect(page.locator(".word.heard").first).to_be_visible(timeout=20_000)
+    await page.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_text("Paused.")).to_be_visible()
+    await page.get_by_role("button", name="Resume").click()
+    await spoken_to_the_end(page)
+    _, whole = await recorded_samples(page)
+    assert len(await page.locator(".word.heard").all()) == 4
+    await page.evaluate("recorded.blocks = []")
+    await page.get_by_label("Volume").fill("0.5")
+    length = int(await page.locator("#seek").get_attribute("max") or 0)
+    await page.locator("#seek").fill(str(length // 2 // 2400 * 2400))
+    await page.locator("#seek").dispatch_event("change")
+    await expect(page.get_by_text("Played again.")).to_be_visible(timeout=20_000)
+    _, rest = await recorded_samples(page)
+    sought = [np.trim_zeros(samples) for samples in (whole, rest)]
+    assert 0.3 < len(sought[1]) / len(sought[0]) < 0.6
+    half = sought[0][-len(sought[1]) :] / 2
+    assert np.abs(half - sought[1]).max() < 0.01
+    await page.screenshot(path=OUT / "page-spoken.png", full_page=True)
+
+
 async def test_the_page_loads_nothing_from_elsewhere(opening: tuple[Page, PageLog]) -> None:
     """All that the pages load, and every socket, is this server's."""
     page, log = opening
@@ -289,6 +381,9 @@ async def test_a_voice_is_cloned_and_designed_on_the_page(browser: Browser, tmp_
             assert not log.sent_requests("POST"), "without consent nothing is sent"
             await form.get_by_label("has agreed to this clone").check()
             await clone.click()
+            await expect(form.get_by_role("status")).to_have_text(
+                re.compile(r"Cloning the voice: [1-9]\d* s")
+            )
             await expect(form.get_by_role("status")).to_contain_text(
                 "The voice anna is ready.", timeout=100_000
             )

@@ -5,6 +5,7 @@ import pytest
 
 from voiceagent_tts.server.model_names import MODELS
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.voice_records import VoiceRecord
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -29,6 +30,17 @@ async def test_models_are_listed(http: httpx.AsyncClient) -> None:
     assert answer["object"] == "list"
     assert tuple(model["id"] for model in answer["data"][1:]) == MODELS
     assert {model["object"] for model in answer["data"]} == {"model"}
+
+
+async def test_a_speaker_has_nothing_of_a_clone_of_its_name(
+    http: httpx.AsyncClient, shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The id and the tag in a record are those of a clone, whatever its name."""
+    records = {"nova": VoiceRecord(name="nova", tag="testing")}
+    monkeypatch.setattr(shared_server.state.voice_records, "voices", lambda: records)
+    voices = (await http.get("/v1/audio/voices")).json()["voices"]
+    (nova,) = [voice for voice in voices if voice["id"] == "nova"]
+    assert (nova["kind"], nova["voice_id"], nova["tag"]) == ("preset", None, None)
 
 
 async def test_a_model_is_described(http: httpx.AsyncClient) -> None:

@@ -238,15 +238,25 @@ async def test_the_characters_of_a_day_are_limited(start: Start) -> None:
     assert 86_000_000 < (error.retry_after_ms or 0) <= 86_400_000
 
 
+async def test_what_has_begun_is_spoken_beyond_the_characters_of_a_day(start: Start) -> None:
+    """No reply is cut off in its middle; the next one is refused."""
+    synthesizer = await start(chars_per_day=20)
+    long = await say(synthesizer, "Hello there. " + "This goes on beyond the limit. " * 3)
+    assert long.error is None and long.report.reason == "complete"
+    assert isinstance((await say(synthesizer, "Hello.")).error, OverloadedError)
+
+
 def test_a_new_day_has_new_characters() -> None:
     """A day begins with its first character."""
     now = 0.0
     budget = CharBudget(10, lambda: now)
     now = 500.0
+    budget.check(10)
     budget.spend(10)
     with pytest.raises(OverloadedError):
-        budget.spend(1)
+        budget.check(1)
     now = 500.0 + 86_400
+    budget.check(10)
     budget.spend(10)
     assert budget.total == 20
 

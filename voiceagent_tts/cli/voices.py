@@ -130,7 +130,7 @@ def add(
         return
     if model is None and settings.engine != "pocket":
         raise InvalidRequestError("--model: expected the Base model that will speak the voice")
-    samples = _examined(read_audio(data), trim=trim)
+    samples = _examined(read_audio(data), "" if settings.engine == "pocket" else text, trim=trim)
     if model is not None and settings.engine != "pocket":
         _save(name, _clone(samples, text, model, tail_silence=tail_silence), settings)
     else:
@@ -321,9 +321,16 @@ def _parse_voice(data: bytes) -> "Cloned":
     return Cloned.from_bytes(data)
 
 
-def _examined(samples: "npt.NDArray[np.float32]", *, trim: bool) -> "npt.NDArray[np.float32]":
-    """Print the measurements of a recording and a warning for each bad one; trim its silence."""
+def _examined(
+    samples: "npt.NDArray[np.float32]", text: str, *, trim: bool
+) -> "npt.NDArray[np.float32]":
+    """Print the measurements of a recording and a warning for each bad one; trim its silence.
+
+    Raises:
+        InvalidRequestError: `text` cannot be its transcript.
+    """
     from voiceagent_tts.model.reference import examine_reference, find_speech
+    from voiceagent_tts.text.transcript import transcript_problems
 
     try:
         speech = find_speech(samples)
@@ -335,7 +342,8 @@ def _examined(samples: "npt.NDArray[np.float32]", *, trim: bool) -> "npt.NDArray
         )
     examined = examine_reference(samples, speech, trim=trim)
     sys.stderr.write(f"recording: {examined.summary()}\n")
-    for problem in examined.problems():
+    unlikely = transcript_problems(text, examined.speech_s) if text else []
+    for problem in (*examined.problems(), *unlikely):
         sys.stderr.write(f"warning: {problem}\n")
     return examined.samples
 

@@ -59,6 +59,11 @@ class Examination:
         """Length of `samples`."""
         return len(self.samples) / SAMPLE_RATE_HZ
 
+    @property
+    def speech_s(self) -> float:
+        """Length of the speech; that of `samples` where none was found, or without a detector."""
+        return self.duration_s * (self.speech_share or 1.0)
+
     def summary(self) -> str:
         """Return the measurements as one line."""
         parts = [f"{self.duration_s:.1f} s"]

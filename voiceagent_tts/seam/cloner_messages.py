@@ -17,10 +17,12 @@ class CloneRecording:
     Args:
         samples: float32, little-endian, mono, 24 kHz.
         text: transcript of the recording; empty to clone the timbre alone.
+        is_designed: whether a model has spoken the text, so that it need not be checked.
     """
 
     samples: bytes
     text: str = ""
+    is_designed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ ClonerMessage = CloneRecording | CheckVoiceFile | VoiceFile | CloneRefused
 def encode(message: ClonerMessage) -> bytes:
     """Serialise a message."""
     match message:
-        case CloneRecording(samples, text):
-            return _join({"type": "clone", "text": text}, samples)
+        case CloneRecording(samples, text, is_designed):
+            return _join({"type": "clone", "text": text, "is_designed": is_designed}, samples)
         case CheckVoiceFile(voice_file):
             return _join({"type": "check"}, voice_file)
         case VoiceFile(content, warnings):
@@ -78,7 +80,7 @@ def decode(data: bytes) -> ClonerMessage:
     fields: dict[str, Any] = json.loads(line)
     match fields["type"]:
         case "clone":
-            return CloneRecording(content, fields["text"])
+            return CloneRecording(content, fields["text"], fields["is_designed"])
         case "check":
             return CheckVoiceFile(content)
         case "voice":

@@ -73,7 +73,12 @@ class ClonerProcesses:
             self._places_used -= 1
 
     async def clone(
-        self, model: CloneModel, samples: npt.NDArray[np.float32], text: str
+        self,
+        model: CloneModel,
+        samples: npt.NDArray[np.float32],
+        text: str,
+        *,
+        is_designed: bool = False,
     ) -> VoiceFile:
         """Clone the voice of a recording.
 
@@ -81,12 +86,13 @@ class ClonerProcesses:
             model: what will speak the voice.
             samples: [S] float32 in [-1, 1], mono, 24 kHz.
             text: transcript of the recording; empty to clone the timbre alone.
+            is_designed: as in `CloneRecording`.
 
         Raises:
             InvalidRequestError: the recording cannot become a voice.
             EngineError: the cloner failed, or took too long.
         """
-        message = CloneRecording(samples.astype("<f4").tobytes(), text)
+        message = CloneRecording(samples.astype("<f4").tobytes(), text, is_designed)
         return await self._run(model, message)
 
     async def check(self, model: CloneModel, voice_file: bytes) -> VoiceFile:

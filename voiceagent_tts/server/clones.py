@@ -138,7 +138,7 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
     )
     with state.cloners.place():
         samples = await _record(request, body.text, options)
-        voice = await state.cloners.clone(model, samples, body.text)
+        voice = await state.cloners.clone(model, samples, body.text, is_designed=True)
     saved = await _save(state, record, voice, replace=body.replace)
     note_change(request, "voice_added", voice=name, id=record.id, how="design")
     return saved

@@ -10,6 +10,7 @@ from voiceagent_tts.server.model_names import MODELS, language_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.text.language import normalize_language
+from voiceagent_tts.voices import ListedVoice
 
 router = APIRouter(tags=["voices"])
 
@@ -40,8 +41,8 @@ async def list_voices(request: Request) -> dict[str, Any]:
                 "languages": list(capabilities[voice.worker].languages),
                 "takes_instruct": capabilities[voice.worker].takes_instruct,
                 "needs_instruct": capabilities[voice.worker].needs_instruct,
-                "voice_id": _field(records, voice.details.name, "id"),
-                "tag": _field(records, voice.details.name, "tag"),
+                "voice_id": _field(records, voice, "id"),
+                "tag": _field(records, voice, "tag"),
             }
             for voice in state.synthesizer.voices.listed()
         ],
@@ -50,9 +51,10 @@ async def list_voices(request: Request) -> dict[str, Any]:
     }
 
 
-def _field(records: dict[str, VoiceRecord], name: str, field: str) -> str | None:
-    """A field of a clone's record; None for voices without one."""
-    return getattr(records[name], field) if name in records else None
+def _field(records: dict[str, VoiceRecord], voice: ListedVoice, field: str) -> str | None:
+    """A field of a clone's record; None for a clone without one, and for other voices."""
+    record = records.get(voice.details.name) if voice.details.kind == "clone" else None
+    return None if record is None else getattr(record, field)
 
 
 @router.get("/v1/models")

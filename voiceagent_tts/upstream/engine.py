@@ -45,10 +45,12 @@ class _Row(SegmentRow):
     Attributes:
         queue: segments that are not spoken to their end.
         downloads: their audio, as far as it was asked for, in the order of `queue`.
+        has_begun: whether its listener hears it, so that no limit ends it any more.
     """
 
     queue: deque[_QueuedSegment] = field(default_factory=deque[_QueuedSegment])
     downloads: deque[Download] = field(default_factory=deque[Download])
+    has_begun: bool
 
     @property
     def next_to_ask(self) -> _QueuedSegment | None:
@@ -81,6 +83,9 @@ class _Row(SegmentRow):
 class CharBudget:
     """The characters that may be sent upstream within a day (24 hours, from the first one).
 
+    The limit refuses what begins. What has begun is spent beyond it: a reply that breaks off costs
+    its listener more than its last characters.
+
     Args:
         max_chars: the limit; None for no limit.
         clock: seconds that never go back.
@@ -96,23 +101,32 @@ class CharBudget:
         self._used = 0
         self._begun_at: float | None = None
 
-    def spend(self, chars: int) -> None:
-        """Count characters.
+    def check(self, chars: int) -> None:
+        """Check that so many characters may be spent.
 
         Raises:
-            OverloadedError: they are more than the rest of the day's limit; nothing was counted.
+            OverloadedError: they are more than the rest of the day's limit.
         """
         now = self._clock()
-        if self._begun_at is None or now - self._begun_at >= _DAY_S:
-            self._begun_at, self._used = now, 0
+        begun_at = self._begin_day(now)
         if self._max_chars is not None and self._used + chars > self._max_chars:
             raise OverloadedError(
                 f"the limit of {self._max_chars} characters a day for the upstream is reached; "
                 "raise VOICEAGENT_TTS_UPSTREAM_CHARS_PER_DAY",
-                retry_after_ms=round(1000 * (self._begun_at + _DAY_S - now)),
+                retry_after_ms=round(1000 * (begun_at + _DAY_S - now)),
             )
+
+    def spend(self, chars: int) -> None:
+        """Count characters, also beyond the limit."""
+        self._begin_day(self._clock())
         self._used += chars
         self.total += chars
+
+    def _begin_day(self, now: float) -> float:
+        """Return when the day began, which is now if the one before it is over."""
+        if self._begun_at is None or now - self._begun_at >= _DAY_S:
+            self._begun_at, self._used = now, 0
+        return self._begun_at
 
 
 class UpstreamEngine:
@@ -214,7 +228,12 @@ class UpstreamEngine:
                 f"expected a voice of the upstream, got {command.voice[:64]!r}",
                 code=ErrorCode.INVALID_VOICE,
             )
-        return _Row(context=command.context, voice_name=voice, options=command.options)
+        return _Row(
+            context=command.context,
+            voice_name=voice,
+            options=command.options,
+            has_begun=command.continues,
+        )
 
     def _add_text(self, row: _Row, command: Submit | Append) -> None:
         if command.text:
@@ -248,6 +267,9 @@ class UpstreamEngine:
             silent = Download(SAMPLE_RATE_HZ)
             silent.complete()
             return silent
+        if not row.has_begun:
+            self._budget.check(len(segment.text))
+            row.has_begun = True
         self._budget.spend(len(segment.text))
         return self._upstream.speak(
             SpeechRequest(segment.text, row.voice_name, row.options.instruct, segment.language)

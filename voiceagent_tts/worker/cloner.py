@@ -21,6 +21,7 @@ from voiceagent_tts.seam.cloner_messages import (
     decode,
     encode,
 )
+from voiceagent_tts.text.transcript import transcript_problems
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,8 +46,8 @@ def main() -> int:
 def _answer(engine: str, model: str, message: object) -> VoiceFile | CloneRefused:
     try:
         match message:
-            case CloneRecording(samples, text):
-                return _clone(engine, model, samples, text)
+            case CloneRecording():
+                return _clone(engine, model, message)
             case CheckVoiceFile(voice_file):
                 check = _check_pocket if engine == "pocket" else _check
                 return check(model, voice_file)
@@ -56,22 +57,25 @@ def _answer(engine: str, model: str, message: object) -> VoiceFile | CloneRefuse
         return CloneRefused(error.code, error.message)
 
 
-def _clone(engine: str, model: str, samples: bytes, text: str) -> VoiceFile:
+def _clone(engine: str, model: str, message: CloneRecording) -> VoiceFile:
     import numpy as np
     import torch
 
     from voiceagent_tts.model.reference import examine_reference
 
-    recording = np.frombuffer(samples, "<f4")
+    recording, text = np.frombuffer(message.samples, "<f4"), message.text
     examined = examine_reference(recording, _speech_of(recording))
+    problems = examined.problems()
     trimmed = torch.from_numpy(examined.samples.copy())
     if engine == "pocket":
         voice_file = _pocket_clone(model, trimmed)
     else:
         from voiceagent_tts.model.clone import clone_voice
 
+        if text and not message.is_designed:
+            problems += transcript_problems(text, examined.speech_s)
         voice_file = clone_voice(Path(model), trimmed, text).to_bytes()
-    return VoiceFile(voice_file, tuple(examined.problems()))
+    return VoiceFile(voice_file, tuple(problems))
 
 
 def _pocket_clone(models: str, samples: "torch.Tensor") -> bytes:

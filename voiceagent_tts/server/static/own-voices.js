@@ -23,11 +23,11 @@ export function showOwnVoices({ can_clone, can_design }, onChange, onHear) {
   const problem = obstacle();
   $("record").disabled = problem !== null;
   $("record-problem").textContent = problem ?? "";
-  $("record").onclick = () => report("clone-result", toggleRecording);
+  $("record").onclick = () => report("clone-result", "", toggleRecording);
   $("clone-file").onchange = () => (recorded = null);
   $("clone").onsubmit = (event) => {
     event.preventDefault();
-    report("clone-result", () => clone(onChange));
+    report("clone-result", "Cloning the voice", () => clone(onChange));
   };
   $("hear-design").onclick = () => {
     $("design-seed").value = crypto.getRandomValues(new Uint32Array(1))[0];
@@ -35,7 +35,7 @@ export function showOwnVoices({ can_clone, can_design }, onChange, onHear) {
   };
   $("design").onsubmit = (event) => {
     event.preventDefault();
-    report("design-result", () => design(onChange));
+    report("design-result", "Designing the voice", () => design(onChange));
   };
 }
 
@@ -52,14 +52,19 @@ function designSeed() {
   return Number($("design-seed").value);
 }
 
-// Runs a step, and shows its sentence or its error.
-async function report(id, step) {
+// Runs a step, and shows what it does and for how long, then its sentence or its error.
+async function report(id, doing, step) {
+  const began = performance.now();
+  const show = (sentence, className) => Object.assign($(id), { textContent: sentence, className });
+  const tick = () => show(`${doing}: ${Math.round((performance.now() - began) / 1000)} s …`, "hint");
+  const ticking = doing && setInterval(tick, 1000);
+  if (doing) tick();
   try {
-    $(id).textContent = (await step()) ?? "";
-    $(id).className = "hint";
+    show((await step()) ?? "", "hint");
   } catch (error) {
-    $(id).textContent = error.message;
-    $(id).className = "problem";
+    show(error.message, "problem");
+  } finally {
+    clearInterval(ticking);
   }
 }
 

@@ -13,18 +13,48 @@ import { Utterance } from "./utterance.js";
 import { chosenLanguage, chosenVoice, loadVoices } from "./voice-picker.js";
 
 const $ = (id) => document.getElementById(id);
+const FIRST_WAIT_MS = 500;
+const LONGEST_WAIT_MS = 8000;
 const stage = new Stage();
 let player = null;
 let socket = null;
+let connecting = null;
+let searching = null; // the attempt to find a lost server; null while it is there
 let active = null; // what sounds now, with a method `interrupt`; null in silence
 let spoken = null; // the last utterance: {utterance, whole, options}
 
+// Connects, once for all that ask meanwhile; returns at once where there is a connection.
 async function connect() {
+  connecting ??= openSocket().finally(() => (connecting = null));
+  await connecting;
+}
+
+async function openSocket() {
   if (socket?.acceptsContexts) return;
   await ensureKey();
   $("change-key").hidden = storedKey() === null;
   socket = await TtsSocket.connect(new URL("/v1/tts/ws", location.href), storedKey());
+  socket.onLost = findServer;
   $("server").textContent = `${socket.ready.model} · ${socket.ready.sample_rate / 1000} kHz`;
+}
+
+// Tries to reach the server until it answers, and shows its voices then.
+function findServer() {
+  $("server").textContent = "not connected: looking for the server…";
+  searching ??= (async () => {
+    for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(2 * waitMs, LONGEST_WAIT_MS)) {
+      await new Promise((resolve) => setTimeout(resolve, waitMs));
+      try {
+        await connect();
+        await showVoices();
+        break;
+      } catch {
+        // It is not there yet.
+      }
+    }
+    searching = null;
+    if (!active) showAlert(obstacle());
+  })();
 }
 
 // Speaks what `write(utterance, signal)` writes; `whole` is all that it would write.
@@ -34,6 +64,7 @@ async function speak(whole, options, write) {
   const llm = new AbortController();
   try {
     player ??= await Player.create();
+    player.setVolume(Number($("volume").value));
     await connect();
     const playback = await player.start();
     stage.clear();
@@ -46,9 +77,11 @@ async function speak(whole, options, write) {
     write(utterance, llm.signal);
     await utterance.finished();
     if (utterance.error) showAlert(utterance.error);
-    else if (!utterance.isInterrupted) say("Spoken to the end.");
+    if (!utterance.isInterrupted) say(utterance.error ? "Ended by an error." : "Spoken to the end.");
   } catch (error) {
     showAlert(error.message);
+    say("Not spoken.");
+    if (!socket?.acceptsContexts) findServer();
   }
   setActive(null);
 }
@@ -61,11 +94,15 @@ async function interruptUtterance({ utterance, whole }) {
   say(`Interrupted. Words heard: ${wordCount(heard)}; not heard: ${wordCount(unheard)}.`);
 }
 
-// Plays what was heard once more, without the server.
-async function replay() {
+// Plays what was heard once more, without the server, from a sample on.
+async function replay(firstSample) {
   if (active) return;
-  const playback = await player.start();
-  for (const chunk of spoken.utterance.heardChunks()) playback.push(chunk.slice());
+  const playback = await player.start(firstSample);
+  let skipped = firstSample;
+  for (const chunk of spoken.utterance.heardChunks()) {
+    playback.push(chunk.slice(skipped));
+    skipped = Math.max(0, skipped - chunk.length);
+  }
   playback.complete();
   stage.rewind();
   stage.follow(playback);
@@ -78,15 +115,31 @@ async function replay() {
 }
 
 async function interrupt() {
-  $("interrupt").disabled = true;
+  $("interrupt").disabled = $("pause").disabled = true;
+  await player?.resume(); // a paused loudspeaker would never come to its end
   await active?.interrupt();
+}
+
+async function togglePause() {
+  if (player.isPaused) await player.resume();
+  else await player.pause();
+  showPause();
+}
+
+function showPause() {
+  const isPaused = active !== null && player.isPaused;
+  $("pause").textContent = isPaused ? "Resume" : "Pause";
+  if (isPaused) say("Paused.");
+  else if (active) say("Speaking.");
 }
 
 function setActive(sounding) {
   const hadFocus = [$("speak"), $("interrupt"), $("replay")].includes(document.activeElement);
   active = sounding;
   $("speak").disabled = $("replay").disabled = sounding !== null;
-  $("interrupt").disabled = sounding === null;
+  $("interrupt").disabled = $("pause").disabled = sounding === null;
+  $("pause").textContent = "Pause";
+  $("seek").max = spoken?.utterance.played ?? 0;
   $("keep").hidden = sounding !== null || !spoken?.utterance.played;
   if (hadFocus) $(sounding ? "interrupt" : "speak").focus({ preventScroll: true });
 }
@@ -156,8 +209,10 @@ async function saveMp3() {
   save(await (await postJson("/v1/audio/speech", body)).blob(), "speech.mp3");
 }
 
+// Whether the space bar has a meaning of its own there; sliders and links have none for it.
 function usesSpace(element) {
-  return element.closest("input, textarea, select, button, a, summary, dialog") !== null;
+  const users = "input:not([type=range]), textarea, select, button, summary, dialog";
+  return element.closest(users) !== null;
 }
 
 function listen() {
@@ -186,7 +241,10 @@ function listen() {
     $("speed-value").textContent = Number($("speed").value).toFixed(2);
   });
   $("rate").addEventListener("input", () => ($("rate-value").textContent = $("rate").value));
-  $("replay").addEventListener("click", replay);
+  $("pause").addEventListener("click", togglePause);
+  $("volume").addEventListener("input", () => player?.setVolume(Number($("volume").value)));
+  $("replay").addEventListener("click", () => replay(0));
+  $("seek").addEventListener("change", () => replay(Number($("seek").value)));
   $("save-wav").addEventListener("click", () =>
     save(wavOf(spoken.utterance.heardChunks()), "speech.wav"),
   );
@@ -234,8 +292,8 @@ async function start() {
     await showVoices();
     showAlert(obstacle());
   } catch (error) {
-    $("server").textContent = "not connected";
     showAlert(error.message);
+    findServer();
   }
 }
 

@@ -8,6 +8,7 @@ class PlayerProcessor extends AudioWorkletProcessor {
   #isPlaying = false;
   #isComplete = false; // no more samples will come
   #isStopping = false;
+  #volume = 1;
 
   constructor() {
     super();
@@ -15,11 +16,13 @@ class PlayerProcessor extends AudioWorkletProcessor {
       if (data.type === "samples") this.#chunks.push(data.samples);
       if (data.type === "complete") this.#isComplete = true;
       if (data.type === "stop") this.#isStopping = true;
+      if (data.type === "volume") this.#volume = data.volume;
     };
   }
 
   process(_inputs, [[output]]) {
     const filled = this.#fill(output);
+    if (this.#volume !== 1) for (let i = 0; i < filled; i++) output[i] *= this.#volume;
     if (filled > 0 && !this.#isPlaying) {
       this.#isPlaying = true;
       this.#report("started", currentFrame);

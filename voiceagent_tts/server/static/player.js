@@ -15,6 +15,8 @@ export function obstacle() {
 
 export class Player {
   #context;
+  #playback = null;
+  #volume = 1;
 
   // Returns a player; call it from a click or a key press, or the browser keeps the audio silent.
   static async create() {
@@ -26,9 +28,31 @@ export class Player {
     return player;
   }
 
-  async start() {
+  // Starts the playback of an utterance; its first sample has the number `firstSample`.
+  async start(firstSample = 0) {
+    await this.resume();
+    this.#playback = new Playback(this.#context, firstSample);
+    this.#playback.setVolume(this.#volume);
+    return this.#playback;
+  }
+
+  get isPaused() {
+    return this.#context.state === "suspended";
+  }
+
+  // Stops the loudspeaker where it is, until `resume`.
+  async pause() {
+    await this.#context.suspend();
+  }
+
+  async resume() {
     if (this.#context.state !== "running") await this.#context.resume();
-    return new Playback(this.#context);
+  }
+
+  // 0 is silence, 1 is as loud as the server's audio.
+  setVolume(volume) {
+    this.#volume = volume;
+    this.#playback?.setVolume(volume);
   }
 }
 
@@ -37,12 +61,14 @@ export class Playback {
   #node;
   #stretches = []; // {frame, sample, end}: sound without a gap, in frames of the AudioContext
   #ended = Promise.withResolvers();
-  received = 0; // samples
+  #firstSample;
+  received; // samples, with those before the first one
   underruns = 0;
   isOver = false; // whether the last sample has left the loudspeaker
 
-  constructor(context) {
+  constructor(context, firstSample) {
     this.#context = context;
+    this.#firstSample = this.received = firstSample;
     this.#node = new AudioWorkletNode(context, "player", {
       numberOfInputs: 0,
       outputChannelCount: [1],
@@ -54,6 +80,10 @@ export class Playback {
   push(samples) {
     this.received += samples.length;
     this.#node.port.postMessage({ type: "samples", samples }, [samples.buffer]);
+  }
+
+  setVolume(volume) {
+    this.#node.port.postMessage({ type: "volume", volume });
   }
 
   // No more samples will come: what has been pushed is played to its end.
@@ -81,7 +111,7 @@ export class Playback {
   audibleSample(atMs) {
     const frame = this.#audibleFrame(atMs);
     const stretch = this.#stretches.findLast((each) => each.frame <= frame);
-    if (!stretch) return 0;
+    if (!stretch) return this.#firstSample;
     return stretch.sample + Math.min(frame, stretch.end) - stretch.frame;
   }
 
@@ -92,7 +122,8 @@ export class Playback {
     return Math.min(seconds, this.#context.currentTime) * SAMPLE_RATE_HZ;
   }
 
-  #onReport({ type, frame, sample }) {
+  #onReport({ type, frame, sample: played }) {
+    const sample = this.#firstSample + played;
     if (type === "started") {
       this.#stretches.push({ frame, sample, end: Infinity });
       return;

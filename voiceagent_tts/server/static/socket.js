@@ -10,6 +10,7 @@ export class TtsSocket {
   #handles = new Map(); // handle -> Context
   #opened = 0;
   acceptsContexts = false;
+  onLost = null; // called once when the server has closed the connection
 
   // Connects, and resolves when the server is ready. `url` is the address of tts.v1; `key` is null
   // for servers without keys.
@@ -55,6 +56,7 @@ export class TtsSocket {
   }
 
   close() {
+    this.onLost = null;
     this.#socket.close(1000);
   }
 
@@ -86,6 +88,7 @@ export class TtsSocket {
         context.listener.done({ reason: "error" });
       }
     }
+    this.onLost?.();
   }
 }
 

@@ -107,7 +107,7 @@ export class Utterance {
   }
 
   #onError(message) {
-    this.error = message;
+    this.error ??= message; // those after it follow from it
     if (this.#stoppedAtMs !== null) this.#cut.resolve(this.#computeCut());
   }
 

@@ -29,7 +29,10 @@ export async function loadVoices(actions, choose = null) {
   fillLanguages();
   fillKinds();
   for (const input of [search, kindFilter, language]) input.oninput = () => show(actions);
-  list.onchange = showInstruct;
+  list.onchange = () => {
+    showInstruct();
+    setTabStops();
+  };
   show(actions);
   showInstruct();
   return answer;
@@ -102,6 +105,15 @@ function show(actions) {
   count.textContent = `${matching.length} of ${voices.length} voices`;
   const current = list.querySelector("input:checked")?.closest("div");
   if (current) list.scrollTop = current.offsetTop - current.clientHeight;
+  setTabStops();
+}
+
+// Makes the list two stops of the Tab key: the choice, and the buttons of the chosen voice.
+function setTabStops() {
+  for (const each of list.querySelectorAll("button")) {
+    const isChosen = each.parentElement.querySelector("input").checked;
+    each.tabIndex = isChosen ? 0 : -1;
+  }
 }
 
 function row(voice, actions) {
