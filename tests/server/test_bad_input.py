@@ -372,7 +372,7 @@ REFUSED_FIELDS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
     "a voice of the wrong type": ({"voice": 5}, ErrorCode.INVALID_PARAM),
     "an unknown language": ({"language": "klingon"}, ErrorCode.INVALID_LANGUAGE),
     "an unknown model": ({"model": "gpt-5"}, ErrorCode.INVALID_PARAM),
-    "an unknown language behind a model": ({"model": "tts-1-xx"}, ErrorCode.INVALID_LANGUAGE),
+    "a model that ends with no language": ({"model": "tts-1-xx"}, ErrorCode.INVALID_PARAM),
     "an unknown format": ({"response_format": "exe"}, ErrorCode.INVALID_PARAM),
     "a speed that is too high": ({"speed": 9}, ErrorCode.INVALID_PARAM),
     "a speed that is text": ({"speed": "1"}, ErrorCode.INVALID_PARAM),
