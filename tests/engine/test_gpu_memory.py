@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from voiceagent_tts.engine import gpu_memory, make_runner
+from voiceagent_tts.engine.gpu_memory import GpuMemory
 from voiceagent_tts.engine.kv_cache import MemoryNeeds
 from voiceagent_tts.errors import VoiceAgentError
 
@@ -25,7 +26,7 @@ def test_pages_leave_room_for_libraries(
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: weights)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: weights)
     needs = MemoryNeeds(
-        weights=gpu_memory.loaded_bytes(CUDA),
+        weights=gpu_memory.loaded_bytes(GpuMemory(CUDA)),
         rows=0,
         graphs=0,
         voices=0,
@@ -40,7 +41,7 @@ def test_pain_11_a_limit_of_gpu_memory_counts_libraries(monkeypatch: pytest.Monk
     """A limit set by the user covers weights, CUDA context and libraries."""
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 * GB)
     assert gpu_memory.budget_bytes(6.0, CUDA, 3) == 6 * GB
-    assert gpu_memory.loaded_bytes(CUDA) >= 2 * GB + 1_400_000_000
+    assert gpu_memory.loaded_bytes(GpuMemory(CUDA)) >= 2 * GB + 1_400_000_000
 
 
 @pytest.mark.parametrize("workers", [2, 3])

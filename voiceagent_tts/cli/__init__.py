@@ -394,6 +394,10 @@ def doctor(
         ),
     ] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Test the GPU instead.")] = False,
+    cards: Annotated[
+        bool,
+        typer.Option("--cards", help="Print how many rows of Qwen3-TTS fit cards of common sizes."),
+    ] = False,
     model: Annotated[
         str | None,
         typer.Option(help="With --gpu: Qwen3-TTS model, folder or id. [default: random weights]"),
@@ -419,6 +423,11 @@ def doctor(
         raise InvalidRequestError(
             "--url is used only with --production; add --production or leave --url out"
         )
+    if cards:
+        from voiceagent_tts.cli.gpu import print_cards
+
+        print_cards()
+        raise typer.Exit
     if gpu:
         from voiceagent_tts.cli.gpu import examine_gpu
 

@@ -5,6 +5,7 @@ Knows no commands and no contents of rows.
 
 import gc
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 
@@ -17,7 +18,7 @@ from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.kv_pool import pages_for
 
-_CONTEXT_BYTES = 500_000_000
+CONTEXT_BYTES = 500_000_000
 """Memory of a process's CUDA context, which PyTorch does not count."""
 _LIBRARY_BYTES = 900_000_000
 """Memory that cuBLAS, cuDNN and kernels need. They load when they are first used, so that a part of
@@ -28,7 +29,53 @@ _FREE_SHARE = 0.9
 """Share of the free memory that an engine uses if it has no limit."""
 
 
+class Memory(Protocol):
+    """Memory of a device, as a plan reads it."""
+
+    def allocated(self) -> int:
+        """Return the bytes of all tensors."""
+        ...
+
+    def peak(self, run: Callable[[], None]) -> int:
+        """Return the highest number of bytes that `run` adds while it runs."""
+        ...
+
+    def release(self) -> None:
+        """Release the memory of tensors that nothing refers to."""
+        ...
+
+
+class GpuMemory:
+    """The memory of a GPU, in PyTorch's allocator.
+
+    Args:
+        device: the GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def allocated(self) -> int:
+        """See `Memory`."""
+        return torch.cuda.memory_allocated(self._device)
+
+    def peak(self, run: Callable[[], None]) -> int:
+        """See `Memory`."""
+        torch.cuda.synchronize(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        before = self.allocated()
+        run()
+        torch.cuda.synchronize(self._device)
+        return torch.cuda.max_memory_allocated(self._device) - before
+
+    def release(self) -> None:
+        """See `Memory`."""
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
 def measure_needs(
+    memory: Memory,
     checkpoint: Checkpoint,
     codec: Codec,
     rows: int,
@@ -42,6 +89,7 @@ def measure_needs(
     """Measure the memory needs of a loaded model by running its largest passes once.
 
     Args:
+        memory: memory of the model's device.
         checkpoint: the model.
         codec: the model's codec.
         rows: number of rows.
@@ -54,16 +102,15 @@ def measure_needs(
     Raises:
         VoiceAgentError: the memory does not suffice to run the passes.
     """
-    device = checkpoint.network.device
-    _release()  # memory of an earlier attempt with more rows
-    weights = torch.cuda.memory_allocated(device)
+    memory.release()  # of an earlier attempt with more rows
+    weights = memory.allocated()
     row_pages = pages_for(capacity)
     try:
         runner = Runner(checkpoint, codec, rows, capacity, pages=row_pages, sizes=sizes)
         page = runner.page_bytes
-        beside_weights = torch.cuda.memory_allocated(device) - weights
+        beside_weights = memory.allocated() - weights
         largest = runner.run_largest_passes, runner.run_largest_call
-        passes = sum(_peak(run, device) for run in largest)
+        passes = sum(memory.peak(run) for run in largest)
     except torch.cuda.OutOfMemoryError as error:
         raise VoiceAgentError(
             f"expected rows whose passes fit into this GPU, got {rows}; try fewer: {error}",
@@ -73,10 +120,10 @@ def measure_needs(
     clones = MAX_CLONES if checkpoint.config.has_speaker_encoder else 0
     voices = clones * runner.codec_row_bytes + prefix_bytes
     del runner, largest
-    _release()
+    memory.release()
     return MemoryNeeds(
         # Libraries keep the memory that they allocated for the streams of this runner.
-        weights=loaded_bytes(device),
+        weights=loaded_bytes(memory),
         rows=beside_weights - (row_pages + 1) * page,
         graphs=passes + count * _GRAPH_BYTES,
         voices=voices,
@@ -86,9 +133,9 @@ def measure_needs(
     )
 
 
-def loaded_bytes(device: torch.device) -> int:
+def loaded_bytes(memory: Memory) -> int:
     """Return the maximum memory of weights, the CUDA context and libraries on a GPU."""
-    return torch.cuda.memory_allocated(device) + _CONTEXT_BYTES + _LIBRARY_BYTES
+    return memory.allocated() + CONTEXT_BYTES + _LIBRARY_BYTES
 
 
 def budget_bytes(gpu_memory_gb: float | None, device: torch.device, sharing: int) -> int:
@@ -103,21 +150,14 @@ def budget_bytes(gpu_memory_gb: float | None, device: torch.device, sharing: int
     if gpu_memory_gb is not None:
         return int(gpu_memory_gb * 1e9)
     free, total = torch.cuda.mem_get_info(device)
-    # The CUDA context exists already and is not part of the free memory. Libraries may not be
-    # loaded yet, so they are not added.
-    budget = int(_FREE_SHARE * free) + torch.cuda.memory_reserved(device) + _CONTEXT_BYTES
+    budget = share_of_free(free, torch.cuda.memory_reserved(device))
     return budget if sharing == 1 else min(budget, int(_FREE_SHARE * total) // sharing)
 
 
-def _release() -> None:
-    gc.collect()
-    torch.cuda.empty_cache()
+def share_of_free(free: int, reserved: int) -> int:
+    """Return the budget of a process that has reserved some memory and finds the rest free.
 
-
-def _peak(run: Callable[[], None], device: torch.device) -> int:
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    run()
-    torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device) - before
+    The CUDA context exists already and is not part of the free memory. Libraries may not be loaded
+    yet, so they are not added.
+    """
+    return int(_FREE_SHARE * free) + reserved + CONTEXT_BYTES

@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from voiceagent_tts.engine.gpu_memory import budget_bytes, measure_needs
+from voiceagent_tts.engine.gpu_memory import GpuMemory, budget_bytes, measure_needs
 from voiceagent_tts.engine.kv_cache import MemoryNeeds, rows_that_fit
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.engine.runner import Runner
@@ -22,7 +22,7 @@ from voiceagent_tts.model.codec import Codec
 CPU_ROWS = 8
 """Rows on a CPU, unless the options say otherwise."""
 _CPU_PREFIX_BYTES = 2**30
-_PREFIX_SHARE = 0.05
+PREFIX_SHARE = 0.05
 """Share of the GPU memory budget for computed beginnings of prompts."""
 
 _logger = logging.getLogger(__name__)
@@ -59,10 +59,11 @@ def _make_gpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options
     """Choose rows and pages for the memory budget, capture graphs, and measure step costs."""
     device = checkpoint.network.device
     budget = budget_bytes(options.gpu_memory_gb, device, options.sharing)
-    prefix_bytes = int(_PREFIX_SHARE * budget)
+    memory, prefix_bytes = GpuMemory(device), int(PREFIX_SHARE * budget)
 
     def needs_of(rows: int) -> MemoryNeeds:
         return measure_needs(
+            memory,
             checkpoint,
             codec,
             rows,
