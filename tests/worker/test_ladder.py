@@ -95,28 +95,28 @@ def start(by_rung: list[Faults], monkeypatch: pytest.MonkeyPatch) -> Started:
         ([{}], [["fused", True]], ""),
         ([{"gate": "CompilationError: no ptxas"}], [["plain", True]], ""),
         (
-            [{"gate": "illegal access"}, {}],
-            [[], ["plain", True]],
+            [{"gate": "illegal access"}, {"gate": "illegal access"}, {}],
+            [[], [], ["plain", True]],
             f"RuntimeError: fused kernels have left cuda unusable: {ILLEGAL_ACCESS}",
         ),
         (
             [{"capture": "invalidated"}, {}],
-            [["fused"], ["plain", True]],
+            [["fused"], ["fused", True]],
             f"RuntimeError: {INVALIDATED}",
         ),
         (
-            [{"replay": "illegal access"}, {}],
-            [["fused"], ["plain", True]],
+            [{"replay": "illegal access"}, {"capture": "invalidated"}, {}],
+            [["fused"], ["fused"], ["plain", True]],
             f"RuntimeError: {ILLEGAL_ACCESS}",
         ),
         (
-            [{"capture": "invalidated"}, {"capture": "invalidated"}, {}],
-            [["fused"], ["plain"], ["plain", False]],
+            [*3 * [{"capture": "invalidated"}], {}],
+            [["fused"], ["fused"], ["plain"], ["plain", False]],
             f"RuntimeError: {INVALIDATED}",
         ),
         (
-            [{"capture": "cuBLAS: not initialized"}, {"memory": "too small"}, {}],
-            [["fused"], ["plain"], ["plain", False]],
+            [{"capture": "cuBLAS: not initialized"}, *2 * [{"memory": "too small"}], {}],
+            [["fused"], ["fused"], ["plain"], ["plain", False]],
             "RuntimeError: cuBLAS: not initialized",
         ),
     ],
@@ -144,12 +144,16 @@ def test_what_fails_is_done_without(
     ("faults", "sentence"),
     [
         (
-            [{"gate": "illegal access"}, {"replay": "illegal access"}, {"pass": "illegal access"}],
+            [
+                *2 * [{"gate": "illegal access"}],
+                {"replay": "illegal access"},
+                {"pass": "illegal access"},
+            ],
             f"the engine cannot run on cuda: RuntimeError: fused kernels have left cuda unusable: "
             f"{ILLEGAL_ACCESS}",
         ),
         (
-            [{"capture": "invalidated"}, {"capture": "other"}, {"memory": "too small"}],
+            [{"capture": "invalidated"}, *2 * [{"capture": "other"}], {"memory": "too small"}],
             f"the engine cannot run on cuda: RuntimeError: {INVALIDATED}",
         ),
         ([{"memory": "too small"}], TOO_SMALL),
@@ -191,7 +195,8 @@ async def test_a_worker_that_started_anew_is_the_same_worker() -> None:
 async def test_a_worker_that_cannot_run_is_not_restarted() -> None:
     """The server's start ends with the first cause, after one try of each rung."""
     every_pass: Faults = {"pass": "illegal access"}
-    supervisor = supervised({"capture": "invalidated"}, {"replay": "illegal access"}, every_pass)
+    replay: Faults = {"replay": "illegal access"}
+    supervisor = supervised({"capture": "invalidated"}, replay, replay, every_pass)
     with pytest.raises(EngineError, match=f"cannot run on cuda: RuntimeError: {INVALIDATED}$"):
         await supervisor.start()
     await supervisor.close()

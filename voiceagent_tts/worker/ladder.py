@@ -1,9 +1,10 @@
 """Loads an engine so that it speaks whatever fails on its GPU, with less at every new start.
 
 Where a kernel, a capture or a first step fails, the process starts itself anew, one rung lower:
-fused kernels and CUDA graphs, plain kernels and graphs, plain kernels without graphs, and then an
-end that says what failed first. It is a new process, because a fault may leave the CUDA context and
-PyTorch's allocator unusable. An environment variable keeps the rung and the first fault.
+fused kernels and CUDA graphs, a plain codec, plain kernels and graphs, plain kernels without
+graphs, and then an end that says what failed first. It is a new process, because a fault may leave
+the CUDA context and PyTorch's allocator unusable. An environment variable keeps the rung and the
+first fault.
 """
 
 import contextlib
@@ -21,9 +22,11 @@ from voiceagent_tts.model.checkpoint import find_device
 VARIABLE = "VOICEAGENT_TTS_WORKER_RUNG"
 """Rung of a process that was started anew, and the first fault."""
 
-_PLAIN: Mapping[str, Any] = {"kernels": "plain", "codec_kernels": "plain"}
+_PLAIN_CODEC: Mapping[str, Any] = {"codec_kernels": "plain"}
+_PLAIN: Mapping[str, Any] = {**_PLAIN_CODEC, "kernels": "plain"}
 _RUNGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("everything that was asked for", {}),
+    ("a plain codec", _PLAIN_CODEC),
     ("plain kernels", _PLAIN),
     ("plain kernels and no CUDA graphs", {**_PLAIN, "has_graphs": False}),
 )
