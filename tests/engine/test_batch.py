@@ -416,9 +416,12 @@ def test_more_text_than_a_row_holds_is_not_spoken(custom_voice: Checkpoint) -> N
 
 
 def test_the_frame_cap_grows_with_the_text() -> None:
-    """A short text leaves time to drawl; a long one has enough frames for each of its ids."""
-    assert frame_cap(1) == 192
+    """A short text leaves four seconds to drawl; a long one has enough frames for each id."""
+    assert frame_cap(1) == 62
+    assert frame_cap(12) == 192
     assert frame_cap(100) == 1200
+    caps = [frame_cap(ids) for ids in range(200)]
+    assert caps == sorted(caps)
 
 
 @pytest.mark.parametrize("shapes", [None, PADDED], ids=["exact", "padded"])

@@ -8,14 +8,15 @@ import torch
 from testbed.engine_driving import CUSTOM_VOICE, Driver, pcm_of
 from testbed.parity_reference import REFERENCE
 from voiceagent_tts.audio.levels import frame_peaks
-from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.engine.guards import RunawayDetector, frame_cap
+from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.prompt import Preset, PromptBuilder
 from voiceagent_tts.model.sampling import sampling_params
-from voiceagent_tts.seam.events import Done, SegmentEnd
+from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
 
 TEXT = "Hello there, somebody."
 
@@ -124,23 +125,34 @@ def sick() -> Sick:
     return model
 
 
-def test_a_model_that_goes_in_circles_is_stopped(sick: Sick) -> None:
-    """If only one code is ever likely, the sequence ends after four seconds of it."""
+def test_a_model_that_goes_in_circles_fails(sick: Sick) -> None:
+    """If only one code is ever likely, the context fails after four seconds of it."""
     sick.head.zero_()
     sick.set(do_sample=False, repetition_penalty=1.0)
     driver = sick.driver()
     samples = len(pcm_of(driver.run(*driver.open(1, TEXT)), 1)) // 2
     assert 48 * FRAME_SAMPLES <= samples <= 50 * FRAME_SAMPLES
-    assert driver.events[-1] == Done(1, samples)
+    assert failure_of(driver) == ErrorCode.ENGINE_ERROR
 
 
-def test_a_model_that_does_not_end_is_stopped(sick: Sick) -> None:
-    """A sequence ends at the frame cap of its text."""
+def failure_of(driver: Driver) -> ErrorCode:
+    """Code of the error that ended the only context; the engine counts it."""
+    (failure,) = [event for event in driver.events if isinstance(event, Failed)]
+    assert driver.events[-1] is failure
+    assert driver.engine.metrics["lost_texts_total"] == 1
+    assert driver.engine.rows_used == 0
+    return failure.code
+
+
+def test_a_model_that_does_not_end_fails(sick: Sick) -> None:
+    """A context fails at the frame cap of its text, a few seconds for "Hi"."""
     sick.checkpoint.network.talker.is_control[sick.end] = True  # it is never chosen
     driver = sick.driver()
     samples = len(pcm_of(driver.run(*driver.open(1, "Hi.")), 1)) // 2
-    cap = frame_cap(2)
+    cap = frame_cap(3)
     assert (cap - 5) * FRAME_SAMPLES <= samples <= cap * FRAME_SAMPLES  # less silence at first
+    assert samples <= 7 * SAMPLE_RATE_HZ
+    assert failure_of(driver) == ErrorCode.ENGINE_ERROR
 
 
 def test_a_silent_model_is_tried_once_more(sick: Sick) -> None:

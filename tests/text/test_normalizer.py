@@ -39,6 +39,9 @@ def words(text: str, language: str = "en") -> str:
         ("3:05, 3:00 pm", "3 oh 5, 3 pm"),
         ("10-15 of 10:00-17:00", "10 to 15 of 10 o'clock to 17 hundred"),
         ("well-known, COVID-19, C#", "well-known, COVID-19, C#"),
+        ("a 747-400, two 737s, 1-800-FLOWERS", "a 747-400, two 737s, 1-800-FLOWERS"),
+        ("2½ cups, ¼, 24h, 3-2", "2 and one half cups, one quarter, 24 hours, 3 to 2"),
+        ("5%-10%", "5% to 10%"),
         ("your code 4471 and 1,234.56", "your code 4471 and 1,234.56"),
     ],
 )
@@ -75,6 +78,7 @@ def test_other_languages(language: str, written: str, spoken: str) -> None:
         ("en", "50% of B2B, the 21st", "fifty percent of B two B, the twenty-first"),
         ("en", "me@example.com", "me at example dot com"),
         ("en", "007", "zero zero seven"),
+        ("en", "v2.0.1", "v two point zero point one"),
         ("de", "1.234,5", "eintausendzweihundertvierunddreißig Komma fünf"),
         ("fr", "71 %", "soixante et onze pour cent"),
         ("ru", "Том & 5", "Том и пять"),

@@ -11,8 +11,11 @@ _SILENT_FRAMES_AT_FIRST = 25  # two seconds; voices begin after at most 0.75 s
 _REPEATED_FRAMES = 50  # four seconds: sampled vowels and laughter never repeat for that long
 _CYCLE_FRAMES = 12
 _STILLBORN_FRAMES = 2
-_LEAST_FRAME_CAP = 192
 _CAP_FRAMES_PER_TEXT_ID = 12
+_SPARE_FRAMES = 50
+"""Four seconds more for a short text, which may be drawled or begin with a breath."""
+_MOST_SPARE_FRAMES = 192
+"""Frames at which a text has no spare ones left: 16 ids."""
 
 
 @dataclass(slots=True)
@@ -52,10 +55,13 @@ class RunawayDetector:
             max_frames: maximum number of frames for the text; None while the text is incomplete.
             has_spoken: whether the context has sent audio before.
         """
-        if max_frames is not None and self.frames >= max_frames:
-            return True
         silent_frames = _SILENT_FRAMES if has_spoken else _SILENT_FRAMES_AT_FIRST
-        return self.silent_frames >= silent_frames or self._is_cycling()
+        return self.silent_frames >= silent_frames or self.makes_noise(max_frames)
+
+    def makes_noise(self, max_frames: int | None) -> bool:
+        """Whether the sequence goes on without its text, and is not silent."""
+        is_too_long = max_frames is not None and self.frames >= max_frames
+        return is_too_long or self._is_cycling()
 
     def _is_cycling(self) -> bool:
         codes = self.codes
@@ -73,4 +79,5 @@ def frame_cap(text_ids: int) -> int:
     Speech has about three frames per id. Once an end is unlikely it stays unlikely: 0.2 to 0.7 % of
     cloned texts never end, also with the official package.
     """
-    return max(_LEAST_FRAME_CAP, _CAP_FRAMES_PER_TEXT_ID * text_ids)
+    frames = _CAP_FRAMES_PER_TEXT_ID * text_ids
+    return max(frames, min(frames + _SPARE_FRAMES, _MOST_SPARE_FRAMES))

@@ -18,6 +18,7 @@ class Counts:
         underrun_s: length of these gaps.
         discarded_s: audio that was generated and not heard because of a cancel.
         refused: contexts that were not admitted.
+        lost_texts: contexts that failed because the model had lost the text.
     """
 
     starts: int = 0
@@ -25,6 +26,7 @@ class Counts:
     underrun_s: float = 0.0
     discarded_s: float = 0.0
     refused: int = 0
+    lost_texts: int = 0
 
     def metrics(self) -> dict[str, float]:
         """Return the totals under their names in the metrics."""
@@ -34,6 +36,7 @@ class Counts:
             "underrun_seconds_total": self.underrun_s,
             "discarded_seconds_total": self.discarded_s,
             "refused_total": self.refused,
+            "lost_texts_total": self.lost_texts,
         }
 
 

@@ -17,12 +17,16 @@ from voiceagent_tts.engine.open_context import OpenContext
 from voiceagent_tts.engine.runner import Runner, Sound
 from voiceagent_tts.engine.scheduler import Scheduler
 from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, RowState, TextState
-from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.errors import EngineError, VoiceAgentError
 from voiceagent_tts.seam.engine import Outbox
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Failed, SegmentEnd
 
 _SILENCE = 33  # of 32,767: -60 dBFS
 _FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
+_LOST_TEXT = (
+    "the model lost the text: it went on for longer than the text takes, or repeated itself; "
+    "try again, with another seed if one is set"
+)
 
 
 class Publisher:
@@ -137,6 +141,11 @@ class Publisher:
         sequence = context.sequences[0]
         max_frames = None if sequence.is_open else frame_cap(sequence.text_ids)
         if sequence.detector.is_lost(max_frames, has_spoken=context.has_spoken):
+            if context.has_spoken and not active.has_ended:
+                if sequence.detector.makes_noise(max_frames):
+                    self._counts.lost_texts += 1
+                    self._fail(context, _LOST_TEXT)
+                    return
             if not active.has_ended:
                 active.state = RowState.ENDED
             if not context.has_spoken:
@@ -144,6 +153,10 @@ class Publisher:
                 return
         if active.has_ended and not active.pending_frames:
             self._end_sequence(context, active)
+
+    def _fail(self, context: EngineContext, sentence: str) -> None:
+        with self.failing(context.id):
+            raise EngineError(sentence)
 
     def _end_sequence(self, context: EngineContext, active: ActiveSequence) -> None:
         """Free the row; a sequence without any sound is tried once more."""

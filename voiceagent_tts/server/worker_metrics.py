@@ -31,6 +31,7 @@ WORKER_METRICS = {
     "underrun_seconds_total": "Length of these gaps.",
     "discarded_seconds_total": "Audio synthesized and then dropped by a cancel.",
     "refused_total": "Contexts refused.",
+    "lost_texts_total": "Contexts that failed because the model had lost the text.",
     "steps_total": "Steps that made frames.",
     "frames_total": "Frames made.",
     "prefill_seconds_total": "Device time in prefill.",

@@ -9,6 +9,7 @@ This module knows no voice and no markdown: its input is what `readings.said` re
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -107,7 +108,7 @@ def _number(locale: Locale) -> str:
 
 
 _START = r"(?<![\w.,/:'’-])"
-_END = r"(?![\w/])(?![.,:-]\d)"
+_END = r"(?![\w/])(?!-\w)(?![.,:]\d)"
 _ISO_DATE = re.compile(rf"{_START}(\d{{4}})-(\d\d)-(\d\d)(?![\w-])")
 _DATE = re.compile(rf"{_START}(\d{{1,2}})([./])(\d{{1,2}})\2(\d{{4}}){_END}")
 _PHONE = re.compile(
@@ -122,6 +123,7 @@ _CLOCK = re.compile(
 )
 _CLOCK_RANGE = re.compile(rf"{_START}(\d?\d:\d\d)[-–](\d?\d:\d\d)(?![\w:])")
 _FRACTION = re.compile(rf"{_START}(?:(\d+) )?(\d{{1,4}})/(\d{{1,4}}){_END}")
+_SINGLE_FRACTION = re.compile(r"(?:(?<![\w.,/])(\d{1,4}) ?)?([½⅓⅔¼¾])")
 _DECADE = re.compile(r"(?<![\w.,-])(?:(1[1-9]|20)(\d)0|['’](\d)0)['’]?s\b")
 _YEAR = re.compile(
     r"(?<![\w.,/:$€£¥#-])(?<!\d )(?<!\d\.)(1[1-9]\d\d|20[1-9]\d)(?![\w%°/-])(?![.,:]\d)"
@@ -152,6 +154,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     locale = locale_of(language)
     assert locale is not None, language
     number, money = _number(locale), r"[$€£¥]"
+    limit = rf"({money}?{number}%?)"
     amount = rf"(?P<amount>{number})"
     units = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
     scale = r"(?: ?(?P<scale>k|K|M|bn|B)\b| (?P<word>(?:thousand|million|billion|trillion)\b))?"
@@ -162,7 +165,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(_PHONE, _say_phone),
         _Rule(_CLOCK_RANGE, _say_range),
         _Rule(_CLOCK, _say_clock),
-        _Rule(re.compile(rf"{_START}({money}?{number})[-–]({money}?{number}){_END}"), _say_range),
+        _Rule(re.compile(rf"{_START}{limit}[-–]{limit}{_END}"), _say_range),
         _Rule(
             re.compile(rf"(?<![\w.,])(?P<minus>[-−])?(?P<sign>{money}) ?{amount}{scale}{end}"),
             _say_money,
@@ -170,6 +173,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(re.compile(rf"(?<![\w.,]){amount} ?(?P<sign>{money})(?!\w)"), _say_money),
         _Rule(_DECADE, _say_decade),
         _Rule(_FRACTION, _say_fraction),
+        _Rule(_SINGLE_FRACTION, _say_single_fraction),
         _Rule(re.compile(rf"(?<![\w.,])({number}) ?({units}){end}"), _say_unit),
         _Rule(re.compile(rf"(?<![^\s(\[\"'“‘=:])[-−](?={number})"), _say_minus),
         _Rule(re.compile(r"(?<=[\d)]) [-−] (?=[\d(−-])"), _say_minus),
@@ -280,7 +284,10 @@ def _english_minute(minute: int) -> str:
     return f"oh {minute}" if minute < 10 else str(minute)
 
 
-def _say_range(match: re.Match[str], locale: Locale) -> list[_Part]:
+def _say_range(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    digits = [re.sub(r"\D", "", part) for part in match.groups()]
+    if len(digits[0]) > 2 and int(digits[0]) > int(digits[1]):  # a name, as in "747-400"
+        return None
     at = match.start(2) - match.start()
     return [(match[1], 0), (f" {locale.symbols['–']} ", at - 1), (match[2], at)]
 
@@ -371,8 +378,20 @@ def _english_fraction(upper: int, lower: int, locale: Locale) -> str:
     return f"{upper} {lower}"
 
 
+def _say_single_fraction(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """A fraction that is one character, such as "2½"."""
+    written = unicodedata.normalize("NFKC", match[2]).replace("\u2044", "/")
+    at = match.start(2) - match.start()
+    said = locale.fractions[written]
+    if match[1] is None:
+        return [(said, at)]
+    return [(match[1], 0), (f" {locale.symbols['&']} {said}", at)]
+
+
 def _say_unit(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     number, symbol = match[1], match[2]
+    if symbol == "s" and " " not in match[0]:  # a plural, as in "737s"
+        return None
     said = locale.unit(symbol, _value(number, locale))
     if said is None:
         return None
@@ -431,11 +450,10 @@ def _say_symbol(match: re.Match[str], locale: Locale) -> list[_Part]:
 def _say_dotted(match: re.Match[str], locale: Locale) -> list[_Part]:
     """A version or an address: its numbers are spelled, so that no two of them are decimals."""
     name = f" {locale.point if locale.language == 'en' else locale.symbols['.']} "
-    return [
-        (locale.cardinal(int(part)) if part.isdigit() else name, place.start())
-        for place in re.finditer(r"\d+|\.", match[0])
-        for part in (place[0],)
-    ]
+    places = [*re.finditer(r"\d+|\.", match[0])]
+    said = [locale.cardinal(int(each[0])) if each[0] != "." else name for each in places]
+    said[0] = _apart(said[0], match)
+    return [(text, each.start()) for text, each in zip(said, places, strict=True)]
 
 
 def _say_number(match: re.Match[str], locale: Locale) -> list[_Part] | None:

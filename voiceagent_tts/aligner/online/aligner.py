@@ -87,11 +87,20 @@ class OnlineAligner:
         phone_model()  # loaded now, so that the first context does not wait for it
         self._profiles = LRUCache[str, VoiceProfile](_MAX_VOICES)
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Codes of the languages that it aligns: those in which voices are served."""
+        return self._reference_voice.languages
+
     def open(self, language: str, voice: str) -> "OnlineSession":
         """Open the session of a new context.
 
+        Args:
+            language: one of `languages`, with or without a region.
+            voice: key of the voice, under which its sound and pace are remembered.
+
         Raises:
-            InvalidRequestError: there is no reference for this language; `invalid_language`.
+            InvalidRequestError: it is another language; `invalid_language`.
         """
         espeak_voice = self._reference_voice.voice_for(language)
         profile = self._profiles.get(voice)
