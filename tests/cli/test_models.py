@@ -62,7 +62,9 @@ async def test_a_model_is_downloaded_listed_and_used_offline(run: Command, tmp_p
     (line,) = [line for line in (await run("models", "list")).output.splitlines() if BASE in line]
     assert line.endswith(str(folder))
     sound = str(REFERENCE / "reference.wav")
-    added = await run("voices", "add", "anna", sound, "--model", BASE, HF_HUB_OFFLINE="1")
+    added = await run(
+        "voices", "add", "anna", sound, "--model", BASE, "--consent", "Anna", HF_HUB_OFFLINE="1"
+    )
     assert added.status == 0, added.errors
 
 
