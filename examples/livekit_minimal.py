@@ -12,7 +12,7 @@ from livekit.plugins import voiceagent
 
 URL = os.environ.get("VOICEAGENT_TTS_URL", "ws://127.0.0.1:8765")
 
-server = AgentServer()
+server = AgentServer(host="127.0.0.1")
 
 
 @server.rtc_session()

@@ -4,6 +4,7 @@ import asyncio
 import re
 import sys
 import wave
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -30,6 +31,8 @@ REFERENCE = Path(__file__).parents[1] / "reference"
 SOUND = REFERENCE / "reference.wav"
 BASE = str(REFERENCE / "base-0b6")
 DESIGN = str(REFERENCE / "voice_design-1b7")
+CONSENT = ("--consent", "Anna agreed.")
+add_voice = partial(voices.add, consent="Anna agreed.")
 
 
 @pytest.fixture
@@ -56,11 +59,13 @@ async def test_a_voice_is_added_exported_and_removed(
     run: Command, command_here: CommandHere, folder: VoiceFolder, tmp_path: Path
 ) -> None:
     """One line says what was kept; the exported file makes an equal voice on another machine."""
-    added = await run("add", "Anna", str(SOUND), "--model", BASE, "--text", "quick brown fox")
+    added = await run(
+        "add", "Anna", str(SOUND), "--model", BASE, "--text", "quick brown fox", *CONSENT
+    )
     assert (added.status, added.output) == (0, ""), added.errors
     assert added.errors.splitlines()[-1].startswith("saved the voice anna (timbre and 24 frames")
     assert command_here("voices", "export", "anna", "a.safetensors").status == 0
-    voices.add("bert", tmp_path / "a.safetensors")
+    add_voice("bert", tmp_path / "a.safetensors")
     assert folder.read("bert") == folder.read("anna")
     assert command_here("voices", "remove", "anna").status == 0
     assert folder.names() == ["bert"]
@@ -79,14 +84,14 @@ def test_a_voice_of_the_same_name_has_another_consent(
     records = VoiceRecords(folder)
     consent = Consent(name="Anna", language="en", method="attest", statement="I agree.")
     records.save_consent(consent, None)
-    voices.add("anna", SOUND, BASE, "quick brown fox")
+    add_voice("anna", SOUND, BASE, "quick brown fox")
     with folder.changing():
         record = VoiceRecord(name="anna", consent_id=consent.id)
         records.add_voice(record, folder.read("anna"))
     if is_removed:
         assert command_here("voices", "remove", "Anna").status == 0
         assert records.voices() == {}
-    voices.add("Anna", SOUND, BASE, replace=not is_removed)
+    add_voice("Anna", SOUND, BASE, replace=not is_removed)
     assert records.withdraw(consent.id) == []
     assert folder.names() == ["anna"]
 
@@ -102,7 +107,7 @@ def test_a_voice_is_added_to_a_bucket_and_removed(
     with s3_server(free_port, monkeypatch) as s3:
         address = f"s3://{s3.bucket}/voices"
         monkeypatch.setenv("VOICEAGENT_TTS_VOICES_FOLDER", address)
-        assert command_here("voices", "add", "Anna", str(file)).status == 0
+        assert command_here("voices", "add", "Anna", str(file), *CONSENT).status == 0
         elsewhere = open_voices(address, tmp_path / "elsewhere", 1e6)
         assert isinstance(elsewhere, BucketVoiceFolder) and elsewhere.pull()
         assert elsewhere.read("anna") == file.read_bytes()
@@ -124,7 +129,7 @@ def test_a_full_disk_is_said_and_leaves_what_was_there(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """If an export cannot be written, one line says so, and an older file stays unchanged."""
-    voices.add("anna", SOUND, BASE, "quick brown fox")
+    add_voice("anna", SOUND, BASE, "quick brown fox")
     (tmp_path / "a.safetensors").write_text("older")
     capsys.readouterr()
     with full_disk():
@@ -139,20 +144,20 @@ def test_a_taken_name_is_refused_unless_the_voice_is_to_be_replaced(
     folder: VoiceFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name is taken by stored, embedded and configured models' voices, in any letter case."""
-    voices.add("anna", SOUND, BASE, "quick brown fox")
+    add_voice("anna", SOUND, BASE, "quick brown fox")
     first = folder.read("anna")
     with pytest.raises(InvalidRequestError, match="a voice 'anna' exists; .* --replace"):
-        voices.add("Anna", SOUND, BASE)
+        add_voice("Anna", SOUND, BASE)
     with pytest.raises(InvalidRequestError, match="a voice 'anna' exists"):
         voices.design("anna", "An old sailor", "Ahoy!", DESIGN, BASE)
     assert folder.read("anna") == first
-    voices.add("Anna", SOUND, BASE, replace=True)
+    add_voice("Anna", SOUND, BASE, replace=True)
     assert folder.read("anna") != first
     monkeypatch.setenv("VOICEAGENT_TTS_MODELS", str(REFERENCE / "custom_voice-1b7"))
     for name in ("nova", "de", "designed", "Vivian"):
         with pytest.raises(InvalidRequestError, match=f"'{name.lower()}' is a built-in voice"):
-            voices.add(name, SOUND, BASE)
-    voices.add("nova", SOUND, BASE, replace=True)
+            add_voice(name, SOUND, BASE)
+    add_voice("nova", SOUND, BASE, replace=True)
     assert folder.names() == ["anna", "nova"]
 
 
@@ -163,8 +168,8 @@ def test_a_recording_is_measured_and_trimmed(
     speech = np.frombuffer(espeak("Hello there, I am Anna.", "en", "f2").pcm, "<i2")
     silence = np.zeros(48_000, np.int16)
     soundfile.write(tmp_path / "anna.wav", np.concatenate([silence, speech, silence]), 24_000)
-    voices.add("anna", tmp_path / "anna.wav", BASE, "Hello there, I am Anna.")
-    voices.add("long", tmp_path / "anna.wav", BASE, "Hello there, I am Anna.", trim=False)
+    add_voice("anna", tmp_path / "anna.wav", BASE, "Hello there, I am Anna.")
+    add_voice("long", tmp_path / "anna.wav", BASE, "Hello there, I am Anna.", trim=False)
     printed = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
         r"recording: [12]\.\d s, \d+% speech, \d+ dB above the noise, 0\.0% clipped, "
@@ -182,7 +187,7 @@ def test_without_a_speech_detector_a_voice_is_added_and_the_command_says_so(
 ) -> None:
     """Without silero-vad, duration and clipping are still measured."""
     monkeypatch.setitem(sys.modules, "silero_vad", None)
-    voices.add("anna", SOUND, BASE)
+    add_voice("anna", SOUND, BASE)
     printed = capsys.readouterr().err.splitlines()
     assert "the package 'silero-vad' is missing; try pip install" in printed[0]
     assert printed[1] == "recording: 1.4 s, 0.0% clipped"
@@ -192,7 +197,7 @@ def test_without_a_speech_detector_a_voice_is_added_and_the_command_says_so(
 
 def test_the_silence_behind_a_reference_is_an_option(folder: VoiceFolder) -> None:
     """Without appended silence the kept codes are those of the file alone."""
-    voices.add("anna", SOUND, BASE, "quick brown fox", tail_silence=False)
+    add_voice("anna", SOUND, BASE, "quick brown fox", tail_silence=False)
     codes = Cloned.from_bytes(folder.read("anna")).reference_codes
     assert codes is not None and len(codes) == 18
 
@@ -245,21 +250,33 @@ def test_what_cannot_be_a_voice_is_refused(
     (tmp_path / "text.wav").write_text("This is no sound.")
     (tmp_path / "text.safetensors").write_text("This is no voice.")
     with pytest.raises(VoiceAgentError, match=sentence):
-        voices.add(name, tmp_path / file, model)
+        add_voice(name, tmp_path / file, model)
     assert folder.names() == []
 
 
 def test_an_8_khz_stereo_reference_is_a_voice(folder: VoiceFolder, tmp_path: Path) -> None:
     """A reference may have any rate and number of channels."""
     write_wav(tmp_path / "tone.wav", 2.0)
-    voices.add("anna", tmp_path / "tone.wav", BASE)
+    add_voice("anna", tmp_path / "tone.wav", BASE)
     assert folder.names() == ["anna"]
+
+
+@pytest.mark.parametrize("consent", [(), ("--consent", " ")])
+async def test_a_clone_needs_a_consent(
+    run: Command, folder: VoiceFolder, consent: tuple[str, ...]
+) -> None:
+    """Without one nothing is stored; with one, the record of the voice has it."""
+    refused = await run("add", "anna", str(SOUND), "--model", BASE, *consent)
+    assert refused.status == 1 and folder.names() == []
+    assert refused.errors.startswith("voiceagent-tts: --consent: expected who agreed")
+    add_voice("anna", SOUND, BASE)
+    assert VoiceRecords(folder).voices()["anna"].consent == "Anna agreed."
 
 
 async def test_a_refusal_is_one_line(run: Command, tmp_path: Path) -> None:
     """A failure is one line on standard error with status 1."""
     (tmp_path / "text.wav").write_text("This is no sound.")
-    refused = await run("add", "anna", "text.wav", "--model", BASE)
+    refused = await run("add", "anna", "text.wav", "--model", BASE, *CONSENT)
     assert (refused.status, refused.output) == (1, "")
     assert refused.errors == "voiceagent-tts: audio: expected a WAV, FLAC, MP3 or Ogg file\n"
 
@@ -268,7 +285,9 @@ async def test_a_text_that_is_not_the_transcript_is_refused(
     run: Command, folder: VoiceFolder
 ) -> None:
     """In one line, before a model is loaded, and nothing is stored."""
-    refused = await run("add", "anna", str(SOUND), "--model", BASE, "--text", "word " * 480)
+    refused = await run(
+        "add", "anna", str(SOUND), "--model", BASE, "--text", "word " * 480, *CONSENT
+    )
     assert refused.status == 1
     assert "expected a transcript of all that is said" in refused.errors.splitlines()[-1]
     assert folder.names() == []
@@ -276,7 +295,7 @@ async def test_a_text_that_is_not_the_transcript_is_refused(
 
 async def test_text_that_is_none_is_refused(run: Command, folder: VoiceFolder) -> None:
     """Arguments that are not UTF-8 are refused with the name of their option."""
-    refused = await run("add", "anna", str(SOUND), "--model", BASE, "--text", "\udcff")
+    refused = await run("add", "anna", str(SOUND), "--model", BASE, "--text", "\udcff", *CONSENT)
     assert refused.status == 2
     assert refused.errors.endswith("Invalid value for '--text': expected UTF-8\n")
     assert folder.names() == []
@@ -309,12 +328,12 @@ async def test_a_running_server_speaks_with_a_new_voice(
     base_server: RunningServer, folder: VoiceFolder
 ) -> None:
     """A new voice can be used as soon as it is added, and a replaced one by the next context."""
-    await asyncio.to_thread(voices.add, "anna", SOUND, BASE, "quick brown fox")
+    await asyncio.to_thread(add_voice, "anna", SOUND, BASE, "quick brown fox")
     async with TTSClient(base_server.websocket_url) as client:
         first = await first_audio(client, "Anna")
         assert await first_audio(client, "anna") == first
         assert await first_audio(client, None) == first
-        await asyncio.to_thread(voices.add, "anna", SOUND, BASE, replace=True)
+        await asyncio.to_thread(add_voice, "anna", SOUND, BASE, replace=True)
         assert await first_audio(client, "anna") != first
         with pytest.raises(InvalidRequestError, match="'nobody'; known are anna"):
             await first_audio(client, "nobody")

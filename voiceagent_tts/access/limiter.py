@@ -320,8 +320,9 @@ def network_of(ip: str) -> str:
 
 
 def _refused(subject: _Subject, most: int, what: str, wait_s: float) -> OverloadedError:
+    shown_s = max(1, math.ceil(10 * wait_s)) / 10  # never "in 0.0 s"
     return OverloadedError(
-        f"this {subject.kind} has used its limit of {most} {what}; try again in {wait_s:.1f} s",
+        f"this {subject.kind} has used its limit of {most} {what}; try again in {shown_s:.1f} s",
         code=ErrorCode.RATE_LIMITED,
         retry_after_ms=max(1, math.ceil(1000 * wait_s)),
     )

@@ -15,21 +15,24 @@ app = typer.Typer(
 @app.command("list")
 def list_models() -> None:
     """List the published models and the codec, and their folders on this machine."""
+    from voiceagent_tts.cli.voice_list import table
     from voiceagent_tts.hibari import published
     from voiceagent_tts.hub import PUBLISHED, parse_id, stored_folder
     from voiceagent_tts.pocket.files import is_stored
     from voiceagent_tts.pocket.published import LANGUAGE_MODELS, is_installed
 
-    for name, purpose in PUBLISHED.items():
-        place = stored_folder(parse_id(name)) or "not on this machine"
-        sys.stdout.write(f"{name:<40}{purpose:<42}{place}\n")
+    absent = "not on this machine"
+    rows = [
+        (name, purpose, str(stored_folder(parse_id(name)) or absent))
+        for name, purpose in PUBLISHED.items()
+    ]
     for name in LANGUAGE_MODELS if is_installed() else ():
-        place = "downloaded" if is_stored(name) else "not on this machine"
-        sys.stdout.write(f"{name:<40}{'Pocket TTS, for CPUs':<42}{place}\n")
+        place = "downloaded" if is_stored(name) else absent
+        rows.append((name, "Pocket TTS, for CPUs", place))
     for voice in published.published_voices().values() if published.is_installed() else ():
-        place = voice.file if voice.file.is_file() else "not on this machine"
-        purpose = f"hibari, a voice of {voice.language}"
-        sys.stdout.write(f"{voice.name:<40}{purpose:<42}{place}\n")
+        place = str(voice.file) if voice.file.is_file() else absent
+        rows.append((voice.name, f"hibari, a voice of {voice.language}", place))
+    sys.stdout.write(table(rows))
 
 
 @app.command()

@@ -57,7 +57,7 @@ async def print_voices(url: str | None, api_key: str | None, wanted: VoiceFilter
         raise InvalidRequestError(
             f"none of the {len(voices)} voices matches; `voices list` without options shows all"
         )
-    sys.stdout.write(_table([_COLUMNS, *rows] if sys.stdout.isatty() else rows))
+    sys.stdout.write(table([_COLUMNS, *rows] if sys.stdout.isatty() else rows))
 
 
 def _voices(reply: bytes) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def _row(voice: dict[str, Any]) -> tuple[str, ...]:
     return voice["id"], voice.get("language") or "any", voice.get("gender") or _UNKNOWN, str(kind)
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
+def table(rows: Sequence[tuple[str, ...]]) -> str:
     """The rows as aligned columns, one row per line; two spaces or more separate columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

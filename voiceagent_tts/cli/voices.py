@@ -110,10 +110,19 @@ def add(
     trim: Annotated[
         bool, typer.Option(help="Remove the silence before and after the speech.")
     ] = True,
+    consent: Annotated[
+        str,
+        typer.Option(
+            callback=valid_unicode,
+            help="Who agreed to this clone, in one line; required, and stored with the voice.",
+        ),
+    ] = "",
     replace: Replace = False,
     engine: Engine = None,
 ) -> None:
     """Clone a voice from a recording and save it as NAME.
+
+    A clone is a copy of a person's voice: --consent says that the person agreed.
 
     Warns of a recording that is short, long, noisy or clipped, or that is not mostly speech. With
     --engine pocket, the voice is cloned for all models of the settings, and the transcript is not
@@ -123,18 +132,19 @@ def add(
     from voiceagent_tts.cli.files import read_file
 
     settings = _settings(engine)
+    agreed = _checked_consent(consent)
     _check_name(name, replace, settings)
     data = read_file(reference)
     if reference.suffix.lower() == _SUFFIX:
-        _import(name, data, settings)
+        _import(name, data, settings, agreed)
         return
     if model is None and settings.engine != "pocket":
         raise InvalidRequestError("--model: expected the Base model that will speak the voice")
     samples = _examined(read_audio(data), "" if settings.engine == "pocket" else text, trim=trim)
     if model is not None and settings.engine != "pocket":
-        _save(name, _clone(samples, text, model, tail_silence=tail_silence), settings)
+        _save(name, _clone(samples, text, model, tail_silence=tail_silence), settings, agreed)
     else:
-        _store_pocket(name, _pocket_clone(samples, settings), settings)
+        _store_pocket(name, _pocket_clone(samples, settings), settings, agreed)
 
 
 @app.command()
@@ -265,36 +275,53 @@ def _built_in_names(settings: "Settings") -> set[str]:
     return names
 
 
-def _save(name: str, voice: "Cloned", settings: "Settings") -> None:
+def _checked_consent(consent: str) -> str:
+    """The statement that the person agreed.
+
+    Raises:
+        InvalidRequestError: there is none; `consent_required`.
+    """
+    if not consent.strip():
+        raise InvalidRequestError(
+            "--consent: expected who agreed to this clone, in one line; try --consent 'Anna Berg "
+            "agreed by letter of 3 May'",
+            code=ErrorCode.CONSENT_REQUIRED,
+        )
+    return consent.strip()
+
+
+def _save(name: str, voice: "Cloned", settings: "Settings", consent: str | None = None) -> None:
     codes = voice.reference_codes
     content = "timbre only" if codes is None else f"timbre and {len(codes)} frames of speech"
-    _store(name, voice.to_bytes(), content, settings)
+    _store(name, voice.to_bytes(), content, settings, consent)
 
 
-def _store(name: str, voice_file: bytes, content: str, settings: "Settings") -> None:
+def _store(
+    name: str, voice_file: bytes, content: str, settings: "Settings", consent: str | None
+) -> None:
     from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
     from voiceagent_tts.voices import clone_name
 
     folder, saved = _folder(settings), clone_name(name)
     with folder.changing():
-        VoiceRecords(folder).add_voice(VoiceRecord(name=saved), voice_file)
+        VoiceRecords(folder).add_voice(VoiceRecord(name=saved, consent=consent), voice_file)
     sys.stderr.write(f"saved the voice {saved} ({content}); use it with --voice {saved}\n")
 
 
-def _import(name: str, voice_file: bytes, settings: "Settings") -> None:
+def _import(name: str, voice_file: bytes, settings: "Settings", consent: str) -> None:
     """Check and store a voice that was exported."""
     if settings.engine != "pocket":
-        _save(name, _parse_voice(voice_file), settings)
+        _save(name, _parse_voice(voice_file), settings, consent)
         return
     from voiceagent_tts.pocket.states import unpack_state
 
     for model in _pocket_models(settings):
         unpack_state(voice_file, model)
-    _store_pocket(name, voice_file, settings)
+    _store_pocket(name, voice_file, settings, consent)
 
 
-def _store_pocket(name: str, voice_file: bytes, settings: "Settings") -> None:
-    _store(name, voice_file, f"for {', '.join(settings.pocket_models)}", settings)
+def _store_pocket(name: str, voice_file: bytes, settings: "Settings", consent: str) -> None:
+    _store(name, voice_file, f"for {', '.join(settings.pocket_models)}", settings, consent)
 
 
 def _pocket_clone(samples: "npt.NDArray[np.float32]", settings: "Settings") -> bytes:

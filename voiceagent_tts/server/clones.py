@@ -94,7 +94,11 @@ async def add_voice(
     model = clone_model(state)
     name = _free_name(state, name, replace=replace)
     record = VoiceRecord(
-        name=name, consent_id=consent_id, tag=tag, key_id=caller_of(request.scope).key_id
+        name=name,
+        consent_id=consent_id,
+        consent=consent,
+        tag=tag,
+        key_id=caller_of(request.scope).key_id,
     )
     agreed = await asyncio.to_thread(_check_consent, state, consent, consent_id)
     await asyncio.to_thread(_check_quota, state, record)

@@ -66,6 +66,7 @@ class VoiceRecord(BaseModel):
         name: its name.
         id: unique; another voice of the same name has another one.
         consent_id: the consent that it was made with; None for one that was only stated.
+        consent: who agreed, as stated by who added it; None with a `consent_id`.
         replaced_consent_ids: consents of voices that this one replaces, until it has.
         tag: what the voice is for.
         key_id: the key that added it; None on a server without keys.
@@ -77,6 +78,7 @@ class VoiceRecord(BaseModel):
     name: str
     id: str = Field(default_factory=lambda: str(uuid.uuid4()))
     consent_id: str | None = None
+    consent: str | None = None
     replaced_consent_ids: frozenset[str] = frozenset()
     tag: Tag = "production"
     key_id: str | None = None
