@@ -4,6 +4,8 @@ Group numbers are those of the plugin's acceptance list; issue numbers are those
 """
 
 import pytest
+from livekit.agents import APIConnectOptions
+from livekit.agents.voice.agent_session import SessionConnectOptions
 
 from testbed.listening import pcm_of, words_of
 from testbed.livekit_audio import MakeVoice, tokens
@@ -63,6 +65,39 @@ async def test_group_05_a_server_lost_in_mid_reply_goes_on_where_it_broke_off(
         assert await ended(handle) == COUNTING
         assert not conversation.errors
         assert abs(conversation.loudspeaker.played_s - whole_s) < 0.8  # one word is started again
+
+
+async def test_group_05_a_reply_resumes_as_long_as_the_listener_has_audio_left(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """LiveKit's retries count only from the moment when nothing is left to hear."""
+    text = f"{COUNTING} {COUNTING}"
+    async with (
+        routing(server.websocket_url) as (line, url),
+        talking(make_voice(url, max_lead_s=2.5)) as conversation,
+    ):
+        handle = conversation.reply(text)
+        await conversation.played(0.3)
+        line.go_down()
+        await conversation.played(1.9)  # three retries, 0.1 s apart, would be long over
+        line.come_up()
+        assert await ended(handle) == text
+        assert not conversation.errors
+
+
+async def test_group_05_without_retries_a_reply_ends_where_it_breaks_off(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """With `max_retry=0` nothing is tried again, as LiveKit has it."""
+    once = SessionConnectOptions(tts_conn_options=APIConnectOptions(max_retry=0, timeout=5.0))
+    voice = make_voice(server, max_lead_s=0.5)
+    async with talking(voice, conn_options=once) as conversation:
+        handle = conversation.reply(COUNTING)
+        await conversation.played(0.5)
+        close_sockets(server)
+        spoken = await ended(handle)
+        assert spoken and spoken != COUNTING and COUNTING.startswith(spoken)
+        assert [error.recoverable for error in conversation.errors] == [False]
 
 
 async def test_group_05_audio_whose_words_are_not_known_yet_is_not_repeated(

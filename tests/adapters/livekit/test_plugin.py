@@ -335,7 +335,8 @@ async def test_a_proxy_gets_its_headers(make_voice: MakeVoice) -> None:
             await voice.acquire(5.0)
     for head in heads:
         assert b"X-Proxy-Key: door" in head and b"Authorization: Bearer key" in head
-    assert len(heads) == 2
+    asked = {head.split()[1] for head in heads}
+    assert asked == {b"/v1/audio/voices", b"/v1/tts/ws"}
 
 
 def test_an_address_of_no_server_is_refused() -> None:

@@ -1,5 +1,6 @@
 """A Pipecat turn whose server context broke off resumes: each word is committed once."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -214,6 +215,21 @@ async def test_text_that_comes_during_an_outage_is_spoken(
         await conversation.end()
         line.come_up()
         assert await conversation.spoken() == before + after
+        assert not turn_errors(conversation)
+
+
+@pytest.mark.thorough
+async def test_a_turn_that_begins_in_an_outage_is_spoken_after_it(server: RunningServer) -> None:
+    """It waits in silence for as long as a turn may."""
+    async with (
+        routing(server.websocket_url) as (line, url),
+        talking(service(url, response_timeout_s=10.0)) as conversation,
+    ):
+        await lose(conversation, line)
+        await conversation.reply(COUNTING)
+        await asyncio.sleep(4.5)  # the outage: longer than a few attempts
+        line.come_up()
+        assert await conversation.spoken() == COUNTING
         assert not turn_errors(conversation)
 
 

@@ -14,7 +14,7 @@ import enum
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 from uuid import uuid4
 
 import aiohttp
@@ -80,6 +80,11 @@ class ReplyOptions:
         Raises:
             InvalidRequestError: an option is wrong.
         """
+        if self.sample_rate not in (rates := get_args(SampleRate)):
+            expected = ", ".join(map(str, rates))
+            raise InvalidRequestError(
+                f"sample_rate: expected one of {expected}; got {self.sample_rate}"
+            )
         check_options(**self.open_options())
         for name in ("leading_silence_ms", "output_latency_s"):
             if getattr(self, name) < 0:

@@ -47,7 +47,7 @@ class Playout:
         self._frame_samples = 0  # of the context, at the sample rate of its frames
         self._zero_s = 0.0  # when the context's first sample would play, gaps before now included
         self._last_ns = 0
-        self._run_s = 0.0  # audio since the transport last filled up a chunk
+        self._run_samples = 0  # since the transport last filled up a chunk
         self._expected_starts_s: deque[float] = deque()  # of the runs that have not started
         self._is_interruptible = True
 
@@ -79,16 +79,17 @@ class Playout:
             now_s += _RESTART_S
         self._clock.send(samples, now_s)
         start_s = self._clock.playout_end - samples / SAMPLE_RATE_HZ
-        if self._run_s == 0.0:
+        if not self._run_samples:
             self._expected_starts_s.append(start_s)
-        self._run_s += samples / SAMPLE_RATE_HZ
+        self._run_samples += samples
         self._zero_s = start_s - position_s
         self._is_interruptible = frame.interruptible
 
     def end_context(self) -> None:
         """The transport fills up its last chunk, and reports that the utterance has ended."""
-        self._clock.playout_end += -self._run_s % self.chunk_s
-        self._run_s = 0.0
+        missing = -self._run_samples % round(self.chunk_s * SAMPLE_RATE_HZ)
+        self._clock.playout_end += missing / SAMPLE_RATE_HZ
+        self._run_samples = 0
 
     def transport_started(self, now_s: float) -> None:
         """The transport has started the first utterance that had not started, perhaps late."""
@@ -127,7 +128,7 @@ class Playout:
         if self._is_interruptible:
             self._clock.playout_end = 0.0
             self._last_ns = 0
-            self._run_s = 0.0
+            self._run_samples = 0
 
     def played_ms(self, context_id: str, now_s: float) -> int:
         """Played audio of `context_id`, without the silence of underruns."""

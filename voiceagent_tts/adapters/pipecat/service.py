@@ -65,9 +65,10 @@ _LEAD_S = 1.0
 """How long before its playback audio leaves for the transport: longer than a busy program stops."""
 _UTTERANCE_LEAD_S = 0.3
 """The same for an utterance that follows another one."""
-_TURNS_TO_HISTORY = 16
-"""Turns of the event loop in which a word passes from the transport's clock to the history; twice
-what Pipecat 1.14 takes."""
+_TURNS_BEFORE_CUT = 64
+"""Turns of the event loop before an interruption goes on: a word takes eight from the transport's
+clock to the history, and a transport of which the program has kept the CPU takes eight for each
+chunk that it catches up on. They take a millisecond or two."""
 
 
 class VoiceAgentTTSService(TurnTTSService):
@@ -318,9 +319,10 @@ class VoiceAgentTTSService(TurnTTSService):
         """Let the words that were heard reach the history, and no other.
 
         An interruption overtakes the frames on their way. A word that it overtakes would be missing
-        from this turn in the history, and begin the next one.
+        from this turn in the history, and begin the next one; audio that it overtakes is not heard,
+        although its word may be in the history.
         """
-        for _ in range(_TURNS_TO_HISTORY):
+        for _ in range(_TURNS_BEFORE_CUT):
             await asyncio.sleep(0)
         self._output.take_back_words(self._now_s())
 
