@@ -33,11 +33,13 @@ class Resources:
 
     Attributes:
         registers: registers per thread.
+        threads: threads of a program.
         spilled_bytes: bytes per thread that are spilled to memory.
         shared_bytes: shared memory per program.
     """
 
     registers: int
+    threads: int
     spilled_bytes: int
     shared_bytes: int
 
@@ -151,4 +153,5 @@ def _resources(kernel: Any) -> Resources:
     (usage,) = (line for line in told.splitlines() if "REG:" in line)
     numbers = {name: int(number) for name, number in re.findall(r"([A-Z]+):(\d+)", usage)}
     spilled = numbers["STACK"] + numbers["LOCAL"]
-    return Resources(numbers["REG"], spilled, kernel.metadata.shared)
+    threads = 32 * kernel.metadata.num_warps
+    return Resources(numbers["REG"], threads, spilled, kernel.metadata.shared)
