@@ -126,10 +126,11 @@ async def test_another_language_by_the_voice_that_was_named(client: TTSClient) -
     with pytest.raises(InvalidRequestError) as caught:
         _ = [event async for event in client.say("Guten Tag.", voice="heart", language="de")]
     assert caught.value.code is ErrorCode.INVALID_LANGUAGE
-    text = "Guten Tag, wie geht es Ihnen heute?"
-    events = [event async for event in client.say(text, voice="heart")]
-    warnings = [event.code for event in events if isinstance(event, WarningMessage)]
-    assert warnings == ["language_unavailable"]
+    german = "Guten Tag, wie geht es Ihnen heute?"
+    for text, voice in ((german, "heart"), (f"Hello there. {german} {german}", "nova")):
+        events = [event async for event in client.say(text, voice=voice)]
+        warnings = [event.code for event in events if isinstance(event, WarningMessage)]
+        assert warnings == ["language_unavailable"], text
 
 
 async def test_a_killed_worker_is_replaced(server: RunningServer, client: TTSClient) -> None:

@@ -200,7 +200,6 @@ def test_words_without_a_sound_are_reported_without_a_length(driver: Driver) -> 
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"language": "de"}, WarningCode.LANGUAGE_UNAVAILABLE),
         ({"readings": (Reading(0, 5, "Hello", "日"),)}, WarningCode.IPA_IGNORED),
         ({"options": SpeechOptions(instruct="Whisper.")}, WarningCode.INSTRUCT_IGNORED),
     ],
@@ -211,7 +210,6 @@ def test_what_cannot_be_done_is_said_once(driver: Driver, fields: dict, code: Wa
     events += driver.run(Append(1, " Again.", len(TEXT), False, fields.get("language", "en")))
     assert [event.code for event in of_type(Warned, events)] == [code]
     assert isinstance(events[-1], Done)
-    assert driver.run(submit(2, "...", language="de"))[0] == SegmentEnd(2, 3, 0)
 
 
 @pytest.mark.parametrize(

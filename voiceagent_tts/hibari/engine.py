@@ -51,10 +51,6 @@ IPA_WARNING = (
     "a pronunciation in IPA has a symbol of no sound of English, so the letters are read; try a "
     "respelling, or other symbols"
 )
-LANGUAGE_WARNING = (
-    "the voice speaks English, and reads text of another language as if it were English; choose a "
-    "voice of that language in GET /v1/audio/voices"
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +64,7 @@ class _Row(SegmentRow):
         reading: what is left to say of the first piece; None before it is read.
         speech: speaks the first piece; None between two strings of phonemes.
         unsent: PCM that waits for credit.
-        warnings: what the client knows.
+        is_warned: whether the client knows of IPA that the voice cannot say.
     """
 
     voice: LoadedVoice
@@ -77,7 +73,7 @@ class _Row(SegmentRow):
     reading: Iterator[tuple[Phonemes, list[Word]]] | None = None
     speech: Speech | None = None
     unsent: memoryview = memoryview(b"")
-    warnings: set[WarningCode] = field(default_factory=set[WarningCode])
+    is_warned: bool = False
 
     @property
     def can_speak(self) -> bool:
@@ -230,22 +226,18 @@ class HibariEngine:
         if command.text:
             pieces = list(split_pieces(Segment(command.text, command.char_base, command.readings)))
             row.queue += pieces
-            self._warn(row, command.language, pieces)
+            self._warn_of_ipa(row, pieces)
         row.expects_text = command.more
         self._report_progress(row)
 
-    def _warn(self, row: _Row, language: str | None, pieces: Sequence[Piece]) -> None:
-        spoken = [piece for piece in pieces if not piece.is_silent]
-        if spoken and language is not None and language.partition("-")[0] != "en":
-            self._warn_once(row, WarningCode.LANGUAGE_UNAVAILABLE, LANGUAGE_WARNING)
+    def _warn_of_ipa(self, row: _Row, pieces: Sequence[Piece]) -> None:
+        """Tell the client once of IPA that the voice cannot say."""
         can_say = row.voice.pronouncer.can_say
-        if not all(can_say(ipa) for piece in spoken for _, ipa in piece.said.ipa):
-            self._warn_once(row, WarningCode.IPA_IGNORED, IPA_WARNING)
-
-    def _warn_once(self, row: _Row, code: WarningCode, message: str) -> None:
-        if code not in row.warnings:
-            row.warnings.add(code)
-            self._rows.warn(row, code, message)
+        spoken = (piece for piece in pieces if not piece.is_silent)
+        if row.is_warned or all(can_say(ipa) for piece in spoken for _, ipa in piece.said.ipa):
+            return
+        row.is_warned = True
+        self._rows.warn(row, WarningCode.IPA_IGNORED, IPA_WARNING)
 
     def _receive(self, row: _Row, making: "Future[_Made]") -> None:
         """Wait for what a thread makes for `row`; send its words, and queue its audio."""

@@ -98,8 +98,8 @@ class ContextRequest:
         place: finds the worker, and the request to it, for text in a language that the voice's
             worker does not speak; returns None where there is no better one. None for a client that
             chose the voice or the language.
-        languages: codes that the voice speaks, among which the language of each segment is
-            detected; empty where it is given, or the voice has one of its own.
+        languages: codes that the voice speaks, where the language of each segment is detected;
+            empty where it is given, or the voice has one of its own.
     """
 
     options: ContextOptions

@@ -131,6 +131,11 @@ class SegmentSource:
         """Whether there is text of the context, and its row is held."""
         return self._has_text and not self._is_released
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Codes that the voice speaks which speaks the context."""
+        return self._request.languages
+
     # As of an `EngineHandle`.
 
     @property

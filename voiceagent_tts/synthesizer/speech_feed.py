@@ -42,7 +42,7 @@ class SpeechFeed:
     ) -> None:
         self._is_token_fed = request.feeding == "token"
         self._reads_ipa = request.reads_ipa
-        self._languages = request.languages
+        self._checks_language = bool(request.languages)
         self._intake = intake
         self._engine = engine
         self._words = words
@@ -58,17 +58,18 @@ class SpeechFeed:
         if has_ipa and (warning := ipa_warning(segment, self._intake.text)):
             self._reads_ipa = True  # the client knows
             self._warn(warning)
-        if self._languages:
-            self._check_language(segment)
         if self._is_token_fed:
             self._hold.push(segment)
         else:
             self._send(segment, is_live=False, is_last=is_last)
+        if self._checks_language:
+            self._check_language(segment)
 
     def _check_language(self, segment: Segment) -> None:
+        """Warn of text that the voice does not speak, which the first segment may have chosen."""
         text = self._intake.text[segment.char_start : segment.char_end]
-        if warning := language_warning(text, self._intake.segment_language, self._languages):
-            self._languages = ()  # the client knows
+        if warning := language_warning(text, self._intake.segment_language, self._engine.languages):
+            self._checks_language = False  # the client knows
             self._warn(warning)
 
     def push_break(self, pause: Pause) -> None:

@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import chain
 
 from voiceagent_tts.cache.cache import PhraseCache
 from voiceagent_tts.cache.context_phrases import ContextPhrases
@@ -194,10 +193,7 @@ class Synthesizer:
         capabilities = self._supervisors[voice.worker].capabilities
         request = self._resolve(options, voice, capabilities)
         if _named_language(options) is None and leaves_choice(options.voice):
-            spoken_here = self._languages() if request.languages else ()
-            request = replace(
-                request, place=functools.partial(self._place, request), languages=spoken_here
-            )
+            request = replace(request, place=functools.partial(self._place, request))
         worker = await self._least_loaded(voice)
         if refusal := _refusal(worker, options, capabilities):
             overflow = None if self._overflow is None else self._overflow.free_worker
@@ -241,11 +237,6 @@ class Synthesizer:
         if (language := _named_language(options)) is None:
             return self.voices.resolve(options.voice)
         return self.voices.for_language(options.voice, normalize_language(language))
-
-    def _languages(self) -> tuple[str, ...]:
-        """The languages of all voices."""
-        of_all = (supervisor.capabilities.languages for supervisor in self._supervisors.values())
-        return tuple(dict.fromkeys(chain.from_iterable(of_all)))
 
     def _place(
         self, request: ContextRequest, language: str
