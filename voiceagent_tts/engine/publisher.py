@@ -144,8 +144,7 @@ class Publisher:
             if context.has_spoken and not active.has_ended:
                 if sequence.detector.makes_noise(max_frames):
                     self._counts.lost_texts += 1
-                    self._fail(context, _LOST_TEXT)
-                    return
+                    raise EngineError(_LOST_TEXT)
             if not active.has_ended:
                 active.state = RowState.ENDED
             if not context.has_spoken:
@@ -153,10 +152,6 @@ class Publisher:
                 return
         if active.has_ended and not active.pending_frames:
             self._end_sequence(context, active)
-
-    def _fail(self, context: EngineContext, sentence: str) -> None:
-        with self.failing(context.id):
-            raise EngineError(sentence)
 
     def _end_sequence(self, context: EngineContext, active: ActiveSequence) -> None:
         """Free the row; a sequence without any sound is tried once more."""
