@@ -144,8 +144,7 @@ class Publisher:
             if context.has_spoken and not active.has_ended:
                 if sequence.detector.makes_noise(max_frames):
                     self._counts.lost_texts += 1
-                    self._fail(context.id, EngineError(_LOST_TEXT))
-                    return
+                    raise EngineError(_LOST_TEXT)
             if not active.has_ended:
                 active.state = RowState.ENDED
             if not context.has_spoken:

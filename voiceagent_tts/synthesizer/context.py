@@ -105,6 +105,7 @@ class Context:
         self.options = options = request.options
         self.language = request.language
         self._warnings = deque(request.warnings)
+        self._warned: set[str] = set()  # codes of the warnings that the client has
         self._limits = limits
         self._state = _State.OPEN
         self._queue = EventQueue(on_event)
@@ -149,7 +150,7 @@ class Context:
             self._engine,
             self._words,
             on_first=self._pacer.update,
-            warn=self._queue.put,
+            warn=self._warn,
             make_timer=make_timer,
         )
         self._outcome = Outcome(self._intake, self._engine, self._words, self._pacer, self._clock)
@@ -187,7 +188,7 @@ class Context:
         if delta:
             self._idle.start(self._idle_s)
             while self._warnings:  # now that the client knows that the context is open
-                self._queue.put(self._warnings.popleft())
+                self._warn(self._warnings.popleft())
             self._intake.push(delta)
 
     def flush(self, flush_id: int) -> None:
@@ -318,7 +319,7 @@ class Context:
                 self._queue.put(*self._feed.pop_breaks(char_end))
                 self._mark_spoken(char_end)
             case Warned(_, code, message):
-                self._queue.put(ContextWarned(code, message))
+                self._warn(ContextWarned(code, message))
             case Done():
                 self._engine.release()
                 self._end_audio()
@@ -341,6 +342,12 @@ class Context:
             self._queue.put(rest)
         self._mark_spoken(self._intake.chars)
         self._words.finish()
+
+    def _warn(self, warning: ContextWarned) -> None:
+        """Warn the client once of each kind, whether the engine or the server has seen it."""
+        if warning.code not in self._warned:
+            self._warned.add(warning.code)
+            self._queue.put(warning)
 
     def _mark_spoken(self, char_end: int) -> None:
         self._intake.mark_spoken(char_end)
