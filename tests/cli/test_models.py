@@ -53,8 +53,9 @@ async def test_a_model_is_downloaded_listed_and_used_offline(run: Command, tmp_p
     """All files are downloaded; then the id stands for the folder, even without a network."""
     absent = (await run("models", "list")).output
     names = [*PUBLISHED, *LANGUAGE_MODELS]
-    assert [line.split()[0] for line in absent.splitlines()] == names
-    assert absent.count("  not on this machine\n") == len(names), "columns do not touch"
+    lines = absent.splitlines()[: len(names)]  # before the voices of hibari, where it is installed
+    assert [line.split()[0] for line in lines] == names
+    assert all(line.endswith("  not on this machine") for line in lines), "columns do not touch"
     done = await run("models", "download", BASE)
     assert done.status == 0, done.errors
     folder = Path(done.output.strip())
