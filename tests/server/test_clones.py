@@ -12,6 +12,7 @@ import pytest_asyncio
 import soundfile
 import torch
 
+from testbed.linked_models import link_with_short_runs
 from testbed.server_process import ServerProcess
 from testbed.waiting import until
 from voiceagent_tts.access.audit import verify
@@ -32,10 +33,13 @@ PATH = "/v1/audio/voices"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cloning_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
     """A server of the tiny Base and VoiceDesign models over an empty folder."""
+    folder = tmp_path_factory.mktemp("models")
+    for model in (BASE, DESIGN):  # random weights would run away from a short text
+        link_with_short_runs(Path(model), folder / Path(model).name, frames=24)
     settings = Settings(
         port=0,
         engine="qwen3",
-        models=(BASE, DESIGN),
+        models=tuple(str(folder / Path(model).name) for model in (BASE, DESIGN)),
         threads=1,
         aligner="off",
         voices_folder=tmp_path_factory.mktemp("voices"),
