@@ -97,7 +97,8 @@ def test_a_codec_that_makes_no_numbers_is_found(broken: Path) -> None:
 @pytest.mark.usefixtures("few_frames")
 def test_a_model_that_never_ends_is_found(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that makes the end unlikely speaks until it is stopped; the check fails."""
-    monkeypatch.setattr(guards, "_LEAST_FRAME_CAP", 1)
+    monkeypatch.setattr(guards, "_CAP_FRAMES_PER_TEXT_ID", 1)
+    monkeypatch.setattr(guards, "_SPARE_FRAMES", 0)
     path = broken / "model.safetensors"
     tensors = load_file(path)
     head = tensors["talker.codec_head.weight"].mul_(50)

@@ -265,7 +265,8 @@ async def test_an_end_that_comes_late_overtakes_no_word(server: RunningServer) -
         await lose(conversation, line)
         sounds = [frame for frame in conversation.frames if isinstance(frame, TTSAudioRawFrame)]
         left_s = sum(len(sound.audio) for sound in sounds) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
-        await conversation.play(first, left_s - 0.02)  # just before the loudspeaker runs dry
+        # Just before the loudspeaker runs dry; it plays whole chunks of 40 ms.
+        await conversation.play(first, left_s - 0.06)
         line.come_up()
         delta = VoiceAgentTTSService.Settings(voice="en-gb+f3")
         await conversation.push(TTSUpdateSettingsFrame(delta=delta))

@@ -47,11 +47,12 @@ COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
 # Failures are not committed, and the next turn works.
 
 
-async def test_a_turn_without_sound_commits_nothing(served: ServerProcess) -> None:
-    """Text without audio does not count as spoken (row G)."""
+async def test_a_turn_with_nothing_to_speak_is_committed(served: ServerProcess) -> None:
+    """It ends at once and is no error; the next turn speaks (row G)."""
     async with talking(service(served)) as conversation:
         await conversation.reply("...")
-        assert await conversation.spoken() == ""
+        assert await conversation.spoken() == "..."
+        assert not conversation.errors
         await speaks(conversation)
 
 
