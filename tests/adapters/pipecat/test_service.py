@@ -47,15 +47,6 @@ COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
 # Failures are not committed, and the next turn works.
 
 
-async def test_a_turn_with_nothing_to_speak_is_committed(served: ServerProcess) -> None:
-    """It ends at once and is no error; the next turn speaks (row G)."""
-    async with talking(service(served)) as conversation:
-        await conversation.reply("...")
-        assert await conversation.spoken() == "..."
-        assert not conversation.errors
-        await speaks(conversation)
-
-
 async def test_a_silent_server_fails_the_turn(start_server: StartServer) -> None:
     """A server that accepts text and sends nothing causes an error, and nothing is committed."""
     server = await start_server(throttle={"is_silent": True})
