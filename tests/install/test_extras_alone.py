@@ -47,7 +47,7 @@ def install(distributions: tuple[Path, Path], tmp_path: Path) -> Install:
 
     def with_extras(extras: str, *others: str) -> Environment:
         wheel = f"voiceagent-tts[{extras}] @ {distributions[0].as_uri()}"
-        return install_with_uv(tmp_path, wheel, *others)
+        return install_with_uv(tmp_path / extras, wheel, *others)
 
     return with_extras
 
@@ -76,7 +76,8 @@ def test_both_distributions_are_complete_and_small(distributions: tuple[Path, Pa
         packed = {name.partition("/")[2] for name in files.getnames()}
     assert modules | {"pyproject.toml", "README.md", "LICENSE", "NOTICE"} <= packed
     assert not any(name.startswith(("tests", "benchmarks")) for name in packed)
-    assert max(wheel.stat().st_size, source.stat().st_size) < 2_000_000
+    # 0.26 MB of it tell text in six more languages from what the voices speak.
+    assert max(wheel.stat().st_size, source.stat().st_size) < 2_300_000
 
 
 def test_the_base_install_is_a_client(

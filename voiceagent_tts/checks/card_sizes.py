@@ -4,6 +4,7 @@ The model is built, and its largest passes run, on PyTorch's device without memo
 the bytes of tensors are counted. Times are not predicted: many rows that fit may be too slow.
 """
 
+import gc
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -91,7 +92,8 @@ class CountedMemory(TorchDispatchMode):
         return self._most - before
 
     def release(self) -> None:
-        """See `Memory`: what nothing refers to is not counted."""
+        """See `Memory`: what only refers to itself is counted until it is collected."""
+        gc.collect()
 
 
 class _FusedMemory(PlainOperations):

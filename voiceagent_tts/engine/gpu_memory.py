@@ -23,8 +23,9 @@ CONTEXT_BYTES = 500_000_000
 _LIBRARY_BYTES = 900_000_000
 """Memory that cuBLAS, cuDNN and kernels need. They load when they are first used, so that a part of
 it is not yet allocated when free memory is read."""
-_GRAPH_BYTES = 6_000_000
-"""Memory of one graph of several hundred to two thousand launches, without its working memory."""
+_GRAPH_BYTES = 12_000_000
+"""Memory of one graph of several hundred to two thousand launches, without its working memory. On
+an H100 55 of them took 0.62 GB, and 40 took 0.46 GB."""
 _FREE_SHARE = 0.9
 """Share of the free memory that an engine uses if it has no limit."""
 
