@@ -39,7 +39,7 @@ PLANS = {
     "faults": Plan(120),
     "codec-faults": Plan(120, needs_gpu=True),
     "quick-1.7b": Plan(120),
-    "fused-codec": Plan(90, needs_gpu=True),
+    "plain-codec": Plan(90, needs_gpu=True),
     "products": Plan(40),
     "profile-1.7b": Plan(90),
     "checkpoints": Plan(60, _SERVER),

@@ -34,7 +34,7 @@ SECTIONS: Mapping[str, Callable[[Ground], None]] = {
     "faults": driven.faults,
     "codec-faults": driven.codec_faults,
     "quick-1.7b": partial(driven.engine, size="1.7b", rows=_QUICK_ROWS),
-    "fused-codec": partial(driven.engine, size="1.7b", rows=_QUICK_ROWS, codec_kernels="fused"),
+    "plain-codec": partial(driven.engine, size="1.7b", rows=_QUICK_ROWS, codec_kernels="plain"),
     "products": driven.products,
     "profile-1.7b": partial(driven.profile, size="1.7b"),
     "checkpoints": served.checkpoints,

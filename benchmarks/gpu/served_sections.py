@@ -23,11 +23,6 @@ _WARM_UP_S = 1.0
 """Of a server under load; sentences of five seconds."""
 _BARGE_INS, _SEED = 0.15, 1
 _PEER_ROUNDS, _PEER_FRAMES, _TINY_PEER_FRAMES = 5, 96, 16
-_CODECS = (
-    ("quick-1.7b", "", {}),
-    ("fused-codec", "fused_codec_fault", {"VOICEAGENT_TTS_CODEC_KERNELS": "fused"}),
-)
-"""Section, the figure that says why its codec cannot run, and its settings of a server."""
 _TESTS = (
     "tests/engine",
     "tests/model/test_fused.py",
@@ -63,10 +58,7 @@ def load(
     max_lead_s: float | None = None,
     aligner: str = "off",
 ) -> None:
-    """Keep the figures of a server under load, each load as soon as it ends.
-
-    The codec runs with the options that were fastest in the sections before.
-    """
+    """Keep the figures of a server under load, each load as soon as it ends."""
     from voiceagent_tts.bench.callers import Section
     from voiceagent_tts.bench.loads import Load
 
@@ -78,26 +70,12 @@ def load(
     sections = [Section(each, seconds, warm_up_s) for each in loads]
     missing = [each for each in sections if not ground.notes.has("sections", each.name)]
     if missing:
-        environment = {"VOICEAGENT_TTS_ALIGNER": aligner, **_best_codec(ground)}
+        environment = {"VOICEAGENT_TTS_ALIGNER": aligner}
         ground.notes.keep(environment, "environment")
         asyncio.run(_load(ground, size, missing, frames, max_lead_s, environment))
     of_all = ground.notes.figures()["sections"].values()
     for name in ("utterances", "failed", "silent", "underruns"):
         ground.notes.keep(sum(one[name] for one in of_all), name)
-
-
-def _best_codec(ground: Ground) -> dict[str, str]:
-    """Return the settings of the codec that made most audio, of those that had no fault."""
-    found = ground.notes.record.figures()
-    faults, best, most = found.get("codec-faults", {}), dict[str, str](), 0.0
-    for section, fault, settings in _CODECS:
-        made = max(
-            (line["audio_s_per_s"] for line in found.get(section, {}).get("lines", {}).values()),
-            default=0.0,
-        )
-        if made > most and not faults.get(fault):
-            best, most = settings, made
-    return best
 
 
 async def _load(
