@@ -101,6 +101,12 @@ class EngineBench:
         prefill = self._roofline.talker(rows, len(prompt), new=len(prompt))
         return Line(took, least, prefill.seconds(self._card) / rows)
 
+    def ms_without_codec(self, rows: int, positions: int, steps: int) -> float:
+        """Return the milliseconds of the same steps while the codec does nothing."""
+        prompt = self._long_prompt(positions)
+        took = time_steps(self._runner, prompt, self._sampling, rows, steps, has_codec=False)
+        return _ms(took.step_s)
+
     def first_sounds(self, rounds: int) -> dict[str, float]:
         """Return the milliseconds until the samples of a lone row's first and second frame.
 

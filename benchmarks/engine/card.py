@@ -72,6 +72,39 @@ def node_seconds(device: torch.device) -> dict[str, float]:
         }
 
 
+@torch.inference_mode()
+def replay_seconds(device: torch.device) -> dict[str, float]:
+    """Return the seconds of the first replay of a graph, which uploads it, and of a later one."""
+    vector = torch.zeros(_NODE_WIDTH, device=device)
+
+    def add() -> None:
+        for _ in range(_NODES if device.type == "cuda" else 1):
+            vector.add_(1)
+
+    stream = Stream(device, is_captured=True)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # the vector was made on another stream
+    first_s: list[float] = []
+    later_s: list[float] = []
+    with stream.entered():
+        for _ in range(_ROUNDS):
+            replay = stream.compile(add)
+            first_s.append(_once(replay, device))
+            later_s.append(_once(replay, device))
+    return {
+        "first_replay": statistics.median(first_s),
+        "later_replay": statistics.median(later_s),
+    }
+
+
+def _once(work: Callable[[], object], device: torch.device) -> float:
+    began_s = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began_s
+
+
 def _bytes_per_s(device: torch.device, count: int) -> float:
     source = torch.zeros(count, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
@@ -85,11 +118,5 @@ def _flop_per_s(device: torch.device, width: int) -> float:
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
     """Return the median time of `_ROUNDS` rounds, after two rounds of warm-up."""
-    took: list[float] = []
-    for _ in range(_ROUNDS + 2):
-        began_s = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        took.append(time.perf_counter() - began_s)
+    took = [_once(work, device) for _ in range(_ROUNDS + 2)]
     return statistics.median(took[2:])

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks.engine.bench import build_bench, rows_figures
-from benchmarks.engine.card import device_name, measured_card, node_seconds
+from benchmarks.engine.card import device_name, measured_card, node_seconds, replay_seconds
 from benchmarks.engine.codec_noise import signal_to_noise
 from benchmarks.engine.exactness import (
     choices_against_cpu,
@@ -57,7 +57,7 @@ def machine(ground: Ground) -> None:
         figures["has_bfloat16"] = torch.cuda.is_bf16_supported(including_emulation=False)
         figures["driver"] = _nvidia_smi("driver_version")
     ground.notes.keep_all(figures)
-    for name, seconds in node_seconds(ground.device).items():
+    for name, seconds in (node_seconds(ground.device) | replay_seconds(ground.device)).items():
         ground.notes.keep(round(seconds * 1e6, 3), f"{name}_us")
 
 
@@ -159,6 +159,7 @@ def engine(ground: Ground, size: str, rows: tuple[int, ...], **options: Any) -> 
         # Few steps do not show a codec that is slower than the talker by little.
         steps = ground.steps(24 if count < _MANY_ROWS else 96)
         line = bench.measure(count, ground.positions, steps).figures()
+        line["ms_without_codec"] = bench.ms_without_codec(count, ground.positions, steps)
         notes.keep({**line, **ran, "card": _card_state(ground)}, "lines", str(count))
     if not notes.has("first_audio"):
         notes.keep(bench.first_sounds(ground.steps(20)), "first_audio")

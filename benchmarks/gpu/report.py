@@ -20,7 +20,7 @@ _TOP_SHOWN = 8
 """Kernels of a part that are printed; all are in the results."""
 _STEP_COLUMNS = (
     "rows", "ms_per_frame", "max_ms", "predictor_ms", "talker_ms", "codec_ms", "host_ms",
-    "prefill_ms", "audio_s_per_s", "roofline_ms", "times_roofline",
+    "prefill_ms", "ms_without_codec", "audio_s_per_s", "roofline_ms", "times_roofline",
 )  # fmt: skip
 _NOT_PRINTED = ("lines", "parts", "outcomes", "capture_fault", "fused_traceback")
 
@@ -121,7 +121,7 @@ def _section_lines(figures: Mapping[str, Any]) -> Iterator[str]:
             yield from _figure_lines(name, value)
     if "lines" in figures:
         lines = sorted(figures["lines"].values(), key=lambda line: line["rows"])
-        rows = [[f"{line[name]:g}" for name in _STEP_COLUMNS] for line in lines]
+        rows = [[f"{line.get(name, 0):g}" for name in _STEP_COLUMNS] for line in lines]
         yield from text_table(_STEP_COLUMNS, rows)
     for name, part in figures.get("parts", {}).items():
         yield f"{name}: {part['ms']} ms, {part['least_mb']} MB, {part['gb_per_s']} GB/s at least"

@@ -86,7 +86,7 @@ async def _load(
     max_lead_s: float | None,
     settings: Mapping[str, str],
 ) -> None:
-    from benchmarks.gpu.server_counters import read_counters, stages
+    from benchmarks.gpu.server_counters import processor_seconds, read_counters, stages
     from voiceagent_tts.bench.callers import Callers
     from voiceagent_tts.bench.document import flat, section_document
     from voiceagent_tts.bench.loads import Style
@@ -116,10 +116,15 @@ async def _load(
             try:
                 for section in sections:
                     before = await read_counters(server.url)
+                    used_s = processor_seconds(server.pid)
                     traffic = await callers.run(section, style)
                     after = await read_counters(server.url)
+                    used_s = {
+                        name: round(total_s - used_s.get(name, 0.0), 2)
+                        for name, total_s in processor_seconds(server.pid).items()
+                    }
                     document = section_document(address.name, section, traffic, None, _SEED)
-                    figures = flat(document) | stages(before, after)
+                    figures = flat(document) | stages(before, after) | used_s
                     ground.notes.keep(figures, "sections", section.name)
             finally:
                 await callers.aclose()

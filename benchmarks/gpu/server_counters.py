@@ -1,10 +1,12 @@
-"""Counters of a server's `/metrics`, and what they say about the stages of an engine's step."""
+"""Counters of a server's `/metrics` and of its processes, and what they say about a load."""
 
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 
 _STAGES = ("prefill", "predictor", "talker", "codec", "host")
+_FREED = "tts_engine_abort_seconds"
 
 Counters = dict[str, float]
 
@@ -19,7 +21,7 @@ async def read_counters(url: str) -> Counters:
     for line in (text for text in answer.text.splitlines() if not text.startswith("#")):
         name, _, value = line.rpartition(" ")
         name = name.partition("{")[0]
-        if name.endswith("_total"):
+        if name.endswith(("_total", "_sum", "_count")):
             counters[name] = counters.get(name, 0.0) + float(value)
     return counters
 
@@ -34,4 +36,27 @@ def stages(before: Counters, after: Counters) -> dict[str, float]:
         f"{stage}_ms": round(1000 * added[f"tts_worker_{stage}_seconds_total"] / steps, 2)
         for stage in _STAGES
     }
-    return {**times, "rows_per_step": round(added["tts_worker_frames_total"] / steps, 1)}
+    return {
+        **times,
+        "steps": int(steps),
+        "rows_per_step": round(added["tts_worker_frames_total"] / steps, 1),
+        **_freed_rows(added),
+    }
+
+
+def _freed_rows(added: Counters) -> dict[str, float]:
+    """Return how many rows barge-ins freed, and after how long."""
+    rows = added.get(f"{_FREED}_count", 0.0)
+    mean_ms = 1000 * added[f"{_FREED}_sum"] / rows if rows else 0.0
+    return {"freed_rows": int(rows), "freed_mean_ms": round(mean_ms, 2)}
+
+
+def processor_seconds(pid: int) -> dict[str, float]:
+    """Return the processor seconds that a server and its workers have used so far, by process."""
+    server = psutil.Process(pid)
+    used: dict[str, float] = {}
+    for process in (server, *server.children(recursive=True)):
+        times = process.cpu_times()
+        name = "server_cpu_s" if process.pid == pid else "workers_cpu_s"
+        used[name] = used.get(name, 0.0) + times.user + times.system
+    return used

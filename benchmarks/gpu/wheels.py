@@ -42,7 +42,7 @@ _THERE = (
     "torch", "tqdm", "transformers",
 )  # fmt: skip
 """torch, transformers and numpy, and the packages that always accompany them."""
-_NOT_USED = ("av", "cryptography", "pygments")
+_NOT_USED = ("av", "cryptography", "docopt", "pygments")
 """Large packages that only compressed audio, signed audio and coloured tracebacks need."""
 _PARTS = ("engine", "server", "peers")
 _MOST_BYTES = 60 * 2**20

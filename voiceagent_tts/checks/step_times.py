@@ -58,7 +58,12 @@ class StepTime:
 
 
 def time_steps(
-    runner: Runner, prompt: Prompt, sampling: SamplingParams, rows: int, steps: int
+    runner: Runner,
+    prompt: Prompt,
+    sampling: SamplingParams,
+    rows: int,
+    steps: int,
+    has_codec: bool = True,
 ) -> StepTime:
     """Measure steps of `rows` rows that speak one prompt with different seeds.
 
@@ -68,15 +73,16 @@ def time_steps(
         sampling: sampling parameters; the seed is replaced.
         rows: number of rows.
         steps: number of measured steps, after one warm-up window.
+        has_codec: whether the codec decodes the frames beside the steps.
     """
     frames = WINDOW_FRAMES + steps
     before = replace(runner.timings)
     with _speaking(runner, prompt, sampling, rows, frames) as speaking:
         for number in range(WINDOW_FRAMES):
-            _step(runner, speaking, number)
+            _step(runner, speaking, number, has_codec)
         warm, ends_s = replace(runner.timings), [time.perf_counter()]
         for number in range(WINDOW_FRAMES, frames):
-            _step(runner, speaking, number)
+            _step(runner, speaking, number, has_codec)
             ends_s.append(time.perf_counter())
         after = replace(runner.timings)
     prefill_s = (warm.prefill_s - before.prefill_s) / rows
@@ -128,8 +134,9 @@ def _time_of(
     )
 
 
-def _step(runner: Runner, rows: range, number: int) -> None:
-    decode = {row: WINDOW_FRAMES for row in rows if (row + number + 1) % WINDOW_FRAMES == 0}
+def _step(runner: Runner, rows: range, number: int, has_codec: bool) -> None:
+    due = (row for row in rows if (row + number + 1) % WINDOW_FRAMES == 0)
+    decode = dict.fromkeys(due, WINDOW_FRAMES) if has_codec else {}
     made = runner.step(rows, decode).frames
     assert len(made) == len(rows), f"{len(made)} frames of {len(rows)} rows"
 
