@@ -30,7 +30,7 @@ DEPTH_DB = 1.5
 _PURPOSE = b"voiceagent-tts watermark signs 1"
 _TAPS = 256
 _DESIGN_SIZE = 2048
-_FFT_SIZE = 640  # the smallest product of small primes that holds a slot and the filter's history
+_FFT_SIZE = SLOT_SAMPLES + _TAPS  # 640, a product of small primes
 _SCALE = 1 << 20
 
 Samples = npt.NDArray[np.float64]
@@ -64,39 +64,49 @@ class Marker:
     def __init__(self, key: WatermarkKey) -> None:
         self._spectra = _filter_spectra(key)
         self._slot = 0
-        self._history = np.zeros(_TAPS - 1)
-        """Input from the filter's reach before the current slot to the end of the input."""
+        self._history = np.zeros(_TAPS)
+        """Input from `_TAPS` samples before the current slot to the end of the input."""
 
     def push(self, pcm: bytes) -> bytes:
         """Mark whole PCM16 samples at 24 kHz; returns as many."""
-        if not pcm:
-            return pcm
         samples = np.frombuffer(pcm, "<i2")
-        return self._mark(samples).astype("<i2").tobytes()
+        most = PERIOD_SAMPLES - SLOT_SAMPLES  # the filters of a period are at hand in one piece
+        parts = (samples[at : at + most] for at in range(0, len(samples), most))
+        return b"".join(self._mark(part).astype("<i2").tobytes() for part in parts)
 
     def _mark(self, samples: npt.NDArray[np.int16]) -> Samples:
-        past_samples = len(self._history) - (_TAPS - 1)  # of the current slot
+        past_samples = len(self._history) - _TAPS  # of the current slot
         window = np.concatenate((self._history, samples))
         slots = -(-(past_samples + len(samples)) // SLOT_SAMPLES)
         filtered = self._filter(window, slots)[past_samples : past_samples + len(samples)]
         complete = (past_samples + len(samples)) // SLOT_SAMPLES
         self._slot = (self._slot + complete) % SLOTS
         self._history = window[complete * SLOT_SAMPLES :].copy()
-        return np.clip(filtered, -32_768, 32_767)
+        return filtered
 
     def _filter(self, window: Samples, slots: int) -> Samples:
-        """Filter `slots` slots; the input past the end of `window` is taken as silence."""
-        padded = np.zeros(slots * SLOT_SAMPLES + _TAPS - 1)
+        """Filter at most `SLOTS` slots; the input past the end of `window` is taken as silence.
+
+        Works in place where it can: a server does this for every message of every listener.
+        """
+        padded = np.zeros(slots * SLOT_SAMPLES + _TAPS)
         padded[: len(window)] = window
-        reach = SLOT_SAMPLES + _TAPS - 1
-        inputs = np.lib.stride_tricks.sliding_window_view(padded, reach)[::SLOT_SAMPLES]
-        spectra = np.fft.rfft(inputs, _FFT_SIZE)
-        numbers = (self._slot + np.arange(slots + 1)) % SLOTS
-        filters = self._spectra[numbers]
-        valid = slice(_TAPS - 1, reach)
-        early = np.rint(np.fft.irfft(spectra * filters[:-1], _FFT_SIZE)[:, valid])
-        late = np.rint(np.fft.irfft(spectra * filters[1:], _FFT_SIZE)[:, valid])
-        return np.rint((early + _FADE_IN * (late - early)) / _SCALE).reshape(-1)
+        step = padded.itemsize
+        inputs = np.ndarray(
+            (slots, _FFT_SIZE), padded.dtype, padded, strides=(SLOT_SAMPLES * step, step)
+        )
+        spectra = np.fft.rfft(inputs)
+        filters = self._spectra[self._slot : self._slot + slots + 1]
+        products = np.empty((2, *spectra.shape), spectra.dtype)
+        np.multiply(spectra, filters[:-1], out=products[0])
+        np.multiply(spectra, filters[1:], out=products[1])
+        both = np.fft.irfft(products, _FFT_SIZE)[..., _TAPS:]
+        early, late = np.rint(both, out=both)
+        late -= early
+        late *= _FADE_IN
+        late += early
+        late *= 1 / _SCALE
+        return np.clip(np.rint(late, out=late), -32_768, 32_767).reshape(-1)
 
 
 _FADE_IN = 0.5 - 0.5 * np.cos(np.pi * (np.arange(SLOT_SAMPLES) + 0.5) / SLOT_SAMPLES)
@@ -105,7 +115,9 @@ _FADE_IN = 0.5 - 0.5 * np.cos(np.pi * (np.arange(SLOT_SAMPLES) + 0.5) / SLOT_SAM
 
 @cache
 def _filter_spectra(key: WatermarkKey) -> npt.NDArray[np.complex128]:
-    """Transforms of the filters of all slots, [SLOTS, _FFT_SIZE / 2 + 1]; their taps are integers.
+    """Transforms of the filters of two periods, [2 * SLOTS, _FFT_SIZE / 2 + 1], with integer taps.
+
+    Two, so that any slots that follow each other are one slice.
 
     The filters are of minimum phase, found by folding the real cepstrum. Source: A. V. Oppenheim,
     R. W. Schafer, Discrete-Time Signal Processing, 3rd ed., section 13.5.4.
@@ -120,7 +132,7 @@ def _filter_spectra(key: WatermarkKey) -> npt.NDArray[np.complex128]:
     taps = np.fft.irfft(np.exp(np.fft.rfft(cepstra, axis=1)), axis=1)[:, :_TAPS]
     half = _TAPS // 2
     taps[:, half:] *= 0.5 + 0.5 * np.cos(np.pi * np.arange(half) / half)  # no step at the cut
-    return np.fft.rfft(np.rint(taps * _SCALE), _FFT_SIZE)
+    return np.tile(np.fft.rfft(np.rint(taps * _SCALE), _FFT_SIZE), (2, 1))
 
 
 def mark(pcm: bytes, key: WatermarkKey) -> bytes:
