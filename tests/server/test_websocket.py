@@ -303,7 +303,9 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
     context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0))
     connection.opened("c", voice="default", language="en", seed=None, queue_ms=0)
     metrics, record = shared_server.state.metrics, AudioRecord(lambda: "m", None)
-    writer = ContextWriter(connection, message, context, record, lambda error: None, metrics)
+    writer = ContextWriter(
+        connection, message, context, record, lambda: None, lambda error: None, metrics
+    )
     context.push_text("Hello.")
     context.finish()
     while synthesizer.contexts_active:

@@ -50,6 +50,8 @@ class ContextWriter:
         message: the options of the context.
         context: the source of the events.
         record: marks the audio, and describes it at the end.
+        on_ready: called when there is a message after there was none, apart from the context's
+            events.
         on_error: called with each error that is sent to the client.
         metrics: counts gaps between audio messages, and the time that a cancel takes.
     """
@@ -60,6 +62,7 @@ class ContextWriter:
         message: ContextOpen,
         context: Context,
         record: AudioRecord,
+        on_ready: Callable[[], None],
         on_error: Callable[[VoiceAgentError], None],
         metrics: Metrics,
     ) -> None:
@@ -69,6 +72,8 @@ class ContextWriter:
         self.done: ContextDone | None = None
         """How the context ended, once it is over."""
         self._record = record
+        self._on_ready = on_ready
+        self._is_marking = False
         self._on_error = on_error
         self._metrics = metrics
         self._cancelled_at: float | None = None
@@ -94,7 +99,8 @@ class ContextWriter:
         """
         if self._after_audio is None:
             self._cancelled_at = time.monotonic()
-            self._audio = MessageQueue()
+            self._audio = MessageQueue()  # what is being marked goes into the old one
+            self._is_marking = False
             played_samples = None if played_ms is None else ms_to_samples(played_ms)
             self.context.cancel(played_samples, waiting_text)
 
@@ -107,11 +113,14 @@ class ContextWriter:
         while True:
             if not self.context.has_words_next and self._is_audio_due():
                 return self._audio_message()
+            if self._is_marking and not self.context.has_words_next:
+                return None  # what follows the audio follows it
             event = self._after_audio or self.context.next_event()
             if event is None:
                 return None
             if isinstance(event, AudioChunk):
-                self._audio.push(self._output.push(self._record.mark(event.pcm)))
+                self._is_marking = True
+                self._record.mark(event.pcm, functools.partial(self._on_marked, self._audio))
             elif (
                 isinstance(event, ContextDone)
                 and event.reason != "cancelled"
@@ -123,6 +132,12 @@ class ContextWriter:
                 return Outgoing(self._encode(event), self._observe_cancel)
             elif (messages := self._encode(event)) or self.is_over:
                 return Outgoing(messages)
+
+    def _on_marked(self, audio: MessageQueue, pcm: bytes) -> None:
+        audio.push(self._output.push(pcm))
+        if audio is self._audio:
+            self._is_marking = False
+            self._on_ready()
 
     @property
     def queued_bytes(self) -> int:
@@ -143,7 +158,8 @@ class ContextWriter:
     def _is_audio_due(self) -> bool:
         queued_bytes = self._audio.queued_bytes
         is_full = queued_bytes >= MAX_MESSAGE_PCM_BYTES
-        return is_full or (queued_bytes > 0 and not self.context.has_audio_next)
+        has_more = self._is_marking or self.context.has_audio_next
+        return is_full or (queued_bytes > 0 and not has_more)
 
     def _audio_message(self) -> Outgoing:
         pcm = self._audio.pop()

@@ -13,6 +13,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.provenance.detector import FILE_LIMITS, Detection, detect
 from voiceagent_tts.provenance.keys import watermark_keys
 from voiceagent_tts.provenance.manifest import MANIFEST_TYPES, credentials_of, sign
+from voiceagent_tts.provenance.marking import Marking
 from voiceagent_tts.provenance.record import AudioRecord, Provenance
 from voiceagent_tts.settings.provenance import ProvenanceSettings
 from voiceagent_tts.synthesizer.context import Context
@@ -37,6 +38,7 @@ class AudioProvenance:
 
     def __init__(self, settings: ProvenanceSettings, model_of: Callable[[Context], str]) -> None:
         self._keys = watermark_keys(settings) if settings.watermark else ()
+        self._marking = Marking(self._keys[0]) if self._keys else None
         self._credentials = credentials_of(settings)
         self._model_of = model_of
         self._decoders = asyncio.Semaphore(_MAX_DECODERS)
@@ -44,7 +46,12 @@ class AudioProvenance:
     def start_record(self, context: Context) -> AudioRecord:
         """Start the record of a context that has just opened."""
         model = functools.partial(self._model_of, context)
-        return AudioRecord(model, self._keys[0] if self._keys else None)
+        return AudioRecord(model, self._marking)
+
+    def close(self) -> None:
+        """End the thread that marks audio."""
+        if self._marking is not None:
+            self._marking.close()
 
     async def signed(self, file: bytes, audio_format: str, provenance: Provenance) -> bytes:
         """Return a complete file with a C2PA manifest, if the server signs files of this format."""

@@ -182,6 +182,7 @@ class SocketContext:
             message,
             context,
             self._state.provenance.start_record(context),
+            functools.partial(self._socket.mark_ready, self.context_id),
             functools.partial(self._refusals.note, context_id=self.context_id),
             self._state.metrics,
         )

@@ -103,6 +103,8 @@ class SocketWriter:
                     self._has_room.set()
                 elif outgoing := self._next_of_contexts():
                     await self._send(outgoing)
+                    if self._ready:
+                        await asyncio.sleep(0)  # sockets that read fast would keep others waiting
             if self._closing is not None:
                 await self._websocket.close(*self._closing)
                 return

@@ -87,7 +87,7 @@ class Speech:
             async for event in events:
                 if isinstance(event, AudioChunk):
                     self.samples += event.samples
-                    event = AudioChunk(event.start_sample, self._record.mark(event.pcm))
+                    event = AudioChunk(event.start_sample, await self._record.marked(event.pcm))
                     self._record.add_sent(event.pcm)
                 yield event
 
