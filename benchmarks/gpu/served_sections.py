@@ -165,6 +165,8 @@ def tests(ground: Ground) -> None:
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
             if report.when == "call" or report.skipped or report.failed:
                 ground.notes.keep(report.outcome, "outcomes", report.nodeid)
+            if report.failed:  # at once: the section may be ended before pytest's own summary
+                print(report.longreprtext, flush=True)
 
     known = ground.notes.figures().get("outcomes", {})
     deselected = [f"--deselect={name}" for name, outcome in known.items() if outcome == "passed"]
