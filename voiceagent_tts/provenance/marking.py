@@ -1,19 +1,21 @@
-"""Marks the audio of all contexts of a server: together, and beside the event loop.
+"""Marks the audio of all contexts of a server, that of several contexts at once.
 
-A GPU makes frames of many contexts in one step, and they arrive together. Marked one by one in the
-event loop, they took more of its time than everything else that a server does with a frame.
+A GPU makes frames of many contexts in one step, and they arrive together. Marked one by one, they
+took more of the event loop's time than everything else that a server does with a frame. A thread
+beside the loop was tried on an H200 and was slower: both waited for Python's global lock.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from voiceagent_tts.provenance.keys import WatermarkKey
 from voiceagent_tts.provenance.watermark import Marker, Unmarked, mark_together
 
-_FEW_SLOTS = 14
-"""Two frames are marked in the event loop: to reach the thread takes as long."""
+_MOST_TOGETHER = 8
+"""Contexts in one computation, and in one turn of the event loop: more leave a processor's caches,
+and take up to ten times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,7 @@ class Marking:
 
     def __init__(self, key: WatermarkKey) -> None:
         self.key = key
-        self._waiting: list[_Waiting] = []
-        self._thread = ThreadPoolExecutor(1, "watermark")
-        self._is_busy = False
+        self._waiting: deque[_Waiting] = deque()
 
     def mark(self, marker: Marker, pcm: bytes, on_marked: Callable[[bytes], None]) -> None:
         """Mark the next PCM16 samples of a context; `on_marked` receives as many, soon.
@@ -41,36 +41,16 @@ class Marking:
         Args:
             marker: the context's; its samples are marked in the order of the calls.
             pcm: whole samples at 24 kHz.
-            on_marked: called in the event loop, in one of its next turns.
+            on_marked: called in one of the next turns of the event loop.
         """
         if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._mark_waiting)
+            asyncio.get_running_loop().call_soon(self._mark_some)
         self._waiting.append(_Waiting(marker.take(pcm), on_marked))
 
-    def close(self) -> None:
-        """End the thread."""
-        self._thread.shutdown(wait=False)
-
-    def _mark_waiting(self) -> None:
-        if self._is_busy or not self._waiting:
-            return  # what waits is marked when the thread is done
-        batch, self._waiting = self._waiting, []
-        audio = [each.audio for each in batch]
-        if sum(len(each.inputs) for each in audio) <= _FEW_SLOTS:
-            _return(batch, mark_together(self.key, audio))
-            return
-        self._is_busy = True
-        marking = asyncio.get_running_loop().run_in_executor(
-            self._thread, mark_together, self.key, audio
-        )
-        marking.add_done_callback(lambda done: self._on_done(batch, done))
-
-    def _on_done(self, batch: Sequence[_Waiting], marking: asyncio.Future[list[bytes]]) -> None:
-        self._is_busy = False
-        _return(batch, marking.result())
-        self._mark_waiting()
-
-
-def _return(batch: Sequence[_Waiting], marked: Sequence[bytes]) -> None:
-    for each, pcm in zip(batch, marked, strict=True):
-        each.on_marked(pcm)
+    def _mark_some(self) -> None:
+        some = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_TOGETHER))]
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._mark_some)
+        marked = mark_together(self.key, [each.audio for each in some])
+        for each, pcm in zip(some, marked, strict=True):
+            each.on_marked(pcm)

@@ -48,11 +48,6 @@ class AudioProvenance:
         model = functools.partial(self._model_of, context)
         return AudioRecord(model, self._marking)
 
-    def close(self) -> None:
-        """End the thread that marks audio."""
-        if self._marking is not None:
-            self._marking.close()
-
     async def signed(self, file: bytes, audio_format: str, provenance: Provenance) -> bytes:
         """Return a complete file with a C2PA manifest, if the server signs files of this format."""
         if self._credentials is None or audio_format not in MANIFEST_TYPES:

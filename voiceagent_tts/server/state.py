@@ -258,7 +258,6 @@ class ServerState:
         if self.cache is not None:
             await self.cache.close()
         await self.access.close()
-        self.provenance.close()
         self._context_log.close()
         if self._exporter is not None:
             await asyncio.to_thread(self._exporter.close)
