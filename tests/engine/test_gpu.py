@@ -4,12 +4,14 @@ import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
 
 from testbed.engine_driving import CUSTOM_VOICE, Driver, pcm_of
 from testbed.gpu import ON_GPU
+from testbed.linked_models import link_with_short_runs
 from testbed.official_cases import read_cases
 from testbed.parity_reference import REFERENCE
 from testbed.runner_driving import Listener, Spoken, difference, prompt_of, sampling
@@ -30,9 +32,9 @@ pytestmark = ON_GPU
 ROWS, CAPACITY = 4, 1024
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def exact_float32() -> Iterator[None]:
-    """Forbid TF32: float32 products are not rounded."""
+    """Forbid TF32, which an engine that a test loads may allow: float32 products are exact."""
     backends = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
     before = [backend.fp32_precision for backend in backends]
     for backend in backends:
@@ -185,10 +187,11 @@ def test_float32_chooses_what_the_cpu_chooses() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_an_engine_speaks_within_its_memory(precision: str) -> None:
+def test_an_engine_speaks_within_its_memory(precision: str, tmp_path: Path) -> None:
     """A loaded engine speaks to the end within the memory that it was given."""
-    folder = str(REFERENCE / CUSTOM_VOICE)
-    options = Qwen3Options(folder, "cuda", precision, rows=2, gpu_memory_gb=3.0)  # type: ignore[arg-type]
+    folder = tmp_path / "model"
+    link_with_short_runs(REFERENCE / CUSTOM_VOICE, folder, frames=12)
+    options = Qwen3Options(str(folder), "cuda", precision, rows=2, gpu_memory_gb=3.0)  # type: ignore[arg-type]
     free, _ = torch.cuda.mem_get_info()
     driver = Driver(rows=2)
     engine = load_engine(options, driver._take, driver.events.append)
