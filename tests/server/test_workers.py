@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from voiceagent_tts.config import Settings
-from voiceagent_tts.server.workers import worker_specs
+from voiceagent_tts.server.workers import aligners_of, worker_specs
 
 
 def test_every_model_has_workers_on_every_gpu() -> None:
@@ -78,3 +78,16 @@ def test_one_worker_may_have_the_aligner(settings: dict[str, Any], hosts: list[s
     assert list(with_aligner) == hosts
     for spec in with_aligner.values():
         assert len(spec.options["aligner"]["engine_devices"]) == len(specs)
+
+
+@pytest.mark.parametrize(
+    ("processors", "set_to", "processes"),
+    [(1, None, 1), (2, None, 1), (16, None, 4), (64, None, 4), (2, 3, 3), (64, 1, 1)],
+)
+def test_a_large_machine_has_several_online_aligners(
+    processors: int, set_to: int | None, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process follows about a hundred contexts; a number that is set is obeyed."""
+    monkeypatch.setattr("os.cpu_count", lambda: processors)
+    aligners = aligners_of(Settings(aligner="online", aligners=set_to))
+    assert len(aligners.supervisors) == processes

@@ -24,6 +24,9 @@ _ESPEAK = "espeakng_loader"  # the module of extra `espeak`
 _LONGEST_PASS_S = 60.0
 """The forced aligner sends no heartbeat during a pass, which takes seconds on a busy CPU."""
 
+_MOST_ALIGNERS, _PROCESSORS_OF_ALIGNER = 4, 4
+"""One process of the online aligner keeps up with 113 s of audio in a second, beside an H200."""
+
 _LOADING_S = 600.0
 """A model of several gigabytes may be on a slow disk."""
 
@@ -201,7 +204,8 @@ def aligners_of(settings: Settings) -> Aligners:
     supervisors: dict[Source, list[Supervisor]] = {}
     if settings.aligner == "online" or (settings.aligner == "auto" and is_espeak_installed()):
         spec = WorkerSpec("online", environment=_ONE_THREAD)
-        supervisors[Source.ONLINE] = [Supervisor(spec) for _ in range(settings.aligners)]
+        count = settings.aligners or _usual_aligners(os.cpu_count() or 1)
+        supervisors[Source.ONLINE] = [Supervisor(spec) for _ in range(count)]
     if settings.aligner == "forced" or (settings.aligner == "auto" and settings.aligner_model):
         supervisors[Source.FORCED] = [Supervisor(_forced_spec(settings))]
     return Aligners(
@@ -209,6 +213,11 @@ def aligners_of(settings: Settings) -> Aligners:
         is_required=settings.aligner in ("online", "forced"),
         uses_native_words=settings.aligner != "off",
     )
+
+
+def _usual_aligners(processors: int) -> int:
+    """How many processes of the online aligner a machine gets where no number is set."""
+    return max(1, min(processors // _PROCESSORS_OF_ALIGNER, _MOST_ALIGNERS))
 
 
 def is_espeak_installed() -> bool:

@@ -19,11 +19,11 @@ class AlignerSettings(SettingsGroup):
         aligner_device: Device of the forced aligner: `cpu` or `cuda:N`. Default: a GPU without an
             engine; otherwise the GPU of the first Qwen3-TTS worker, in its process with lower
             priority, if it has memory for both; otherwise the CPU.
-        aligners: Processes of the online aligner. Raise it if its word times arrive too late under
-            load.
+        aligners: Processes of the online aligner, each of which follows about 100 contexts. Default:
+            one for every four processors, at most four.
     """
 
     aligner: Literal["auto", "native", "online", "forced", "off"] = "auto"
     aligner_model: str | None = None
     aligner_device: str | None = None
-    aligners: int = Field(default=1, ge=1)
+    aligners: int | None = Field(default=None, ge=1)
