@@ -19,8 +19,8 @@ class AlignerSettings(SettingsGroup):
         aligner_device: Device of the forced aligner: `cpu` or `cuda:N`. Default: a GPU without an
             engine; otherwise the GPU of the first Qwen3-TTS worker, in its process with lower
             priority, if it has memory for both; otherwise the CPU.
-        aligners: Processes of the online aligner, each of which follows about 100 contexts. Default:
-            one for every four processors, at most four.
+        aligners: Processes of the online aligner, each of which follows about 100 contexts.
+            Default: one for every four processors, at most four.
     """
 
     aligner: Literal["auto", "native", "online", "forced", "off"] = "auto"
