@@ -26,6 +26,10 @@ from pipecat.frames.frames import (
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.text import VerbatimSpacing
 
+_AT_HAND_S = 0.01
+"""A word that is due this soon may be heard by the time at which an interruption reaches the
+transport. Its chunk has begun, or begins within 5 ms (`playout._IN_CHUNK_S`)."""
+
 
 @dataclass
 class UnspokenTextFrame(ControlFrame):
@@ -93,6 +97,11 @@ class Output:
             while self._on_their_way and _time_s(self._on_their_way[0]) < now_s:
                 self._on_their_way.popleft()
             self._on_their_way.append(frame)
+
+    def word_at_hand_s(self, now_s: float) -> float:
+        """Time until the word arrives that is due almost now; 0 without one."""
+        waits_s = [_time_s(frame) - now_s for frame in self._on_their_way]
+        return next((wait_s for wait_s in waits_s if 0 < wait_s <= _AT_HAND_S), 0.0)
 
     def take_back_words(self, now_s: float) -> None:
         """Keep words whose time has not come out of the history, wherever their frames are."""

@@ -320,10 +320,12 @@ class VoiceAgentTTSService(TurnTTSService):
 
         An interruption overtakes the frames on their way. A word that it overtakes would be missing
         from this turn in the history, and begin the next one; audio that it overtakes is not heard,
-        although its word may be in the history.
+        although its word may be in the history. So it waits for a word whose chunk has just begun.
         """
-        for _ in range(_TURNS_BEFORE_CUT):
-            await asyncio.sleep(0)
+        await _yield_to_others()
+        while wait_s := self._output.word_at_hand_s(self._now_s()):
+            await asyncio.sleep(wait_s)
+            await _yield_to_others()
         self._output.take_back_words(self._now_s())
 
     async def _abandon_turn(self, context_id: str) -> None:
@@ -404,6 +406,12 @@ class _TransportStarts(BaseObserver):
         is_of_transport = isinstance(data.source, BaseOutputTransport)
         if is_start and is_of_transport and data.direction is FrameDirection.UPSTREAM:
             self._on_start(data.timestamp / 1e9)
+
+
+async def _yield_to_others() -> None:
+    """Let the other tasks do what they can do now."""
+    for _ in range(_TURNS_BEFORE_CUT):
+        await asyncio.sleep(0)
 
 
 def _chunk_s(processor: FrameProcessor) -> float:
