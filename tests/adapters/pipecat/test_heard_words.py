@@ -117,7 +117,7 @@ async def test_a_cut_at_the_start_of_a_word_is_exact(served: ServerProcess) -> N
             context_id = await conversation.reply(COUNTING)
             await conversation.play(context_id, 0.3)
             _, _, word, *_ = conversation.words[context_id]
-            audible_s = (word.start_sample + HEARD_SAMPLES + 1) / SAMPLE_RATE_HZ
+            audible_s = (word.start_sample + HEARD_SAMPLES) / SAMPLE_RATE_HZ
             await conversation.play(context_id, audible_s)
             return await conversation.interrupt(), conversation.heard(context_id, COUNTING)
 

@@ -1,5 +1,7 @@
 """When the transport plays what has left the service, on scripted clocks."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,8 +45,14 @@ def test_a_word_enters_the_history_in_the_chunk_that_makes_it_audible(
     """Not before that chunk plays, and not after its end, which an interruption cannot stop."""
     position_s = position * 0.007
     at_s = heard_s(playing("one", 1.0, 5.0, chunk_s), position_s) - 5.0
-    begins_s = (position_s + 0.02) // chunk_s * chunk_s
+    begins_s = (math.ceil((position_s + 0.0199) / chunk_s) - 1) * chunk_s
     assert begins_s - 1e-3 <= at_s <= max(begins_s + chunk_s, 0.02) + 1e-3
+
+
+@pytest.mark.parametrize(("position_s", "at_s"), [(0.179, 0.165), (0.18, 0.165), (0.181, 0.205)])
+def test_a_word_is_heard_once_20_ms_of_it_were_played(position_s: float, at_s: float) -> None:
+    """A word whose twentieth millisecond is the last one of a chunk is heard with that chunk."""
+    assert heard_s(playing("one", 1.0, 5.0), position_s) - 5.0 == pytest.approx(at_s)
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=10), CHUNKS_S)
@@ -75,10 +83,10 @@ def test_a_late_start_moves_what_follows() -> None:
     playout = playing("one", 1.0, 5.0)
     playout.end_context()
     add(playout, "two", 1.0, 5.0)
-    assert heard_s(playout, 0.1) == pytest.approx(6.125)
+    assert heard_s(playout, 0.11) == pytest.approx(6.125)
     playout.transport_started(5.03)
-    assert heard_s(playout, 0.3) == pytest.approx(6.355)
+    assert heard_s(playout, 0.31) == pytest.approx(6.355)
     playout.transport_started(6.04)
-    assert heard_s(playout, 0.5) == pytest.approx(6.565)
+    assert heard_s(playout, 0.51) == pytest.approx(6.565)
     playout.transport_started(9.0)
-    assert heard_s(playout, 0.7) == pytest.approx(6.765)
+    assert heard_s(playout, 0.71) == pytest.approx(6.765)

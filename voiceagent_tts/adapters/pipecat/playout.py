@@ -102,9 +102,9 @@ class Playout:
             self._expected_starts_s = deque(each + late_s for each in self._expected_starts_s)
 
     def heard_ns(self, pts: int) -> int:
-        """When the word at `pts` is heard: with the chunk in which it becomes audible."""
+        """When the word at `pts` is heard: with the chunk that completes its audible length."""
         audible_s = pts / 1e9 - self.baseline_s + self.latency_s
-        chunk = math.floor((audible_s + _ROUNDING_S) / self.chunk_s)
+        chunk = math.ceil((audible_s - _ROUNDING_S) / self.chunk_s) - 1
         in_context_s = max(self.latency_s, chunk * self.chunk_s + _IN_CHUNK_S)
         return self.in_order_ns(round((self._zero_s + in_context_s) * 1e9))
 
