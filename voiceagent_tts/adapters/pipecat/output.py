@@ -26,9 +26,9 @@ from pipecat.frames.frames import (
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.text import VerbatimSpacing
 
-_AT_HAND_S = 0.01
+_AT_HAND_S = 0.02
 """A word that is due this soon may be heard by the time at which an interruption reaches the
-transport. Its chunk has begun, or begins within 5 ms (`playout._IN_CHUNK_S`)."""
+transport: its chunk has begun, or begins while a busy program passes the interruption on."""
 
 
 @dataclass
@@ -68,6 +68,7 @@ class Output:
                 self._spacing.start_reply()
             case InterruptionFrame():
                 self._spacing.clear()
+                self._take_back_words(now_s)
                 self._playout.interrupt()
             case TTSStartedFrame():
                 self._playout.start_context(frame.context_id)
@@ -103,7 +104,7 @@ class Output:
         waits_s = [_time_s(frame) - now_s for frame in self._on_their_way]
         return next((wait_s for wait_s in waits_s if 0 < wait_s <= _AT_HAND_S), 0.0)
 
-    def take_back_words(self, now_s: float) -> None:
+    def _take_back_words(self, now_s: float) -> None:
         """Keep words whose time has not come out of the history, wherever their frames are."""
         for frame in self._on_their_way:
             if frame.interruptible and _time_s(frame) > now_s:

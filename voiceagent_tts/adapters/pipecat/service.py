@@ -316,17 +316,16 @@ class VoiceAgentTTSService(TurnTTSService):
         await super().push_frame(again)
 
     async def _let_words_arrive(self) -> None:
-        """Let the words that were heard reach the history, and no other.
+        """Let the words that were heard reach the history.
 
         An interruption overtakes the frames on their way. A word that it overtakes would be missing
-        from this turn in the history, and begin the next one; audio that it overtakes is not heard,
-        although its word may be in the history. So it waits for a word whose chunk has just begun.
+        from this turn in the history, and begin the next one. So it waits for a word that is heard
+        now or almost. As it leaves, it takes back the words whose audio it overtakes.
         """
         await _yield_to_others()
         while wait_s := self._output.word_at_hand_s(self._now_s()):
             await asyncio.sleep(wait_s)
             await _yield_to_others()
-        self._output.take_back_words(self._now_s())
 
     async def _abandon_turn(self, context_id: str) -> None:
         await self._stop_turn(context_id, self._playout.played_ms(context_id, self._now_s()))
