@@ -330,6 +330,8 @@ class ReadyMessage(_ServerMessage):
     protocol: str = PROTOCOL_VERSION
     model: str
     sample_rate: int = SAMPLE_RATE_HZ
+    has_word_times: bool = True
+    """Whether the times of words are found, by engines or aligners; otherwise they are estimates."""
     limits: SessionLimits
 
 

@@ -15,6 +15,7 @@ from livekit.agents import (
     APIStatusError,
     APITimeoutError,
 )
+from livekit.agents.tokenize import _basic_hyphenator
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.agents.voice.agent_session import SessionConnectOptions
 
@@ -160,6 +161,30 @@ async def test_prewarm_connects_and_prepares(server: RunningServer, make_voice: 
     await voice.synthesize("Yes.").collect()
     assert len(server.state.sessions) == 1
     assert voice.model.startswith("espeak")
+
+
+async def test_prewarm_loads_livekits_hyphenator(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """LiveKit loads it with the first word of a process, which would stop that reply."""
+    _basic_hyphenator._get_hyphenator.cache_clear()
+    make_voice(served).prewarm()
+    loaded = _basic_hyphenator._get_hyphenator.cache_info
+    await until(lambda: loaded().currsize == 1, "the hyphenator is loaded")
+
+
+@pytest.mark.parametrize("aligner", ["auto", "off"])
+async def test_words_are_aligned_where_the_server_finds_their_times(
+    start_server: StartServer, make_voice: MakeVoice, aligner: str
+) -> None:
+    """The plugin says so to LiveKit; of a server whose times are estimates, it does not.
+
+    Until a server has answered, it expects one that finds them, as servers do by default.
+    """
+    voice = make_voice(await start_server(aligner=aligner))
+    assert voice.capabilities.aligned_transcript
+    await voice.acquire(5.0)
+    assert voice.capabilities.aligned_transcript == (aligner == "auto")
 
 
 async def test_prewarm_waits_for_a_server_that_comes_later(make_voice: MakeVoice) -> None:

@@ -313,6 +313,9 @@ class TTS(tts.TTS[Literal["words"]]):
         async with asyncio.timeout(timeout_s):
             socket = await open_socket(session, str(self._url), self._headers(), self._heartbeat_s)
         self._model = socket.ready.model
+        self._capabilities = replace(
+            self._capabilities, aligned_transcript=socket.ready.has_word_times
+        )
         self._socket = socket
         self._sockets.add(socket)
         socket.start(on_unusable=lambda socket: self._replace(socket, session))
