@@ -309,6 +309,7 @@ async def test_a_key_that_no_header_can_carry_is_named(
         ({"sample_rate": 12345}, "sample_rate: .*; got 12345"),
         ({"leading_silence_ms": -5}, "leading_silence_ms: expected 0 or more, got -5"),
         ({"output_latency_s": -0.1}, "output_latency_s: expected 0 or more, got -0.1"),
+        ({"heartbeat_s": -1}, "heartbeat_s: expected 0 or more, got -1"),
         ({"speed": 9.0}, "speed: .*less than or equal to 4; got 9"),
         ({"max_buffer_delay_ms": 9000}, "max_buffer_delay_ms: .*; got 9000"),
     ],
@@ -319,6 +320,15 @@ def test_wrong_options_are_refused_where_they_are_given(
     """Not in the first reply, which would be silent."""
     with pytest.raises(InvalidRequestError, match=sentence):
         TTS(**options)
+
+
+def test_a_model_is_a_name_in_metrics() -> None:
+    """As LiveKit's other plugins take it; the voice decides which model speaks."""
+    voice = TTS(model="qwen3-tts")
+    assert voice.model == "qwen3-tts"
+    voice.update_options(model="other")
+    assert voice.model == "other"
+    assert "model" not in voice.options.open_options()
 
 
 def test_a_wrong_change_changes_nothing() -> None:

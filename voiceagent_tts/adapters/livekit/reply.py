@@ -38,6 +38,7 @@ from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientEvent,
     ContextRecord,
+    check_not_negative,
     check_options,
 )
 from voiceagent_tts.protocol.messages import (
@@ -86,9 +87,9 @@ class ReplyOptions:
                 f"sample_rate: expected one of {expected}; got {self.sample_rate}"
             )
         check_options(**self.open_options())
-        for name in ("leading_silence_ms", "output_latency_s"):
-            if getattr(self, name) < 0:
-                raise InvalidRequestError(f"{name}: expected 0 or more, got {getattr(self, name)}")
+        check_not_negative(
+            leading_silence_ms=self.leading_silence_ms, output_latency_s=self.output_latency_s
+        )
 
     def open_options(self) -> OpenOptions:
         """The options of the reply's server contexts."""

@@ -10,7 +10,7 @@ those that break off, and this module implements Pipecat's service API. `output`
 
 The service knows no engine and no server, only the wire (`protocol.ClientConnection`) and Pipecat's
 service API, including these private names of Pipecat's base classes: `_settings`,
-`_update_settings`, `_text_aggregator`, `_turn_context_id`, `_word_timestamp_tracker`,
+`_update_settings`, `_sync_model_name_to_metrics`, `_text_aggregator`, `_turn_context_id`, `_word_timestamp_tracker`,
 `_aggregated_frame_sequencer`, `_push_sequencer_frames`, `_apply_context_interruptible`,
 `_refresh_audio_context`, `_record_context_audio_outcome`, `_register_event_handler`,
 `_call_event_handler`, `_report_error`, `_trim_text`, `_is_streaming_tokens`, `_tracing_context`,
@@ -21,6 +21,7 @@ and for the connection `_websocket`, `_websocket_connect`, `_connect`, `_disconn
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -58,7 +59,7 @@ from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.client_connection import check_options
+from voiceagent_tts.protocol.client_connection import check_not_negative, check_options
 from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
 
 _LEAD_S = 1.0
@@ -105,7 +106,7 @@ class VoiceAgentTTSService(TurnTTSService):
             default is enough sound to be noticed; add what your transport buffers before audio
             reaches the listener.
         reconnect_attempts: attempts, 0.25 s apart; after these, the next turn connects.
-        **kwargs: fields of `Settings` (`voice` or `voice_id`, `language`, `speed`, `instruct`,
+        **kwargs: fields of `Settings` (`model`, `voice` or `voice_id`, `language`, `speed`, `instruct`,
             `seed`, `lexicon`, `markup`), as Pipecat's own services accept them, which `settings`
             overrides; and arguments of `WebsocketTTSService`.
 
@@ -148,6 +149,11 @@ class VoiceAgentTTSService(TurnTTSService):
             check_extra(settings)
             defaults.apply_update(settings)
         check_arguments(type(self), kwargs)
+        check_not_negative(
+            response_timeout_s=response_timeout_s,
+            output_latency_s=output_latency_s,
+            reconnect_attempts=reconnect_attempts,
+        )
         kwargs.setdefault("stop_frame_timeout_s", 2 * response_timeout_s)
         super().__init__(
             url=url,
@@ -178,7 +184,8 @@ class VoiceAgentTTSService(TurnTTSService):
         self._max_lead_s = max_lead_s
         self._playout = Playout(output_latency_s)
         self._output = Output(self._playout)
-        check_options(**self._open_options())
+        self._names_servers_model = defaults.model is None  # in metrics
+        check_options(**self._open_options(self._settings))
 
     def can_generate_metrics(self) -> bool:
         """Yes: time to first byte, to first audio, and characters."""
@@ -193,6 +200,12 @@ class VoiceAgentTTSService(TurnTTSService):
         if isinstance(setup.observer, WorkerObserver):
             setup.observer.add_observer(_TransportStarts(self._playout.transport_started))
         await super().setup(setup)
+
+    async def _connect_websocket(self) -> None:
+        await super()._connect_websocket()
+        if self._names_servers_model and self._connection.ready is not None:
+            self._settings.model = self._connection.ready.model
+            self._sync_model_name_to_metrics()
 
     # Text in.
 
@@ -247,15 +260,15 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._abandon_turn(context_id)
 
     def _add_turn(self, context_id: str) -> PipecatTurn:
-        options, latency_s = self._open_options(), self._playout.latency_s
+        options, latency_s = self._open_options(self._settings), self._playout.latency_s
         turn = PipecatTurn(context_id, options, latency_s=latency_s, now_s=self._now_s())
         self._turns[context_id] = turn
         return turn
 
-    def _open_options(self) -> OpenOptions:
-        settings = self._settings.given_fields()
-        settings.pop("model")  # a voice implies its model
-        given: dict[str, Any] = settings | {
+    def _open_options(self, settings: TTSSettings) -> OpenOptions:
+        chosen = settings.given_fields()
+        chosen.pop("model")  # a voice implies its model
+        given: dict[str, Any] = chosen | {
             "max_buffer_delay_ms": self._max_buffer_delay_ms,
             "max_lead_s": self._max_lead_s,
             "audio": AudioFormat(sample_rate=self._output_rate_hz),
@@ -268,9 +281,13 @@ class VoiceAgentTTSService(TurnTTSService):
         """Apply a change; the next piece of text opens a context with the new settings.
 
         Raises:
+            InvalidRequestError: an option is wrong; nothing has changed.
             ValueError: `extra` has an unknown option.
         """
         check_extra(delta)
+        changed_settings = copy.deepcopy(self._settings)
+        changed_settings.apply_update(delta)
+        check_options(**self._open_options(changed_settings))
         changed = await super()._update_settings(delta)
         if changed and self._turn_context_id:
             context_id = self._turn_context_id
