@@ -331,7 +331,7 @@ class ReadyMessage(_ServerMessage):
     model: str
     sample_rate: int = SAMPLE_RATE_HZ
     has_word_times: bool = True
-    """Whether the times of words are found, by engines or aligners; otherwise they are estimates."""
+    """Whether engines or aligners find the times of words; otherwise all of them are estimates."""
     limits: SessionLimits
 
 

@@ -78,6 +78,26 @@ def test_the_pause_between_two_utterances_is_what_is_missing() -> None:
     assert playout.pause_s(5.5) == 0.0
 
 
+def test_the_ends_of_chunks_correct_a_start_that_was_reported_early() -> None:
+    """The chunk that ends with the least delay counts; those of a transport that hurries do not."""
+    playout = playing("one", 1.0, 5.0)
+    assert playout.awaits_start(5.0) and not playout.awaits_start(4.9)
+    playout.transport_started(5.0)
+    assert not playout.awaits_start(5.0)
+    for ends_at_s in (5.07, 5.105, 5.16, 5.18, 5.25, 5.24):  # the sixth is too late to count
+        playout.chunk_ended(ends_at_s)
+    assert heard_s(playout, 0.31) == pytest.approx(5.325 + 0.02)
+    hurried = playing("two", 1.0, 5.0)
+    hurried.transport_started(5.0)
+    hurried.chunk_ended(5.01)
+    assert heard_s(hurried, 0.31) == pytest.approx(5.325)
+
+
+def test_a_start_is_not_awaited_without_a_whole_chunk() -> None:
+    """A transport does not start with less."""
+    assert not playing("one", 0.03, 5.0).awaits_start(5.0)
+
+
 def test_a_late_start_moves_what_follows() -> None:
     """Each start that the transport reports belongs to the first utterance that had none."""
     playout = playing("one", 1.0, 5.0)

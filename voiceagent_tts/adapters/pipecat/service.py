@@ -10,7 +10,8 @@ those that break off, and this module implements Pipecat's service API. `output`
 
 The service knows no engine and no server, only the wire (`protocol.ClientConnection`) and Pipecat's
 service API, including these private names of Pipecat's base classes: `_settings`,
-`_update_settings`, `_sync_model_name_to_metrics`, `_text_aggregator`, `_turn_context_id`, `_word_timestamp_tracker`,
+`_update_settings`, `_sync_model_name_to_metrics`, `_text_aggregator`, `_turn_context_id`,
+`_word_timestamp_tracker`,
 `_aggregated_frame_sequencer`, `_push_sequencer_frames`, `_apply_context_interruptible`,
 `_refresh_audio_context`, `_record_context_audio_outcome`, `_register_event_handler`,
 `_call_event_handler`, `_report_error`, `_trim_text`, `_is_streaming_tokens`, `_tracing_context`,
@@ -32,9 +33,11 @@ from pipecat.frames.frames import (
     Frame,
     InterruptionFrame,
     LLMFullResponseStartFrame,
+    OutputAudioRawFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
+    TTSTextFrame,
 )
 from pipecat.observers.base_observer import BaseObserver, FramePushed
 from pipecat.pipeline.worker_observer import WorkerObserver
@@ -66,6 +69,9 @@ _LEAD_S = 1.0
 """How long before its playback audio leaves for the transport: longer than a busy program stops."""
 _UTTERANCE_LEAD_S = 0.3
 """The same for an utterance that follows another one."""
+_START_WAIT_S = 0.05
+"""How long the first word of an utterance waits for the transport to start: less than the audio
+that has left lasts."""
 _TURNS_BEFORE_CUT = 64
 """Turns of the event loop before an interruption goes on: a word takes eight from the transport's
 clock to the history, and a transport of which the program has kept the CPU takes eight for each
@@ -106,9 +112,9 @@ class VoiceAgentTTSService(TurnTTSService):
             default is enough sound to be noticed; add what your transport buffers before audio
             reaches the listener.
         reconnect_attempts: attempts, 0.25 s apart; after these, the next turn connects.
-        **kwargs: fields of `Settings` (`model`, `voice` or `voice_id`, `language`, `speed`, `instruct`,
-            `seed`, `lexicon`, `markup`), as Pipecat's own services accept them, which `settings`
-            overrides; and arguments of `WebsocketTTSService`.
+        **kwargs: fields of `Settings` (`model`, `voice` or `voice_id`, `language`, `speed`,
+            `instruct`, `seed`, `lexicon`, `markup`), as Pipecat's own services accept them, which
+            `settings` overrides; and arguments of `WebsocketTTSService`.
 
     Raises:
         InvalidRequestError: `url` is not the address of a server, or an option is wrong.
@@ -179,6 +185,8 @@ class VoiceAgentTTSService(TurnTTSService):
         )
         self._starts_sentence = True  # the next piece does not continue the text before it
         self._started: TTSStartedFrame | None = None  # the last one that has left
+        self._is_first_word = False  # of the utterance
+        self._start_reported = asyncio.Event()
         self._register_event_handler("on_words")
         self._max_buffer_delay_ms = max_buffer_delay_ms
         self._max_lead_s = max_lead_s
@@ -196,9 +204,10 @@ class VoiceAgentTTSService(TurnTTSService):
         return str(language.value)
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
-        """Connect, and watch when the transport starts to play."""
+        """Connect, and watch what the transport plays."""
         if isinstance(setup.observer, WorkerObserver):
-            setup.observer.add_observer(_TransportStarts(self._playout.transport_started))
+            observer = _TransportObserver(self._transport_started, self._playout.chunk_ended)
+            setup.observer.add_observer(observer)
         await super().setup(setup)
 
     async def _connect_websocket(self) -> None:
@@ -383,7 +392,9 @@ class VoiceAgentTTSService(TurnTTSService):
             elif isinstance(frame, TTSStartedFrame):
                 await self._begin_utterance()
                 self._apply_context_interruptible(frame)
-                self._started = frame
+                self._started, self._is_first_word = frame, True
+            elif isinstance(frame, TTSTextFrame) and self._is_first_word:
+                await self._wait_for_start()
             if not self._output.prepare(frame, self._now_s()):
                 return
         await super().push_frame(frame, direction)
@@ -397,6 +408,19 @@ class VoiceAgentTTSService(TurnTTSService):
         while (wait_s := self._playout.lead_s(self._now_s()) - lead_s) > 0:
             await asyncio.sleep(wait_s)
 
+    async def _wait_for_start(self) -> None:
+        """Wait until the transport has started to play what it has: then it is known when."""
+        if self._playout.awaits_start(self._now_s()):
+            self._is_first_word = False
+            self._start_reported.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_START_WAIT_S):
+                    await self._start_reported.wait()
+
+    def _transport_started(self, at_s: float) -> None:
+        self._playout.transport_started(at_s)
+        self._start_reported.set()
+
     async def _begin_utterance(self) -> None:
         """Pause between this utterance and one that has hardly ended, or has not."""
         await self._wait_for_playback(_UTTERANCE_LEAD_S)
@@ -407,21 +431,27 @@ class VoiceAgentTTSService(TurnTTSService):
             await self.push_frame(TTSAudioRawFrame(silence, self._output_rate_hz, 1))
 
 
-class _TransportStarts(BaseObserver):
-    """Calls `on_start` with the time at which the transport has started to play.
+class _TransportObserver(BaseObserver):
+    """Reports when the transport has started to play, and when it has played a chunk.
 
-    The transport's own frame about it arrives later, by as much as the program is busy.
+    The transport's own frame about a start arrives later, by as much as the program is busy.
     """
 
-    def __init__(self, on_start: Callable[[float], None]) -> None:
+    def __init__(
+        self, on_start: Callable[[float], None], on_chunk_end: Callable[[float], None]
+    ) -> None:
         super().__init__()
         self._on_start = on_start
+        self._on_chunk_end = on_chunk_end
 
     async def on_push_frame(self, data: FramePushed) -> None:
-        is_start = isinstance(data.frame, BotStartedSpeakingFrame)
-        is_of_transport = isinstance(data.source, BaseOutputTransport)
-        if is_start and is_of_transport and data.direction is FrameDirection.UPSTREAM:
-            self._on_start(data.timestamp / 1e9)
+        if not isinstance(data.source, BaseOutputTransport):
+            return
+        at_s, is_downstream = data.timestamp / 1e9, data.direction is FrameDirection.DOWNSTREAM
+        if isinstance(data.frame, BotStartedSpeakingFrame) and not is_downstream:
+            self._on_start(at_s)
+        elif isinstance(data.frame, OutputAudioRawFrame) and is_downstream:
+            self._on_chunk_end(at_s)
 
 
 async def _yield_to_others() -> None:
