@@ -77,7 +77,7 @@ def test_a_wrong_file_is_one_clear_line(
 
 
 def test_a_machine_without_sound_devices_is_told_what_to_do(served: ServerProcess) -> None:
-    """The last line names the missing device or library, and the way without; no banner is there."""
+    """The last line names the missing device or library, and the way without; no banner."""
     result = subprocess.run(
         [sys.executable, "-m", "agents.local_mic"], cwd=ROOT, check=False,
         env={"PATH": "/nowhere", "HOME": "/nowhere", "VOICEAGENT_TTS_URL": served.websocket_url},

@@ -25,6 +25,7 @@ import contextlib
 import copy
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pipecat.frames.frames import (
@@ -32,7 +33,10 @@ from pipecat.frames.frames import (
     BotStartedSpeakingFrame,
     Frame,
     InterruptionFrame,
+    LLMAssistantPushAggregationFrame,
+    LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMMessagesTransformFrame,
     OutputAudioRawFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
@@ -58,7 +62,7 @@ from voiceagent_tts.adapters.pipecat.settings import (
     pop_settings,
 )
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
-from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint
+from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
@@ -69,6 +73,8 @@ _LEAD_S = 1.0
 """How long before its playback audio leaves for the transport: longer than a busy program stops."""
 _UTTERANCE_LEAD_S = 0.3
 """The same for an utterance that follows another one."""
+_COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, InterruptionFrame)
+"""Frames with which the words so far become a message of the history."""
 _START_WAIT_S = 0.05
 """How long the first word of an utterance waits for the transport to start: less than the audio
 that has left lasts."""
@@ -398,6 +404,15 @@ class VoiceAgentTTSService(TurnTTSService):
             if not self._output.prepare(frame, self._now_s()):
                 return
         await super().push_frame(frame, direction)
+        if self._noise and isinstance(frame, _COMMITS):
+            await self._take_back_noise(frame)
+
+    async def _take_back_noise(self, commit: Frame) -> None:
+        """Remove words from the message of `commit`: it turned out later that they were noise."""
+        noise, self._noise = self._noise, ""
+        removal = LLMMessagesTransformFrame(partial(without_end, end=noise))
+        removal.pts = commit.pts  # or it overtakes the commit on the way through the transport
+        await self.push_frame(removal)
 
     async def _wait_for_playback(self, lead_s: float) -> None:
         """Wait until only `lead_s` of the audio that has left is not played yet.
