@@ -84,6 +84,18 @@ async def test_lexicon_and_markup_leave_the_history_verbatim(served: ServerProce
         assert not conversation.errors
 
 
+async def test_a_pronunciation_is_said_and_the_history_has_the_word(served: ServerProcess) -> None:
+    """As with Pipecat's own services; markup is on for it."""
+    transform = VoiceAgentTTSService.pronunciation_transform_ipa({"Metformin": "mɛtˈfɔɹmɪn"})
+    tts = service(served, text_transforms=[("*", transform)])
+    assert tts.supports_pronunciations and not service(served).supports_pronunciations
+    async with talking(tts) as conversation:
+        context_id = await conversation.reply("Take ", "Metformin, ", "now.")
+        assert await conversation.spoken() == "Take Metformin, now."
+        said = [each.word.text for each in conversation.words[context_id]]
+        assert said[1].startswith('<phoneme alphabet="ipa" ph="mɛtˈfɔɹmɪn">')
+
+
 @pytest.mark.parametrize("rtf", [pytest.param(1 / 5, marks=pytest.mark.thorough), 1 / 1.2])
 async def test_sixteen_cut_points_are_exact(start_server: StartServer, rtf: float) -> None:
     """Wherever the user interrupts, the history has exactly the words whose audio had started."""

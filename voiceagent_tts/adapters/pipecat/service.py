@@ -51,6 +51,7 @@ from pipecat.services.tts_service import TextAggregationMode
 from pipecat.transcriptions.language import Language
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
+from pipecat.utils.text.transforms.pronunciations import PronunciationTransform
 from pipecat.utils.tracing.service_decorators import traced_tts
 
 from voiceagent_tts.adapters.pipecat.output import Output, UnspokenTextFrame
@@ -68,6 +69,7 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.client_connection import check_not_negative, check_options
 from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
+from voiceagent_tts.text.markup import phoneme
 
 _LEAD_S = 1.0
 """How long before its playback audio leaves for the transport: longer than a busy program stops."""
@@ -156,6 +158,9 @@ class VoiceAgentTTSService(TurnTTSService):
             lexicon=None,
             markup=None,
         )
+        transforms = [transform for _, transform in kwargs.get("text_transforms") or ()]
+        if any(isinstance(transform, PronunciationTransform) for transform in transforms):
+            defaults.markup = True  # or it would have no effect
         defaults.apply_update(pop_settings(kwargs))
         if settings is not None:
             check_extra(settings)
@@ -204,6 +209,16 @@ class VoiceAgentTTSService(TurnTTSService):
     def can_generate_metrics(self) -> bool:
         """Yes: time to first byte, to first audio, and characters."""
         return True
+
+    @classmethod
+    def format_pronunciation(cls, word: str, ipa: str) -> str | None:
+        """The markup with which `pronunciation_transform_ipa` says `word`; None where it cannot."""
+        return phoneme(word, ipa)
+
+    @property
+    def supports_pronunciations(self) -> bool:
+        """Whether tags have an effect: with the setting `markup`."""
+        return bool(self._settings.markup)
 
     def language_to_service_language(self, language: Language) -> str | None:
         """The language code itself, region included, which the server understands."""
