@@ -15,6 +15,7 @@ service API, including these private names of Pipecat's base classes: `_settings
 `_aggregated_frame_sequencer`, `_push_sequencer_frames`, `_apply_context_interruptible`,
 `_refresh_audio_context`, `_record_context_audio_outcome`, `_register_event_handler`,
 `_call_event_handler`, `_report_error`, `_trim_text`, `_is_streaming_tokens`, `_tracing_context`,
+`_tts_texts`,
 and for the connection `_websocket`, `_websocket_connect`, `_connect`, `_disconnect`,
 `_connect_websocket`, `_disconnect_websocket`, `_try_reconnect`, `_receive_messages`,
 `_receive_task_handler` and `_last_connect_time`.
@@ -249,6 +250,9 @@ class VoiceAgentTTSService(TurnTTSService):
                 self._open_context(turn)
 
     @traced_tts
+    async def _trace_text(self, text: str, context_id: str) -> None:
+        """Let Pipecat's span have the turn's text, which the decorator writes there."""
+
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
         """Send a piece of the turn's text; its audio arrives on the reader's task."""
         turn = self._turns.get(context_id) or self._add_turn(context_id)
@@ -259,6 +263,8 @@ class VoiceAgentTTSService(TurnTTSService):
             space = "" if is_continuation else joint(turn.text, text)
             await self._append_text(turn, space + text)
             self._starts_sentence = False
+            getattr(self, "_tts_texts", {}).pop(context_id, None)  # it joins pieces by spaces
+            await self._trace_text(turn.text, context_id)
             await self.start_tts_usage_metrics(text)
         yield None  # no frames here: audio is queued when it arrives
 
