@@ -15,9 +15,10 @@ language model are optional local servers with an OpenAI-compatible API:
     LOCAL_STT_URL=http://127.0.0.1:8000/v1   LOCAL_STT_MODEL=Systran/faster-whisper-small
     LOCAL_LLM_URL=http://127.0.0.1:11434/v1  LOCAL_LLM_MODEL=qwen3:4b
 
-Without them, stand-ins take their place: `DurationSTT` notices that you speak but not what you say,
-and `ScriptedLLM` speaks fixed lines. Interrupt the agent, and it repeats the last words that you
-heard, according to its history.
+They need LiveKit's plugin for that API, which the extra `agents` has. Without them, stand-ins take
+their place: `DurationSTT` notices that you speak but not what you say, and `ScriptedLLM` speaks
+fixed lines. Interrupt the agent, and it repeats the last words that you heard, according to its
+history.
 """
 
 import asyncio
@@ -41,13 +42,17 @@ from livekit.agents import (
     stt,
     utils,
 )
-from livekit.plugins.openai import LLM as OpenAILLM
-from livekit.plugins.openai import STT as OpenAISTT
 
 from agents import stand_ins
 from agents.sound_card import SoundError, check_devices, load_portaudio
 from agents.voice_server import voice_server
 from livekit.plugins import voiceagent
+from voiceagent_tts.extras import install_hint
+
+try:  # here: LiveKit's plugins must be imported before a job starts
+    from livekit.plugins import openai
+except ImportError:
+    openai = None
 
 SERVER_LOG = Path("out/livekit_voice-server.log")
 
@@ -82,18 +87,31 @@ class Greeter(Agent):
 
 def choose_stt() -> stt.STT:
     """The transcription server that the environment names, or the stand-in."""
-    if url := os.environ.get("LOCAL_STT_URL"):
+    if url := local_server("STT"):
         model = os.environ.get("LOCAL_STT_MODEL") or "whisper-1"
-        return OpenAISTT(model=model, base_url=url, api_key="none", detect_language=True)
+        return openai.STT(model=model, base_url=url, api_key="none", detect_language=True)
     return DurationSTT()
 
 
 def choose_llm() -> llm.LLM:
     """The language model server that the environment names, or the stand-in."""
-    if url := os.environ.get("LOCAL_LLM_URL"):
+    if url := local_server("LLM"):
         model = os.environ.get("LOCAL_LLM_MODEL") or "default"
-        return OpenAILLM(model=model, base_url=url, api_key="none")
+        return openai.LLM(model=model, base_url=url, api_key="none")
     return ScriptedLLM()
+
+
+def local_server(kind: str) -> str | None:
+    """The URL of the server for `STT` or `LLM` that the environment names.
+
+    Raises:
+        SystemExit: there is one, and LiveKit's plugin for it is missing.
+    """
+    url = os.environ.get(f"LOCAL_{kind}_URL")
+    if url and openai is None:
+        hint = install_hint("agents")
+        raise SystemExit(f"LOCAL_{kind}_URL needs LiveKit's plugin for OpenAI's API: {hint}")
+    return url
 
 
 class DurationSTT(stt.STT):

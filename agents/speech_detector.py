@@ -7,9 +7,6 @@ import enum
 import time
 from collections import deque
 
-from pipecat.audio.vad.silero import SileroVADAnalyzer
-from pipecat.audio.vad.vad_analyzer import VADParams, VADState
-
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 
 MICROPHONE_RATE_HZ = 16_000
@@ -42,6 +39,10 @@ class SpeechDetector:
     """
 
     def __init__(self, *, end_silence_s: float) -> None:
+        # Pipecat prints a line where it is imported; by now a program has set its log.
+        from pipecat.audio.vad.silero import SileroVADAnalyzer
+        from pipecat.audio.vad.vad_analyzer import VADParams
+
         params = VADParams(
             confidence=0.6, start_secs=_START_S, stop_secs=end_silence_s, min_volume=0.0
         )
@@ -66,19 +67,19 @@ class SpeechDetector:
 
     async def detect(self, pcm: bytes) -> Detection:
         """Receive the next audio of the microphone."""
-        state = await self._analyzer.analyze_audio(pcm)
-        has_voice = state in (VADState.STARTING, VADState.SPEAKING)
+        state = (await self._analyzer.analyze_audio(pcm)).name
+        has_voice = state in ("STARTING", "SPEAKING")
         if has_voice:
             self.ended_at_s = time.monotonic()
             self._voice_bytes += len(pcm)
         if self._is_speaking:
             self.utterance += pcm
-            if state is VADState.QUIET:
+            if state == "QUIET":
                 self._is_speaking = False
                 return Detection.ENDED
             return Detection.NOTHING
         self._keep_recent(pcm)
-        if state is VADState.SPEAKING:
+        if state == "SPEAKING":
             self._is_speaking = True
             self.utterance = bytearray(b"".join(self._recent))
             self._recent.clear()

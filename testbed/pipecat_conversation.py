@@ -199,7 +199,7 @@ class Conversation:
         ends = [
             timestamp.word.char_end
             for timestamp in self.words.get(context_id, [])
-            if timestamp.start_sample + HEARD_SAMPLES < played
+            if timestamp.start_sample + HEARD_SAMPLES <= played
         ]
         return text[: max(ends, default=0)]
 

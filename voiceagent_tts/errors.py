@@ -35,6 +35,7 @@ class ErrorCode(StrEnum):
     OVERLOADED = "overloaded"
     MODEL_NOT_READY = "model_not_ready"
     ENGINE_ERROR = "engine_error"
+    TEXT_LOST = "text_lost"
     INVALID_CHECKPOINT = "invalid_checkpoint"
     SLOW_CONSUMER = "slow_consumer"
     IDLE_TIMEOUT = "idle_timeout"
@@ -75,6 +76,7 @@ HTTP_STATUS: dict[ErrorCode, int] = {
     ErrorCode.DRAINING: 503,
     ErrorCode.STORAGE_UNAVAILABLE: 503,
     ErrorCode.ENGINE_ERROR: 500,
+    ErrorCode.TEXT_LOST: 500,
     ErrorCode.INVALID_CHECKPOINT: 500,
     ErrorCode.INTERNAL: 500,
     ErrorCode.CONNECTION_LOST: 502,
@@ -93,6 +95,7 @@ RETRYABLE = frozenset(
         ErrorCode.DRAINING,
         ErrorCode.STORAGE_UNAVAILABLE,
         ErrorCode.ENGINE_ERROR,
+        ErrorCode.TEXT_LOST,
         ErrorCode.INTERNAL,
         ErrorCode.CONNECTION_LOST,
     }
@@ -107,17 +110,25 @@ class VoiceAgentError(Exception):
         message: one sentence: what was expected, what was received, what to try.
         code: stable name of the failure; by default the class's `default_code`.
         retry_after_ms: time after which a retry may succeed; None if unknown.
+        spoken_chars: of a context that has lost its text (`text_lost`), the characters that were
+            spoken before; the audio behind them was noise. None for other errors.
     """
 
     default_code = ErrorCode.INTERNAL
 
     def __init__(
-        self, message: str, *, code: ErrorCode | None = None, retry_after_ms: int | None = None
+        self,
+        message: str,
+        *,
+        code: ErrorCode | None = None,
+        retry_after_ms: int | None = None,
+        spoken_chars: int | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.code = code or self.default_code
         self.retry_after_ms = retry_after_ms
+        self.spoken_chars = spoken_chars
 
     @classmethod
     def unexpected(cls, error: Exception) -> "VoiceAgentError":

@@ -53,6 +53,20 @@ async def test_a_conversation_at_the_console(server: RunningServer) -> None:
     assert caller.said(ChatRole.ASSISTANT)[1].interrupted
 
 
+def test_the_extra_livekit_is_enough_without_models() -> None:
+    """The agent is imported without LiveKit's OpenAI plugin; a server that needs it is refused."""
+    program = (
+        "import os, sys; sys.modules['livekit.plugins.openai'] = None;"
+        "from agents import livekit_voice; print(type(livekit_voice.choose_stt()).__name__);"
+        "os.environ['LOCAL_LLM_URL'] = 'http://127.0.0.1:9/v1'; livekit_voice.choose_llm()"
+    )
+    argv = [sys.executable, "-c", program]
+    result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.stdout == "DurationSTT\n"
+    assert result.stderr.splitlines()[-1].startswith("LOCAL_LLM_URL needs LiveKit's plugin")
+    assert result.returncode == 1
+
+
 def test_an_interrupted_line_is_quoted() -> None:
     """The stand-in quotes the last words that were heard, then speaks its next line."""
     # Imported by the tests that use it: it loads a thousand modules.

@@ -199,3 +199,16 @@ def test_an_engine_that_fails_leaves_the_words_that_it_has_spoken() -> None:
     publisher.stop()
     assert [word.word.text for word in publisher.published] == ["one", "two"]
     assert publisher.published[-1].start_sample < 9_600
+
+
+def test_a_lost_text_takes_back_the_words_that_no_aligner_is_sure_of() -> None:
+    """Words before a sure one were spoken, too; so was the text before the lost sequence."""
+    sent = [
+        WordTimestamp(word, index, None, sure)
+        for index, (word, sure) in enumerate(zip(WORDS, (0.3, 1.0, 0.3), strict=True))
+    ]
+    for ended_at, spoken in [(0, "one two"), (len(TEXT), TEXT)]:
+        publisher = publisher_with(OneAligner())
+        publisher.published = list(sent)
+        assert publisher.lose_text(ended_at) == len(spoken)
+        assert [each.word.text for each in publisher.published] == spoken.split()

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from voiceagent_tts.text.entries import UNDECIDED
-from voiceagent_tts.text.markup import MAX_BREAK_MS, MAX_ELEMENT_CHARS, Tag, match_tag
+from voiceagent_tts.text.markup import MAX_BREAK_MS, MAX_ELEMENT_CHARS, Tag, match_tag, phoneme
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,8 @@ def test_a_break_is_silence(text: str, samples: int) -> None:
         ("<say-as interpret-as='telephone'>5551234567</say-as>", "5 5 5, 1 2 3, 4 5 6 7", None),
         ('<sub alias="World Wide Web">WWW</sub>', "World Wide Web", None),
         ('<phoneme alphabet="ipa" ph="təˈmɑːtəʊ">tomato</phoneme>', "tomato", "təˈmɑːtəʊ"),
+        ("<<t|ə|m|ˈ|ɑ|t|əʊ>>", "təmɑtəʊ", "təmˈɑtəʊ"),
+        ("<<n|uː>>", "nu", "nuː"),
         ("<speak>", "", None),
         ("</speak>", "", None),
         ("</spell>", "", None),
@@ -46,10 +48,21 @@ def test_an_element_is_said(text: str, said: str, ipa: str | None) -> None:
         assert match_tag(text[:end], 0) is UNDECIDED, text[:end]
 
 
+def test_a_word_and_its_ipa_become_an_element() -> None:
+    """Unless a character of theirs would end it."""
+    element = phoneme("tomato", "təˈmɑːtəʊ ")
+    assert element == '<phoneme alphabet="ipa" ph="təˈmɑːtəʊ">tomato</phoneme>'
+    for word, ipa in [("tomato", ""), ("tomato", 'a"b'), ("a<b", "a"), ("tomato", "a" * 200)]:
+        assert phoneme(word, ipa) is None
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "<3",
+        "<< a",
+        "<<>>",
+        "<<a||b>>",
         "< break",
         "<b>",
         "<breaker",

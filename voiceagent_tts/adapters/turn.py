@@ -57,6 +57,16 @@ class Turn:
         return self.text[self._char_base :]
 
     @property
+    def spoken_char_end(self) -> int:
+        """End of the text that the contexts before the current one, or before the next, spoke."""
+        return self._char_base
+
+    @property
+    def has_lost_text(self) -> bool:
+        """Whether the current context has made noise in place of words that the server has sent."""
+        return self.record is not None and self.record.spoken_chars is not None
+
+    @property
     def samples(self) -> int:
         """Audio of the turn that has arrived."""
         return self._start_sample + self._received_samples
@@ -146,10 +156,15 @@ class Turn:
             before_sample: return only words that start before this position.
 
         Returns:
-            The context's last words; words that the server has not timed have estimated times.
+            The context's last words; words that the server has not timed have estimated times. If
+            the context has lost its text, those that it had spoken before.
         """
         assert self.record is not None
         record, received = self.record, self._received_samples
+        if record.spoken_chars is not None:
+            words = self.new_words(before_sample)
+            self.close_context(self._char_base + record.spoken_chars)
+            return words
         text = masked_text(record)
         known = [_with_text(timestamp, record.text) for timestamp in all_words(text, record.words)]
         words = self._new_words(known, before_sample)

@@ -5,7 +5,7 @@ import sys
 from loguru import logger
 
 
-def quiet() -> None:
-    """Log warnings and errors alone, for this process."""
+def quiet(level: str = "WARNING") -> None:
+    """Log `level` and above alone, for this process; before Pipecat's import, also no banner."""
     logger.remove()
-    logger.add(sys.stderr, level="WARNING")
+    logger.add(sys.stderr, level=level)

@@ -246,9 +246,12 @@ def demo(
     The agent speaks English with a natural voice, and other languages with the embedded one; with
     --engine pocket, it answers in the languages of the models.
     """
+    from voiceagent_tts.bench.pipecat_log import quiet
     from voiceagent_tts.cli.demo_voice import demo_voice
-    from voiceagent_tts.demo.conversation import run_demo
     from voiceagent_tts.demo.server import EMBEDDED
+
+    quiet("ERROR")
+    from voiceagent_tts.demo.conversation import run_demo
 
     voice = demo_voice(engine) if url is None else EMBEDDED
     raise typer.Exit(0 if run_demo(out, seed, url, api_key, voice) else 1)

@@ -12,11 +12,9 @@ import asyncio
 import contextlib
 import gc
 import random
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from loguru import logger
 from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.frames.frames import MetricsFrame
 from pipecat.metrics.metrics import TTFAMetricsData
@@ -155,8 +153,6 @@ def run_demo(
         EngineError: the server did not start.
         OSError: `out` is not a writable folder.
     """
-    logger.remove()  # Pipecat's own log
-    logger.add(sys.stderr, level="ERROR")
     out.mkdir(parents=True, exist_ok=True)
     return asyncio.run(_run(out, seed, url, api_key, voice))
 

@@ -17,7 +17,7 @@ from voiceagent_tts.engine.open_context import OpenContext
 from voiceagent_tts.engine.runner import Runner, Sound
 from voiceagent_tts.engine.scheduler import Scheduler
 from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, RowState, TextState
-from voiceagent_tts.errors import EngineError, VoiceAgentError
+from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.seam.engine import Outbox
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Failed, SegmentEnd
 
@@ -144,7 +144,7 @@ class Publisher:
             if context.has_spoken and not active.has_ended:
                 if sequence.detector.makes_noise(max_frames):
                     self._counts.lost_texts += 1
-                    raise EngineError(_LOST_TEXT)
+                    raise EngineError(_LOST_TEXT, code=ErrorCode.TEXT_LOST)
             if not active.has_ended:
                 active.state = RowState.ENDED
             if not context.has_spoken:

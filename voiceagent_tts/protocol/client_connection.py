@@ -97,6 +97,8 @@ class ContextRecord:
     """Samples of audio received, at the output rate."""
     flushes: int = 0
     done: DoneMessage | None = None
+    spoken_chars: int | None = None
+    """Of a context that has lost its text: the characters that were spoken before."""
 
     @property
     def accepts_text(self) -> bool:
@@ -128,6 +130,17 @@ def check_options(**options: Unpack[OpenOptions]) -> None:
         InvalidRequestError: an option is wrong.
     """
     ClientConnection().open("checked", **options)
+
+
+def check_not_negative(**options: float) -> None:
+    """Check options that are lengths, times or counts.
+
+    Raises:
+        InvalidRequestError: one is negative, or no number.
+    """
+    for name, value in options.items():
+        if not (isinstance(value, int | float) and value >= 0):
+            raise InvalidRequestError(f"{name}: expected 0 or more, got {value!r}")
 
 
 class ClientConnection:
@@ -339,6 +352,8 @@ class ClientConnection:
                 self._set_done(message)
             case DrainingMessage() | ErrorMessage(code=ErrorCode.DRAINING):
                 self.is_draining = True
+            case ErrorMessage(spoken_chars=int(char_end)):
+                self._lose_text(message.context_id, char_end)
             case ReadyMessage() | ErrorMessage() | CutMessage() | PongMessage():
                 pass
         return message
@@ -364,6 +379,13 @@ class ClientConnection:
         for timestamp in message.timestamps():
             _check_order(record.words[-1] if record.words else None, timestamp)
             record.words.append(timestamp)
+
+    def _lose_text(self, context_id: str | None, char_end: int) -> None:
+        """Take back the words of a context that were not spoken, though they were sent."""
+        record = self._records.get(context_id or "")
+        if record is not None:
+            record.spoken_chars = char_end
+            record.words = [word for word in record.words if word.word.char_end <= char_end]
 
     def _add_audio(
         self, record: ContextRecord, seq: int, sample_offset: int, pcm: bytes

@@ -330,6 +330,8 @@ class ReadyMessage(_ServerMessage):
     protocol: str = PROTOCOL_VERSION
     model: str
     sample_rate: int = SAMPLE_RATE_HZ
+    has_word_times: bool = True
+    """Whether engines or aligners find the times of words; otherwise all of them are estimates."""
     limits: SessionLimits
 
 
@@ -507,6 +509,8 @@ class ErrorMessage(_ServerMessage):
     retryable: bool
     retry_after_ms: int | None = None
     status: int
+    spoken_chars: int | None = None
+    """Of `text_lost`: the characters that were spoken; words behind them were not, though sent."""
 
     @classmethod
     def of(cls, error: VoiceAgentError, context_id: str | None) -> Self:
@@ -518,6 +522,7 @@ class ErrorMessage(_ServerMessage):
             retryable=error.is_retryable,
             retry_after_ms=error.retry_after_ms,
             status=error.status,
+            spoken_chars=error.spoken_chars,
         )
 
     def to_error(self) -> VoiceAgentError:
@@ -528,7 +533,12 @@ class ErrorMessage(_ServerMessage):
             kind = OverloadedError if self.retryable else InvalidRequestError
             return kind(f"{self.code}: {self.message}", retry_after_ms=self.retry_after_ms)
         kind = _ERROR_CLASSES.get(code, InvalidRequestError)
-        return kind(self.message, code=code, retry_after_ms=self.retry_after_ms)
+        return kind(
+            self.message,
+            code=code,
+            retry_after_ms=self.retry_after_ms,
+            spoken_chars=self.spoken_chars,
+        )
 
 
 _ERROR_CLASSES: dict[ErrorCode, type[VoiceAgentError]] = {
@@ -540,6 +550,7 @@ _ERROR_CLASSES: dict[ErrorCode, type[VoiceAgentError]] = {
     ErrorCode.MODEL_NOT_READY: OverloadedError,
     ErrorCode.DRAINING: OverloadedError,
     ErrorCode.ENGINE_ERROR: EngineError,
+    ErrorCode.TEXT_LOST: EngineError,
     ErrorCode.INTERNAL: EngineError,
     ErrorCode.SLOW_CONSUMER: ConnectionLostError,
     ErrorCode.CONNECTION_LOST: ConnectionLostError,

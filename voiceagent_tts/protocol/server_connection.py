@@ -204,11 +204,16 @@ class ServerConnection:
 
     # Messages to the client.
 
-    def ready(self, *, session_id: str, model: str) -> WireMessages:
+    def ready(self, *, session_id: str, model: str, has_word_times: bool = True) -> WireMessages:
         """First message of the socket."""
         assert not self._is_ready, "ready is sent once"
         self._is_ready = True
-        message = ReadyMessage(session_id=session_id, model=model, limits=self.limits)
+        message = ReadyMessage(
+            session_id=session_id,
+            model=model,
+            has_word_times=has_word_times,
+            limits=self.limits,
+        )
         return self._dialect.write(message)
 
     def opened(

@@ -85,7 +85,12 @@ class Session:
         self._state.metrics.sockets.inc()
         path = path_of(self._websocket.scope)
         self._log.info("socket_opened", path=path, key_id=self.caller.key_id)
-        self._writer.answer(self._connection.ready(session_id=self.session_id, model=self._model()))
+        ready = self._connection.ready(
+            session_id=self.session_id,
+            model=self._model(),
+            has_word_times=self._state.synthesizer.has_word_times,
+        )
+        self._writer.answer(ready)
         tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._writer.run())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

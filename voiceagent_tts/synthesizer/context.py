@@ -379,7 +379,11 @@ class Context:
 
     def _fail(self, error: VoiceAgentError) -> None:
         with contextlib.suppress(Exception):  # what has failed may fail again
-            self._words.break_off()
+            if error.code is ErrorCode.TEXT_LOST:
+                error.spoken_chars = self._words.lose_text(self._intake.spoken_char_end)
+                self._queue.clear()  # noise, and the words in it
+            else:
+                self._words.break_off()
         self._outcome.record_error(error.code)
         self._queue.put(ContextFailed(error))
         self._stop_work("error")

@@ -108,8 +108,7 @@ class Synthesizer:
 
     async def _start_aligners(self) -> None:
         """Start the aligners, unless every engine sends word times itself."""
-        is_native = all(self._is_native(each.capabilities) for each in self._supervisors.values())
-        if is_native and self._overflow is None:
+        if self._is_all_native and self._overflow is None:
             return
         try:
             await self._aligners.start(self._supervisors.values())
@@ -302,6 +301,15 @@ class Synthesizer:
             has_pauses=capabilities.has_pauses,
             is_filling=options.cache == "fill",
         )
+
+    @property
+    def has_word_times(self) -> bool:
+        """Whether each engine sends word times, or aligners find them; else there are estimates."""
+        return self._is_all_native or self._aligners.has_any
+
+    @property
+    def _is_all_native(self) -> bool:
+        return all(self._is_native(each.capabilities) for each in self._supervisors.values())
 
     def _is_native(self, capabilities: Capabilities) -> bool:
         return capabilities.has_native_words and self._aligners.uses_native_words

@@ -195,6 +195,22 @@ class WordPublisher:
         self.timeline.break_off()
         self.stop_aligning()
 
+    def lose_text(self, char_end: int) -> int:
+        """Take back the words of a sequence that has lost its text, unless they surely sounded.
+
+        An aligner is certain of words that it hears, and of none in noise.
+
+        Args:
+            char_end: end of the text before that sequence.
+
+        Returns:
+            The end of the text that was spoken.
+        """
+        self.stop()
+        char_end = max([char_end, *(w.word.char_end for w in self.published if w.is_exact)])
+        self.published = [word for word in self.published if word.word.char_end <= char_end]
+        return char_end
+
     def refined(self) -> tuple[WordTimestamp, ...] | None:
         """All published words with the best times known now; None where no time is better."""
         refined = self.timeline.refined()

@@ -7,6 +7,7 @@
 | `<say-as interpret-as="characters">` | as `spell`; also `spell-out`, `digits` and `telephone` |
 | `<sub alias="...">` | the alias is said |
 | `<phoneme alphabet="ipa" ph="...">` | the IPA is said, by engines that read it |
+| `<<t|ə|m|ˈ|ɑ|t|əʊ>>` | the IPA is said, as Cartesia writes it; other engines read its letters |
 | `<speak>` | nothing |
 
 Any other tag, and one of these that is not written as above, is text as it is without markup. An
@@ -14,6 +15,7 @@ element has no other tags inside. This module keeps no text.
 """
 
 import re
+import unicodedata
 from dataclasses import dataclass
 
 from voiceagent_tts.core import ms_to_samples
@@ -33,6 +35,8 @@ _TAG = re.compile(
 _NAME = re.compile(r"</?(?P<name>[A-Za-z-]*)(?P<rest>[^A-Za-z-][^<>]*)?")
 _ATTRIBUTES = re.compile(r"([A-Za-z-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _TIME = re.compile(r"\+?(\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})\s*(ms|s)")
+_PHONES = re.compile(r"<<([^\s<>|]+(?:\|[^\s<>|]+)*)>>")
+_PHONES_BEGUN = re.compile(r"<<[^\s<>]*>?")
 _SPELLED = frozenset(("characters", "spell-out", "digits", "telephone"))
 
 
@@ -59,6 +63,8 @@ def match_tag(text: str, start: int) -> Tag | Undecided | None:
     Returns:
         None if it is text; `UNDECIDED` if it may become a tag with more text.
     """
+    if text.startswith("<<", start):
+        return _match_phones(text[start : start + MAX_TAG_CHARS], start)
     tag = _TAG.match(text, start, start + MAX_TAG_CHARS)
     if tag is None:
         return UNDECIDED if _may_become_tag(text[start : start + MAX_TAG_CHARS]) else None
@@ -80,6 +86,25 @@ def match_tag(text: str, start: int) -> Tag | Undecided | None:
     element = _element(text[tag.end() : start + MAX_ELEMENT_CHARS + 1], tag.end(), name, attributes)
     end = len(text) if isinstance(element, Undecided) else element.char_end if element else start
     return None if end - start > MAX_ELEMENT_CHARS else element
+
+
+def phoneme(word: str, ipa: str) -> str | None:
+    """The element that says `word` as `ipa`; None if these cannot be in one."""
+    element = f'<phoneme alphabet="ipa" ph="{ipa.strip()}">{word}</phoneme>'
+    tag = match_tag(element, 0)
+    is_whole = isinstance(tag, Tag) and tag.char_end == len(element)
+    return element if is_whole else None
+
+
+def _match_phones(beginning: str, start: int) -> Tag | Undecided | None:
+    """Read a block of phones, the `beginning` of the text at `start`."""
+    block = _PHONES.match(beginning)
+    if block is None:
+        is_begun = _PHONES_BEGUN.fullmatch(beginning) and len(beginning) < MAX_TAG_CHARS
+        return UNDECIDED if is_begun else None
+    ipa = block[1].replace("|", "")
+    letters = "".join(each for each in ipa if unicodedata.category(each) in ("Ll", "Lu", "Lo"))
+    return Tag(start + block.end(), letters, ipa)
 
 
 def _may_become_tag(beginning: str) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterable, AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ from livekit import rtc
 from testbed.listening import words_of
 from testbed.livekit_audio import MakeVoice, tokens
 from testbed.livekit_conversation import Conversation, count, ended, heard, talking
+from testbed.losing_server import LOSING, LOST, start_losing_server
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import until
 from voiceagent_tts.core import WordTimestamp
+from voiceagent_tts.errors import ErrorCode
 
 COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
 CUTS_S = (0.0, 0.7, 1.5)
@@ -217,3 +220,15 @@ async def test_a_plugin_that_is_closed_in_a_reply_commits_what_was_heard(
         spoken = interrupted_text(handle)
         assert difference(conversation, words, spoken) == 0
         assert 0 < count(words, spoken) < len(words)
+
+
+async def test_words_that_were_noise_are_not_in_the_history(
+    start_server: StartServer, make_voice: MakeVoice, tmp_path: Path
+) -> None:
+    """A model that loses its text fails the reply, after one more try, and nothing was heard."""
+    server = await start_losing_server(start_server, tmp_path)
+    async with talking(make_voice(server, **LOSING)) as conversation:
+        assert await conversation.spoken(LOST) == ""
+        assert conversation.history == []
+        (failed,) = conversation.errors
+        assert f"{ErrorCode.TEXT_LOST}: " in str(failed.error)

@@ -60,6 +60,16 @@ def test_words_of_audio_that_never_came_are_not_heard() -> None:
     assert playout.heard_text(0.73) == "One, two, three."
 
 
+def test_words_that_were_noise_are_not_heard() -> None:
+    """The next context speaks them, later; until then they were not heard."""
+    playout = playing(1500)
+    playout.forget_after(split_words(TEXT)[1].char_end)
+    assert playout.heard_text(1.5) == "One, two,"
+    playout.expect(word_at(index, late_ms=900) for index in range(2, 5))
+    playout.play(ms_to_samples(900))
+    assert playout.heard_text(1.52) == "One, two, three."
+
+
 def test_playback_that_starts_late_leaves_more_to_hear() -> None:
     """The listener has all audio left when playback starts, whenever that is."""
     playout = playing(1000)

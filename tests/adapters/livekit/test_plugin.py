@@ -15,6 +15,7 @@ from livekit.agents import (
     APIStatusError,
     APITimeoutError,
 )
+from livekit.agents.tokenize import _basic_hyphenator
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.agents.voice.agent_session import SessionConnectOptions
 
@@ -162,6 +163,30 @@ async def test_prewarm_connects_and_prepares(server: RunningServer, make_voice: 
     assert voice.model.startswith("espeak")
 
 
+async def test_prewarm_loads_livekits_hyphenator(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """LiveKit loads it with the first word of a process, which would stop that reply."""
+    _basic_hyphenator._get_hyphenator.cache_clear()
+    make_voice(served).prewarm()
+    loaded = _basic_hyphenator._get_hyphenator.cache_info
+    await until(lambda: loaded().currsize == 1, "the hyphenator is loaded")
+
+
+@pytest.mark.parametrize("aligner", ["auto", "off"])
+async def test_words_are_aligned_where_the_server_finds_their_times(
+    start_server: StartServer, make_voice: MakeVoice, aligner: str
+) -> None:
+    """The plugin says so to LiveKit; of a server whose times are estimates, it does not.
+
+    Until a server has answered, it expects one that finds them, as servers do by default.
+    """
+    voice = make_voice(await start_server(aligner=aligner))
+    assert voice.capabilities.aligned_transcript
+    await voice.acquire(5.0)
+    assert voice.capabilities.aligned_transcript == (aligner == "auto")
+
+
 async def test_prewarm_waits_for_a_server_that_comes_later(make_voice: MakeVoice) -> None:
     """An agent may start before the server: `prewarm` does not fail if it cannot connect."""
     voice = make_voice("ws://127.0.0.1:9")
@@ -284,6 +309,7 @@ async def test_a_key_that_no_header_can_carry_is_named(
         ({"sample_rate": 12345}, "sample_rate: .*; got 12345"),
         ({"leading_silence_ms": -5}, "leading_silence_ms: expected 0 or more, got -5"),
         ({"output_latency_s": -0.1}, "output_latency_s: expected 0 or more, got -0.1"),
+        ({"heartbeat_s": -1}, "heartbeat_s: expected 0 or more, got -1"),
         ({"speed": 9.0}, "speed: .*less than or equal to 4; got 9"),
         ({"max_buffer_delay_ms": 9000}, "max_buffer_delay_ms: .*; got 9000"),
     ],
@@ -294,6 +320,15 @@ def test_wrong_options_are_refused_where_they_are_given(
     """Not in the first reply, which would be silent."""
     with pytest.raises(InvalidRequestError, match=sentence):
         TTS(**options)
+
+
+def test_a_model_is_a_name_in_metrics() -> None:
+    """As LiveKit's other plugins take it; the voice decides which model speaks."""
+    voice = TTS(model="qwen3-tts")
+    assert voice.model == "qwen3-tts"
+    voice.update_options(model="other")
+    assert voice.model == "other"
+    assert "model" not in voice.options.open_options()
 
 
 def test_a_wrong_change_changes_nothing() -> None:

@@ -19,7 +19,7 @@ from pipecat.frames.frames import (
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
-from testbed.pipecat_conversation import service, speaks, talking
+from testbed.pipecat_conversation import HEARD_SAMPLES, service, speaks, talking
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import undisturbed, until
@@ -84,6 +84,18 @@ async def test_lexicon_and_markup_leave_the_history_verbatim(served: ServerProce
         assert not conversation.errors
 
 
+async def test_a_pronunciation_is_said_and_the_history_has_the_word(served: ServerProcess) -> None:
+    """As with Pipecat's own services; markup is on for it."""
+    transform = VoiceAgentTTSService.pronunciation_transform_ipa({"Metformin": "mɛtˈfɔɹmɪn"})
+    tts = service(served, text_transforms=[("*", transform)])
+    assert tts.supports_pronunciations and not service(served).supports_pronunciations
+    async with talking(tts) as conversation:
+        context_id = await conversation.reply("Take ", "Metformin, ", "now.")
+        assert await conversation.spoken() == "Take Metformin, now."
+        said = [each.word.text for each in conversation.words[context_id]]
+        assert said[1].startswith('<phoneme alphabet="ipa" ph="mɛtˈfɔɹmɪn">')
+
+
 @pytest.mark.parametrize("rtf", [pytest.param(1 / 5, marks=pytest.mark.thorough), 1 / 1.2])
 async def test_sixteen_cut_points_are_exact(start_server: StartServer, rtf: float) -> None:
     """Wherever the user interrupts, the history has exactly the words whose audio had started."""
@@ -107,6 +119,22 @@ async def test_sixteen_cut_points_are_exact(start_server: StartServer, rtf: floa
     async with asyncio.TaskGroup() as group:
         for first in range(4):
             group.create_task(check(CUT_POINTS_S[first::4]))
+
+
+async def test_a_cut_at_the_start_of_a_word_is_exact(served: ServerProcess) -> None:
+    """A word whose chunk has hardly begun when the user interrupts was heard, and is committed."""
+
+    async def cut() -> tuple[str, str]:
+        async with talking(service(served)) as conversation:
+            context_id = await conversation.reply(COUNTING)
+            await conversation.play(context_id, 0.3)
+            _, _, word, *_ = conversation.words[context_id]
+            audible_s = (word.start_sample + HEARD_SAMPLES) / SAMPLE_RATE_HZ
+            await conversation.play(context_id, audible_s)
+            return await conversation.interrupt(), conversation.heard(context_id, COUNTING)
+
+    committed, heard = await undisturbed(cut)
+    assert committed == heard == "One, two, three,"
 
 
 async def test_words_wait_for_sound_that_stalls(served: ServerProcess) -> None:

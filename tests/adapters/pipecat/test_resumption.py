@@ -1,6 +1,7 @@
 """A Pipecat turn whose server context broke off resumes: each word is committed once."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from pipecat.frames.frames import TTSAudioRawFrame, TTSUpdateSettingsFrame
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.errors import ErrorCategory
 
+from testbed.losing_server import LOSING, LOST, start_losing_server
 from testbed.pipecat_conversation import ENGLISH, Conversation, talking
 from testbed.proxy import Router, routing
 from testbed.servers import StartServer, close_sockets, silent
@@ -123,6 +125,20 @@ async def test_an_engine_that_dies_again_and_again_says_it_all(start_server: Sta
         assert await conversation.spoken() == COUNTING
         assert not conversation.errors
         assert server.state.synthesizer.supervisors["espeak"].restarts >= 2
+
+
+async def test_words_that_were_noise_are_not_in_the_history(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """A model that loses its text fails the turn, after one more try, and nothing was heard."""
+    server = await start_losing_server(start_server, tmp_path)
+    settings = VoiceAgentTTSService.Settings(**LOSING)
+    async with talking(service(server.websocket_url, settings=settings)) as conversation:
+        await conversation.reply(LOST)
+        assert await conversation.spoken() == LOST, "it sounded as if it were speech"
+        await until(lambda: not conversation.committed, "it is taken back")
+        assert turn_errors(conversation) == [ErrorCode.TEXT_LOST]
+        assert conversation.errors[0].category is ErrorCategory.SERVER
 
 
 async def test_an_engine_that_dies_at_one_word_is_given_up(start_server: StartServer) -> None:

@@ -357,6 +357,7 @@ def test_an_address_of_no_server_is_refused() -> None:
     ("arguments", "settings", "expected"),
     [
         ({"voice": "nova"}, None, {"voice": "nova"}),
+        ({"model": "qwen3-tts", "voice": "nova"}, None, {"model": "qwen3-tts", "voice": "nova"}),
         ({"voice_id": "nova", "speed": 1.2}, None, {"voice": "nova", "speed": 1.2}),
         ({"language": "de", "instruct": "calm", "seed": 7}, None,
          {"language": "de", "instruct": "calm", "seed": 7}),
@@ -408,6 +409,11 @@ async def test_an_option_that_no_context_has_is_refused(served: ServerProcess) -
         ({"speed": 9.0}, InvalidRequestError, "speed: .*less than or equal to 4; got 9"),
         ({"max_lead_s": -1.0}, InvalidRequestError, "max_lead_s: .*; got -1"),
         ({"seed": "x"}, InvalidRequestError, "seed: .*"),
+        ({"response_timeout_s": -1}, InvalidRequestError, "response_timeout_s: expected 0 or more"),
+        ({"output_latency_s": float("nan")}, InvalidRequestError, "output_latency_s: .*got nan"),
+        ({"reconnect_attempts": None}, InvalidRequestError, "reconnect_attempts: .*got None"),
+        ({"params": {"speed": 1.2}}, TypeError, "no argument `params`; did you mean `settings`"),
+        ({"base_url": "ws://tts"}, TypeError, "no argument `base_url`; did you mean `url`"),
         ({"pause_frame_processing": True}, TypeError, "sets `pause_frame_processing` itself"),
     ],
 )
@@ -417,6 +423,27 @@ def test_wrong_options_are_refused_where_they_are_given(
     """Not in the first turn, which would be silent."""
     with pytest.raises(kind, match=sentence):
         VoiceAgentTTSService(**options)
+
+
+async def test_a_wrong_change_changes_nothing(served: ServerProcess) -> None:
+    """It is an error of the frame, not of all turns that follow."""
+    async with talking(service(served)) as conversation:
+        delta = VoiceAgentTTSService.Settings(speed=9.0, voice="nobody")
+        await conversation.push(TTSUpdateSettingsFrame(delta=delta))
+        await conversation.until(ErrorFrame)
+        await speaks(conversation)
+        assert len(conversation.errors) == 1
+
+
+@pytest.mark.parametrize("model", [None, "my-model"])
+async def test_metrics_name_the_model(served: ServerProcess, model: str | None) -> None:
+    """The server's own, or the one that is given."""
+    async with talking(service(served, model=model)) as conversation:
+        await speaks(conversation)
+        frames = [frame for frame in conversation.frames if isinstance(frame, MetricsFrame)]
+        named = {data.model for frame in frames for data in frame.data} - {None, ""}
+        assert named == {model or conversation.tts.settings.model}
+        assert model or named.pop().startswith("espeak")
 
 
 async def test_the_environment_names_server_and_key(

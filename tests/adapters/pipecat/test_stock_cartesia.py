@@ -34,6 +34,17 @@ async def test_a_turn_is_spoken_and_committed(
     await check_turns(service(server, text_aggregation_mode=mode), server)
 
 
+async def test_a_pronunciation_is_said_and_the_history_has_the_word(served: ServerProcess) -> None:
+    """Pipecat puts Cartesia's phones in place of the word, and the word back into the history."""
+    transform = CartesiaTTSService.pronunciation_transform_ipa({"Metformin": "mɛtˈfɔɹmɪn"})
+    async with talking(service(served, text_transforms=[("*", transform)])) as conversation:
+        await conversation.reply("Take ", "Metformin ", "now.")
+        assert await conversation.spoken() == "Take Metformin now."
+        frames = [each for each in conversation.frames if isinstance(each, TTSAudioRawFrame)]
+        seconds = sum(len(frame.audio) for frame in frames) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
+        assert seconds < 2.5, "the phones are read aloud"
+
+
 async def test_a_barge_in_frees_the_row(start_server: StartServer) -> None:
     """The history is within a word of what was heard; the row is free and the socket stays open."""
     server = await start_server(throttle={"rtf": 0.8})

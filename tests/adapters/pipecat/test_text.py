@@ -1,13 +1,19 @@
 """Text through Pipecat: clauses are passed on early, and words keep their white space."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 
-from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, VerbatimSpacing, joint
+from voiceagent_tts.adapters.pipecat.text import (
+    ClauseAggregator,
+    VerbatimSpacing,
+    joint,
+    without_end,
+)
 from voiceagent_tts.text.words import split_words
 
 TEXTS = st.text(alphabet="ab Z.,!?\n\t 「」你。、好$4é😊-", max_size=120)
@@ -138,3 +144,20 @@ def spoken(spacing: VerbatimSpacing, *segments: list[str]) -> str:
             spacing.apply(frame)
             joined += frame.text
     return joined
+
+
+@pytest.mark.parametrize(
+    ("said", "end", "left"),
+    [
+        ("One, two. Three,", " Three,", "One, two."),
+        ("Three,", "Three,", None),
+        ("Something else", " Three,", "Something else"),
+    ],
+)
+def test_the_end_of_a_message_is_removed(said: str, end: str, left: str | None) -> None:
+    """It is the assistant's last one; other messages stay, and an empty one goes."""
+    before = {"role": "assistant", "content": "Three,"}
+    after = {"role": "user", "content": "What? Three,"}
+    messages: list[Any] = [before, {"role": "assistant", "content": said}, after]
+    kept = [] if left is None else [{"role": "assistant", "content": left}]
+    assert without_end(messages, end) == [before, *kept, after]

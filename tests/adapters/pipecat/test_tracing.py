@@ -3,6 +3,7 @@
 import aiohttp
 import pytest
 from opentelemetry import trace
+from pipecat.services.tts_service import TextAggregationMode
 
 from testbed.otlp_receiver import OtlpReceiver
 from testbed.pipecat_conversation import ENGLISH, talking
@@ -15,6 +16,28 @@ from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 __all__ = ["host", "receiver"]
 
 SECRET = "Xylophone"
+
+
+@pytest.mark.parametrize("mode", [None, TextAggregationMode.TOKEN])
+async def test_the_span_has_the_text_as_it_was_written(
+    receiver: OtlpReceiver,
+    host: trace.Tracer,
+    start_server: StartServer,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: TextAggregationMode | None,
+) -> None:
+    """With its own white space, however it came in pieces."""
+    monkeypatch.setattr(trace, "get_tracer", lambda *_: host)
+    server = await start_server()
+    service = VoiceAgentTTSService(
+        url=server.websocket_url, settings=ENGLISH, text_aggregation_mode=mode
+    )
+    text = "Hello there, you. How are you today? Fine,\n\nthank you."
+    async with talking(service, enable_tracing=True) as conversation:
+        await conversation.reply(*text.partition("are"))
+        await conversation.spoken()
+    await until(lambda: bool(receiver.named("tts")), "Pipecat's span")
+    assert [span.attributes["text"] for span in receiver.named("tts")] == [text]
 
 
 async def test_both_adapters_continue_the_trace_of_their_host(

@@ -80,6 +80,21 @@ def test_each_word_is_committed_once_and_in_order(received_ms: list[int]) -> Non
     assert times == sorted(times)
 
 
+def test_words_that_were_noise_are_spoken_again_and_committed_once() -> None:
+    """A context that lost its text had spoken two words; the noise is known until they are said."""
+    turn = new_turn()
+    words = speak(turn, 4 * WORD_MS)
+    assert turn.record is not None
+    turn.record.spoken_chars = turn.record.words[1].word.char_end
+    turn.record.words = turn.record.words[:2]
+    assert turn.has_lost_text and turn.break_off() == []
+    assert turn.rest == " three, four, five. Six, seven, eight, nine, ten."
+    assert turn.noise == " three, four,"
+    words += speak(turn, 10 * WORD_MS) + turn.finish(done(len(turn.rest)))
+    assert [word for word, _ in words] == TEXT.split()
+    assert turn.noise == ""
+
+
 @given(st.integers(0, 4000), st.sampled_from([8000, 24_000, 48_000]))
 def test_words_without_their_audio_are_not_committed(received_ms: int, rate_hz: int) -> None:
     """A word counts from its first 20 ms on; the next context starts after the last whole one."""

@@ -107,6 +107,11 @@ class Playout:
             self._words.pop()
         self.char_end = self._words[-1].word.char_end if self._words else 0
 
+    def forget_after(self, char_end: int) -> None:
+        """Drop the words behind `char_end`: noise took their place."""
+        self._words = [word for word in self._words if word.word.char_end <= char_end]
+        self.char_end = self._words[-1].word.char_end if self._words else 0
+
     def heard_text(self, played_s: float) -> str:
         """The reply's text up to the last word of which enough was heard.
 

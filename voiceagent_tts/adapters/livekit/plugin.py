@@ -58,6 +58,7 @@ from voiceagent_tts.client import (
 )
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.protocol.client_connection import check_not_negative
 from voiceagent_tts.protocol.messages import LexiconEntries
 
 _VOICES_PATH = "/v1/audio/voices"
@@ -99,6 +100,8 @@ class TTS(tts.TTS[Literal["words"]]):
             names, or else one on this machine.
         api_key: sent as a bearer token; None for that of `VOICEAGENT_TTS_API_KEY`, if any.
         extra_headers: further HTTP headers, such as those that a proxy asks for.
+        model: name of the model in metrics and traces; None for the server's own. The voice decides
+            which model speaks.
         voice: id of a voice of `list_voices`; None for the server's first voice.
         language: name, code or region code; None to detect the language of each segment.
         instruct: description of how to speak, for voices that support one.
@@ -126,6 +129,7 @@ class TTS(tts.TTS[Literal["words"]]):
         url: str | None = None,
         api_key: str | None = None,
         extra_headers: Mapping[str, str] | None = None,
+        model: str | None = None,
         voice: str | None = None,
         language: str | None = None,
         instruct: str | None = None,
@@ -161,13 +165,15 @@ class TTS(tts.TTS[Literal["words"]]):
             output_latency_s=output_latency_s,
         )
         self.options.check()
+        check_not_negative(heartbeat_s=heartbeat_s)
         self._label = "livekit.plugins.voiceagent.TTS"  # as users import it, in logs and metrics
         self._url = URL(websocket_address(configured_url(url)))
         self._api_key = configured_key(api_key)
         self._extra_headers = dict(extra_headers or {})
         self._heartbeat_s = heartbeat_s
         self._http_session = http_session
-        self._model = "unknown"
+        self._model = model
+        self._server_model = "unknown"
         self._socket: Socket | None = None
         self._sockets: set[Socket] = set()  # the current one, and those that drain
         self._connecting: asyncio.Task[Socket] | None = None
@@ -177,8 +183,8 @@ class TTS(tts.TTS[Literal["words"]]):
 
     @property
     def model(self) -> str:
-        """Name of the server's model; "unknown" before the first connection."""
-        return self._model
+        """Name of the model; the server's is "unknown" before the first connection."""
+        return self._model or self._server_model
 
     @property
     def provider(self) -> str:
@@ -193,6 +199,7 @@ class TTS(tts.TTS[Literal["words"]]):
     def update_options(
         self,
         *,
+        model: NotGivenOr[str | None] = NOT_GIVEN,
         voice: NotGivenOr[str | None] = NOT_GIVEN,
         language: NotGivenOr[str | None] = NOT_GIVEN,
         instruct: NotGivenOr[str | None] = NOT_GIVEN,
@@ -219,6 +226,8 @@ class TTS(tts.TTS[Literal["words"]]):
         options = replace(self.options, **changes)
         options.check()
         self.options = options
+        if utils.is_given(model):
+            self._model = model
         if self._socket is not None and self._socket.is_usable:
             self._prepare(self._socket)
 
@@ -312,7 +321,10 @@ class TTS(tts.TTS[Literal["words"]]):
         session = self._session()
         async with asyncio.timeout(timeout_s):
             socket = await open_socket(session, str(self._url), self._headers(), self._heartbeat_s)
-        self._model = socket.ready.model
+        self._server_model = socket.ready.model
+        self._capabilities = replace(
+            self._capabilities, aligned_transcript=socket.ready.has_word_times
+        )
         self._socket = socket
         self._sockets.add(socket)
         socket.start(on_unusable=lambda socket: self._replace(socket, session))

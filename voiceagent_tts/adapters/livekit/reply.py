@@ -38,6 +38,7 @@ from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientEvent,
     ContextRecord,
+    check_not_negative,
     check_options,
 )
 from voiceagent_tts.protocol.messages import (
@@ -86,9 +87,9 @@ class ReplyOptions:
                 f"sample_rate: expected one of {expected}; got {self.sample_rate}"
             )
         check_options(**self.open_options())
-        for name in ("leading_silence_ms", "output_latency_s"):
-            if getattr(self, name) < 0:
-                raise InvalidRequestError(f"{name}: expected 0 or more, got {getattr(self, name)}")
+        check_not_negative(
+            leading_silence_ms=self.leading_silence_ms, output_latency_s=self.output_latency_s
+        )
 
     def open_options(self) -> OpenOptions:
         """The options of the reply's server contexts."""
@@ -460,14 +461,17 @@ class Reply:
         has_spoken_on = False
         if self._context is not None:
             unspoken = len(self._turn.rest)
-            samples = self._turn.context_samples
+            samples, has_lost_text = self._turn.context_samples, self._turn.has_lost_text
             words = self._turn.break_off_context()
             has_spoken_on = len(self._turn.rest) < unspoken
             if self.is_audible:
                 self._expect(words)
             self._playout.forget_unheard()
+            if has_lost_text:
+                self._playout.forget_after(self._turn.spoken_char_end)
             if samples and not has_spoken_on:
-                self._failures += 1
+                # A text that is lost twice at one place is lost again; each time is noise.
+                self._failures += max(1, self._conn_options.max_retry) if has_lost_text else 1
         if has_spoken_on:
             self._attempts = self._failures = 0
         elif self._playout.left_s == 0.0:

@@ -26,6 +26,10 @@ from pipecat.frames.frames import (
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.text import VerbatimSpacing
 
+_AT_HAND_S = 0.02
+"""A word that is due this soon may be heard by the time at which an interruption reaches the
+transport: its chunk has begun, or begins while a busy program passes the interruption on."""
+
 
 @dataclass
 class UnspokenTextFrame(ControlFrame):
@@ -64,6 +68,7 @@ class Output:
                 self._spacing.start_reply()
             case InterruptionFrame():
                 self._spacing.clear()
+                self._take_back_words(now_s)
                 self._playout.interrupt()
             case TTSStartedFrame():
                 self._playout.start_context(frame.context_id)
@@ -94,7 +99,12 @@ class Output:
                 self._on_their_way.popleft()
             self._on_their_way.append(frame)
 
-    def take_back_words(self, now_s: float) -> None:
+    def word_at_hand_s(self, now_s: float) -> float:
+        """Time until the word arrives that is due almost now; 0 without one."""
+        waits_s = [_time_s(frame) - now_s for frame in self._on_their_way]
+        return next((wait_s for wait_s in waits_s if 0 < wait_s <= _AT_HAND_S), 0.0)
+
+    def _take_back_words(self, now_s: float) -> None:
         """Keep words whose time has not come out of the history, wherever their frames are."""
         for frame in self._on_their_way:
             if frame.interruptible and _time_s(frame) > now_s:

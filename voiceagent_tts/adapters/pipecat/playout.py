@@ -20,6 +20,8 @@ _RESTART_S = 0.02
 """Time from audio arriving at a transport that ran dry in mid-turn until the audio plays."""
 _MAX_START_ERROR_S = 0.5
 """A transport that starts further than this from the expected time plays other audio."""
+_MEASURED_CHUNKS = 5
+"""Chunks by whose ends the start of an utterance is measured; a busy program notices some late."""
 _IN_CHUNK_S = 0.005
 """A word enters the history this long after the chunk begins that makes it audible, not before."""
 _PAUSE_S = 0.2
@@ -50,6 +52,9 @@ class Playout:
         self._run_samples = 0  # since the transport last filled up a chunk
         self._expected_starts_s: deque[float] = deque()  # of the runs that have not started
         self._is_interruptible = True
+        self._started_at_s = 0.0  # the transport's latest start
+        self._late_s = 0.0  # how much later it really was, by the chunks since then
+        self._chunks = _MEASURED_CHUNKS  # of these, those that have ended
 
     def pause_s(self, now_s: float) -> float:
         """Silence that is missing between the last utterance and one that begins now."""
@@ -95,16 +100,35 @@ class Playout:
         """The transport has started the first utterance that had not started, perhaps late."""
         if not self._expected_starts_s:
             return
-        late_s = now_s - self._expected_starts_s.popleft()
+        self._move(now_s - self._expected_starts_s.popleft())
+        self._started_at_s, self._late_s, self._chunks = now_s, 0.0, 0
+
+    def chunk_ended(self, now_s: float) -> None:
+        """The transport has played one more chunk of the utterance that it started last."""
+        if self._chunks == _MEASURED_CHUNKS:
+            return
+        self._chunks += 1
+        late_s = max(0.0, now_s - self._started_at_s - self._chunks * self.chunk_s)
+        if self._chunks == 1 or late_s < self._late_s:
+            self._move(late_s - self._late_s)
+            self._late_s = late_s
+
+    def _move(self, late_s: float) -> None:
         if abs(late_s) < _MAX_START_ERROR_S:
             self._clock.playout_end += late_s
             self._zero_s += late_s
             self._expected_starts_s = deque(each + late_s for each in self._expected_starts_s)
 
+    def awaits_start(self, now_s: float) -> bool:
+        """Whether the transport has a chunk that it should have started to play."""
+        chunk_samples = self.chunk_s * SAMPLE_RATE_HZ
+        is_due = bool(self._expected_starts_s) and self._expected_starts_s[0] <= now_s
+        return is_due and self._run_samples >= chunk_samples
+
     def heard_ns(self, pts: int) -> int:
-        """When the word at `pts` is heard: with the chunk in which it becomes audible."""
+        """When the word at `pts` is heard: with the chunk that completes its audible length."""
         audible_s = pts / 1e9 - self.baseline_s + self.latency_s
-        chunk = math.floor((audible_s + _ROUNDING_S) / self.chunk_s)
+        chunk = math.ceil((audible_s - _ROUNDING_S) / self.chunk_s) - 1
         in_context_s = max(self.latency_s, chunk * self.chunk_s + _IN_CHUNK_S)
         return self.in_order_ns(round((self._zero_s + in_context_s) * 1e9))
 
@@ -125,6 +149,7 @@ class Playout:
     def interrupt(self) -> None:
         """The transport drops the audio that it has not played, unless that is uninterruptible."""
         self._expected_starts_s.clear()
+        self._chunks = _MEASURED_CHUNKS
         if self._is_interruptible:
             self._clock.playout_end = 0.0
             self._last_ns = 0

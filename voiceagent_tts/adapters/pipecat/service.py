@@ -10,10 +10,12 @@ those that break off, and this module implements Pipecat's service API. `output`
 
 The service knows no engine and no server, only the wire (`protocol.ClientConnection`) and Pipecat's
 service API, including these private names of Pipecat's base classes: `_settings`,
-`_update_settings`, `_text_aggregator`, `_turn_context_id`, `_word_timestamp_tracker`,
+`_update_settings`, `_sync_model_name_to_metrics`, `_text_aggregator`, `_turn_context_id`,
+`_word_timestamp_tracker`,
 `_aggregated_frame_sequencer`, `_push_sequencer_frames`, `_apply_context_interruptible`,
 `_refresh_audio_context`, `_record_context_audio_outcome`, `_register_event_handler`,
 `_call_event_handler`, `_report_error`, `_trim_text`, `_is_streaming_tokens`, `_tracing_context`,
+`_tts_texts`,
 and for the connection `_websocket`, `_websocket_connect`, `_connect`, `_disconnect`,
 `_connect_websocket`, `_disconnect_websocket`, `_try_reconnect`, `_receive_messages`,
 `_receive_task_handler` and `_last_connect_time`.
@@ -21,8 +23,10 @@ and for the connection `_websocket`, `_websocket_connect`, `_connect`, `_disconn
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pipecat.frames.frames import (
@@ -30,10 +34,15 @@ from pipecat.frames.frames import (
     BotStartedSpeakingFrame,
     Frame,
     InterruptionFrame,
+    LLMAssistantPushAggregationFrame,
+    LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMMessagesTransformFrame,
+    OutputAudioRawFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
+    TTSTextFrame,
 )
 from pipecat.observers.base_observer import BaseObserver, FramePushed
 from pipecat.pipeline.worker_observer import WorkerObserver
@@ -43,6 +52,7 @@ from pipecat.services.tts_service import TextAggregationMode
 from pipecat.transcriptions.language import Language
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
+from pipecat.utils.text.transforms.pronunciations import PronunciationTransform
 from pipecat.utils.tracing.service_decorators import traced_tts
 
 from voiceagent_tts.adapters.pipecat.output import Output, UnspokenTextFrame
@@ -54,17 +64,23 @@ from voiceagent_tts.adapters.pipecat.settings import (
     pop_settings,
 )
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
-from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint
+from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.client_connection import check_options
+from voiceagent_tts.protocol.client_connection import check_not_negative, check_options
 from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
+from voiceagent_tts.text.markup import phoneme
 
 _LEAD_S = 1.0
 """How long before its playback audio leaves for the transport: longer than a busy program stops."""
 _UTTERANCE_LEAD_S = 0.3
 """The same for an utterance that follows another one."""
+_COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, InterruptionFrame)
+"""Frames with which the words so far become a message of the history."""
+_START_WAIT_S = 0.05
+"""How long the first word of an utterance waits for the transport to start: less than the audio
+that has left lasts."""
 _TURNS_BEFORE_CUT = 64
 """Turns of the event loop before an interruption goes on: a word takes eight from the transport's
 clock to the history, and a transport of which the program has kept the CPU takes eight for each
@@ -105,9 +121,9 @@ class VoiceAgentTTSService(TurnTTSService):
             default is enough sound to be noticed; add what your transport buffers before audio
             reaches the listener.
         reconnect_attempts: attempts, 0.25 s apart; after these, the next turn connects.
-        **kwargs: fields of `Settings` (`voice` or `voice_id`, `language`, `speed`, `instruct`,
-            `seed`, `lexicon`, `markup`), as Pipecat's own services accept them, which `settings`
-            overrides; and arguments of `WebsocketTTSService`.
+        **kwargs: fields of `Settings` (`model`, `voice` or `voice_id`, `language`, `speed`,
+            `instruct`, `seed`, `lexicon`, `markup`), as Pipecat's own services accept them, which
+            `settings` overrides; and arguments of `WebsocketTTSService`.
 
     Raises:
         InvalidRequestError: `url` is not the address of a server, or an option is wrong.
@@ -143,11 +159,19 @@ class VoiceAgentTTSService(TurnTTSService):
             lexicon=None,
             markup=None,
         )
+        transforms = [transform for _, transform in kwargs.get("text_transforms") or ()]
+        if any(isinstance(transform, PronunciationTransform) for transform in transforms):
+            defaults.markup = True  # or it would have no effect
         defaults.apply_update(pop_settings(kwargs))
         if settings is not None:
             check_extra(settings)
             defaults.apply_update(settings)
         check_arguments(type(self), kwargs)
+        check_not_negative(
+            response_timeout_s=response_timeout_s,
+            output_latency_s=output_latency_s,
+            reconnect_attempts=reconnect_attempts,
+        )
         kwargs.setdefault("stop_frame_timeout_s", 2 * response_timeout_s)
         super().__init__(
             url=url,
@@ -173,26 +197,46 @@ class VoiceAgentTTSService(TurnTTSService):
         )
         self._starts_sentence = True  # the next piece does not continue the text before it
         self._started: TTSStartedFrame | None = None  # the last one that has left
+        self._is_first_word = False  # of the utterance
+        self._start_reported = asyncio.Event()
         self._register_event_handler("on_words")
         self._max_buffer_delay_ms = max_buffer_delay_ms
         self._max_lead_s = max_lead_s
         self._playout = Playout(output_latency_s)
         self._output = Output(self._playout)
-        check_options(**self._open_options())
+        self._names_servers_model = defaults.model is None  # in metrics
+        check_options(**self._open_options(self._settings))
 
     def can_generate_metrics(self) -> bool:
         """Yes: time to first byte, to first audio, and characters."""
         return True
+
+    @classmethod
+    def format_pronunciation(cls, word: str, ipa: str) -> str | None:
+        """The markup with which `pronunciation_transform_ipa` says `word`; None where it cannot."""
+        return phoneme(word, ipa)
+
+    @property
+    def supports_pronunciations(self) -> bool:
+        """Whether tags have an effect: with the setting `markup`."""
+        return bool(self._settings.markup)
 
     def language_to_service_language(self, language: Language) -> str | None:
         """The language code itself, region included, which the server understands."""
         return str(language.value)
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
-        """Connect, and watch when the transport starts to play."""
+        """Connect, and watch what the transport plays."""
         if isinstance(setup.observer, WorkerObserver):
-            setup.observer.add_observer(_TransportStarts(self._playout.transport_started))
+            observer = _TransportObserver(self._transport_started, self._playout.chunk_ended)
+            setup.observer.add_observer(observer)
         await super().setup(setup)
+
+    async def _connect_websocket(self) -> None:
+        await super()._connect_websocket()
+        if self._names_servers_model and self._connection.ready is not None:
+            self._settings.model = self._connection.ready.model
+            self._sync_model_name_to_metrics()
 
     # Text in.
 
@@ -206,6 +250,9 @@ class VoiceAgentTTSService(TurnTTSService):
                 self._open_context(turn)
 
     @traced_tts
+    async def _trace_text(self, text: str, context_id: str) -> None:
+        """Let Pipecat's span have the turn's text, which the decorator writes there."""
+
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
         """Send a piece of the turn's text; its audio arrives on the reader's task."""
         turn = self._turns.get(context_id) or self._add_turn(context_id)
@@ -216,6 +263,8 @@ class VoiceAgentTTSService(TurnTTSService):
             space = "" if is_continuation else joint(turn.text, text)
             await self._append_text(turn, space + text)
             self._starts_sentence = False
+            getattr(self, "_tts_texts", {}).pop(context_id, None)  # it joins pieces by spaces
+            await self._trace_text(turn.text, context_id)
             await self.start_tts_usage_metrics(text)
         yield None  # no frames here: audio is queued when it arrives
 
@@ -247,15 +296,15 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._abandon_turn(context_id)
 
     def _add_turn(self, context_id: str) -> PipecatTurn:
-        options, latency_s = self._open_options(), self._playout.latency_s
+        options, latency_s = self._open_options(self._settings), self._playout.latency_s
         turn = PipecatTurn(context_id, options, latency_s=latency_s, now_s=self._now_s())
         self._turns[context_id] = turn
         return turn
 
-    def _open_options(self) -> OpenOptions:
-        settings = self._settings.given_fields()
-        settings.pop("model")  # a voice implies its model
-        given: dict[str, Any] = settings | {
+    def _open_options(self, settings: TTSSettings) -> OpenOptions:
+        chosen = settings.given_fields()
+        chosen.pop("model")  # a voice implies its model
+        given: dict[str, Any] = chosen | {
             "max_buffer_delay_ms": self._max_buffer_delay_ms,
             "max_lead_s": self._max_lead_s,
             "audio": AudioFormat(sample_rate=self._output_rate_hz),
@@ -268,9 +317,13 @@ class VoiceAgentTTSService(TurnTTSService):
         """Apply a change; the next piece of text opens a context with the new settings.
 
         Raises:
+            InvalidRequestError: an option is wrong; nothing has changed.
             ValueError: `extra` has an unknown option.
         """
         check_extra(delta)
+        changed_settings = copy.deepcopy(self._settings)
+        changed_settings.apply_update(delta)
+        check_options(**self._open_options(changed_settings))
         changed = await super()._update_settings(delta)
         if changed and self._turn_context_id:
             context_id = self._turn_context_id
@@ -316,15 +369,16 @@ class VoiceAgentTTSService(TurnTTSService):
         await super().push_frame(again)
 
     async def _let_words_arrive(self) -> None:
-        """Let the words that were heard reach the history, and no other.
+        """Let the words that were heard reach the history.
 
         An interruption overtakes the frames on their way. A word that it overtakes would be missing
-        from this turn in the history, and begin the next one; audio that it overtakes is not heard,
-        although its word may be in the history.
+        from this turn in the history, and begin the next one. So it waits for a word that is heard
+        now or almost. As it leaves, it takes back the words whose audio it overtakes.
         """
-        for _ in range(_TURNS_BEFORE_CUT):
-            await asyncio.sleep(0)
-        self._output.take_back_words(self._now_s())
+        await _yield_to_others()
+        while wait_s := self._output.word_at_hand_s(self._now_s()):
+            await asyncio.sleep(wait_s)
+            await _yield_to_others()
 
     async def _abandon_turn(self, context_id: str) -> None:
         await self._stop_turn(context_id, self._playout.played_ms(context_id, self._now_s()))
@@ -365,10 +419,21 @@ class VoiceAgentTTSService(TurnTTSService):
             elif isinstance(frame, TTSStartedFrame):
                 await self._begin_utterance()
                 self._apply_context_interruptible(frame)
-                self._started = frame
+                self._started, self._is_first_word = frame, True
+            elif isinstance(frame, TTSTextFrame) and self._is_first_word:
+                await self._wait_for_start()
             if not self._output.prepare(frame, self._now_s()):
                 return
         await super().push_frame(frame, direction)
+        if self._noise and isinstance(frame, _COMMITS):
+            await self._take_back_noise(frame)
+
+    async def _take_back_noise(self, commit: Frame) -> None:
+        """Remove words from the message of `commit`: it turned out later that they were noise."""
+        noise, self._noise = self._noise, ""
+        removal = LLMMessagesTransformFrame(partial(without_end, end=noise))
+        removal.pts = commit.pts  # or it overtakes the commit on the way through the transport
+        await self.push_frame(removal)
 
     async def _wait_for_playback(self, lead_s: float) -> None:
         """Wait until only `lead_s` of the audio that has left is not played yet.
@@ -378,6 +443,19 @@ class VoiceAgentTTSService(TurnTTSService):
         """
         while (wait_s := self._playout.lead_s(self._now_s()) - lead_s) > 0:
             await asyncio.sleep(wait_s)
+
+    async def _wait_for_start(self) -> None:
+        """Wait until the transport has started to play what it has: then it is known when."""
+        if self._playout.awaits_start(self._now_s()):
+            self._is_first_word = False
+            self._start_reported.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_START_WAIT_S):
+                    await self._start_reported.wait()
+
+    def _transport_started(self, at_s: float) -> None:
+        self._playout.transport_started(at_s)
+        self._start_reported.set()
 
     async def _begin_utterance(self) -> None:
         """Pause between this utterance and one that has hardly ended, or has not."""
@@ -389,21 +467,33 @@ class VoiceAgentTTSService(TurnTTSService):
             await self.push_frame(TTSAudioRawFrame(silence, self._output_rate_hz, 1))
 
 
-class _TransportStarts(BaseObserver):
-    """Calls `on_start` with the time at which the transport has started to play.
+class _TransportObserver(BaseObserver):
+    """Reports when the transport has started to play, and when it has played a chunk.
 
-    The transport's own frame about it arrives later, by as much as the program is busy.
+    The transport's own frame about a start arrives later, by as much as the program is busy.
     """
 
-    def __init__(self, on_start: Callable[[float], None]) -> None:
+    def __init__(
+        self, on_start: Callable[[float], None], on_chunk_end: Callable[[float], None]
+    ) -> None:
         super().__init__()
         self._on_start = on_start
+        self._on_chunk_end = on_chunk_end
 
     async def on_push_frame(self, data: FramePushed) -> None:
-        is_start = isinstance(data.frame, BotStartedSpeakingFrame)
-        is_of_transport = isinstance(data.source, BaseOutputTransport)
-        if is_start and is_of_transport and data.direction is FrameDirection.UPSTREAM:
-            self._on_start(data.timestamp / 1e9)
+        if not isinstance(data.source, BaseOutputTransport):
+            return
+        at_s, is_downstream = data.timestamp / 1e9, data.direction is FrameDirection.DOWNSTREAM
+        if isinstance(data.frame, BotStartedSpeakingFrame) and not is_downstream:
+            self._on_start(at_s)
+        elif isinstance(data.frame, OutputAudioRawFrame) and is_downstream:
+            self._on_chunk_end(at_s)
+
+
+async def _yield_to_others() -> None:
+    """Let the other tasks do what they can do now."""
+    for _ in range(_TURNS_BEFORE_CUT):
+        await asyncio.sleep(0)
 
 
 def _chunk_s(processor: FrameProcessor) -> float:

@@ -32,8 +32,11 @@ class VoiceAgentTTSSettings(TTSSettings):
     markup: bool | None | NotGiven = field(default_factory=lambda: NOT_GIVEN)
 
 
-_ARGUMENTS = ("voice", "language", "speed", "instruct", "seed", "lexicon", "markup")
+_ARGUMENTS = ("model", "voice", "language", "speed", "instruct", "seed", "lexicon", "markup")
 """Settings that the service's constructor accepts as arguments of their own."""
+
+_OTHER_NAMES = {"params": "settings", "base_url": "url"}
+"""Arguments of other services of Pipecat, and what they are called here."""
 
 _FIXED = {"push_text_frames", "push_start_frame", "push_stop_frames", "pause_frame_processing"}
 """Arguments of Pipecat's base classes on which the order of the service's frames depends."""
@@ -72,7 +75,7 @@ def check_arguments(service: type, kwargs: dict[str, Any]) -> None:
             parameters = inspect.signature(owner.__init__).parameters.values()
             known |= {each.name for each in parameters if each.kind is not each.VAR_KEYWORD}
     for name in kwargs.keys() - known:
-        near = get_close_matches(name, known, n=3)
+        near = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else get_close_matches(name, known, n=3)
         hint = f"; did you mean {' or '.join(f'`{each}`' for each in near)}?" if near else ""
         raise TypeError(f"{service.__name__} has no argument `{name}`{hint}")
 

@@ -47,6 +47,7 @@ _CATEGORIES = {
     ErrorCode.MODEL_NOT_READY: ErrorCategory.SERVER,
     ErrorCode.DRAINING: ErrorCategory.SERVER,
     ErrorCode.ENGINE_ERROR: ErrorCategory.SERVER,
+    ErrorCode.TEXT_LOST: ErrorCategory.SERVER,
     ErrorCode.INTERNAL: ErrorCategory.SERVER,
     ErrorCode.CONNECTION_LOST: ErrorCategory.CONNECTIVITY,
 }
@@ -68,6 +69,7 @@ class TurnTTSService(SocketTTSService):
         self._turns: dict[str, PipecatTurn] = {}  # by audio context
         self._resuming: dict[str, asyncio.Task[None]] = {}  # by audio context
         self._warned: set[str] = set()  # codes of the warnings that were logged
+        self._noise = ""  # words of a failed turn that the history will have, though not heard
 
     async def _connect(self) -> None:
         await super()._connect()
@@ -313,7 +315,7 @@ class TurnTTSService(SocketTTSService):
     async def _fail_turn(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
         """Report why the turn is silent, and mark its remaining text as unspoken."""
         has_all_text = turn.state is TurnState.FINISHING
-        turn.state = TurnState.FAILED
+        turn.state, self._noise = TurnState.FAILED, turn.noise
         category = _CATEGORIES.get(error.code, ErrorCategory.UNKNOWN)
         await self.push_error(
             f"{error.code}: {error.message}",

@@ -7,8 +7,10 @@ without spaces. This module knows no sockets and no times.
 
 import unicodedata
 from collections.abc import AsyncIterator
+from typing import Any
 
 from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
+from pipecat.processors.aggregators.llm_context import LLMContextMessage
 from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator, TextType
 
 from voiceagent_tts.text.punctuation import (
@@ -144,6 +146,21 @@ class VerbatimSpacing:
         between += before
         is_known = between.isspace() or (not between and segment_id == self._segment_id)
         return between if is_known else None
+
+
+def without_end(messages: list[LLMContextMessage], end: str) -> list[LLMContextMessage]:
+    """The messages of a history, the last one of the assistant without `end`."""
+    for index in reversed(range(len(messages))):
+        message = messages[index]
+        if not isinstance(message, dict) or message.get("role") != "assistant":
+            continue
+        content = message.get("content")
+        if not isinstance(content, str) or not content.endswith(end.strip()):
+            break
+        rest = content.removesuffix(end.strip()).rstrip()
+        shortened: list[Any] = [{**message, "content": rest}] if rest else []
+        return [*messages[:index], *shortened, *messages[index + 1 :]]
+    return messages
 
 
 def joint(before: str, after: str) -> str:

@@ -59,11 +59,17 @@ class PipecatTurn(Turn):
         self._attempts = 0  # to resume, since a word was spoken
         self._failures = 0  # of these, those that sent audio
         self._committed_chars = 0  # of the text that was returned as words
+        self._has_noise = False  # whether a context made noise in place of the last of these
 
     @property
     def context_id(self) -> str:
         """Pipecat's audio context."""
         return self.turn_id
+
+    @property
+    def noise(self) -> str:
+        """Text that was returned as words before the server knew that they were noise."""
+        return self.text[self.spoken_char_end : self._committed_chars] if self._has_noise else ""
 
     @property
     def is_owed_audio(self) -> bool:
@@ -89,12 +95,15 @@ class PipecatTurn(Turn):
     def break_off(self) -> list[WordTime]:
         """The server context has failed; returns the remaining words that are audible."""
         char_base, has_audio = self._char_base, self.context_samples > 0
+        has_lost_text = self.has_lost_text
+        self._has_noise |= has_lost_text
         words = self._to_commit(self.break_off_context(self._audible_samples))
         if self._char_base > char_base:
             self._attempts = self._failures = 0
             self.broken_off_at_s = None
         elif has_audio:
-            self._failures += 1
+            # A text that is lost twice at one place is lost again; each time is seconds of noise.
+            self._failures += _RESUME_ATTEMPTS if has_lost_text else 1
         return words
 
     def can_resume_after(self, error: VoiceAgentError) -> bool:
@@ -121,5 +130,5 @@ class PipecatTurn(Turn):
                 # the text, and pieces end at white space.
                 parts = self.text[self._committed_chars : char_end].split()
                 commits += [(part, timestamp.start_sample / SAMPLE_RATE_HZ) for part in parts]
-                self._committed_chars = char_end
+                self._committed_chars, self._has_noise = char_end, False
         return commits

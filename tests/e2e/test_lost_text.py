@@ -1,0 +1,31 @@
+"""A model that loses its text: the words in its noise were not heard, whoever asks."""
+
+from pathlib import Path
+
+import pytest
+
+from testbed.losing_server import LOSING, LOST, start_losing_server
+from testbed.servers import StartServer
+from voiceagent_tts.client import ClientAudio, TTSClient, WordTimestamp
+from voiceagent_tts.errors import EngineError, ErrorCode
+
+
+async def test_words_that_were_noise_were_not_heard(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """The error takes back the word that was sent, and both cuts say that nothing was heard."""
+    server = await start_losing_server(start_server, tmp_path)
+    events: list[object] = []
+    async with TTSClient(server.websocket_url) as client, await client.open(**LOSING) as context:
+        await context.send_text(LOST)
+        await context.end()
+        with pytest.raises(EngineError) as failed:
+            async for event in context:
+                events.append(event)
+        assert (failed.value.code, failed.value.spoken_chars) == (ErrorCode.TEXT_LOST, 0)
+        assert failed.value.is_retryable
+        words = [event.word.text for event in events if isinstance(event, WordTimestamp)]
+        assert words == [LOST]
+        assert any(isinstance(event, ClientAudio) for event in events)
+        for cut in (await context.cut(5000), context.cut_locally(5000)):
+            assert (cut.text_spoken, cut.text_remaining) == ("", LOST)
