@@ -3,7 +3,7 @@
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -11,8 +11,9 @@ import pytest
 from testbed.contexts import UNPACED, Spoken, collect
 from testbed.servers import StartSynthesizer
 from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
-from voiceagent_tts.lexicon import Pronunciation, check_entries
+from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.synthesizer import lexicon_reader, lexicons
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextDone, ContextWarned, ContextWords
@@ -20,6 +21,7 @@ from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import CLONE_SUFFIX, VoiceFolder
 
 MARKUP = replace(UNPACED, has_markup=True)
@@ -220,18 +222,23 @@ async def test_the_lexicons_of_voice_and_server(
     assert await length("abc") == near(await length("one")), "the mistake is in the log"
 
 
-async def test_the_lexicon_of_a_voice_is_read_once_and_beside_the_event_loop(
+async def test_the_lexicon_of_a_voice_is_read_once_and_in_a_process_of_its_own(
     start_synthesizer: StartSynthesizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A long one takes a fifth of a second, in which others speak."""
+    """A long one takes a third of a second, in which others speak and are cancelled."""
     readers: list[threading.Thread] = []
-    read = VoiceFolder.read_lexicon
+    read = lexicons.read_matcher
 
-    def read_here(folder: VoiceFolder, name: str) -> dict[str, Pronunciation]:
+    def read_here(path: Path) -> EntryMatcher:
         readers.append(threading.current_thread())
-        return read(folder, name)
+        return read(path)
 
-    monkeypatch.setattr(VoiceFolder, "read_lexicon", read_here)
+    def refuse(*_: object) -> NoReturn:
+        raise AssertionError("the file is parsed here")
+
+    monkeypatch.setattr(lexicons, "read_matcher", read_here)
+    monkeypatch.setattr(lexicon_reader, "read_lexicon", refuse)
+    monkeypatch.setattr(lexicon_reader, "rows_of", refuse)
     (tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
     synthesizer = await start_synthesizer(clones=VoiceFolder(tmp_path))
     for _ in range(2):
