@@ -16,7 +16,12 @@ from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.synthesizer import lexicon_reader, lexicons
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.context import Context
-from voiceagent_tts.synthesizer.events import ContextDone, ContextWarned, ContextWords
+from voiceagent_tts.synthesizer.events import (
+    ContextDone,
+    ContextFailed,
+    ContextWarned,
+    ContextWords,
+)
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.word_policy import Source
@@ -280,21 +285,39 @@ async def test_an_accent_that_a_voice_lacks_is_a_warning(
 
 
 @pytest.mark.parametrize(
-    ("voice", "text", "warns"),
+    ("voice", "language", "text", "warns"),
     [
-        ("default", "مرحبا كيف حالك. كيف حالك اليوم.", True),
-        ("default", "Cześć, jak się dzisiaj czujesz? Mam nadzieję, że wszystko dobrze.", True),
-        ("default", "Goedemorgen, hoe gaat het vandaag met u? Mooi weer vandaag.", False),
-        ("pl", "Cześć, jak się dzisiaj czujesz?", False),
+        ("default", None, "مرحبا كيف حالك. كيف حالك اليوم.", True),
+        (
+            "default",
+            None,
+            "Cześć, jak się dzisiaj czujesz? Mam nadzieję, że wszystko dobrze.",
+            True,
+        ),
+        ("default", None, "Goedemorgen, hoe gaat het vandaag met u? Mooi weer vandaag.", False),
+        ("default", "en", "Hello there. नमस्ते, आप कैसे हैं?", True),
+        ("default", "en", "Hello there. Здравствуйте, чем я могу вам помочь?", True),
+        ("default", "en", "He said: Guten Tag, wie geht es Ihnen heute?", False),
+        ("default", "ru", "Это iPhone. Hello there, my friend.", False),
+        ("default", "ja", "東京駅", False),
+        ("pl", None, "Cześć, jak się dzisiaj czujesz?", False),
+        ("pl+f3", None, "Cześć, jak się dzisiaj czujesz?", False),
     ],
 )
-async def test_a_language_that_no_voice_speaks_is_a_warning(
-    start_synthesizer: StartSynthesizer, voice: str, text: str, warns: bool
+async def test_text_that_the_voice_does_not_speak_is_a_warning_or_refused(
+    start_synthesizer: StartSynthesizer, voice: str, language: str | None, text: str, warns: bool
 ) -> None:
-    """Once per context; a voice of the language itself needs none."""
+    """Once per context; where its client is strict, it ends. A voice of the language may speak."""
     synthesizer = await start_synthesizer()
-    context = await synthesizer.open(replace(UNPACED, voice=voice, language=None))
-    context.push_text(text)
-    context.finish()
-    codes = [event.code.value async for event in context if isinstance(event, ContextWarned)]
-    assert codes == ["language_unavailable"] * warns
+    for is_strict in (False, True):
+        options = replace(UNPACED, voice=voice, language=language, is_strict=is_strict)
+        context = await synthesizer.open(options)
+        context.push_text(text)
+        context.finish()
+        events = [event async for event in context]
+        codes = [event.code.value for event in events if isinstance(event, ContextWarned)]
+        errors = [event.error.code.value for event in events if isinstance(event, ContextFailed)]
+        expected = ["language_unavailable"] * warns
+        assert (codes, errors) == (([], expected) if is_strict else (expected, []))
+        is_spoken = any(isinstance(event, AudioChunk) for event in events)
+        assert is_spoken == (not errors)

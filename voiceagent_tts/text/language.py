@@ -83,6 +83,9 @@ _UNSERVED = 0.9
 _UNSERVED_LETTERS = 12
 """Least letters of a Latin text of which that is said."""
 
+_CANTONESE = frozenset("嘅咗喺佢哋冇嚟啲嗰嘢噉畀攞諗瞓攰")
+"""Characters of words that Cantonese has and written Chinese has not."""
+
 _LETTERS_PER_SYLLABLE = 3
 """Weight of a Han, Kana or Hangul character, in Latin letters."""
 
@@ -158,7 +161,7 @@ def detect_language(text: str, previous: str | None) -> str:
     if dominant == "latin":
         return _latin_language(text, previous)
     if dominant == "east_asian":
-        return "ja" if letters["kana"] else _han_language(previous)
+        return "ja" if letters["kana"] else _han_language(text, previous)
     return _same_or(previous, dominant)
 
 
@@ -206,9 +209,11 @@ _SCRIPTS = {
 }
 
 
-def _han_language(previous: str | None) -> str:
+def _han_language(text: str, previous: str | None) -> str:
     """Han alone may be Chinese, Cantonese, or a Japanese segment without Kana."""
-    return previous if previous in ("zh", "yue", "ja") else "zh"
+    if not _CANTONESE.isdisjoint(text):
+        return _same_or(previous, "yue")
+    return previous if previous and previous.partition("-")[0] in ("zh", "yue", "ja") else "zh"
 
 
 def _same_or(previous: str | None, code: str) -> str:
