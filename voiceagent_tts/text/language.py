@@ -62,6 +62,10 @@ LATIN = ("en", "de", "fr", "pt", "es", "it", "nl")
 """Languages that are detected in Latin text."""
 UNSERVED_LATIN = {
     "cs": "Czech",
+    "da": "Danish",
+    "fi": "Finnish",
+    "hu": "Hungarian",
+    "id": "Indonesian",
     "pl": "Polish",
     "ro": "Romanian",
     "sv": "Swedish",
@@ -180,8 +184,11 @@ def unserved_language(text: str) -> str | None:
     if script == "LATIN":
         if count < _UNSERVED_LETTERS:
             return None
-        code, probability = _identifier().rank(text)[0]
-        return UNSERVED_LATIN.get(code) if probability >= _UNSERVED else None
+        ranked = _identifier().rank(text)  # neighbours such as Danish and Swedish share it
+        probability = sum(each for code, each in ranked if code in UNSERVED_LATIN)
+        return UNSERVED_LATIN.get(ranked[0][0]) if probability >= _UNSERVED else None
+    if script == "CYRILLIC":
+        return next((name for name, own in _CYRILLIC.items() if own & {*text.lower()}), None)
     return None if script in _SCRIPTS else script.capitalize()
 
 
@@ -195,6 +202,14 @@ def _script(letter: str) -> str:
     """Script of a letter, from its Unicode name."""
     return _SCRIPTS.get(_script_name(letter), "other")
 
+
+_CYRILLIC = {
+    "Belarusian": {"ў"},
+    "Kazakh": {*"әғқңөұүһ"},
+    "Serbian": {*"јљњћђџ"},
+    "Ukrainian": {*"ґєії"},
+}
+"""Letters that Russian lacks, and a language that they tell of; the first one that has some."""
 
 _SCRIPTS = {
     "LATIN": "latin",
