@@ -13,6 +13,7 @@ import torch
 
 from testbed.s3_server import S3Server, s3_server
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.server.voice_records import Consent, VoiceRecord, VoiceRecords
 from voiceagent_tts.voice_bucket import BucketVoiceFolder, open_voices
@@ -117,7 +118,7 @@ def test_what_others_do_to_the_bucket_is_followed(opened: Open, s3: S3Server) ->
     s3.put("voices/bert.lexicon.toml", b'Anna = "Berta"')
     folder.pull()
     assert folder.names() == ["bert"] and "anna" not in folder
-    assert list(folder.read_lexicon("bert")) == ["Anna"]
+    assert list(read_lexicon(folder.lexicon_file("bert"))) == ["Anna"]
     with pytest.raises(InvalidRequestError):
         folder.read("anna")
 

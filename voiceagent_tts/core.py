@@ -34,6 +34,7 @@ class WarningCode(StrEnum):
     IPA_IGNORED = "ipa_ignored"
     ACCENT_UNAVAILABLE = "accent_unavailable"
     LANGUAGE_UNAVAILABLE = "language_unavailable"
+    """An error of the same name ends a context whose client asked for `strict_language`."""
 
 
 def samples_to_ms(samples: int) -> int:

@@ -24,6 +24,7 @@ class ErrorCode(StrEnum):
     INVALID_PARAM = "invalid_param"
     INVALID_VOICE = "invalid_voice"
     INVALID_LANGUAGE = "invalid_language"
+    LANGUAGE_UNAVAILABLE = "language_unavailable"
     CONTEXT_EXISTS = "context_exists"
     CONTEXT_CLOSED = "context_closed"
     CONTEXT_NOT_FOUND = "context_not_found"

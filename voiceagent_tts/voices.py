@@ -16,7 +16,6 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.lexicon import Pronunciation, read_lexicon
 from voiceagent_tts.seam.events import Capabilities, Gender, VoiceDetails
 from voiceagent_tts.text.language import nearest_accent
 from voiceagent_tts.voice_file import read_header
@@ -180,18 +179,18 @@ class VoiceFolder:
     def lexicon_version(self, name: str) -> tuple[int, ...] | None:
         """Return a value that changes with the lexicon of a voice; None if it has none."""
         try:
-            status = self._lexicon_file(name).stat()
+            status = self.lexicon_file(name).stat()
         except (InvalidRequestError, OSError):
             return None
         return status.st_mtime_ns, status.st_ino, status.st_size
 
-    def read_lexicon(self, name: str) -> dict[str, Pronunciation]:
-        """Read the lexicon of a voice.
+    def lexicon_file(self, name: str) -> Path:
+        """Path of the lexicon of a voice, which may not exist.
 
         Raises:
-            InvalidRequestError: the file has a mistake; the message names it.
+            InvalidRequestError: no voice can have this name.
         """
-        return read_lexicon(self._lexicon_file(name))
+        return self.path / f"{clone_name(name)}{LEXICON_SUFFIX}"
 
     def embedding_width(self, name: str) -> int | None:
         """Return the size of the voice's speaker embedding; None if the file does not state it."""
@@ -306,9 +305,6 @@ class VoiceFolder:
 
     def _file(self, name: str) -> Path:
         return self.path / f"{clone_name(name)}{CLONE_SUFFIX}"
-
-    def _lexicon_file(self, name: str) -> Path:
-        return self.path / f"{clone_name(name)}{LEXICON_SUFFIX}"
 
     def _unknown(self, name: str) -> InvalidRequestError:
         return InvalidRequestError(

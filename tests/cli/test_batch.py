@@ -177,7 +177,10 @@ async def test_ctrl_c_leaves_nothing_half(
 def test_what_cannot_be_read_is_skipped(
     texts: Path, served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
-    """Unreadable texts are skipped with a reason, the others are spoken, and the status is 1."""
+    """Unreadable texts are skipped with a reason, the others are spoken, and the status is 1.
+
+    A text with nothing to speak is no mistake, and has its files.
+    """
     (texts / "latin.txt").write_bytes("Ça va ?".encode("latin-1"))
     (texts / "folder.txt").mkdir()
     (texts / "empty.md").write_text("---\n")
@@ -187,11 +190,12 @@ def test_what_cannot_be_read_is_skipped(
     assert outcome.status == 1
     assert outcome.errors.splitlines()[:-1] == [
         "ignored texts/cover.jpg: expected .txt or .md",
-        "skipped texts/empty.md: has no letters or digits to speak",
         "skipped texts/folder.txt: cannot be read; Is a directory",
         "skipped texts/latin.txt: is not UTF-8 (byte 0)",
     ]
-    assert outcome.errors.splitlines()[-1].startswith("4 spoken")
+    assert outcome.errors.splitlines()[-1].startswith("5 spoken")
+    assert json.loads((tmp_path / "wavs" / "empty.json").read_text())["words"] == []
+    assert soundfile.info(tmp_path / "wavs" / "empty.wav").frames == 1
     (word,) = json.loads((tmp_path / "wavs" / "bom.json").read_text())["words"]
     assert (word["word"], word["char_start"]) == ("Hello.", 0)
 

@@ -278,15 +278,28 @@ def test_a_mistake_is_one_clear_line(
     assert [path.name for path in tmp_path.iterdir()] == ["folder.wav"]
 
 
-@pytest.mark.parametrize("text", ["", "😀 ... 😀"])
-def test_a_text_without_words_is_a_mistake(
-    text: str, served: ServerProcess, command_here: CommandHere, tmp_path: Path
+@pytest.mark.parametrize("text", ["", "😀 ... 😀", "— \n"])
+@pytest.mark.parametrize("suffix", ["wav", "flac", "mp3", "ogg", "opus"])
+def test_nothing_to_speak_is_no_mistake(
+    text: str, suffix: str, served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
-    """A text without words is an error, and no empty file is written."""
-    outcome = command_here("say", text, "-o", "a.wav", "--url", served.websocket_url)
-    assert outcome.status == 1
-    assert outcome.errors == "voiceagent-tts: expected text with letters or digits to speak\n"
-    assert list(tmp_path.iterdir()) == []
+    """The command ends at once, with a file that players open and without words."""
+    outputs = ("-o", f"a.{suffix}", "--words", "a.json")
+    outcome = command_here("say", text, *outputs, "--url", served.websocket_url)
+    assert (outcome.status, outcome.output) == (0, "")
+    assert outcome.errors == f"a.{suffix} and a.json: 0.0 s of sound, 0 words\n"
+    assert soundfile.info(tmp_path / f"a.{suffix}").duration < 0.1
+    assert json.loads((tmp_path / "a.json").read_text())["words"] == []
+
+
+def test_letters_without_a_sound_are_a_mistake(
+    served: ServerProcess, command_here: CommandHere, tmp_path: Path
+) -> None:
+    """Digits that the voice cannot read are no silence that was asked for."""
+    argv = ("say", "९८७", "--language", "en", "-o", "a.wav", "--url", served.websocket_url)
+    outcome = command_here(*argv)
+    assert (outcome.status, list(tmp_path.iterdir())) == (1, [])
+    assert "expected letters or digits that this voice can speak" in outcome.errors
 
 
 async def test_input_that_is_no_text_is_a_mistake(served: ServerProcess, command: Command) -> None:

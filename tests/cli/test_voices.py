@@ -203,7 +203,12 @@ def test_the_silence_behind_a_reference_is_an_option(folder: VoiceFolder) -> Non
 
 
 def test_a_voice_is_designed_and_cloned(folder: VoiceFolder, tmp_path: Path) -> None:
-    """One call makes a Base model's voice from a description; its audio can be kept, too."""
+    """One call makes a Base model's voice from a description; its audio can be kept, too.
+
+    No consent is asked for, as the help says: the voice is nobody's.
+    """
+    help_text = (voices.design.__doc__ or "").split()
+    assert "no --consent: no person's recording is copied" in " ".join(help_text)
     sound = tmp_path / "a.wav"
     voices.design("sailor", "An old sailor", "Ahoy!", DESIGN, BASE, "en", output=sound)
     voice = Cloned.from_bytes(folder.read("sailor"))

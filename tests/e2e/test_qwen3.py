@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import numpy as np
@@ -25,7 +26,7 @@ from testbed.waiting import undisturbed, until
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp, ms_to_samples
-from voiceagent_tts.errors import EngineError, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import DoneMessage, WarningMessage
@@ -316,3 +317,30 @@ async def test_a_token_fed_voice_is_said_right(client: TTSClient) -> None:
     assert 0 <= ms_to_samples(700) - silent_samples <= 256
     end = audible[longest + 1]
     assert [each.start_sample >= end - 1 for each in words] == [False, False, True, True]
+
+
+@in_shared_loop
+@pytest.mark.parametrize("feeding", ["token", "segment"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Goedemiddag, hoe kan ik u vandaag helpen met uw vraag?",
+        "你哋喺邊度呀？我唔知佢嚟咗未。",
+        "مرحبا، كيف حالك اليوم يا صديقي؟",
+    ],
+    ids=["nl", "yue", "ar"],
+)
+async def test_a_language_that_the_model_lacks_is_a_warning(
+    client: TTSClient, feeding: Literal["token", "segment"], text: str
+) -> None:
+    """The model chooses how to read it, in both feedings; on request the context fails."""
+    codes = [
+        event.code
+        async for event in client.say(text, text_feeding=feeding, max_lead_s=0)
+        if isinstance(event, WarningMessage)
+    ]
+    assert codes == ["language_unavailable"]
+    with pytest.raises(InvalidRequestError) as refused:
+        async for _ in client.say(text, text_feeding=feeding, strict_language=True):
+            pass
+    assert refused.value.code == ErrorCode.LANGUAGE_UNAVAILABLE

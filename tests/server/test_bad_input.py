@@ -15,6 +15,7 @@ from voiceagent_tts.server.serve import RunningServer
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SILENT_TEXTS = {
+    "empty": "",
     "blank": "  \n\t ",
     "punctuation": "... !? -- ()",
     "emoji": "\U0001f642 \U0001f468\u200d\U0001f469\u200d\U0001f467",
@@ -366,7 +367,6 @@ REFUSED_BODIES: dict[str, tuple[bytes, int, ErrorCode]] = {
 REFUSED_FIELDS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
     "no input": ({"input": None}, ErrorCode.INVALID_PARAM),
     "input that is a number": ({"input": 5}, ErrorCode.INVALID_PARAM),
-    "empty input": ({"input": ""}, ErrorCode.INVALID_PARAM),
     "100,000 characters": ({"input": "word " * 20_000}, ErrorCode.TEXT_TOO_LONG),
     "an unknown voice": ({"voice": "nobody"}, ErrorCode.INVALID_VOICE),
     "a voice of the wrong type": ({"voice": 5}, ErrorCode.INVALID_PARAM),
@@ -440,7 +440,7 @@ async def test_a_plain_request_to_a_websocket_is_explained(
     assert f"{path}, got a plain GET; connect to ws://" in error["message"]
 
 
-@pytest.mark.parametrize("name", sorted(SILENT_TEXTS.keys() - {"blank"}))
+@pytest.mark.parametrize("name", SILENT_TEXTS)
 @pytest.mark.parametrize("container", ["pcm", "wav", "mp3", "opus", "aac", "flac"])
 async def test_input_without_speech_is_a_file_without_samples(
     http: httpx.AsyncClient, name: str, container: str
@@ -453,10 +453,29 @@ async def test_input_without_speech_is_a_file_without_samples(
         assert response.content == b""
 
 
-async def test_blank_input_is_refused(http: httpx.AsyncClient) -> None:
-    """A request for nothing at all is a mistake of its client."""
-    body = json.dumps({"input": SILENT_TEXTS["blank"]}).encode()
-    await check_refused(http, body, 400, ErrorCode.INVALID_PARAM)
+@pytest.mark.parametrize("name", SILENT_TEXTS)
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/audio/speech", {"stream_format": "sse"}),
+        ("/v1/audio/speech", {"stream_format": "ndjson"}),
+        ("/v1/audio/speech", {"stream": False}),
+        ("/v1/text-to-speech/default", {}),
+        ("/v1/text-to-speech/default/stream/with-timestamps", {}),
+        (
+            "/tts/bytes",
+            {"output_format": {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000}},
+        ),
+    ],
+)
+async def test_nothing_to_speak_is_no_error_at_any_door(
+    http: httpx.AsyncClient, name: str, path: str, fields: dict[str, Any]
+) -> None:
+    """Events, lines, whole files and the other dialects end at once, as sockets do."""
+    text = SILENT_TEXTS[name]
+    response = await http.post(path, json={"text": text, "transcript": text, **fields})
+    assert response.status_code == 200, response.text
+    assert "error" not in response.headers["Content-Type"] and "error" not in response.text
 
 
 @pytest.mark.parametrize("name", SPEAKABLE_TEXTS)

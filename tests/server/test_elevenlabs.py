@@ -207,7 +207,7 @@ async def test_voices_are_listed(http: httpx.AsyncClient, shared_server: Running
     ("path", "body", "status"),
     [
         ("nobody", {"text": "Hi."}, "voice_id_does_not_exist"),
-        ("default", {"text": ""}, "invalid_param"),
+        ("default", {"text": 5}, "invalid_param"),
         ("default", {}, "invalid_param"),
         ("default", {"text": "Hi.", "language_code": "xx"}, "invalid_language"),
     ],

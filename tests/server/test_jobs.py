@@ -211,11 +211,18 @@ async def test_a_job_that_cannot_be_spoken_fails(http: httpx.AsyncClient) -> Non
     assert job["error"]["code"] == "text_unspeakable"
 
 
+@pytest.mark.parametrize("text", ["", "👍"])
+async def test_a_job_with_nothing_to_speak_succeeds(http: httpx.AsyncClient, text: str) -> None:
+    """Its file has no samples."""
+    job = await job_over(http, await submitted(http, **{**HELLO, "input": text}))
+    assert (job["status"], job["error"]) == ("done", None)
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [
         ({}, 400),
-        ({"input": ""}, 400),
+        ({"input": None}, 400),
         ({"input": 5}, 400),
         ({"input": "x" * 100_000}, 400),
         ({**HELLO, "voice": "nobody"}, 400),

@@ -3,7 +3,7 @@
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -11,15 +11,22 @@ import pytest
 from testbed.contexts import UNPACED, Spoken, collect
 from testbed.servers import StartSynthesizer
 from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
-from voiceagent_tts.lexicon import Pronunciation, check_entries
+from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.synthesizer import lexicon_reader, lexicons
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.context import Context
-from voiceagent_tts.synthesizer.events import ContextDone, ContextWarned, ContextWords
+from voiceagent_tts.synthesizer.events import (
+    ContextDone,
+    ContextFailed,
+    ContextWarned,
+    ContextWords,
+)
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import CLONE_SUFFIX, VoiceFolder
 
 MARKUP = replace(UNPACED, has_markup=True)
@@ -220,18 +227,23 @@ async def test_the_lexicons_of_voice_and_server(
     assert await length("abc") == near(await length("one")), "the mistake is in the log"
 
 
-async def test_the_lexicon_of_a_voice_is_read_once_and_beside_the_event_loop(
+async def test_the_lexicon_of_a_voice_is_read_once_and_in_a_process_of_its_own(
     start_synthesizer: StartSynthesizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A long one takes a fifth of a second, in which others speak."""
+    """A long one takes a third of a second, in which others speak and are cancelled."""
     readers: list[threading.Thread] = []
-    read = VoiceFolder.read_lexicon
+    read = lexicons.read_matcher
 
-    def read_here(folder: VoiceFolder, name: str) -> dict[str, Pronunciation]:
+    def read_here(path: Path) -> EntryMatcher:
         readers.append(threading.current_thread())
-        return read(folder, name)
+        return read(path)
 
-    monkeypatch.setattr(VoiceFolder, "read_lexicon", read_here)
+    def refuse(*_: object) -> NoReturn:
+        raise AssertionError("the file is parsed here")
+
+    monkeypatch.setattr(lexicons, "read_matcher", read_here)
+    monkeypatch.setattr(lexicon_reader, "read_lexicon", refuse)
+    monkeypatch.setattr(lexicon_reader, "rows_of", refuse)
     (tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
     synthesizer = await start_synthesizer(clones=VoiceFolder(tmp_path))
     for _ in range(2):
@@ -273,21 +285,39 @@ async def test_an_accent_that_a_voice_lacks_is_a_warning(
 
 
 @pytest.mark.parametrize(
-    ("voice", "text", "warns"),
+    ("voice", "language", "text", "warns"),
     [
-        ("default", "مرحبا كيف حالك. كيف حالك اليوم.", True),
-        ("default", "Cześć, jak się dzisiaj czujesz? Mam nadzieję, że wszystko dobrze.", True),
-        ("default", "Goedemorgen, hoe gaat het vandaag met u? Mooi weer vandaag.", False),
-        ("pl", "Cześć, jak się dzisiaj czujesz?", False),
+        ("default", None, "مرحبا كيف حالك. كيف حالك اليوم.", True),
+        (
+            "default",
+            None,
+            "Cześć, jak się dzisiaj czujesz? Mam nadzieję, że wszystko dobrze.",
+            True,
+        ),
+        ("default", None, "Goedemorgen, hoe gaat het vandaag met u? Mooi weer vandaag.", False),
+        ("default", "en", "Hello there. नमस्ते, आप कैसे हैं?", True),
+        ("default", "en", "Hello there. Здравствуйте, чем я могу вам помочь?", True),
+        ("default", "en", "He said: Guten Tag, wie geht es Ihnen heute?", False),
+        ("default", "ru", "Это iPhone. Hello there, my friend.", False),
+        ("default", "ja", "東京駅", False),
+        ("pl", None, "Cześć, jak się dzisiaj czujesz?", False),
+        ("pl+f3", None, "Cześć, jak się dzisiaj czujesz?", False),
     ],
 )
-async def test_a_language_that_no_voice_speaks_is_a_warning(
-    start_synthesizer: StartSynthesizer, voice: str, text: str, warns: bool
+async def test_text_that_the_voice_does_not_speak_is_a_warning_or_refused(
+    start_synthesizer: StartSynthesizer, voice: str, language: str | None, text: str, warns: bool
 ) -> None:
-    """Once per context; a voice of the language itself needs none."""
+    """Once per context; where its client is strict, it ends. A voice of the language may speak."""
     synthesizer = await start_synthesizer()
-    context = await synthesizer.open(replace(UNPACED, voice=voice, language=None))
-    context.push_text(text)
-    context.finish()
-    codes = [event.code.value async for event in context if isinstance(event, ContextWarned)]
-    assert codes == ["language_unavailable"] * warns
+    for is_strict in (False, True):
+        options = replace(UNPACED, voice=voice, language=language, is_strict=is_strict)
+        context = await synthesizer.open(options)
+        context.push_text(text)
+        context.finish()
+        events = [event async for event in context]
+        codes = [event.code.value for event in events if isinstance(event, ContextWarned)]
+        errors = [event.error.code.value for event in events if isinstance(event, ContextFailed)]
+        expected = ["language_unavailable"] * warns
+        assert (codes, errors) == (([], expected) if is_strict else (expected, []))
+        is_spoken = any(isinstance(event, AudioChunk) for event in events)
+        assert is_spoken == (not errors)

@@ -9,6 +9,10 @@ from py3langid import langid
 from testbed.short_sentences import SHORT_SENTENCES
 from testbed.texts import TEXTS
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.espeak.catalogue import LANGUAGES as ESPEAK_LANGUAGES
+from voiceagent_tts.hibari.published import published_voices
+from voiceagent_tts.model.prompt import LANGUAGE_CODES
+from voiceagent_tts.pocket.published import LANGUAGE_MODELS, language_of
 from voiceagent_tts.text.language import (
     CODES,
     LATIN,
@@ -20,6 +24,7 @@ from voiceagent_tts.text.language import (
     normalize_language,
     unserved_language,
 )
+from voiceagent_tts.upstream.realtime_api import LANGUAGE_TYPES
 
 
 @pytest.mark.parametrize(
@@ -193,6 +198,16 @@ def test_dutch_is_recognised(text: str) -> None:
         ("Merhaba, bugün nasılsınız acaba?", "Turkish"),
         ("Xin chào, hôm nay bạn có khỏe không?", "Vietnamese"),
         ("Hej, hur mår du idag, min vän?", "Swedish"),
+        ("Jó napot kívánok, miben segíthetek ma?", "Hungarian"),
+        ("Hyvää päivää, kuinka voin auttaa teitä?", "Finnish"),
+        ("Goddag, hvordan kan jeg hjælpe dig i dag?", "Danish"),
+        ("Selamat siang, apa yang bisa saya bantu?", "Indonesian"),
+        ("Доброго дня, чим я можу допомогти вам сьогодні?", "Ukrainian"),
+        ("Добры дзень, чым я магу вам дапамагчы сёння, спадар Быкаў?", "Belarusian"),
+        ("Добар дан, како могу да вам помогнем? Жељко је ту.", "Serbian"),
+        ("Қайырлы күн, сізге қалай көмектесе аламын?", "Kazakh"),
+        ("Καλημέρα σας, πώς μπορώ να βοηθήσω;", "Greek"),
+        ("வணக்கம், எப்படி இருக்கிறீர்கள்?", "Tamil"),
         ("مرحبا كيف حالك", "Arabic"),
         ("สวัสดีครับ", "Thai"),
         ("नमस्ते आप कैसे हैं", "Devanagari"),
@@ -204,6 +219,43 @@ def test_dutch_is_recognised(text: str) -> None:
 def test_a_language_that_no_voice_speaks_has_a_name(text: str, name: str | None) -> None:
     """Text of another script, and long enough text of other languages, is told apart."""
     assert unserved_language(text) == name
+
+
+SENTENCES = {
+    "zh": "您好，请问今天有什么可以帮您？",
+    "en": "Good morning, how can I help you today?",
+    "ja": "おはようございます、ご用件は何でしょうか。",
+    "ko": "안녕하세요, 무엇을 도와드릴까요?",
+    "de": "Guten Morgen, was kann ich heute für Sie tun?",
+    "fr": "Bonjour, que puis-je faire pour vous aujourd'hui ?",
+    "ru": "Доброе утро, чем я могу вам помочь?",
+    "pt": "Bom dia, em que posso ajudar você hoje?",
+    "es": "Buenos días, ¿en qué puedo ayudarle hoy?",
+    "it": "Buongiorno, come posso aiutarla oggi?",
+    "nl": "Goedemorgen, waarmee kan ik u vandaag helpen?",
+    "yue": "早晨，我可以點樣幫到你呀？你搵緊啲乜嘢？",
+}
+
+
+def test_every_language_of_every_engine_is_detected() -> None:
+    """One sentence of each: what an engine speaks never falls back to another language."""
+    pocket = {language_of(model) for model in LANGUAGE_MODELS}
+    hibari = {"en", *(voice.language for voice in published_voices().values())}
+    engines = {
+        "espeak": ESPEAK_LANGUAGES,
+        "hibari": hibari,
+        "pocket": pocket,
+        "qwen3": LANGUAGE_CODES,
+        "another server": CODES,
+        "dashscope": LANGUAGE_TYPES,
+    }
+    for engine, languages in engines.items():
+        for code in languages:
+            base = normalize_language(code).partition("-")[0]
+            sentence = SENTENCES[base]
+            assert detect_language(sentence, None) == base, (engine, code)
+            assert detect_language(sentence, "en" if base != "en" else "de") == base, code
+            assert unserved_language(sentence) is None, (engine, code)
 
 
 @pytest.mark.parametrize("language", TEXTS)

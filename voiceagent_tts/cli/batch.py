@@ -19,7 +19,7 @@ from typing import Literal, get_args
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from voiceagent_tts.cli.files import write_samples, write_words
+from voiceagent_tts.cli.files import SILENT_SAMPLE, write_samples, write_words
 from voiceagent_tts.cli.manifest import Manifest, own_credentials
 from voiceagent_tts.cli.own_server import websocket_url
 from voiceagent_tts.client import TTSClient
@@ -36,7 +36,6 @@ from voiceagent_tts.provenance.credentials import Credentials
 from voiceagent_tts.replacing import replacing
 from voiceagent_tts.text.punctuation import SENTENCE_ENDS
 from voiceagent_tts.text.segmenter import Segmenter
-from voiceagent_tts.text.words import is_spoken
 
 AudioFormat = Literal["wav", "flac", "mp3", "ogg"]
 
@@ -129,7 +128,7 @@ async def speak_folder(request: BatchRequest) -> bool:
     """Speak every unfinished text of the folder.
 
     Returns:
-        False if a text was skipped: unreadable, not UTF-8, or without words.
+        False if a text was skipped: unreadable, or not UTF-8.
 
     Raises:
         InvalidRequestError: there is no text, two texts have one output file, a file cannot be
@@ -230,7 +229,7 @@ def _unfinished(request: BatchRequest, report: _Report) -> list[Chapter]:
 
 
 def _read_texts(chapters: list[Chapter], report: _Report) -> Iterator[tuple[Chapter, str]]:
-    """Yield speakable chapters and their texts."""
+    """Yield readable chapters and their texts."""
     for chapter in chapters:
         try:
             text = chapter.source.read_bytes().decode("utf-8-sig")
@@ -239,10 +238,7 @@ def _read_texts(chapters: list[Chapter], report: _Report) -> Iterator[tuple[Chap
         except UnicodeDecodeError as error:
             report.skipped.append(f"{chapter.source}: is not UTF-8 (byte {error.start})")
         else:
-            if is_spoken(text):
-                yield chapter, text
-            else:
-                report.skipped.append(f"{chapter.source}: has no letters or digits to speak")
+            yield chapter, text
 
 
 async def _speak_texts(
@@ -367,6 +363,8 @@ class _ChapterSpeaker:
         Raises:
             InvalidRequestError: a file cannot be written; no partial file remains.
         """
+        if not self.samples:
+            write_samples(self._file, SILENT_SAMPLE)
         self._file.close()  # writes what is missing of the file's header and end
         if chapter.words is not None:
             write_words(chapter.words, self._words)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voiceagent_tts.cli.manifest import Manifest
-from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.lexicon import MAX_CLIENT_ENTRIES, as_json, read_lexicon
 from voiceagent_tts.protocol.messages import LexiconEntries
@@ -36,6 +36,8 @@ _AUDIO_FORMATS = {
 }
 """libsndfile's container and codec for each suffix."""
 AUDIO_SUFFIXES = tuple(_AUDIO_FORMATS)
+SILENT_SAMPLE = bytes(BYTES_PER_SAMPLE)
+"""Audio of a text with nothing to speak: a FLAC or MP3 file without samples would be empty."""
 _WORDS_SUFFIXES = (".json", ".srt", ".vtt")
 _MAX_CUE_CHARS = 42  # one line of a television subtitle
 _MAX_CUE_S = 6.0
@@ -125,7 +127,7 @@ def write_audio(path: Path, pcm: bytes, manifest: Manifest | None = None) -> Non
     with soundfile.SoundFile(
         buffer, "w", SAMPLE_RATE_HZ, channels=1, format=container, subtype=codec
     ) as file:
-        write_samples(file, pcm)
+        write_samples(file, pcm or SILENT_SAMPLE)
     data = buffer.getvalue() if manifest is None else manifest.added_to(buffer.getvalue(), suffix)
     if path == STANDARD_OUTPUT:
         sys.stdout.buffer.write(data)

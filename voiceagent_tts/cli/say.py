@@ -31,6 +31,7 @@ from voiceagent_tts.protocol.messages import (
     WarningMessage,
 )
 from voiceagent_tts.provenance.credentials import Credentials
+from voiceagent_tts.text.words import is_spoken
 
 _READ_BYTES = 64  # about one delta of an LLM
 _SEND_CHARS = 250
@@ -80,8 +81,8 @@ async def say_text(request: SayRequest) -> None:
     """Speak the request's text, or standard input token by token.
 
     Raises:
-        InvalidRequestError: a file cannot be written, there is no loudspeaker, or the text has no
-            words.
+        InvalidRequestError: a file cannot be written, there is no loudspeaker, or the voice cannot
+            speak the letters of the text.
         VoiceAgentError: the server reports an error.
     """
     check_audio_path(request.output)
@@ -102,9 +103,11 @@ async def say_text(request: SayRequest) -> None:
         window = _TextWindow((await client.connect()).limits.max_text_chars // 2)
         async with context:
             spoken = await _speak(context, request.text, loudspeaker, window)
-    if not spoken.pcm and spoken.reason == "complete":
+    if window.has_letters and not spoken.pcm and spoken.reason == "complete":
         raise InvalidRequestError(
-            "expected text with letters or digits to speak", code=ErrorCode.TEXT_UNSPEAKABLE
+            "expected letters or digits that this voice can speak, got only others; choose another "
+            "with --voice or --language",
+            code=ErrorCode.TEXT_UNSPEAKABLE,
         )
     _write_files(request, spoken, credentials)
 
@@ -121,10 +124,14 @@ class _TextWindow:
 
     Args:
         chars: maximum characters that sent text may be ahead of received words.
+
+    Attributes:
+        has_letters: whether the text sent so far has letters or digits.
     """
 
     def __init__(self, chars: int) -> None:
         self._chars = chars
+        self.has_letters = False
         self._sent = self._spoken = 0
         self._has_more = asyncio.Event()
 
@@ -137,6 +144,7 @@ class _TextWindow:
                 async with asyncio.timeout(_ROOM_WAIT_S):
                     await self._has_more.wait()
         self._sent += len(text)
+        self.has_letters = self.has_letters or is_spoken(text)
 
     def mark_spoken(self, char_end: int) -> None:
         """Record that all words up to `char_end` were received."""

@@ -171,7 +171,10 @@ def design(
     ] = None,
     replace: Replace = False,
 ) -> None:
-    """Design a voice from a description, and save a clone of it that stays constant."""
+    """Design a voice from a description, and save a clone of it that stays constant.
+
+    It needs no --consent: no person's recording is copied, so there is nobody who could agree.
+    """
     from voiceagent_tts.cli.files import check_audio_path, write_audio
 
     settings = _settings("qwen3")

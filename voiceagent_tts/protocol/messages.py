@@ -176,6 +176,7 @@ class OpenOptions(TypedDict, total=False):
     markup: bool
     idle_s: float | None
     cache: bool
+    strict_language: bool
 
 
 class ContextDefaults(WireModel):
@@ -210,6 +211,8 @@ class ContextDefaults(WireModel):
     """Time without text after which the context ends, in seconds, if the server's is longer."""
     cache: bool = True
     """Whether phrases that were spoken before may come from the server's cache."""
+    strict_language: bool = False
+    """Whether text in a language that the voice does not speak is an error, and no warning."""
 
 
 class ContextOpen(ContextDefaults, _ClientMessage):

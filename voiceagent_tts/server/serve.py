@@ -7,6 +7,7 @@ finish within `drain_s`.
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import resource
 import signal
@@ -41,8 +42,8 @@ _MAX_OPEN_FILES = 65_536
 """Each socket and connection is an open file. Many systems permit 1,024 until a process asks for
 more; some permit a billion, which would only cost memory."""
 _SWITCH_INTERVAL_S = 0.0005
-"""How long the event loop may wait for a thread that computes in Python, such as one that reads a
-lexicon. By default it waits 5 ms each time that it wakes, and several times for one message."""
+"""How long the event loop may wait for a thread that computes in Python, such as one that marks a
+file. By default it waits 5 ms each time that it wakes, and several times for one message."""
 
 
 class RequestProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
@@ -372,6 +373,8 @@ async def serve(
         if starting.cancelled():
             return
         server = starting.result()
+        # What is loaded stays. A full collection that visits it stops the event loop for 0.1 s.
+        gc.freeze()
         on_ready(server)
         await asyncio.wait({server.serving, ended}, return_when=asyncio.FIRST_COMPLETED)
         await server.drain(hurried.is_set)

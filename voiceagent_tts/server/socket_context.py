@@ -324,4 +324,5 @@ def _options(message: ContextOpen) -> ContextOptions:
         has_markup=message.markup,
         idle_s=message.idle_s,
         cache="use" if message.cache else "off",
+        is_strict=message.strict_language,
     )

@@ -133,10 +133,8 @@ def check_text(state: ServerState, text: str) -> None:
     """Check a text before anything is started for it.
 
     Raises:
-        InvalidRequestError: there is no text, or too much of it.
+        InvalidRequestError: there is too much text.
     """
-    if not text.strip():
-        raise InvalidRequestError("expected text to speak, got none", code=ErrorCode.INVALID_PARAM)
     max_chars = state.synthesizer.limits.max_text_chars
     if len(text) > max_chars:
         raise InvalidRequestError(

@@ -114,6 +114,12 @@ class SpeechRequest(BaseModel):
         True, description="Whether phrases that were spoken before may come from the cache."
     )
 
+    strict_language: bool = Field(
+        False,
+        description="Whether a text in a language that the voice does not speak is refused "
+        "(`language_unavailable`). If false, it is read by the rules of another language.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, given: object) -> object:
@@ -200,6 +206,7 @@ class SpeechRequest(BaseModel):
             lexicon=check_entries(self.lexicon or {}),
             has_markup=self.markup,
             cache="use" if self.cache else "off",
+            is_strict=self.strict_language,
         )
 
     def _voice(self, served: Served) -> str | None:

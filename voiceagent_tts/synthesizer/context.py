@@ -12,6 +12,7 @@
 Knows no sockets, no wire messages and no torch.
 """
 
+import asyncio
 import contextlib
 import functools
 import time
@@ -25,6 +26,7 @@ from voiceagent_tts.core import (
     AudioChunk,
     Cut,
     PlayoutClock,
+    WarningCode,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.seam.events import AudioStep, Done, Failed, SegmentEnd, Warned, Words
@@ -344,8 +346,15 @@ class Context:
         self._words.finish()
 
     def _warn(self, warning: ContextWarned) -> None:
-        """Warn the client once of each kind, whether the engine or the server has seen it."""
-        if warning.code not in self._warned:
+        """Warn the client once of each kind, whether the engine or the server has seen it.
+
+        Other text than a strict client's voice speaks ends the context, when its caller has
+        returned: text may be in the middle of being cut into segments.
+        """
+        if self.options.is_strict and warning.code == WarningCode.LANGUAGE_UNAVAILABLE:
+            error = InvalidRequestError(warning.message, code=ErrorCode.LANGUAGE_UNAVAILABLE)
+            asyncio.get_running_loop().call_soon(self.fail, error)
+        elif warning.code not in self._warned:
             self._warned.add(warning.code)
             self._queue.put(warning)
 

@@ -61,6 +61,7 @@ class ContextOptions:
         traceparent: span of the context, for the engine's; None if nobody traces.
         idle_s: longest wait for text, if it is shorter than the server's limit.
         cache: whether phrases come from the cache, and are stored there.
+        is_strict: whether text in a language that the voice does not speak ends the context.
     """
 
     voice: str | None = None
@@ -76,6 +77,7 @@ class ContextOptions:
     traceparent: str | None = None
     idle_s: float | None = None
     cache: CacheUse = "use"
+    is_strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,8 @@ class ContextRequest:
         place: finds the worker, and the request to it, for text in a language that the voice's
             worker does not speak; returns None where there is no better one. None for a client that
             chose the voice or the language.
-        languages: codes that the voice speaks, where the language of each segment is detected;
-            empty where it is given, or the voice has one of its own.
+        languages: codes that the voice speaks; empty for a voice with a language of its own, which
+            may be none of those that are detected.
     """
 
     options: ContextOptions

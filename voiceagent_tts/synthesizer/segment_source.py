@@ -133,7 +133,7 @@ class SegmentSource:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Codes that the voice speaks which speaks the context."""
+        """Codes that the voice speaks which speaks the context; empty if it has its own."""
         return self._request.languages
 
     # As of an `EngineHandle`.
@@ -157,6 +157,16 @@ class SegmentSource:
         """Ask the worker to compute ahead what would delay the first audio."""
         self._engine.prepare()
 
+    def place(self, language: str) -> None:
+        """Move to a worker that speaks the language of the first segment, if there is one.
+
+        Without effect once there is text.
+        """
+        find = None if self._has_text else self._request.place
+        if find is not None and (found := find(language)) is not None:
+            self._engine.release()
+            self._use(*found)
+
     def speak(
         self, segment: Segment, language: str | None, *, is_last: bool, is_live: bool = False
     ) -> bool:
@@ -171,8 +181,7 @@ class SegmentSource:
         Returns:
             Whether the engine speaks it, and not the cache.
         """
-        if not self._has_text and language is not None:
-            self._place(language)
+        language = self._readable(language)
         self._has_text = True
         lookup = _LIVE if is_live else self._look_up(segment, language, is_last=is_last)
         self._has_sound = self._has_sound or is_live or lookup.key is not None
@@ -234,12 +243,11 @@ class SegmentSource:
         if self._phrases is not None and request.feeding == "segment":
             self._recorder = Recorder(self._phrases, self._known_times)
 
-    def _place(self, language: str) -> None:
-        """Move to a worker that speaks the language of the first segment, if there is one."""
-        find = self._request.place
-        if find is not None and (found := find(language)) is not None:
-            self._engine.release()
-            self._use(*found)
+    def _readable(self, language: str | None) -> str | None:
+        """The language, or None, for the engine to choose, if the voice does not speak it."""
+        code = (language or "").partition("-")[0]
+        spoken = {each.partition("-")[0] for each in self.languages}
+        return language if code in spoken or not spoken else None
 
     def _look_up(self, segment: Segment, language: str | None, *, is_last: bool) -> Lookup:
         if self._phrases is None:

@@ -15,6 +15,9 @@ from voiceagent_tts.synthesizer.unserved import language_warning
 from voiceagent_tts.synthesizer.words import WordPublisher
 from voiceagent_tts.text.reader import Pause
 
+_CHECKED_CHARS = 60
+"""Characters of a text that grows by tokens after which their language is looked at."""
+
 
 class SpeechFeed:
     """Takes the segments and breaks of one context from its intake to its engine and its words.
@@ -42,7 +45,9 @@ class SpeechFeed:
     ) -> None:
         self._is_token_fed = request.feeding == "token"
         self._reads_ipa = request.reads_ipa
+        self._language = request.language
         self._checks_language = bool(request.languages)
+        self._checked_char_end = 0
         self._intake = intake
         self._engine = engine
         self._words = words
@@ -59,16 +64,21 @@ class SpeechFeed:
             self._reads_ipa = True  # the client knows
             self._warn(warning)
         if self._is_token_fed:
+            self._check_language(segment.char_end, least_chars=_CHECKED_CHARS)
             self._hold.push(segment)
-        else:
-            self._send(segment, is_live=False, is_last=is_last)
-        if self._checks_language:
-            self._check_language(segment)
+            return
+        if self._intake.segment_language is not None:
+            self._engine.place(self._intake.segment_language)
+        self._check_language(segment.char_end)
+        self._send(segment, is_live=False, is_last=is_last)
 
-    def _check_language(self, segment: Segment) -> None:
-        """Warn of text that the voice does not speak, which the first segment may have chosen."""
-        text = self._intake.text[segment.char_start : segment.char_end]
-        if warning := language_warning(text, self._intake.segment_language, self._engine.languages):
+    def _check_language(self, char_end: int, *, least_chars: int = 1) -> None:
+        """Warn of text that the voice does not speak, once there is enough of it."""
+        if not self._checks_language or char_end - self._checked_char_end < least_chars:
+            return
+        text = self._intake.text[self._checked_char_end : char_end]
+        self._checked_char_end = char_end
+        if warning := language_warning(text, self._language, self._engine.languages):
             self._checks_language = False  # the client knows
             self._warn(warning)
 
@@ -80,6 +90,7 @@ class SpeechFeed:
 
     def complete_text(self) -> None:
         """Make the engine speak all submitted text of a token-fed context to its end."""
+        self._check_language(self._intake.submitted_char_end)
         self._hold.flush()
         if self._is_token_fed and self._engine.is_speaking:
             self._engine.flush()
@@ -92,6 +103,7 @@ class SpeechFeed:
             Whether the engine's `Done` follows; a context that never had any text needs no engine.
         """
         has_sent_end = self._intake.finish()
+        self._check_language(self._intake.submitted_char_end)
         self._hold.flush()
         self._words.complete_word()
         if has_sent_end:

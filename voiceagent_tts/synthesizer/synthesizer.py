@@ -334,7 +334,7 @@ class Synthesizer:
             self._lexicons.of(options.lexicon, voice.name),
             capabilities.reads_ipa,
             warnings,
-            languages=_detected_languages(language, feeding, voice, capabilities),
+            languages=_languages_of(voice, capabilities),
         )
 
     def _on_audio(self) -> None:
@@ -400,14 +400,12 @@ def _language(
     return language, (ContextWarned(WarningCode.ACCENT_UNAVAILABLE, message),)
 
 
-def _detected_languages(
-    language: str | None, feeding: Feeding, voice: Voice, capabilities: Capabilities
-) -> tuple[str, ...]:
-    """Languages among which a context's is detected; empty if it is not detected."""
-    has_own = any(
-        each.name == voice.name and each.kind == "language" for each in capabilities.voice_details
-    )
-    return () if language or feeding == "token" or has_own else capabilities.languages
+def _languages_of(voice: Voice, capabilities: Capabilities) -> tuple[str, ...]:
+    """Languages that a voice speaks; empty for one with a language of its own."""
+    name = voice.name.partition("+")[0]  # of espeak's "en-gb+f3"
+    details = capabilities.voice_details
+    has_own = any(each.name == name and each.kind == "language" for each in details)
+    return () if has_own else capabilities.languages
 
 
 def _feeding(wanted: Feeding | None, voice: Voice, capabilities: Capabilities) -> Feeding:

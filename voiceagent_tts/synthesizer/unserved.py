@@ -1,29 +1,37 @@
-"""The warning of text in a language that the context's voice does not speak."""
+"""Text in a language that the context's voice does not speak."""
 
 from collections.abc import Sequence
 
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.synthesizer.events import ContextWarned
-from voiceagent_tts.text.language import unserved_language
+from voiceagent_tts.text.language import LATIN, NAMES, detect_language, unserved_language
 
 
 def language_warning(
-    text: str, detected: str | None, languages: Sequence[str]
+    text: str, given: str | None, languages: Sequence[str]
 ) -> ContextWarned | None:
-    """Return the warning for a segment in another language; None without.
+    """Return the warning for text in another language; None without.
 
     Args:
-        text: the segment, as the client wrote it.
-        detected: code of the language that it is spoken in.
+        text: a part of the context's text, as the client wrote it.
+        given: code of the language that the client named; text in Latin letters is then taken to be
+            in it, as quotes and names in any language may be.
         languages: codes that the voice speaks.
     """
-    spoken = {code.partition("-")[0] for code in languages}
-    code = (detected or "").partition("-")[0]
-    found = unserved_language(text) or (code if code and code not in spoken else None)
+    found = unserved_language(text) or _served_language(text, given, languages)
     if found is None:
         return None
     return ContextWarned(
         WarningCode.LANGUAGE_UNAVAILABLE,
-        f"expected text in a language of this voice ({', '.join(languages)}), got text that seems "
-        f"to be in {found}; it is read in another language; choose another voice or set `language`",
+        f"expected text in a language of this context ({given or ', '.join(languages)}), got text "
+        f"that seems to be in {found}; choose another voice, or set `language`",
     )
+
+
+def _served_language(text: str, given: str | None, languages: Sequence[str]) -> str | None:
+    """Name of the language of a text that other voices speak; None if this one may."""
+    code = detect_language(text, given or languages[0]).partition("-")[0]
+    spoken = {each.partition("-")[0] for each in ((given,) if given else languages)}
+    if code in spoken or (given and code in LATIN):
+        return None
+    return NAMES[code][0].capitalize()

@@ -10,7 +10,7 @@ white space character equals a space. This module keeps no text.
 
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -38,6 +38,18 @@ class Undecided:
 UNDECIDED = Undecided()
 _ANY_LETTER = "a"
 
+EntryRow = tuple[str, str, str | None, str | None]
+"""An entry as a matcher keeps it: its folded and its decomposed form, the respelling, the IPA."""
+
+
+def rows_of(entries: Entries) -> list[EntryRow]:
+    """The rows of a lexicon, sorted by folded form; of equal forms, the last entry comes last."""
+    rows = (
+        (_mapped(_folded, written), _mapped(_decomposed, written), said.say, said.ipa)
+        for written, said in entries.items()
+    )
+    return sorted(rows, key=lambda row: row[0])
+
 
 class EntryMatcher:
     """Finds the entries of one lexicon.
@@ -52,14 +64,23 @@ class EntryMatcher:
     def __init__(self, entries: Entries) -> None:
         self._exact: dict[str, Pronunciation] = {}  # by decomposed form
         self._any_case: dict[str, Pronunciation] = {}  # by folded form, without capital letters
-        forms: set[str] = set()
-        for written, pronunciation in entries.items():
-            form, folded = _mapped(_decomposed, written), _mapped(_folded, written)
-            self._exact[form] = pronunciation
+        self._forms: list[str] = []
+        self._append(rows_of(entries))
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[EntryRow]) -> "EntryMatcher":
+        """A matcher of the rows that `rows_of` returns, as they arrive."""
+        matcher = cls({})
+        matcher._append(rows)
+        return matcher
+
+    def _append(self, rows: Iterable[EntryRow]) -> None:
+        for folded, form, say, ipa in rows:
+            self._exact[form] = pronunciation = Pronunciation(say, ipa)
             if form == form.lower():
                 self._any_case[folded] = pronunciation
-            forms.add(folded)
-        self._forms = sorted(forms)
+            if not self._forms or self._forms[-1] != folded:
+                self._forms.append(folded)
 
     def match(
         self, text: str, start: int, before: str, *, is_end: bool

@@ -62,6 +62,10 @@ LATIN = ("en", "de", "fr", "pt", "es", "it", "nl")
 """Languages that are detected in Latin text."""
 UNSERVED_LATIN = {
     "cs": "Czech",
+    "da": "Danish",
+    "fi": "Finnish",
+    "hu": "Hungarian",
+    "id": "Indonesian",
     "pl": "Polish",
     "ro": "Romanian",
     "sv": "Swedish",
@@ -82,6 +86,9 @@ _UNSERVED = 0.9
 """Probability from which text is said to be in a language that no voice speaks."""
 _UNSERVED_LETTERS = 12
 """Least letters of a Latin text of which that is said."""
+
+_CANTONESE = frozenset("嘅咗喺佢哋冇嚟啲嗰嘢噉畀攞諗瞓攰")
+"""Characters of words that Cantonese has and written Chinese has not."""
 
 _LETTERS_PER_SYLLABLE = 3
 """Weight of a Han, Kana or Hangul character, in Latin letters."""
@@ -158,7 +165,7 @@ def detect_language(text: str, previous: str | None) -> str:
     if dominant == "latin":
         return _latin_language(text, previous)
     if dominant == "east_asian":
-        return "ja" if letters["kana"] else _han_language(previous)
+        return "ja" if letters["kana"] else _han_language(text, previous)
     return _same_or(previous, dominant)
 
 
@@ -177,8 +184,11 @@ def unserved_language(text: str) -> str | None:
     if script == "LATIN":
         if count < _UNSERVED_LETTERS:
             return None
-        code, probability = _identifier().rank(text)[0]
-        return UNSERVED_LATIN.get(code) if probability >= _UNSERVED else None
+        ranked = _identifier().rank(text)  # neighbours such as Danish and Swedish share it
+        probability = sum(each for code, each in ranked if code in UNSERVED_LATIN)
+        return UNSERVED_LATIN.get(ranked[0][0]) if probability >= _UNSERVED else None
+    if script == "CYRILLIC":
+        return next((name for name, own in _CYRILLIC.items() if own & {*text.lower()}), None)
     return None if script in _SCRIPTS else script.capitalize()
 
 
@@ -193,6 +203,14 @@ def _script(letter: str) -> str:
     return _SCRIPTS.get(_script_name(letter), "other")
 
 
+_CYRILLIC = {
+    "Belarusian": {"ў"},
+    "Kazakh": {*"әғқңөұүһ"},
+    "Serbian": {*"јљњћђџ"},
+    "Ukrainian": {*"ґєії"},
+}
+"""Letters that Russian lacks, and a language that they tell of; the first one that has some."""
+
 _SCRIPTS = {
     "LATIN": "latin",
     "CYRILLIC": "ru",
@@ -206,9 +224,11 @@ _SCRIPTS = {
 }
 
 
-def _han_language(previous: str | None) -> str:
+def _han_language(text: str, previous: str | None) -> str:
     """Han alone may be Chinese, Cantonese, or a Japanese segment without Kana."""
-    return previous if previous in ("zh", "yue", "ja") else "zh"
+    if not _CANTONESE.isdisjoint(text):
+        return _same_or(previous, "yue")
+    return previous if previous and previous.partition("-")[0] in ("zh", "yue", "ja") else "zh"
 
 
 def _same_or(previous: str | None, code: str) -> str:
