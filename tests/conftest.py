@@ -30,6 +30,7 @@ from testbed.ending import (
     start_clock_again,
 )
 from testbed.examples import is_left_out, register_profiles
+from testbed.fork_server import ForkServer
 from testbed.missing import skipped_if_missing
 from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
@@ -69,7 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sample", default="", help="run the property tests that this commit chooses")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Lower the priority of workers whose tests compute, and let commands speak as espeak."""
     # A better voice that is on this machine would be taken instead, by commands without an engine.
     os.environ.setdefault("VOICEAGENT_TTS_ENGINE", "espeak")
@@ -78,6 +79,9 @@ def pytest_configure() -> None:
     # Tests of engines repeat their texts, which must be spoken every time.
     os.environ.setdefault("VOICEAGENT_TTS_CACHE_MB", "0")
     lower_priority()
+    fork_server = ForkServer()
+    fork_server.install()
+    config.add_cleanup(fork_server.close)
 
 
 @pytest.hookimpl(wrapper=True)
