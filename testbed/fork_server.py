@@ -19,9 +19,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-_MODULES = (
+_LIGHT = (
+    "voiceagent_tts.audio.file_decoder",
     "voiceagent_tts.cli.serve",
     "voiceagent_tts.cli.say",
     "voiceagent_tts.espeak.engine",
@@ -31,15 +33,29 @@ _MODULES = (
     "soundfile",
     "typer._adapters",
 )
-"""What the processes would load; importing them reads no variable and starts no thread."""
+"""Modules that processes load; importing them reads no variable and starts no thread."""
 
-_STARTED = (
-    ("-m", "voiceagent_tts"),
-    ("-m", "voiceagent_tts.worker", "espeak"),
-    ("-m", "voiceagent_tts.worker", "online"),
+_WITH_TORCH = (
+    *_LIGHT,
+    "voiceagent_tts.aligner.forced.load",
+    "voiceagent_tts.engine.load",
+    "voiceagent_tts.model.clone",
+    "voiceagent_tts.pocket.load",
 )
-"""Arguments of Python with which those processes begin."""
 
+_MODULES = {
+    ("voiceagent_tts.worker", "forced"): _WITH_TORCH,
+    ("voiceagent_tts.worker", "pocket"): _WITH_TORCH,
+    ("voiceagent_tts.worker", "qwen3"): _WITH_TORCH,
+    ("voiceagent_tts.worker", "espeak"): _LIGHT,
+    ("voiceagent_tts.worker", "online"): _LIGHT,
+    ("voiceagent_tts.audio.file_decoder",): _LIGHT,
+    ("voiceagent_tts", "voices", "add"): _WITH_TORCH,
+    ("voiceagent_tts",): _LIGHT,
+}
+"""The beginnings of command lines, after `python -m`, with what is loaded for them."""
+
+_ROOT = Path(__file__).parents[1]
 _PR_SET_CHILD_SUBREAPER = 36
 _LIMITS = (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_AS)
 _MOST_BYTES = 1 << 18
@@ -47,22 +63,21 @@ _DESCRIPTORS = 1024
 _fork_exec: Any = subprocess._fork_exec  # pyright: ignore[reportAttributeAccessIssue]
 
 
-class ForkServer:
-    """The server of this process, which starts with the first process that is asked for."""
+class ForkServers:
+    """The servers of this process; each starts with the first process that is asked of it."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._servers: dict[tuple[str, ...], _Server] = {}
 
     def install(self) -> None:
-        """Let `subprocess` and `asyncio` use the server."""
+        """Let `subprocess` and `asyncio` use the servers."""
         subprocess._fork_exec = self._start  # pyright: ignore[reportAttributeAccessIssue]
 
     def close(self) -> None:
-        """Start processes as usual again, and end the server."""
+        """Start processes as usual again, and end the servers."""
         subprocess._fork_exec = _fork_exec  # pyright: ignore[reportAttributeAccessIssue]
-        if self._process is not None:
-            self._asking.close()
-            self._process.wait()
+        for server in self._servers.values():
+            server.close()
 
     def _start(self, argv: Sequence[Any], *how: Any) -> int:
         """Do what `_posixsubprocess.fork_exec` does, and return the number of the process."""
@@ -70,7 +85,8 @@ class ForkServer:
         streams, (_, exec_failed, _, is_session_leader), others = rest[:6], rest[6:10], rest[10:-1]
         is_plain = kept == (exec_failed,) and others == [-1, None, None, None, -1, None]
         variables = dict(os.environb) if environment is None else _variables(environment)
-        if not (is_plain and _begins_as_known(argv) and _python_is_the_same(variables)):
+        modules = _modules_for(argv)
+        if not (modules and is_plain and _python_is_the_same(variables)):
             return _fork_exec(argv, *how)
         request = {
             "argv": [os.fsdecode(each) for each in argv],
@@ -84,14 +100,21 @@ class ForkServer:
             given if given != -1 else standard
             for standard, given in enumerate((stdin, stdout, stderr))
         ]
-        return self._ask(json.dumps(request).encode(), descriptors)
+        if modules not in self._servers:
+            self._servers[modules] = _Server(modules)
+        return self._servers[modules].start(json.dumps(request).encode(), descriptors)
 
-    def _ask(self, request: bytes, descriptors: list[int]) -> int:
-        if self._process is None:
-            self._asking, answering = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with answering:
-                argv = [sys.executable, "-m", __spec__.name, str(answering.fileno())]
-                self._process = subprocess.Popen(argv, pass_fds=[answering.fileno()])
+
+class _Server:
+    """A process that has loaded modules, and forks."""
+
+    def __init__(self, modules: tuple[str, ...]) -> None:
+        self._asking, answering = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with answering:
+            argv = [sys.executable, "-m", __name__, str(answering.fileno()), *modules]
+            self._process = subprocess.Popen(argv, cwd=_ROOT, pass_fds=[answering.fileno()])
+
+    def start(self, request: bytes, descriptors: list[int]) -> int:
         # The process becomes a child of this one when the one between them ends.
         _be_subreaper(True)
         try:
@@ -100,16 +123,24 @@ class ForkServer:
         finally:
             _be_subreaper(False)
 
+    def close(self) -> None:
+        self._asking.close()
+        self._process.wait()
+
 
 def _variables(environment: Sequence[bytes]) -> dict[bytes, bytes]:
     pairs = (each.partition(b"=") for each in environment)
     return {name: value for name, _, value in pairs}
 
 
-def _begins_as_known(argv: Sequence[Any]) -> bool:
-    return argv[0] == sys.executable and any(
-        tuple(argv[1 : 1 + len(known)]) == known for known in _STARTED
+def _modules_for(argv: Sequence[Any]) -> tuple[str, ...]:
+    """What is loaded for a command line; nothing for one that is none of ours."""
+    if tuple(argv[:2]) != (sys.executable, "-m"):
+        return ()
+    found = (
+        modules for begin, modules in _MODULES.items() if tuple(argv[2:])[: len(begin)] == begin
     )
+    return next(found, ())
 
 
 def _python_is_the_same(variables: dict[bytes, bytes]) -> bool:
@@ -200,7 +231,7 @@ def _end_at_once(status: int | str | None) -> None:
 
 
 if __name__ == "__main__":
-    for _module in _MODULES:
+    for _module in sys.argv[2:]:
         importlib.import_module(_module)
     gc.freeze()
     _become(_next_request(socket.socket(fileno=int(sys.argv[1]))))

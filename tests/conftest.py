@@ -30,7 +30,7 @@ from testbed.ending import (
     start_clock_again,
 )
 from testbed.examples import is_left_out, register_profiles
-from testbed.fork_server import ForkServer
+from testbed.fork_server import ForkServers
 from testbed.missing import skipped_if_missing
 from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
@@ -79,9 +79,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Tests of engines repeat their texts, which must be spoken every time.
     os.environ.setdefault("VOICEAGENT_TTS_CACHE_MB", "0")
     lower_priority()
-    fork_server = ForkServer()
-    fork_server.install()
-    config.add_cleanup(fork_server.close)
+    fork_servers = ForkServers()
+    fork_servers.install()
+    config.add_cleanup(fork_servers.close)
 
 
 @pytest.hookimpl(wrapper=True)
