@@ -50,6 +50,12 @@ def left_out(items: Iterable[pytest.Item], failed: frozenset[Name]) -> list[pyte
     ]
 
 
+def has_none(file: Path, root: Path, failed: frozenset[Name]) -> bool:
+    """Whether a file has no test that runs alone; it need not be imported then."""
+    module = ".".join(file.relative_to(root).with_suffix("").parts)
+    return all(module != each for each, _ in failed) and "mark.alone" not in file.read_text()
+
+
 def _name_of(item: pytest.Item) -> Name:
     path = item.path.relative_to(item.config.rootpath).with_suffix("")
     return ".".join(path.parts), item.name

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from testbed.alone import left_out, to_be_judged_alone
+from testbed.alone import Name, has_none, left_out, to_be_judged_alone
 from testbed.cost import cpu_recorded, fixture_recorded
 from testbed.ending import (
     cancel_when_it_hangs,
@@ -30,6 +30,7 @@ from testbed.ending import (
     start_clock_again,
 )
 from testbed.examples import is_left_out, register_profiles
+from testbed.fork_server import ForkServers
 from testbed.missing import skipped_if_missing
 from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
@@ -52,6 +53,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SKIPS = AllowedSkips.read()
 BENCHMARKS = Path(__file__).parent / "benchmarks"
+FAILED = pytest.StashKey[frozenset[Name]]()
+"""Tests that failed beside others, in a run of those that run alone."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,7 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sample", default="", help="run the property tests that this commit chooses")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Lower the priority of workers whose tests compute, and let commands speak as espeak."""
     # A better voice that is on this machine would be taken instead, by commands without an engine.
     os.environ.setdefault("VOICEAGENT_TTS_ENGINE", "espeak")
@@ -78,6 +81,24 @@ def pytest_configure() -> None:
     # Tests of engines repeat their texts, which must be spoken every time.
     os.environ.setdefault("VOICEAGENT_TTS_CACHE_MB", "0")
     lower_priority()
+    fork_servers = ForkServers()
+    fork_servers.install()
+    config.add_cleanup(fork_servers.close)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Read which tests failed beside others, if this run is about them."""
+    config = session.config
+    if report := config.getoption("--alone-after"):
+        stopped_early = bool(config.getoption("maxfail"))
+        config.stash[FAILED] = to_be_judged_alone(report, stopped_early=stopped_early)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import only the files that such a run needs."""
+    if FAILED not in config.stash or collection_path.suffix != ".py":
+        return None
+    return has_none(collection_path, config.rootpath, config.stash[FAILED]) or None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -106,8 +127,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.tools)
     if commit := config.getoption("--sample"):
         deselect(config, items, [item for item in items if is_left_out(item, commit)])
-    if report := config.getoption("--alone-after"):
-        failed = to_be_judged_alone(report, stopped_early=bool(config.getoption("maxfail")))
+    if FAILED in config.stash:
+        failed = config.stash[FAILED]
         deselect(config, items, left_out(items, failed))
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         for module, name in sorted(failed):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from testbed.alone import left_out, to_be_judged_alone
+from testbed.alone import has_none, left_out, to_be_judged_alone
 
 ROOT = Path(__file__).parents[1]
 
@@ -60,3 +60,14 @@ def test_other_failures_are_final(tmp_path: Path, failed: list[str], stopped_ear
 def test_without_failures_only_what_is_marked_runs(tmp_path: Path) -> None:
     """Also where the first run would have ended at its first failure."""
     assert to_be_judged_alone(report(tmp_path), stopped_early=True) == frozenset()
+
+
+def test_only_files_with_such_tests_are_imported(tmp_path: Path) -> None:
+    """Those with the marker, and those with a failure."""
+    marked, failed, other = (tmp_path / f"test_{name}.py" for name in ("marked", "failed", "other"))
+    marked.write_text("@pytest.mark.alone\n")
+    failed.touch()
+    other.touch()
+    failures = frozenset({("test_failed", "test_it")})
+    left = [path for path in (marked, failed, other) if has_none(path, tmp_path, failures)]
+    assert left == [other]

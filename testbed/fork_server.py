@@ -1,0 +1,237 @@
+"""Start the package's processes as forks of one that has loaded its modules.
+
+Tests start hundreds of engines, servers and commands. Loading modules would take most of their
+processor time: 0.25 s of an engine's, 0.5 to 1.1 s of a command's. A fork is a process of its own
+like any other: the test is its parent, and it has the arguments, environment, folder, session and
+standard streams that were asked for. Only its command line in `/proc` is that of the fork server.
+"""
+
+import atexit
+import ctypes
+import gc
+import importlib
+import json
+import os
+import resource
+import runpy
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+_LIGHT = (
+    "voiceagent_tts.audio.file_decoder",
+    "voiceagent_tts.cli.serve",
+    "voiceagent_tts.cli.say",
+    "voiceagent_tts.espeak.engine",
+    "voiceagent_tts.worker.host",
+    "voiceagent_tts.worker.throttled",
+    "py3langid.langid",
+    "soundfile",
+    "typer._adapters",
+)
+"""Modules that processes load; importing them reads no variable and starts no thread."""
+
+_WITH_TORCH = (
+    *_LIGHT,
+    "voiceagent_tts.aligner.forced.load",
+    "voiceagent_tts.engine.load",
+    "voiceagent_tts.model.clone",
+    "voiceagent_tts.pocket.load",
+)
+
+_MODULES = {
+    ("voiceagent_tts.worker", "forced"): _WITH_TORCH,
+    ("voiceagent_tts.worker", "pocket"): _WITH_TORCH,
+    ("voiceagent_tts.worker", "qwen3"): _WITH_TORCH,
+    ("voiceagent_tts.worker", "espeak"): _LIGHT,
+    ("voiceagent_tts.worker", "online"): _LIGHT,
+    ("voiceagent_tts.audio.file_decoder",): _LIGHT,
+    ("voiceagent_tts", "voices", "add"): _WITH_TORCH,
+    ("voiceagent_tts",): _LIGHT,
+}
+"""The beginnings of command lines, after `python -m`, with what is loaded for them."""
+
+_ROOT = Path(__file__).parents[1]
+_PR_SET_CHILD_SUBREAPER = 36
+_LIMITS = (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_AS)
+_MOST_BYTES = 1 << 18
+_DESCRIPTORS = 1024
+_fork_exec: Any = subprocess._fork_exec  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class ForkServers:
+    """The servers of this process; each starts with the first process that is asked of it."""
+
+    def __init__(self) -> None:
+        self._servers: dict[tuple[str, ...], _Server] = {}
+
+    def install(self) -> None:
+        """Let `subprocess` and `asyncio` use the servers."""
+        subprocess._fork_exec = self._start  # pyright: ignore[reportAttributeAccessIssue]
+
+    def close(self) -> None:
+        """Start processes as usual again, and end the servers."""
+        subprocess._fork_exec = _fork_exec  # pyright: ignore[reportAttributeAccessIssue]
+        for server in self._servers.values():
+            server.close()
+
+    def _start(self, argv: Sequence[Any], *how: Any) -> int:
+        """Do what `_posixsubprocess.fork_exec` does, and return the number of the process."""
+        _, _, kept, folder, environment, *rest = how
+        streams, (_, exec_failed, _, is_session_leader), others = rest[:6], rest[6:10], rest[10:-1]
+        is_plain = kept == (exec_failed,) and others == [-1, None, None, None, -1, None]
+        variables = dict(os.environb) if environment is None else _variables(environment)
+        modules = _modules_for(argv)
+        if not (modules and is_plain and _python_is_the_same(variables)):
+            return _fork_exec(argv, *how)
+        request = {
+            "argv": [os.fsdecode(each) for each in argv],
+            "folder": os.fsdecode(folder or os.getcwd()),
+            "variables": {os.fsdecode(k): os.fsdecode(v) for k, v in variables.items()},
+            "is_session_leader": bool(is_session_leader),
+            "limits": [resource.getrlimit(limit) for limit in _LIMITS],
+        }
+        stdin, _, _, stdout, _, stderr = streams
+        descriptors = [
+            given if given != -1 else standard
+            for standard, given in enumerate((stdin, stdout, stderr))
+        ]
+        if modules not in self._servers:
+            self._servers[modules] = _Server(modules)
+        return self._servers[modules].start(json.dumps(request).encode(), descriptors)
+
+
+class _Server:
+    """A process that has loaded modules, and forks."""
+
+    def __init__(self, modules: tuple[str, ...]) -> None:
+        self._asking, answering = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with answering:
+            argv = [sys.executable, "-m", __name__, str(answering.fileno()), *modules]
+            self._process = subprocess.Popen(argv, cwd=_ROOT, pass_fds=[answering.fileno()])
+
+    def start(self, request: bytes, descriptors: list[int]) -> int:
+        # The process becomes a child of this one when the one between them ends.
+        _be_subreaper(True)
+        try:
+            socket.send_fds(self._asking, [request], descriptors)
+            return int(self._asking.recv(32))
+        finally:
+            _be_subreaper(False)
+
+    def close(self) -> None:
+        self._asking.close()
+        self._process.wait()
+
+
+def _variables(environment: Sequence[bytes]) -> dict[bytes, bytes]:
+    pairs = (each.partition(b"=") for each in environment)
+    return {name: value for name, _, value in pairs}
+
+
+def _modules_for(argv: Sequence[Any]) -> tuple[str, ...]:
+    """What is loaded for a command line; nothing for one that is none of ours."""
+    if tuple(argv[:2]) != (sys.executable, "-m"):
+        return ()
+    found = (
+        modules for begin, modules in _MODULES.items() if tuple(argv[2:])[: len(begin)] == begin
+    )
+    return next(found, ())
+
+
+def _python_is_the_same(variables: dict[bytes, bytes]) -> bool:
+    def own(all_of_them: Any) -> dict[bytes, bytes]:
+        return {k: v for k, v in all_of_them.items() if k.startswith((b"PYTHON", b"OMP_"))}
+
+    return own(variables) == own(os.environb)
+
+
+def _be_subreaper(whether: bool) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(whether), 0, 0, 0)
+
+
+def _fork_twice() -> int:
+    """Fork a grandchild, whose parent ends: return its number, and 0 in itself.
+
+    The grandchild is then a child of the test's process, the nearest that takes such children.
+    """
+    read, write = os.pipe()
+    between = os.fork()
+    if between == 0:
+        process = os.fork()
+        if process != 0:
+            os.write(write, str(process).encode())
+            os._exit(0)
+        os.close(read)
+        os.close(write)
+        while os.getppid() == between:
+            time.sleep(0.0005)
+        return 0
+    os.close(write)
+    os.waitpid(between, 0)
+    with open(read, "rb") as told:
+        return int(told.read())
+
+
+def _next_request(requests: socket.socket) -> dict[str, Any]:
+    """Fork for each request, and return it in the fork; the server ends with the test's process."""
+    while True:
+        received, descriptors, _, _ = socket.recv_fds(requests, _MOST_BYTES, 3)
+        if not received:
+            sys.exit()
+        if number := _fork_twice():
+            for descriptor in descriptors:
+                os.close(descriptor)
+            requests.send(str(number).encode())
+            continue
+        for standard, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, standard)
+        os.closerange(3, _DESCRIPTORS)
+        return json.loads(received)
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Take over what a new process of Python would have been given, and run its module."""
+    if request["is_session_leader"]:
+        os.setsid()
+    for limit, numbers in zip(_LIMITS, request["limits"], strict=True):
+        resource.setrlimit(limit, numbers)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["variables"])
+    executable, _, module, *arguments = request["argv"]
+    sys.orig_argv = request["argv"]
+    sys.argv = [executable, *arguments]
+    sys.path[0] = request["folder"]
+    _end_at_once_after(lambda: runpy.run_module(module, run_name="__main__", alter_sys=True))
+
+
+def _end_at_once_after(run: Callable[[], object]) -> None:
+    """Run a program, and end as Python does, except that nothing is freed that was loaded."""
+    status: int | str | None = 1
+    # Registered first, called last: after every thread and every other handler.
+    atexit.register(lambda: _end_at_once(status))
+    try:
+        run()
+        status = 0
+    except SystemExit as ended:
+        status = ended.code
+        raise
+
+
+def _end_at_once(status: int | str | None) -> None:
+    if not isinstance(status, str):  # which Python prints
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status or 0)
+
+
+if __name__ == "__main__":
+    for _module in sys.argv[2:]:
+        importlib.import_module(_module)
+    gc.freeze()
+    _become(_next_request(socket.socket(fileno=int(sys.argv[1]))))
