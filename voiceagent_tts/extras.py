@@ -10,6 +10,7 @@ _WITH_SERVER = {
     "server": ("server", "espeak"),
     "qwen3": ("server", "qwen3"),
     "hibari": ("server", "espeak", "hibari"),
+    "kokoro": ("server", "kokoro"),
     "pocket": ("server", "espeak", "pocket"),
     "upstream": ("server", "espeak", "upstream"),
 }

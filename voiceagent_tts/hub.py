@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.extras import install_hint
@@ -65,10 +65,22 @@ def fingerprint(model: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelId:
-    """A repository on a hub at a branch, tag or commit; None for the default branch."""
+    """A repository on a hub.
+
+    Attributes:
+        repo: owner and name.
+        revision: a branch, tag or commit; None for the default branch.
+        files: the files that are wanted, or patterns of them; all where it is empty.
+    """
 
     repo: str
     revision: str | None = None
+    files: tuple[str, ...] = ()
+
+    @property
+    def selection(self) -> dict[str, Any]:
+        """Arguments that select it, for the clients of both hubs."""
+        return {"revision": self.revision, "allow_patterns": list(self.files) or None}
 
 
 def parse_id(model: str) -> ModelId:
@@ -189,7 +201,7 @@ def _digest(file: Path) -> str:
 def _from_huggingface(wanted: ModelId) -> Path:
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(wanted.repo, revision=wanted.revision))
+    return Path(snapshot_download(wanted.repo, **wanted.selection))
 
 
 def _stored_by_huggingface(wanted: ModelId) -> Path | None:
@@ -197,7 +209,7 @@ def _stored_by_huggingface(wanted: ModelId) -> Path | None:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        folder = snapshot_download(wanted.repo, revision=wanted.revision, local_files_only=True)
+        folder = snapshot_download(wanted.repo, local_files_only=True, **wanted.selection)
     except (LocalEntryNotFoundError, ValueError):
         return None
     return Path(folder)
@@ -210,7 +222,7 @@ def _from_modelscope(wanted: ModelId) -> Path:
             f"try {install_hint('modelscope')}"
         )
     client = importlib.import_module("modelscope")
-    return Path(client.snapshot_download(wanted.repo, revision=wanted.revision))
+    return Path(client.snapshot_download(wanted.repo, **wanted.selection))
 
 
 def _stored_by_modelscope(wanted: ModelId) -> Path | None:
@@ -218,9 +230,7 @@ def _stored_by_modelscope(wanted: ModelId) -> Path | None:
         return None
     client = importlib.import_module("modelscope")
     try:
-        folder = client.snapshot_download(
-            wanted.repo, revision=wanted.revision, local_files_only=True
-        )
+        folder = client.snapshot_download(wanted.repo, local_files_only=True, **wanted.selection)
     except Exception:  # its errors have no common base class in all versions
         return None
     return Path(folder)

@@ -334,6 +334,7 @@ class VoiceBook:
         self, workers: Mapping[str, Capabilities], clones: VoiceFolder | None = None
     ) -> None:
         self._voices: dict[str, Voice] = {}
+        self._monolingual = {n for n, each in workers.items() if each.has_monolingual_voices}
         self._describing = {name for name, each in workers.items() if each.needs_instruct}
         self._languages = {name: each.languages for name, each in workers.items()}
         self._clone_workers: dict[int, str] = {}
@@ -389,10 +390,20 @@ class VoiceBook:
             InvalidRequestError: as for `resolve`.
         """
         voice = self.resolve(name)
-        if not leaves_choice(name) or self._speaks(voice.worker, language):
+        if not leaves_choice(name):
             return voice
+        if self._speaks(voice.worker, language):
+            return self._sibling(voice, language)
         others = (worker for worker in self._languages if self._speaks(worker, language))
         return next((self._voice_of(worker, name, language) for worker in others), voice)
+
+    def languages(self, voice: Voice, capabilities: Capabilities) -> tuple[str, ...]:
+        """Return the codes that a voice speaks; `capabilities` are those of its worker."""
+        made_for = self._made_for(voice)
+        if not (capabilities.has_monolingual_voices and made_for):
+            return capabilities.languages
+        own = (made_for, made_for.partition("-")[0])
+        return tuple(code for code in capabilities.languages if code in own)
 
     def _speaks(self, worker: str, language: str) -> bool:
         return nearest_accent(language, self._languages[worker])[0] is not None
@@ -400,11 +411,28 @@ class VoiceBook:
     def _voice_of(self, worker: str, name: str | None, language: str) -> Voice:
         """A worker's voice of this name, else one made for the language, else its first one."""
         voices = [voice for voice in self._voices.values() if voice.worker == worker]
-        code = language.partition("-")[0]
         named = [voice for voice in voices if voice.name.casefold() == (name or "").casefold()]
-        made = [voice for voice in voices if self._made_for(voice).partition("-")[0] == code]
         fits_all = [voice for voice in voices if not self._made_for(voice)]
-        return (named or fits_all or made or voices)[0]
+        if named or fits_all:
+            return (named or fits_all)[0]
+        gender = ALIASES.get((name or "").casefold())
+        return min(voices, key=lambda each: self._mismatch(each, language, gender))
+
+    def _sibling(self, voice: Voice, language: str) -> Voice:
+        """`voice`, or one of its worker's that is made for the language, if that one is not."""
+        if voice.worker not in self._monolingual:
+            return voice
+        others = [each for each in self._voices.values() if each.worker == voice.worker]
+        gender = self._gender(voice)
+        return min([voice, *others], key=lambda each: self._mismatch(each, language, gender))
+
+    def _mismatch(self, voice: Voice, language: str, gender: Gender | None) -> tuple[bool, ...]:
+        """Sort key: another language, another accent, another gender."""
+        made_for = self._made_for(voice)
+        code = language.partition("-")[0]
+        is_other_accent = language not in (made_for, code)
+        is_other_gender = gender not in (None, self._gender(voice))
+        return made_for.partition("-")[0] != code, is_other_accent, is_other_gender
 
     def _made_for(self, voice: Voice) -> str:
         """Code of the language that a voice is made for; empty for a voice of any."""

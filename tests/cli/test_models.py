@@ -12,6 +12,7 @@ from voiceagent_tts import hub as client
 from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.hibari.published import published_voices
 from voiceagent_tts.hub import PUBLISHED, ModelId, parse_id
+from voiceagent_tts.kokoro import published as kokoro
 from voiceagent_tts.pocket.published import LANGUAGE_MODELS
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -55,8 +56,8 @@ async def test_a_model_is_downloaded_listed_and_used_offline(run: Command, tmp_p
     absent = (await run("models", "list")).output
     names = [*PUBLISHED, *LANGUAGE_MODELS]
     voices = list(published_voices())
-    assert [line.split()[0] for line in absent.splitlines()] == [*names, *voices]
-    missing = len(names) + len(voices) - 1  # one voice is in its package
+    assert [line.split()[0] for line in absent.splitlines()] == [*names, *voices, "kokoro"]
+    missing = len(names) + len(voices)  # one voice is in its package, and Kokoro is not
     assert absent.count("  not on this machine\n") == missing, "columns do not touch"
     done = await run("models", "download", BASE)
     assert done.status == 0, done.errors
@@ -156,3 +157,27 @@ def test_paths_are_no_ids(text: str) -> None:
     """A name that is neither a folder nor an id is refused, with an example of both."""
     with pytest.raises(CheckpointError, match="expected the folder of a model, or an id such as"):
         client.find_model(text) if text else parse_id(text)
+
+
+async def test_kokoro_is_downloaded_without_its_other_forms(
+    command: Command, tmp_path: Path
+) -> None:
+    """At its pinned commit; a damaged file is removed, and comes with the next attempt."""
+    folder = tmp_path / "repository"
+    for name in ("onnx/model_quantized.onnx", "onnx/model.onnx", "voices/af_heart.bin"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(name.encode() * 10_000)
+    commit = kokoro.PUBLISHED.revision or ""
+    published = Hub({(kokoro.PUBLISHED.repo, commit): folder})
+    published.damages.add("onnx/model_quantized.onnx")
+    with serving(published) as hub:
+        environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "cache")}
+        damaged = await command("models", "download", "kokoro", environment=environment)
+        assert damaged.status == 1 and "damaged and removed" in damaged.errors
+        hub.damages.clear()
+        whole = await command("models", "download", "kokoro", environment=environment)
+    model = Path(whole.output.strip())
+    assert model.read_bytes() == b"onnx/model_quantized.onnx" * 10_000
+    assert [file.name for file in model.parent.iterdir()] == ["model_quantized.onnx"]
+    again = await command("models", "list", environment={**environment, "HF_HUB_OFFLINE": "1"})
+    assert "downloaded" in again.output.splitlines()[-1]

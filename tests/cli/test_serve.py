@@ -225,7 +225,7 @@ def test_a_wrong_setting_ends_it_with_one_clear_line(command_here: CommandHere) 
     ("given", "file", "sentence"),
     [
         ({"port": 70_000}, "", "port: Input should be less than or equal to 65535"),
-        ({"engine": "no-such"}, "", "engine: Input should be 'hibari', 'espeak'"),
+        ({"engine": "no-such"}, "", "engine: Input should be 'hibari', 'kokoro'"),
         ({}, 'max_contexts = "many"', "max_contexts: Input should be a valid integer"),
         ({}, 'api_key = "secret"', "api_key: unknown setting"),
         ({}, 'api_keys = ["secret"', "the settings file is not TOML"),

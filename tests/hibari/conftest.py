@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from testbed.hibari_driving import Driver, heart
-from voiceagent_tts.hibari.voice import LoadedVoice
+from voiceagent_tts.phonemes.voice import LoadedVoice
 
 
 @pytest.fixture

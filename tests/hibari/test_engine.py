@@ -37,7 +37,7 @@ def test_it_is_an_engine(driver: Driver) -> None:
     """The engine implements `Engine` and reports its capabilities."""
     engine: Engine = driver.engine
     capabilities = engine.capabilities
-    assert capabilities.engine == "hibari"
+    assert capabilities.engine == "test"
     assert capabilities.has_native_words and capabilities.has_native_speed
     assert capabilities.reads_ipa and capabilities.has_pauses
     assert capabilities.languages == ("en", "en-us")
@@ -236,7 +236,7 @@ def test_an_error_while_speaking_fails_one_context(
     """The others continue, and the message has none of the text."""
     driver.run(submit(1, LONG_TEXT), credit(1, 5_000))
     row = next(iter(driver.engine._rows))
-    monkeypatch.setattr(row.speech._vocoder, "samples", None)
+    monkeypatch.setattr(row.speech._decoder, "samples", None)
     events = driver.run(submit(2), credit(2), credit(1))
     (failed,) = of_type(Failed, events)
     assert (failed.context, failed.code) == (1, ErrorCode.ENGINE_ERROR)

@@ -1,34 +1,13 @@
 import numpy as np
 import pytest
-import soxr
 from pocketsphinx import Config, Decoder
 
+from testbed.spoken_words import aligned, all_of, speech
 from voiceagent_tts.audio.levels import onsets
-from voiceagent_tts.audio.pcm import float_to_pcm, pcm_to_float
-from voiceagent_tts.core import SAMPLE_RATE_HZ, Segment, WordTimestamp, ms_to_samples
-from voiceagent_tts.hibari.pieces import split_pieces
-from voiceagent_tts.hibari.speech import Speech
-from voiceagent_tts.hibari.voice import LoadedVoice
+from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
+from voiceagent_tts.phonemes.voice import LoadedVoice
 
 TEXT = "Please take a seat, and I will be with you in five minutes."
-
-
-def speech(voice: LoadedVoice, text: str, *, speed: float = 1.0, trims_lead: bool = True) -> Speech:
-    """The speech of a text that is one piece."""
-    (piece,) = split_pieces(Segment(text, 0))
-    ((phonemes, words),) = voice.read(piece)
-    noise = np.random.default_rng(0)
-    return Speech(voice.network, phonemes, words, speed=speed, noise=noise, trims_lead=trims_lead)
-
-
-def all_of(
-    speech: Speech, *, has_pause: bool = False
-) -> tuple[bytes, tuple[WordTimestamp, ...], list[int]]:
-    """Its PCM, words, and the samples of each part."""
-    parts = []
-    while part := speech.next_part(has_pause=has_pause):
-        parts.append(part)
-    return b"".join(parts), speech.words, [len(part) // 2 for part in parts]
 
 
 def test_words_begin_where_they_are_heard(voice: LoadedVoice) -> None:
@@ -72,18 +51,6 @@ def test_words_are_where_a_forced_alignment_has_them(voice: LoadedVoice) -> None
             ends.append(word.end_sample / 24 - end_ms)
     assert abs(np.median(starts)) < 20 and abs(np.median(ends)) < 25
     assert np.percentile(np.abs(starts), 90) < 60
-
-
-def aligned(decoder: Decoder, text: str, pcm: bytes) -> list[tuple[float, float]]:
-    """Start and end of each word in milliseconds, by pocketsphinx."""
-    silence = np.zeros(SAMPLE_RATE_HZ // 10, np.float32)
-    audio = np.concatenate((silence, pcm_to_float(pcm), silence, silence))
-    decoder.set_align_text(text)
-    decoder.start_utt()
-    decoder.process_raw(float_to_pcm(soxr.resample(audio, SAMPLE_RATE_HZ, 16_000)), full_utt=True)
-    decoder.end_utt()
-    found = [part for part in decoder.seg() if part.word[0].isalpha()]
-    return [(part.start_frame * 10 - 100, part.end_frame * 10 - 90) for part in found]
 
 
 @pytest.mark.parametrize("speed", [0.5, 2.0])

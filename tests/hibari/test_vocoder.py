@@ -4,7 +4,7 @@ from hibari import dsp
 
 from voiceagent_tts.hibari.network import Prosody
 from voiceagent_tts.hibari.vocoder import Vocoder
-from voiceagent_tts.hibari.voice import LoadedVoice
+from voiceagent_tts.phonemes.voice import LoadedVoice
 
 TEXT = "ˌI kæn mˈuv jʊɹ əpˈYntmənt tə tˈuzdˌA."
 

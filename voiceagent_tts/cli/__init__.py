@@ -101,8 +101,8 @@ def serve(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Speech engine: hibari, espeak, pocket, qwen3, openai or dashscope. [default: the "
-            "best voice that this machine can speak]"
+            help="Speech engine: hibari, kokoro, espeak, pocket, qwen3, openai or dashscope. "
+            "[default: the best voice that this machine can speak]"
         ),
     ] = None,
     model: Annotated[
@@ -110,7 +110,7 @@ def serve(
         typer.Option(
             help="Qwen3-TTS model: folder or id. May be repeated. Implies --engine qwen3. With "
             "--engine pocket: its model for a language, such as english or french_24l. With "
-            "--engine hibari: a voice, such as emma."
+            "--engine hibari: a voice, such as emma. With --engine kokoro: the folder of its files."
         ),
     ] = None,
     download: Annotated[

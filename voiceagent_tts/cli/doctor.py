@@ -33,6 +33,7 @@ _EXTRAS = (
     "espeak",
     "japanese",
     "hibari",
+    "kokoro",
     "pocket",
     "qwen3",
     "upstream",
@@ -80,7 +81,7 @@ async def _findings(port: int | None) -> AsyncIterator[Finding]:
     yield finding
     for name, meant in misspelt_variables().items():
         yield Finding("variable", "note", f"{name} is no setting", f"did you mean {meant}?")
-    needed = {"server", *({settings.engine} & {"hibari", "pocket", "qwen3"})}
+    needed = {"server", *({settings.engine} & {"hibari", "kokoro", "pocket", "qwen3"})}
     if settings.upstream is not None:
         needed.add("upstream")
     for extra in _EXTRAS:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="List and download the models of Qwen3-TTS, Pocket TTS and hibari.",
+    help="List and download the models of Qwen3-TTS, Pocket TTS, hibari and Kokoro.",
     no_args_is_help=True,
 )
 
@@ -18,6 +18,7 @@ def list_models() -> None:
     from voiceagent_tts.cli.voice_list import table
     from voiceagent_tts.hibari import published
     from voiceagent_tts.hub import PUBLISHED, parse_id, stored_folder
+    from voiceagent_tts.kokoro import published as kokoro
     from voiceagent_tts.pocket.files import is_stored
     from voiceagent_tts.pocket.published import LANGUAGE_MODELS, is_installed
 
@@ -32,6 +33,9 @@ def list_models() -> None:
     for voice in published.published_voices().values() if published.is_installed() else ():
         place = str(voice.file) if voice.file.is_file() else absent
         rows.append((voice.name, f"hibari, a voice of {voice.language}", place))
+    if kokoro.is_installed():
+        place = "downloaded" if kokoro.is_stored() else absent
+        rows.append((kokoro.NAME, "Kokoro, voices of seven languages", place))
     sys.stdout.write(table(rows))
 
 
@@ -41,8 +45,8 @@ def download(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="Model id, the name of a model of Pocket TTS, or that of a voice of hibari; "
-            "`models list` shows them.",
+            help="Model id, the name of a model of Pocket TTS, that of a voice of hibari, or "
+            "kokoro; `models list` shows them.",
         ),
     ],
     source: Annotated[str, typer.Option(help="Hub to use: hf or modelscope.")] = "hf",
@@ -57,6 +61,7 @@ def download(
     from voiceagent_tts.errors import InvalidRequestError
     from voiceagent_tts.hibari import published
     from voiceagent_tts.hub import ModelId, download_model, parse_id
+    from voiceagent_tts.kokoro import published as kokoro
     from voiceagent_tts.pocket.files import fetch
     from voiceagent_tts.pocket.published import is_known
 
@@ -67,6 +72,9 @@ def download(
         return
     if published.is_known(model):
         sys.stdout.write(f"{published.fetch(model)}\n")
+        return
+    if model == kokoro.NAME:
+        sys.stdout.write(f"{kokoro.find(None).model}\n")
         return
     wanted = parse_id(model)
     folder = download_model(ModelId(wanted.repo, revision or wanted.revision), source)

@@ -17,6 +17,7 @@ from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.config import Settings, misspelt_variables
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.hibari import published
+from voiceagent_tts.kokoro.published import find as find_kokoro
 from voiceagent_tts.pocket.files import fetch
 from voiceagent_tts.server.serve import RunningServer, serve
 
@@ -79,6 +80,9 @@ def _with_models(settings: Settings) -> Settings:
     if settings.engine == "hibari":
         for voice in settings.models:
             published.fetch(voice)
+        return settings
+    if settings.engine == "kokoro":
+        find_kokoro(settings.kokoro_folder)
         return settings
     folders = tuple(str(model_folder(model)) for model in settings.models)
     update: dict[str, Any] = {"models": folders}

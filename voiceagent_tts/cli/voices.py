@@ -263,6 +263,7 @@ def _built_in_names(settings: "Settings") -> set[str]:
     from voiceagent_tts.espeak.catalogue import LANGUAGES, PRESETS
     from voiceagent_tts.hibari.published import published_voices
     from voiceagent_tts.hub import find_model
+    from voiceagent_tts.kokoro.published import SPOKEN
     from voiceagent_tts.model.config import read_model_config
     from voiceagent_tts.pocket.published import voices_for
     from voiceagent_tts.voices import DESIGNED_VOICE
@@ -272,6 +273,8 @@ def _built_in_names(settings: "Settings") -> set[str]:
         return names | {voice.name for voice in voices_for(settings.pocket_models)}
     if settings.engine == "hibari":
         return names | published_voices().keys()
+    if settings.engine == "kokoro":
+        return names | {voice.name for voice in SPOKEN}
     for model in settings.models:
         with suppress(CheckpointError):  # its voices are unknown until it is downloaded
             names.update(read_model_config(find_model(model)).talker_config.spk_id)

@@ -1,8 +1,8 @@
 """A thin binding of espeak-ng: one text in, PCM and events out through a callback.
 
 The library keeps its state in global variables and crashes when two threads enter it, so a
-process has one `EspeakLibrary`, and only the thread that opened it may use it. This module knows
-only espeak's own voice names and events; it knows no rows and no words.
+process has one `EspeakLibrary`, in which threads wait for each other. This module knows only
+espeak's own voice names and events; it knows no rows and no words.
 
 Source: `speak_lib.h` of espeak-ng 1.52 for every number and structure layout.
 """
@@ -14,8 +14,9 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -35,6 +36,7 @@ _INITIALIZE_DONT_EXIT = 0x8000  # without it espeak ends the process if it finds
 _CHARS_UTF8 = 1
 _PHONEMES_IN_BRACKETS = 0x100
 _PRINTS_IPA = 2
+_JOINS_SYMBOLS = 0x80  # by the character in bits 8 to 23
 _END_PAUSE = 0x1000
 _POSITION_CHARACTER = 1
 _PHONEME_SEPARATOR = ord(" ") << 8
@@ -97,6 +99,10 @@ class InstalledVariant:
     gender: Gender | None = None
 
 
+_turn = threading.RLock()
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
 OnChunk = Callable[[np.ndarray, list[SpeechEvent]], bool]
 """Receives int16 samples [S] at 22,050 Hz and the events up to their end; returns False to stop."""
 
@@ -147,6 +153,17 @@ class _Synthesis:
     failure: BaseException | None = None
 
 
+def _in_turn(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Make calls of a method wait while another thread is inside espeak."""
+
+    @wraps(method)
+    def waiting(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with _turn:
+            return method(*args, **kwargs)
+
+    return waiting
+
+
 class EspeakLibrary:
     """The process's espeak-ng; `EspeakLibrary.open()` returns the only instance.
 
@@ -158,14 +175,13 @@ class EspeakLibrary:
 
     @classmethod
     def open(cls) -> "EspeakLibrary":
-        """Return the process's instance; only the thread of the first call may use it."""
-        if cls._instance is None:
-            cls._instance = cls()
-        cls._instance._check_thread()
-        return cls._instance
+        """Return the process's instance."""
+        with _turn:
+            if cls._instance is None:
+                cls._instance = cls()
+            return cls._instance
 
     def __init__(self) -> None:
-        self._thread_id = threading.get_ident()
         self._voice: str | None = None
         self._run: _Synthesis | None = None
         self._ipa_tables: dict[str, IpaTable] = {}
@@ -193,9 +209,9 @@ class EspeakLibrary:
         """Version of espeak-ng, such as 1.52.0."""
         return self._dll.espeak_Info(None).decode().split()[0]
 
+    @_in_turn
     def voices(self) -> list[InstalledVoice]:
         """List the language voices whose dictionary is installed."""
-        self._check_thread()
         voices = _read_voices(self._dll.espeak_ListVoices(None))
         return [voice for voice in voices if self._has_dictionary(voice)]
 
@@ -204,6 +220,7 @@ class EspeakLibrary:
         paths = sorted((self._data_path / "voices" / "!v").iterdir())
         return [InstalledVariant(path.name, _gender(path)) for path in paths]
 
+    @_in_turn
     def synthesize(
         self,
         text: str,
@@ -233,7 +250,6 @@ class EspeakLibrary:
         Raises:
             EngineError: the voice is unknown, or espeak refused the text.
         """
-        self._check_thread()
         if "\0" in text:
             raise EngineError("expected a text without NUL characters, which end a text in espeak")
         self._set_voice(voice)
@@ -264,22 +280,29 @@ class EspeakLibrary:
         assert self._voice is not None
         return readable(text, self._voice).encode("utf-8", errors="replace")
 
+    @_in_turn
     def load_voice(self, voice: str) -> None:
         """Load a voice's data now; the next call with another voice replaces it.
 
         Raises:
             EngineError: the voice is unknown.
         """
-        self._check_thread()
         self._set_voice(voice)
 
+    @_in_turn
     def phonemes(self, text: str, voice: str) -> list[str]:
         """Names of the phonemes of `text`, without pauses and language marks."""
-        self._check_thread()
         self._set_voice(voice)
         names = self._phonemes(text, _PHONEME_SEPARATOR).split()
         return [name for name in names if not name.startswith(("_", "("))]
 
+    @_in_turn
+    def ipa(self, text: str, voice: str, *, tie: str) -> str:
+        """Return the IPA of `text`: spaces between words, and `tie` in sounds of two symbols."""
+        self._set_voice(voice)
+        return self._phonemes(text, _PRINTS_IPA | _JOINS_SYMBOLS | ord(tie) << 8)
+
+    @_in_turn
     def ipa_table(self, voice: str) -> IpaTable:
         """Return the IPA that a voice can say; the first call takes some 5 ms.
 
@@ -289,7 +312,6 @@ class EspeakLibrary:
         Raises:
             EngineError: the voice is unknown.
         """
-        self._check_thread()
         voice, _, _ = voice.partition("+")
         table = self._ipa_tables.get(voice)
         if table is None:
@@ -360,11 +382,6 @@ class EspeakLibrary:
             if line.startswith("dictionary "):
                 name = line.split()[1]
         return (self._data_path / f"{name}_dict").exists()
-
-    def _check_thread(self) -> None:
-        assert threading.get_ident() == self._thread_id, (
-            f"espeak-ng: expected a call from thread {self._thread_id}, got {threading.get_ident()}"
-        )
 
 
 def _load() -> tuple[Any, Path]:

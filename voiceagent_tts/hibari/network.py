@@ -10,18 +10,13 @@ Source: `hibari.onnx` of hibari-tts 0.2.1; its README has the inputs and outputs
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from voiceagent_tts.errors import CheckpointError
-from voiceagent_tts.hibari import graph
-
-BINS = 601
-"""Frequencies of a spectrum."""
-HOP_SAMPLES = 300
-"""Samples of a frame: 12.5 ms."""
+from voiceagent_tts.hibari.vocoder import HOP_SAMPLES, Vocoder
+from voiceagent_tts.phonemes import graph
+from voiceagent_tts.phonemes.network import Floats
 
 _FRAMES_PER_DURATION = 2  # durations count frames of 25 ms
 _DURATIONS, _PITCH = "/Clip_output_0", "f0"
@@ -31,8 +26,6 @@ _SPECTRA = "/head/Add_output_0"
 _REACH_FRAMES = 27
 """Frames to each side that shape a spectrum: 3 for each of nine convolutions of width 7."""
 _BORDER_ID = 0  # before the first and after the last phoneme
-
-Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +48,10 @@ class Prosody:
         """Length of the speech, with the silence at both of its ends."""
         return len(self.pitch_hz)
 
+    def cut_near(self, frame: int) -> int:
+        """Return `frame`: the samples of two parts overlap, so any frame will do."""
+        return frame
+
 
 class Network:
     """One voice. Threads may share it: each runs it on a core of its own.
@@ -67,13 +64,18 @@ class Network:
         CheckpointError: the file is not one of hibari's.
     """
 
+    hop_samples = HOP_SAMPLES
+    part_frames = (24, 60, 160)
+    """The first part takes as little time as possible; in later ones the 54 frames that the network
+    reads beside them count less."""
+
     def __init__(self, model: Path, vocabulary: Path) -> None:
         self._ids: dict[str, int] = json.loads(vocabulary.read_text("utf-8"))
         try:
             content = model.read_bytes()
             first = (["ids", "speed"], [_DURATIONS, _FEATURES, _PITCH])
-            self._prosody = _session(graph.cut(content, *first))
-            self._decoder = _session(graph.cut(content, [_FEATURES], [_SPECTRA]))
+            self._prosody = graph.session(graph.cut(content, *first))
+            self._decoder = graph.session(graph.cut(content, [_FEATURES], [_SPECTRA]))
         except (OSError, ValueError, RuntimeError) as error:
             raise CheckpointError(
                 f"{model}: expected a voice of hibari-tts 0.2, got {type(error).__name__}: "
@@ -97,6 +99,10 @@ class Network:
         ends = np.cumsum(durations.astype(np.int64)) * _FRAMES_PER_DURATION
         return Prosody(tuple(ends.tolist()), features[0], pitch_hz[0])
 
+    def decoder(self, prosody: Prosody, start: int, noise: np.random.Generator) -> "Decoder":
+        """Begin the audio at a frame; `noise` is the source of the random numbers."""
+        return Decoder(self, prosody, start, noise)
+
     def spectra(self, prosody: Prosody, start: int, end: int) -> Floats:
         """Make the spectra of the frames from `start` to before `end`.
 
@@ -110,10 +116,19 @@ class Network:
         return spectra[0, start - first : end - first]
 
 
-def _session(model: bytes) -> Any:
-    import onnxruntime
+class Decoder:
+    """Makes the audio of one phoneme string, in order; arguments as for `Network.decoder`."""
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    def __init__(
+        self, network: Network, prosody: Prosody, start: int, noise: np.random.Generator
+    ) -> None:
+        self._network = network
+        self._prosody = prosody
+        self._at = start
+        self._vocoder = Vocoder(prosody.pitch_hz, start, noise)
+
+    def samples(self, end: int, *, is_last: bool) -> Floats:
+        """Make the samples of the frames before `end`; the last part has those of all frames."""
+        start, self._at = self._at, end
+        spectra = self._network.spectra(self._prosody, start, end)
+        return self._vocoder.samples(spectra, is_last=is_last)

@@ -13,8 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.hibari.network import BINS, HOP_SAMPLES, Floats
+from voiceagent_tts.phonemes.network import Floats
 
+BINS = 601
+"""Frequencies of a spectrum."""
+HOP_SAMPLES = 300
+"""Samples of a frame: 12.5 ms."""
 _WINDOW_SAMPLES = 1_200
 _OVERLAP = _WINDOW_SAMPLES // HOP_SAMPLES
 _HALF_SAMPLES = _WINDOW_SAMPLES // 2

@@ -57,6 +57,7 @@ class Capabilities:
         revision: what shapes the sound besides the model's name: its weights and their precision.
             Workers with equal engine, model and revision speak alike.
         has_pauses: whether the audio of a segment ends with a pause only if text follows.
+        has_monolingual_voices: whether a voice speaks no language but the one it is made for.
         voice_details: what is known of the voices, in any order; some may be missing.
     """
 
@@ -76,6 +77,7 @@ class Capabilities:
     aligner: str | None = None
     revision: str = ""
     has_pauses: bool = False
+    has_monolingual_voices: bool = False
     voice_details: tuple[VoiceDetails, ...] = ()
 
 

@@ -10,7 +10,7 @@ from voiceagent_tts.server.model_names import MODELS, language_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.text.language import normalize_language
-from voiceagent_tts.voices import ListedVoice
+from voiceagent_tts.voices import ListedVoice, Voice
 
 router = APIRouter(tags=["voices"])
 
@@ -38,7 +38,9 @@ async def list_voices(request: Request) -> dict[str, Any]:
                 "alias_of": voice.alias_of,
                 "language": voice.details.language,
                 "gender": voice.details.gender,
-                "languages": list(capabilities[voice.worker].languages),
+                "languages": state.synthesizer.voices.languages(
+                    Voice(voice.details.name, voice.worker), capabilities[voice.worker]
+                ),
                 "takes_instruct": capabilities[voice.worker].takes_instruct,
                 "needs_instruct": capabilities[voice.worker].needs_instruct,
                 "voice_id": _field(records, voice, "id"),

@@ -41,8 +41,8 @@ _UPSTREAMS = {
 def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
     """The engine workers by name.
 
-    espeak has one, Pocket TTS and hibari as many as `workers` says, and Qwen3-TTS that many per
-    model and device. The first one has the default voice.
+    espeak has one, Pocket TTS, hibari and Kokoro as many as `workers` says, and Qwen3-TTS that many
+    per model and device. The first one has the default voice.
     """
     match settings.engine:
         case "qwen3":
@@ -51,6 +51,8 @@ def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
             return _pocket_specs(settings)
         case "hibari":
             return _hibari_specs(settings) | _espeak_specs(settings)
+        case "kokoro":
+            return _kokoro_specs(settings) | _espeak_specs(settings)
         case "openai" | "dashscope":
             return {settings.engine: _upstream_spec(settings, settings.rows)}
         case "espeak" | None:  # the command line replaces None by the best engine of the machine
@@ -92,6 +94,18 @@ def _hibari_specs(settings: Settings) -> dict[str, WorkerSpec]:
         group="hibari",
     )
     return _alike("hibari", spec, settings.workers)
+
+
+def _kokoro_specs(settings: Settings) -> dict[str, WorkerSpec]:
+    spec = WorkerSpec(
+        "kokoro",
+        {"model": settings.kokoro_folder, "rows": settings.rows, "threads": _threads(settings)},
+        settings.throttle,
+        ready_timeout_s=_LOADING_S,
+        environment=_ONE_THREAD,
+        group="kokoro",
+    )
+    return _alike("kokoro", spec, settings.workers)
 
 
 def _threads(settings: Settings) -> int:

@@ -12,7 +12,8 @@ class EngineSettings(SettingsGroup):
     """The engine, its models, and their use of the machine.
 
     Attributes:
-        engine: Speech engine: `hibari` (natural English on any CPU, extra `hibari`), `espeak` (many
+        engine: Speech engine: `hibari` (natural English on any CPU, extra `hibari`), `kokoro` (41
+            natural voices of seven languages on a fast CPU, extra `kokoro`), `espeak` (many
             languages on any CPU, sounds like a robot), `pocket` (Pocket TTS, natural voices on a
             CPU, extra `pocket`), `qwen3` (natural voices, needs at least one of `models`), `openai`
             (the speech of the server at `upstream`, extra `upstream`) or `dashscope` (the hosted
@@ -24,6 +25,7 @@ class EngineSettings(SettingsGroup):
             one for each language; the language of the text selects the model. Default: `english`.
             hibari: names of voices, the default first, such as `heart` and `emma`. Default: those
             that are on this machine.
+            Kokoro: a folder with its files. Default: the published files, which are downloaded.
         device: Device of the models: `cpu`, `cuda` or `cuda:N`. Default: the GPU, if the machine
             has one.
         gpus: GPU numbers, such as `0,1`, instead of `device`. Every model gets workers on each of
@@ -35,10 +37,10 @@ class EngineSettings(SettingsGroup):
             float32, bfloat16 and int8 for every matrix product, as timed on this machine). With
             fewer bits speech is faster, takes less memory and differs from that of the original
             weights. Default: bfloat16 on a GPU, float32 on a CPU.
-        rows: Maximum number of contexts that one worker of Qwen3-TTS, Pocket TTS or hibari speaks
-            at the same time. Default: Qwen3-TTS 8 on a CPU, and on a GPU up to 64, as many as have
-            memory for one minute of speech each; Pocket TTS up to 16 and hibari up to 512, as many
-            as the CPU speaks in real time, measured at start.
+        rows: Maximum number of contexts that one worker of Qwen3-TTS, Pocket TTS, hibari or Kokoro
+            speaks at the same time. Default: Qwen3-TTS 8 on a CPU, and on a GPU up to 64, as many
+            as have memory for one minute of speech each; Pocket TTS up to 16, hibari and Kokoro up
+            to 512, as many as the CPU speaks in real time, measured at start.
         capacity: Positions in the key-value cache of one row. The prompt, including a clone's
             reference recording, and 12.5 frames per second of speech must fit. Raise it for long
             references or long segments.
@@ -67,12 +69,15 @@ class EngineSettings(SettingsGroup):
             audio its listener already has.
         max_load: Maximum share of real time that one engine step may take; above it, new contexts
             are refused as overloaded. Default: 0.9 on a GPU, no limit on a CPU.
-        threads: CPU threads per worker of Qwen3-TTS, Pocket TTS or hibari. Default: all cores.
+        threads: CPU threads per worker of Qwen3-TTS, Pocket TTS, hibari or Kokoro. Default: all
+            cores.
         throttle: Slows the engine down for tests and benchmarks: a JSON object with the fields of
             `worker.throttled.Throttle`.
     """
 
-    engine: Literal["hibari", "espeak", "pocket", "qwen3", "openai", "dashscope"] | None = None
+    engine: (
+        Literal["hibari", "kokoro", "espeak", "pocket", "qwen3", "openai", "dashscope"] | None
+    ) = None
     models: Texts = ()
     device: str | None = None
     gpus: Annotated[tuple[int, ...], NoDecode, BeforeValidator(split_list)] = ()
@@ -101,6 +106,11 @@ class EngineSettings(SettingsGroup):
         """Models of Pocket TTS."""
         return self.models or ("english",)
 
+    @property
+    def kokoro_folder(self) -> str | None:
+        """Folder with the files of Kokoro; None for the published ones."""
+        return self.models[0] if self.models else None
+
     @field_validator("ramp", mode="after")
     @classmethod
     def _check_ascending(cls, value: tuple[int, ...]) -> tuple[int, ...]:
@@ -115,6 +125,8 @@ class EngineSettings(SettingsGroup):
                 "engine qwen3: expected at least one model, got none; set VOICEAGENT_TTS_MODELS "
                 "or --model, such as Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
             )
+        if self.engine == "kokoro" and len(self.models) > 1:
+            raise ValueError("engine kokoro: expected one folder, got several models; name one")
         if self.engine == "qwen3" and self.quantize is not None:
             raise ValueError("engine qwen3: expected no quantize, got int8; try precision int8")
         if self.gpus and self.device is not None:

@@ -8,7 +8,7 @@ import asyncio
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from voiceagent_tts.cache.cache import PhraseCache
@@ -246,7 +246,7 @@ class Synthesizer:
         that is open.
         """
         voice = self.voices.for_language(request.options.voice, language)
-        if voice.worker == request.voice.worker:
+        if voice == request.voice:
             return None
         first, other = (
             self._supervisors[each.worker].capabilities for each in (request.voice, voice)
@@ -317,7 +317,8 @@ class Synthesizer:
     def _resolve(
         self, options: ContextOptions, voice: Voice, capabilities: Capabilities
     ) -> ContextRequest:
-        language, warnings = _language(_named_language(options), voice, capabilities)
+        languages = self.voices.languages(voice, capabilities)
+        language, warnings = _language(_named_language(options), voice, languages)
         feeding = _feeding(options.text_feeding, voice, capabilities)
         speech, stretch = options.speech, options.speech.speed
         if capabilities.has_native_speed:
@@ -334,7 +335,7 @@ class Synthesizer:
             self._lexicons.of(options.lexicon, voice.name),
             capabilities.reads_ipa,
             warnings,
-            languages=_languages_of(voice, capabilities),
+            languages=() if _has_own_language(voice, capabilities) else languages,
         )
 
     def _on_audio(self) -> None:
@@ -369,14 +370,14 @@ def _named_language(options: ContextOptions) -> str | None:
 
 
 def _language(
-    name: str | None, voice: Voice, capabilities: Capabilities
+    name: str | None, voice: Voice, languages: Sequence[str]
 ) -> tuple[str | None, tuple[ContextWarned, ...]]:
     """Return the code that the voice speaks for a language, with a warning if its accent differs.
 
     Args:
         name: name or code of the language; None to detect that of each segment.
         voice: the voice.
-        capabilities: of its engine.
+        languages: codes that it speaks.
 
     Raises:
         InvalidRequestError: the voice does not speak the language.
@@ -384,28 +385,26 @@ def _language(
     if name is None:
         return None, ()
     wanted = normalize_language(name)
-    language, is_wanted = nearest_accent(wanted, capabilities.languages)
+    language, is_wanted = nearest_accent(wanted, languages)
     if language is None:
         raise InvalidRequestError(
-            f"expected a language of voice {voice.name!r} ({', '.join(capabilities.languages)}), "
-            f"got {wanted!r}",
+            f"expected a language of voice {voice.name!r} ({', '.join(languages)}), got {wanted!r}",
             code=ErrorCode.INVALID_LANGUAGE,
         )
     if is_wanted:
         return language, ()
     message = (
         f"voice {voice.name!r} has no accent of its own for {wanted} and speaks {language}; its "
-        f"languages are {', '.join(capabilities.languages)}"
+        f"languages are {', '.join(languages)}"
     )
     return language, (ContextWarned(WarningCode.ACCENT_UNAVAILABLE, message),)
 
 
-def _languages_of(voice: Voice, capabilities: Capabilities) -> tuple[str, ...]:
-    """Languages that a voice speaks; empty for one with a language of its own."""
+def _has_own_language(voice: Voice, capabilities: Capabilities) -> bool:
+    """Whether a voice is a language's own, so that the language of its text is no question."""
     name = voice.name.partition("+")[0]  # of espeak's "en-gb+f3"
     details = capabilities.voice_details
-    has_own = any(each.name == name and each.kind == "language" for each in details)
-    return () if has_own else capabilities.languages
+    return any(each.name == name and each.kind == "language" for each in details)
 
 
 def _feeding(wanted: Feeding | None, voice: Voice, capabilities: Capabilities) -> Feeding:

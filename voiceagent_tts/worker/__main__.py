@@ -51,6 +51,13 @@ def _hibari(options: dict[str, Any]) -> host.MakeEngine:
     return lambda inbox, outbox: load_hibari(loading, inbox, outbox)
 
 
+def _kokoro(options: dict[str, Any]) -> host.MakeEngine:
+    from voiceagent_tts.kokoro.load import KokoroOptions, load_kokoro
+
+    loading = KokoroOptions(**options)
+    return lambda inbox, outbox: load_kokoro(loading, inbox, outbox)
+
+
 def _upstream(options: dict[str, Any]) -> host.MakeEngine:
     from voiceagent_tts.upstream.load import UpstreamOptions, load_upstream
 
@@ -75,6 +82,7 @@ def _forced(options: dict[str, Any]) -> host.MakeEngine:
 _KINDS = {
     "espeak": _espeak,
     "hibari": _hibari,
+    "kokoro": _kokoro,
     "pocket": _pocket,
     "qwen3": _qwen3,
     "openai": _upstream,

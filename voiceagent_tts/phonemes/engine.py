@@ -1,10 +1,10 @@
-"""hibari as an engine: segments in, words and audio out, a part of the neediest rows at a time.
+"""Networks that predict durations as an engine: segments in, words and audio out, part by part.
 
 Each `Submit` or `Append` with text is one segment. Its words are sent as soon as the network knows
 their durations, then its audio as far as credit allows. One step makes the next part of as many
 rows as there are threads: rows that listeners wait for come first, then those whose playout ends
-soonest, and batch contexts last. A part has at most two seconds and takes some ten milliseconds, so
-a cancel or a new row waits no longer than that.
+soonest, and batch contexts last. A part has at most two seconds, so a cancel or a new row waits no
+longer than these take.
 
 This module knows no socket, no clock and no process; one thread must use it.
 """
@@ -25,10 +25,10 @@ from voiceagent_tts.core import (
     WordTimestamp,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.hibari.pieces import Piece, split_pieces
-from voiceagent_tts.hibari.pronunciation import Phonemes
-from voiceagent_tts.hibari.speech import UNSPOKEN_CONFIDENCE, Speech
-from voiceagent_tts.hibari.voice import LoadedVoice
+from voiceagent_tts.phonemes.pieces import Piece, split_pieces
+from voiceagent_tts.phonemes.reading import Phonemes
+from voiceagent_tts.phonemes.speech import UNSPOKEN_CONFIDENCE, Speech
+from voiceagent_tts.phonemes.voice import LoadedVoice
 from voiceagent_tts.seam.commands import (
     MAX_NATIVE_SPEED,
     MIN_NATIVE_SPEED,
@@ -41,15 +41,14 @@ from voiceagent_tts.seam.events import (
     AudioStep,
     Capabilities,
     ContextAudio,
-    VoiceDetails,
     Words,
 )
 from voiceagent_tts.seam.segment_rows import SegmentRow, SegmentRows
 from voiceagent_tts.voices import name_hint
 
 IPA_WARNING = (
-    "a pronunciation in IPA has a symbol of no sound of English, so the letters are read; try a "
-    "respelling, or other symbols"
+    "a pronunciation in IPA has a symbol of no sound of the voice's language, so the letters are "
+    "read; try a respelling, or other symbols"
 )
 
 
@@ -108,8 +107,8 @@ class _Made:
     pcm: bytes
 
 
-class HibariEngine:
-    """Implements `seam.engine.Engine` with voices of hibari.
+class PhonemeEngine:
+    """Implements `seam.engine.Engine` with voices whose networks predict durations.
 
     It ignores `initial_frames`, and `instruct` with a warning. Equal texts with equal seeds give
     equal samples; without a seed their noise differs.
@@ -118,9 +117,10 @@ class HibariEngine:
         inbox: source of commands.
         outbox: destination of events.
         voices: the voices by name, the default first.
+        name: name of the engine.
+        model: name of its model, with what shapes the sound.
         max_rows: maximum number of open contexts; a `Submit` beyond it fails as overloaded.
         threads: rows that are computed at the same time.
-        version: version of the package.
     """
 
     def __init__(
@@ -129,20 +129,22 @@ class HibariEngine:
         outbox: Outbox,
         voices: Mapping[str, LoadedVoice],
         *,
+        name: str,
+        model: str,
         max_rows: int,
         threads: int,
-        version: str,
     ) -> None:
         self._outbox = outbox
+        self._name = name
+        self._model = model
         self._voices = voices
-        self._version = version
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "speech")
         self._rows = SegmentRows(
             inbox,
             outbox,
             max_rows=max_rows,
-            engine_name="hibari",
+            engine_name=name,
             open_row=self._open_row,
             add_text=self._add_text,
             prepare=_ignore,
@@ -151,22 +153,21 @@ class HibariEngine:
     @property
     def capabilities(self) -> Capabilities:
         """Voices, languages and features of this engine."""
-        published = [voice.published for voice in self._voices.values()]
+        details = tuple(voice.details for voice in self._voices.values())
+        codes = {each.language for each in details if each.language is not None}
         return Capabilities(
-            engine="hibari",
-            model=f"hibari-tts {self._version}",
+            engine=self._name,
+            model=self._model,
             has_native_words=True,
             text_feeding=("segment",),
-            languages=("en", *sorted({voice.language for voice in published})),
+            languages=tuple(sorted(codes | {code.partition("-")[0] for code in codes})),
             voices=tuple(self._voices),
             max_rows=self._rows.max_rows,
             has_native_speed=True,
             reads_ipa=True,
             has_pauses=True,
-            voice_details=tuple(
-                VoiceDetails(voice.name, "speaker", voice.language, voice.gender)
-                for voice in published
-            ),
+            voice_details=details,
+            has_monolingual_voices=True,
         )
 
     @property

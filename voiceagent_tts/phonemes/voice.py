@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from voiceagent_tts.core import Word
-from voiceagent_tts.hibari.network import Network
-from voiceagent_tts.hibari.pieces import Piece
-from voiceagent_tts.hibari.pronunciation import Phonemes, Pronouncer
-from voiceagent_tts.hibari.published import PublishedVoice
+from voiceagent_tts.phonemes.network import Network
+from voiceagent_tts.phonemes.pieces import Piece
+from voiceagent_tts.phonemes.reading import Phonemes, Pronouncer
+from voiceagent_tts.seam.events import VoiceDetails
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +16,12 @@ class LoadedVoice:
     """A voice in memory.
 
     Attributes:
-        published: its name and accent.
+        details: its name, language and gender.
         network: makes its audio.
-        pronouncer: reads texts in its accent; shared by the voices of an accent.
+        pronouncer: reads texts in its language; shared by the voices of a language.
     """
 
-    published: PublishedVoice
+    details: VoiceDetails
     network: Network
     pronouncer: Pronouncer
 

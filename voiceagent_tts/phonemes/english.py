@@ -1,4 +1,4 @@
-"""Text to hibari's phonemes, each with the place in the client's text that it says.
+"""English to phonemes, each with the place in the client's text that it says.
 
 The package `hibari` normalises a text ("$3.2 billion" becomes "3.2 billion dollars"), reads it word
 by word, and knows nothing of places. Words are runs between spaces on both sides of the
@@ -10,13 +10,13 @@ import contextlib
 import logging
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from voiceagent_tts.hibari.ipa import phonemes_of
-from voiceagent_tts.hibari.network import Network
+from voiceagent_tts.phonemes.ipa import phonemes_of
+from voiceagent_tts.phonemes.reading import Phonemes
 from voiceagent_tts.text.readings import Said
 
 _logger = logging.getLogger(__name__)
@@ -26,45 +26,6 @@ _ENDLESS_DIGITS = 30
 """The package has no names for numbers that are much longer: they are said digit by digit."""
 _ENDLESS_NUMBER = re.compile(rf"\d(?:[,.]?\d){{{_ENDLESS_DIGITS - 1},}}")
 _MARKS = ".,;:!?"
-PAUSES = frozenset(";:,.!?—…")
-_SILENT = PAUSES | frozenset(' "“”()')
-MAX_PHONEMES = 400
-"""Longest string that the network is given, as in the package."""
-
-
-@dataclass(frozen=True, slots=True)
-class Phonemes:
-    """What is said.
-
-    Attributes:
-        text: phonemes, stress, spaces between words, and marks.
-        offsets: for each of them, an offset in the context's text; non-decreasing.
-    """
-
-    text: str
-    offsets: tuple[int, ...]
-
-    @property
-    def sounds(self) -> list[int]:
-        """Indices of those that are neither a space nor a mark."""
-        return [place for place, phoneme in enumerate(self.text) if phoneme not in _SILENT]
-
-    def parts(self) -> "Iterator[Phonemes]":
-        """Divide it where it is too long for the network: after marks, else between words."""
-        start = 0
-        while len(self.text) - start > MAX_PHONEMES:
-            end = start + _last_border(self.text[start : start + MAX_PHONEMES])
-            yield Phonemes(self.text[start:end], self.offsets[start:end])
-            start = end
-        yield Phonemes(self.text[start:], self.offsets[start:])
-
-
-def _last_border(text: str) -> int:
-    """Index after the last mark in the second half of `text`, else its last space, else its end."""
-    marks = [match.end() for match in re.finditer(r"[;:,.!?—…] ", text)]
-    if marks and marks[-1] > len(text) // 2:
-        return marks[-1]
-    return text.rfind(" ") + 1 or len(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +36,19 @@ class _Run:
     offset: int
 
 
-class Pronouncer:
+class EnglishPronouncer:
     """Reads English in one accent. Threads may share it.
 
     Args:
-        network: a voice of that accent.
+        knows: whether the voices of that accent have a phoneme.
         is_british: whether the accent is British rather than American.
     """
 
-    def __init__(self, network: Network, *, is_british: bool) -> None:
+    def __init__(self, knows: Callable[[str], bool], *, is_british: bool) -> None:
         from hibari.g2p import G2P
 
         self._is_british = is_british
-        self._knows = network.knows
+        self._knows = knows
         self._g2p: Any = G2P(british=is_british)
 
     def can_say(self, ipa: str) -> bool:

@@ -1,4 +1,4 @@
-"""Cuts a part out of an ONNX graph: from some of its tensors to others, with the weights between.
+"""Cuts a part out of an ONNX graph, from some of its tensors to others, and runs it.
 
 A graph that is run in parts gives its first result sooner than one that is run as a whole. The file
 is read as what it is, nested protocol buffers, so the package `onnx` is not needed.
@@ -7,6 +7,7 @@ Source: `onnx.proto3` of ONNX (field numbers), and the encoding of protocol buff
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 _GRAPH = 7  # field of ModelProto
 _NODE, _INITIALIZER, _INPUT, _OUTPUT, _VALUE_INFO = 1, 5, 11, 12, 13  # fields of GraphProto
@@ -28,12 +29,44 @@ def cut(model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
         ValueError: the graph has no such tensor, or is damaged.
     """
     try:
-        (graph,) = (value for field, value, _ in _fields(model) if field == _GRAPH)
-        part = _cut(graph, inputs, outputs)
+        part = _cut(_graph(model), inputs, outputs)
     except IndexError:
         raise ValueError("expected an ONNX file, got a damaged one") from None
     rest = b"".join(raw for field, _, raw in _fields(model) if field != _GRAPH)
     return rest + _field(_GRAPH, part)
+
+
+def input_names(model: bytes) -> list[str]:
+    """Return the names of a model's inputs; errors as for `cut`."""
+    return _value_names(model, _INPUT)
+
+
+def output_names(model: bytes) -> list[str]:
+    """Return the names of a model's outputs; errors as for `cut`."""
+    return _value_names(model, _OUTPUT)
+
+
+def session(model: bytes) -> Any:
+    """Load a model into ONNX Runtime; each of the threads that run it uses one core."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _value_names(model: bytes, wanted: int) -> list[str]:
+    try:
+        values = [value for field, value, _ in _fields(_graph(model)) if field == wanted]
+    except IndexError:
+        raise ValueError("expected an ONNX file, got a damaged one") from None
+    return [_name(value, _VALUE_NAME) for value in values]
+
+
+def _graph(model: bytes) -> bytes:
+    (graph,) = (value for field, value, _ in _fields(model) if field == _GRAPH)
+    return graph
 
 
 def _cut(graph: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:

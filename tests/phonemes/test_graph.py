@@ -2,10 +2,10 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from voiceagent_tts.hibari.graph import cut
 from voiceagent_tts.hibari.network import Prosody
 from voiceagent_tts.hibari.published import published_voices
-from voiceagent_tts.hibari.voice import LoadedVoice
+from voiceagent_tts.phonemes.graph import cut
+from voiceagent_tts.phonemes.voice import LoadedVoice
 
 TEXT = "həlˈO ðˈɛɹ."
 

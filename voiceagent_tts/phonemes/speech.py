@@ -14,23 +14,19 @@ import numpy as np
 from voiceagent_tts.audio.levels import AUDIBLE_LEVEL, leading_silence_samples
 from voiceagent_tts.audio.pcm import float_to_pcm
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.hibari.network import HOP_SAMPLES, Network
-from voiceagent_tts.hibari.pronunciation import PAUSES, Phonemes
-from voiceagent_tts.hibari.vocoder import Vocoder
+from voiceagent_tts.phonemes.network import Network
+from voiceagent_tts.phonemes.reading import PAUSES, Phonemes
 
-_PART_FRAMES = (24, 60, 160)
-"""Frames of the first parts and of all later ones. The first one takes as little time as possible;
-in later ones the 54 frames that the network reads beside them count less."""
-_ONSET_FRAMES = 10
+_ONSET_SAMPLES = ms_to_samples(125)
 """How early a text's first sound may begin: a fricative does so 90 ms before its duration."""
-_LAG_FRAMES = 3
+_LAG_SAMPLES = ms_to_samples(37.5)
 """By how much borders inside a phrase lag behind the sound. Source: 103 words of twelve sentences,
 against a forced alignment by pocketsphinx, whose times of espeak's words were 4 ms off."""
-_ATTACK_FRAMES = 4
+_ATTACK_SAMPLES = ms_to_samples(50)
 """By how much the border of a word after a pause lags behind its first sound. Source: onsets."""
-_LAST_SOUND_FRAMES = 10
+_LAST_SOUND_SAMPLES = ms_to_samples(125)
 """Longest sound before a pause: its duration contains the silence after it."""
-_DECAY_FRAMES = 4
+_DECAY_SAMPLES = ms_to_samples(50)
 """After this sound it is silent, if no pause follows."""
 _SILENCE_LEVEL = AUDIBLE_LEVEL // 2  # a natural voice begins softly: 60 ms from -54 to -40 dB
 _KEPT_LEAD_SAMPLES = ms_to_samples(2)  # keeps the attack of the first sound
@@ -70,9 +66,9 @@ class Speech:
         self._trims_lead = trims_lead
         self._prosody = network.prosody(phonemes.text, speed)
         self._at = self._start_frame() if trims_lead else 0
-        self._origin = self._at * HOP_SAMPLES
+        self._origin = self._at * network.hop_samples
         """Sample of the network's clock at which the speech begins."""
-        self._vocoder = Vocoder(self._prosody.pitch_hz, self._at, noise)
+        self._decoder = network.decoder(self._prosody, self._at, noise)
         self._parts = 0
         self._has_begun = False
         self._end: int | None = None
@@ -104,15 +100,16 @@ class Speech:
     def _make_part(self, has_pause: bool) -> bytes:
         if self._is_complete:
             return b""
-        size = _PART_FRAMES[min(self._parts, len(_PART_FRAMES) - 1)]
+        sizes = self._network.part_frames
+        size = sizes[min(self._parts, len(sizes) - 1)]
         self._parts += 1
-        last_sound = self._last_sound_end() + _DECAY_FRAMES
+        frames = self._prosody.frames
+        last_sound = self._frame_after(self._last_sound_end() + _DECAY_SAMPLES)
         if self._end is None and self._at + size >= last_sound:
-            frames = self._prosody.frames
             self._end = frames if has_pause else min(frames, max(last_sound, self._at + 1))
-        start, self._at = self._at, min(self._at + size, self._end or self._prosody.frames)
-        spectra = self._network.spectra(self._prosody, start, self._at)
-        return float_to_pcm(self._vocoder.samples(spectra, is_last=self._is_complete))
+        end = self._prosody.cut_near(self._at + size)
+        self._at = min(end, self._end or frames)
+        return float_to_pcm(self._decoder.samples(self._at, is_last=self._is_complete))
 
     def _without_lead(self, pcm: bytes) -> bytes:
         """Remove the silence before the first sound; all of a silent part."""
@@ -123,27 +120,35 @@ class Speech:
         return pcm[removed * BYTES_PER_SAMPLE :]
 
     def _start_frame(self) -> int:
-        return max(0, self._prosody.borders[self._phonemes.sounds[0]] - _ONSET_FRAMES)
+        start = self._border(self._phonemes.sounds[0]) - _ONSET_SAMPLES
+        return max(0, start) // self._network.hop_samples
+
+    def _frame_after(self, sample: int) -> int:
+        return -(-sample // self._network.hop_samples)
+
+    def _border(self, place: int) -> int:
+        """Sample at which the phoneme at `place` begins."""
+        return self._prosody.borders[place] * self._network.hop_samples
 
     def _last_sound_end(self) -> int:
         return self._end_of(self._phonemes.sounds[-1])
 
     def _start_of(self, place: int) -> int:
-        """Frame at which the word begins whose first sound is at `place`.
+        """Sample at which the word begins whose first sound is at `place`.
 
         The network writes a space between two words, which belongs to the second one's first sound.
         """
         before = self._phonemes.text[max(0, place - 2) : place]
         if before[-1:] == " " and before[0] not in PAUSES:
-            return self._prosody.borders[place - 1] - _LAG_FRAMES
-        return self._prosody.borders[place] - _ATTACK_FRAMES
+            return self._border(place - 1) - _LAG_SAMPLES
+        return self._border(place) - _ATTACK_SAMPLES
 
     def _end_of(self, place: int) -> int:
-        """Frame at which a sound ends; before a pause its duration is not taken at its word."""
-        start, end = self._prosody.borders[place : place + 2]
+        """Sample at which a sound ends; before a pause its duration is not taken at its word."""
+        start, end = self._border(place), self._border(place + 1)
         following = self._phonemes.text[place + 1 : place + 2]
         is_before_pause = not following or following in PAUSES
-        return min(end, start + _LAST_SOUND_FRAMES) if is_before_pause else end - _LAG_FRAMES
+        return min(end, start + _LAST_SOUND_SAMPLES) if is_before_pause else end - _LAG_SAMPLES
 
     def _timed(self) -> "list[WordTimestamp]":
         """The words, in order and without overlap; one without a sound has no length."""
@@ -159,11 +164,11 @@ class Speech:
                 continue
             # The first sound of trimmed audio is where the audio begins, whatever its duration.
             is_first = first == 0 and self._trims_lead
-            start = 0 if is_first else self._sample(self._start_of(sounds[first]))
-            start, end = max(after, start), self._sample(self._end_of(sounds[last - 1]))
+            start = 0 if is_first else self._placed(self._start_of(sounds[first]))
+            start, end = max(after, start), self._placed(self._end_of(sounds[last - 1]))
             after = max(start, end)
             timed.append(WordTimestamp(word, start, after, 1.0))
         return timed
 
-    def _sample(self, frame: int) -> int:
-        return max(0, frame * HOP_SAMPLES - self._origin)
+    def _placed(self, sample: int) -> int:
+        return max(0, sample - self._origin)

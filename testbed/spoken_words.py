@@ -1,0 +1,41 @@
+"""Speech of a voice whose network predicts durations, and where another program hears its words."""
+
+import numpy as np
+import soxr
+from pocketsphinx import Decoder
+
+from voiceagent_tts.audio.pcm import float_to_pcm, pcm_to_float
+from voiceagent_tts.core import SAMPLE_RATE_HZ, Segment, WordTimestamp
+from voiceagent_tts.phonemes.pieces import split_pieces
+from voiceagent_tts.phonemes.speech import Speech
+from voiceagent_tts.phonemes.voice import LoadedVoice
+
+
+def speech(voice: LoadedVoice, text: str, *, speed: float = 1.0, trims_lead: bool = True) -> Speech:
+    """The speech of a text that is one piece."""
+    (piece,) = split_pieces(Segment(text, 0))
+    ((phonemes, words),) = voice.read(piece)
+    noise = np.random.default_rng(0)
+    return Speech(voice.network, phonemes, words, speed=speed, noise=noise, trims_lead=trims_lead)
+
+
+def all_of(
+    speech: Speech, *, has_pause: bool = False
+) -> tuple[bytes, tuple[WordTimestamp, ...], list[int]]:
+    """Its PCM, words, and the samples of each part."""
+    parts = []
+    while part := speech.next_part(has_pause=has_pause):
+        parts.append(part)
+    return b"".join(parts), speech.words, [len(part) // 2 for part in parts]
+
+
+def aligned(decoder: Decoder, text: str, pcm: bytes) -> list[tuple[float, float]]:
+    """Start and end of each word in milliseconds, by pocketsphinx."""
+    silence = np.zeros(SAMPLE_RATE_HZ // 10, np.float32)
+    audio = np.concatenate((silence, pcm_to_float(pcm), silence, silence))
+    decoder.set_align_text(text)
+    decoder.start_utt()
+    decoder.process_raw(float_to_pcm(soxr.resample(audio, SAMPLE_RATE_HZ, 16_000)), full_utt=True)
+    decoder.end_utt()
+    found = [part for part in decoder.seg() if part.word[0].isalpha()]
+    return [(part.start_frame * 10 - 100, part.end_frame * 10 - 90) for part in found]

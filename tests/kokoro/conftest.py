@@ -1,0 +1,25 @@
+"""Kokoro's published weights, which are loaded once for each process."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from testbed.hibari_driving import Driver
+from testbed.kokoro import kokoro_voices
+from testbed.missing import skipped_if_missing
+from voiceagent_tts.phonemes.voice import LoadedVoice
+
+
+@pytest.fixture(scope="session")
+def voices() -> dict[str, LoadedVoice]:
+    """All voices."""
+    with skipped_if_missing():
+        return kokoro_voices()
+
+
+@pytest.fixture
+def driver(voices: dict[str, LoadedVoice]) -> Iterator[Driver]:
+    """A new engine over the voices."""
+    driver = Driver(voices=voices)
+    yield driver
+    driver.engine.close()

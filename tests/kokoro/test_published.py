@@ -1,0 +1,49 @@
+"""Which voices there are, and where their files are found."""
+
+from pathlib import Path
+
+import pytest
+
+from voiceagent_tts.errors import CheckpointError
+from voiceagent_tts.kokoro.published import SPOKEN, find
+
+
+def test_the_voices_of_seven_languages_are_offered() -> None:
+    """41 of the 54, the default first: nothing here reads Japanese and Mandarin."""
+    assert len(SPOKEN) == 41 and SPOKEN[0].name == "af_heart"
+    languages = {voice.language for voice in SPOKEN}
+    assert languages == {"en-us", "en-gb", "es", "fr", "hi", "it", "pt-br"}
+    assert {voice.gender for voice in SPOKEN} == {"female", "male"}
+    assert not [voice.name for voice in SPOKEN if voice.name[0] in "jz"]
+
+
+def test_a_folder_of_any_layout_is_found(tmp_path: Path) -> None:
+    """Model and voices may lie in it or in folders of it, as on the hub and as in a release."""
+    for layout in ("", "onnx/"), ("voices/", ""), ("voices/", "onnx/"):
+        folder = tmp_path / layout[0] / layout[1] / "files"
+        for name in (f"{layout[0]}af_heart.bin", f"{layout[1]}any-name.onnx"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+        files = find(str(folder))
+        assert files.model == folder / f"{layout[1]}any-name.onnx"
+        assert files.voices == (folder / f"{layout[0]}").resolve()
+
+
+@pytest.mark.parametrize(
+    "names", [(), ("model.onnx",), ("af_heart.bin",), ("voices.bin", "m.onnx")]
+)
+def test_a_folder_without_them_is_refused(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """The sentence says what is expected there."""
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(CheckpointError, match="expected an ONNX file of Kokoro"):
+        find(str(tmp_path))
+    with pytest.raises(CheckpointError, match="leave --model out"):
+        find(str(tmp_path / "nothing"))
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that installs it."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(CheckpointError, match=r"voiceagent-tts\[server,kokoro\]"):
+        find(None)

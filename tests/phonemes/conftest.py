@@ -1,0 +1,12 @@
+"""The voice of hibari's package: what is shared is tested with the network that is quick."""
+
+import pytest
+
+from testbed.hibari_driving import heart
+from voiceagent_tts.phonemes.voice import LoadedVoice
+
+
+@pytest.fixture(scope="session")
+def voice() -> LoadedVoice:
+    """A loaded voice of American English."""
+    return heart()

@@ -1,0 +1,60 @@
+"""What a text sounds like: phonemes with their places in the text, and what finds them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from voiceagent_tts.text.readings import Said
+
+PAUSES = frozenset(";:,.!?—…")
+_SILENT = PAUSES | frozenset(' "“”()')
+MAX_PHONEMES = 400
+"""Longest string that a network is given, as in the package of hibari; Kokoro takes 510."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phonemes:
+    """What is said.
+
+    Attributes:
+        text: phonemes, stress, spaces between words, and marks.
+        offsets: for each of them, an offset in the context's text; non-decreasing.
+    """
+
+    text: str
+    offsets: tuple[int, ...]
+
+    @property
+    def sounds(self) -> list[int]:
+        """Indices of those that are neither a space nor a mark."""
+        return [place for place, phoneme in enumerate(self.text) if phoneme not in _SILENT]
+
+    def parts(self) -> "Iterator[Phonemes]":
+        """Divide it where it is too long for the network: after marks, else between words."""
+        start = 0
+        while len(self.text) - start > MAX_PHONEMES:
+            end = start + _last_border(self.text[start : start + MAX_PHONEMES])
+            yield Phonemes(self.text[start:end], self.offsets[start:end])
+            start = end
+        yield Phonemes(self.text[start:], self.offsets[start:])
+
+
+def _last_border(text: str) -> int:
+    """Index after the last mark in the second half of `text`, else its last space, else its end."""
+    marks = [match.end() for match in re.finditer(r"[;:,.!?—…] ", text)]
+    if marks and marks[-1] > len(text) // 2:
+        return marks[-1]
+    return text.rfind(" ") + 1 or len(text)
+
+
+class Pronouncer(Protocol):
+    """Reads a language. Threads may share it."""
+
+    def can_say(self, ipa: str) -> bool:
+        """Whether it has a sound for each symbol of a pronunciation in IPA."""
+        ...
+
+    def phonemes(self, said: Said) -> Phonemes:
+        """Read a text; empty if there is nothing to say."""
+        ...
