@@ -48,7 +48,7 @@ FROM runtime AS server
 # An address that others can reach: the server refuses to start on it without API keys.
 ENV VOICEAGENT_TTS_HOST=0.0.0.0
 # What outlives a container: voices, the watermark's keys, models, and compiled kernels.
-ENV VOICEAGENT_TTS_VOICES_FOLDER=/data/voices VOICEAGENT_TTS_VOICES_CACHE=/data/voices-cache VOICEAGENT_TTS_WATERMARK_KEY_FILE=/data/watermark.keys VOICEAGENT_TTS_JOBS_STORAGE=/data/jobs HF_HOME=/data/huggingface TRITON_CACHE_DIR=/data/triton
+ENV VOICEAGENT_TTS_VOICES_FOLDER=/data/voices VOICEAGENT_TTS_WATERMARK_KEY_FILE=/data/watermark.keys VOICEAGENT_TTS_JOBS_STORAGE=/data/jobs HF_HOME=/data/huggingface TRITON_CACHE_DIR=/data/triton
 COPY --from=build-server /opt/voiceagent /opt/voiceagent
 COPY LICENSE NOTICE ./
 EXPOSE 8765

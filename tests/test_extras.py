@@ -28,7 +28,6 @@ def test_a_hint_is_for_an_index_and_for_a_clone() -> None:
         ("psutil", "bench", ("bench",)),
         ("jiwer", "bench", ("bench",)),
         ("pocketsphinx", "bench", ("bench",)),
-        ("boto3", "serve", ("s3",)),
         ("redis", "keys", ("redis",)),
         ("opentelemetry.sdk", "serve", ("tracing",)),
         ("c2pa", "serve", ("c2pa",)),

@@ -144,7 +144,6 @@ REACHED_THROUGH = {
 """Packages without an import -> the file that uses them indirectly, and the words that do it."""
 
 BROUGHT_BY = {
-    "botocore": "boto3",
     "starlette": "fastapi",
     "opentelemetry": "opentelemetry-sdk",
     "pydantic_core": "pydantic",

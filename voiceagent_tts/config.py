@@ -5,7 +5,6 @@ Sources, highest priority first: command-line arguments, `VOICEAGENT_TTS_*` in t
 defaults. The settings of each subject, with what they mean, are in the room `settings/`.
 """
 
-import hashlib
 import os
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +18,6 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from voiceagent_tts.bucket import is_bucket
 from voiceagent_tts.settings.access import AccessSettings
 from voiceagent_tts.settings.aligner import AlignerSettings
 from voiceagent_tts.settings.cache import CacheSettings
@@ -69,18 +67,10 @@ class Settings(  # pyright: ignore[reportIncompatibleVariableOverride] # `model_
         return "dashscope" if self.upstream.startswith("ws") else "openai"
 
     @property
-    def clones_address(self) -> str:
-        """Folder or bucket of the engine's clones; those of one engine mean nothing to another."""
-        address = self.voices_folder.rstrip("/") or "/"
-        return f"{address}/pocket" if self.engine == "pocket" else address
-
-    @property
     def clones_folder(self) -> Path:
-        """Folder in which engines find their clones; for a bucket, that of its copies."""
-        address = self.clones_address
-        if not is_bucket(address):
-            return Path(address).expanduser()
-        return self.voices_cache.expanduser() / hashlib.sha256(address.encode()).hexdigest()[:16]
+        """Folder of the engine's clones; clones of one engine mean nothing to another."""
+        folder = self.voices_folder.expanduser()
+        return folder / "pocket" if self.engine == "pocket" else folder
 
     @model_validator(mode="after")
     def _check_upstream(self) -> "Settings":

@@ -9,7 +9,6 @@ import pytest
 from testbed.command_line import Command, CommandHere
 from testbed.server_process import serving
 from voiceagent_tts.cli.production import (
-    _backup,
     _cache,
     _limits,
     _load,
@@ -121,21 +120,6 @@ def test_a_server_that_is_away_and_wrong_settings_are_told(
 def test_a_scrape_is_judged(check: object, samples: dict[str, float], verdict: str) -> None:
     """A full GPU, gaps under load, and a server that nobody scrapes are found."""
     assert check(_Scrape(samples)).verdict == verdict  # type: ignore[operator]
-
-
-@pytest.mark.parametrize(("engine", "place"), [("qwen3", "voices"), ("pocket", "voices/pocket")])
-def test_voices_in_a_bucket_are_backed_up_there(tmp_path: Path, engine: str, place: str) -> None:
-    """The point names the bucket of the engine's voices, and not the folder of their copies."""
-    address = "s3://speech/voices/"
-    settings = Settings(
-        engine=engine, models=("m",), voices_folder=address, voices_cache=tmp_path / "copies"
-    )
-    assert "no clones under s3://speech/" in _backup(settings).detail
-    settings.clones_folder.mkdir(parents=True)
-    (settings.clones_folder / "anna.safetensors").touch()
-    finding = _backup(settings)
-    assert finding.detail == f"1 clones in s3://speech/{place}"
-    assert finding.verdict == "note" and "this bucket" in finding.remedy
 
 
 async def test_a_redis_that_is_away_is_told(command: Command, free_port: int) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from voiceagent_tts.bucket import is_bucket
 from voiceagent_tts.cli.doctor import Finding, own_address, print_finding
 from voiceagent_tts.cli.server_request import ask
 from voiceagent_tts.cli.settings import read_settings
@@ -202,11 +201,8 @@ def _backup(settings: Settings) -> Finding:
         return Finding(
             "backup",
             "ok",
-            f"no clones under {settings.clones_address}; weights can be downloaded again",
+            f"no clones under {folder}; weights can be downloaded again",
         )
-    if is_bucket(settings.clones_address):
-        remedy = "back this bucket up: a clone cannot be made again without its recording"
-        return Finding("backup", "note", f"{voices} clones in {settings.clones_address}", remedy)
     free = shutil.disk_usage(folder).free / 1e9
     remedy = "back this folder up: a clone cannot be made again without its recording"
     return Finding("backup", "note", f"{voices} clones in {folder}, {free:.0f} GB free", remedy)

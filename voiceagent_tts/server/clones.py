@@ -165,7 +165,7 @@ async def remove_voice(request: Request, name: str) -> None:
     """Remove a clone; contexts that already use it continue."""
     state: ServerState = request.app.state.server
     name = _stored_name(state, name)
-    await state.voice_sync.change(state.voice_records.remove_voice, name)
+    await state.change_voices(state.voice_records.remove_voice, name)
     note_change(request, "voice_removed", voice=name)
 
 
@@ -180,7 +180,7 @@ def note_change(request: Request, event: str, **fields: str) -> None:
 async def _save(
     state: ServerState, record: VoiceRecord, voice: VoiceFile, *, replace: bool
 ) -> dict[str, Any]:
-    await state.voice_sync.change(partial(_store, replace=replace), state, record, voice)
+    await state.change_voices(partial(_store, replace=replace), state, record, voice)
     warnings = list(voice.warnings)
     return {"id": record.name, "name": record.name, "voice_id": record.id, "warnings": warnings}
 
