@@ -101,7 +101,7 @@ def serve(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Speech engine: hibari, espeak, pocket, qwen3, openai or dashscope. [default: the "
+            help="Speech engine: hibari, espeak, pocket, qwen3 or openai. [default: the "
             "best voice that this machine can speak]"
         ),
     ] = None,
@@ -174,7 +174,7 @@ def serve(
         str | None,
         typer.Option(
             help="Speech API of another server, such as http://HOST:PORT/v1. Implies --engine "
-            "openai, or dashscope for wss://."
+            "openai."
         ),
     ] = None,
     overflow_upstream: Annotated[
@@ -183,7 +183,7 @@ def serve(
     ] = None,
     upstream_model: Annotated[
         str | None,
-        typer.Option(help="Model of the upstream. [default: tts-1, qwen3-tts-flash-realtime]"),
+        typer.Option(help="Model of the upstream. [default: tts-1]"),
     ] = None,
     upstream_chars_per_day: Annotated[
         int | None, typer.Option(help="Maximum characters sent upstream within 24 hours.")
@@ -216,11 +216,7 @@ def serve(
 
 def _engine_of(engine: str | None, model: list[str] | None, upstream: str | None) -> str | None:
     """The engine that options of the command line imply."""
-    if upstream:
-        implied = "dashscope" if upstream.startswith("ws") else "openai"
-    else:
-        implied = "qwen3" if model else None
-    return engine or implied
+    return engine or ("openai" if upstream else "qwen3" if model else None)
 
 
 @app.command()

@@ -28,13 +28,6 @@ _LOADING_S = 600.0
 """A model of several gigabytes may be on a slow disk."""
 
 
-_UPSTREAMS = {
-    "openai": ("", "tts-1"),
-    "dashscope": ("wss://dashscope.aliyuncs.com/api-ws/v1/realtime", "qwen3-tts-flash-realtime"),
-}
-"""Address and model of an upstream for which the settings name none."""
-
-
 def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
     """The engine workers by name.
 
@@ -48,8 +41,8 @@ def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
             return _pocket_specs(settings)
         case "hibari":
             return _hibari_specs(settings) | _espeak_specs(settings)
-        case "openai" | "dashscope":
-            return {settings.engine: _upstream_spec(settings, settings.rows)}
+        case "openai":
+            return {"openai": _upstream_spec(settings, settings.rows)}
         case "espeak" | None:  # the command line replaces None by the best engine of the machine
             return {"espeak": WorkerSpec("espeak", throttle=settings.throttle)}
 
@@ -109,13 +102,11 @@ def overflow_of(settings: Settings) -> Supervisor | None:
 
 def _upstream_spec(settings: Settings, rows: int | None) -> WorkerSpec:
     key = settings.upstream_key
-    engine = settings.upstream_engine or "openai"
-    url, model = _UPSTREAMS[engine]
     return WorkerSpec(
-        engine,
+        "openai",
         {
-            "url": settings.upstream or url,
-            "model": settings.upstream_model or model,
+            "url": settings.upstream,
+            "model": settings.upstream_model,
             "voices": settings.upstream_voices,
             "fields": settings.upstream_fields or {},
             "sample_rate_hz": settings.upstream_rate_hz,
@@ -123,7 +114,7 @@ def _upstream_spec(settings: Settings, rows: int | None) -> WorkerSpec:
             "rows": rows,
             "chars_per_day": settings.upstream_chars_per_day,
         },
-        settings.throttle if settings.engine == engine else None,
+        settings.throttle if settings.engine == "openai" else None,
         # Not among the options, which every user of the machine can read.
         environment={UPSTREAM_KEY: "" if key is None else key.get_secret_value()},
     )

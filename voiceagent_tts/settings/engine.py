@@ -14,9 +14,8 @@ class EngineSettings(SettingsGroup):
     Attributes:
         engine: Speech engine: `hibari` (natural English on any CPU, extra `hibari`), `espeak` (many
             languages on any CPU, sounds like a robot), `pocket` (Pocket TTS, natural voices on a
-            CPU, extra `pocket`), `qwen3` (natural voices, needs at least one of `models`), `openai`
-            (the speech of the server at `upstream`, extra `upstream`) or `dashscope` (the hosted
-            Qwen3-TTS of Alibaba Cloud Model Studio, needs `upstream_key`).
+            CPU, extra `pocket`), `qwen3` (natural voices, needs at least one of `models`) or
+            `openai` (the speech of the server at `upstream`, extra `upstream`).
             Default: the best one that this machine can run with the models that are on it.
         models: Models to load, separated by commas. Qwen3-TTS: folders or Hugging Face ids; each
             model has worker processes of its own, and the voice of a request selects the model.
@@ -72,7 +71,7 @@ class EngineSettings(SettingsGroup):
             `worker.throttled.Throttle`.
     """
 
-    engine: Literal["hibari", "espeak", "pocket", "qwen3", "openai", "dashscope"] | None = None
+    engine: Literal["hibari", "espeak", "pocket", "qwen3", "openai"] | None = None
     models: Texts = ()
     device: str | None = None
     gpus: Annotated[tuple[int, ...], NoDecode, BeforeValidator(split_list)] = ()

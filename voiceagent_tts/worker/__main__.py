@@ -78,7 +78,6 @@ _KINDS = {
     "pocket": _pocket,
     "qwen3": _qwen3,
     "openai": _upstream,
-    "dashscope": _upstream,
     "online": _online,
     "forced": _forced,
 }
