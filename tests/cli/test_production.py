@@ -53,7 +53,6 @@ async def test_a_server_that_is_set_up_is_fit(command: Command, tmp_path: Path) 
         "key_limits": "contexts=20",
         "log_json": "true",
         "request_log": str(tmp_path / "requests.jsonl"),
-        "audit_log": str(tmp_path / "audit.jsonl"),
         "voices_folder": str(tmp_path),
     }
     variables = {f"VOICEAGENT_TTS_{name.upper()}": text for name, text in environment.items()}

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from voiceagent_tts import __version__
-from voiceagent_tts.cli import audit, bench, cache, codec, cost, finetune, keys, models, voices
+from voiceagent_tts.cli import bench, cache, codec, cost, finetune, keys, models, voices
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.extras import extras_with, install_hint
 
@@ -32,7 +32,6 @@ for name, commands in (
     ("codec", codec),
     ("finetune", finetune),
     ("keys", keys),
-    ("audit", audit),
     ("cache", cache),
 ):
     app.add_typer(commands.app, name=name)

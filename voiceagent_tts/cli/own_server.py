@@ -15,7 +15,6 @@ _PRIVATE = {
     "ip_limits": {},
     "redis": None,
     "cache_redis_mb": 0.0,
-    "audit_log": None,
     "request_log": None,
     "sample_folder": None,
 }

@@ -185,12 +185,12 @@ def _logs(settings: Settings) -> Finding:
     """5. Logs that a machine can read, and a record of changes."""
     missing = [
         f"VOICEAGENT_TTS_{name.upper()}"
-        for name in ("log_json", "request_log", "audit_log")
+        for name in ("log_json", "request_log")
         if not getattr(settings, name)
     ]
     if missing:
-        return Finding("logs", "note", f"not set: {', '.join(missing)}", "docs/keys.md#audit-log")
-    return Finding("logs", "ok", "JSON lines, a request log and an audit log")
+        return Finding("logs", "note", f"not set: {', '.join(missing)}", "docs/keys.md#request-log")
+    return Finding("logs", "ok", "JSON lines and a request log")
 
 
 def _backup(settings: Settings) -> Finding:

@@ -15,6 +15,7 @@ import structlog
 from fastapi import APIRouter, File, Form, Request, Response, UploadFile
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from voiceagent_tts.access.audit import audit
 from voiceagent_tts.audio.file_reader import REFERENCE_LIMITS, read_audio
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
@@ -170,11 +171,9 @@ async def remove_voice(request: Request, name: str) -> None:
 
 
 def note_change(request: Request, event: str, **fields: str) -> None:
-    """Log a change of the voices, also in the audit log."""
-    state: ServerState = request.app.state.server
+    """Record a change of the voices."""
     caller = caller_of(request.scope)
-    _log.info(event, key_id=caller.key_id, **fields)
-    state.audit(event, key_id=caller.key_id, ip=caller.ip, **fields)
+    audit(event, key_id=caller.key_id, ip=caller.ip, **fields)
 
 
 async def _save(

@@ -289,8 +289,7 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
     Raises:
         OSError: the address cannot be bound.
         EngineError: the engine cannot start.
-        InvalidRequestError: the certificate, the keys, Redis, the audit log or the storage of jobs
-            cannot be used.
+        InvalidRequestError: the certificate, the keys or Redis cannot be used.
         OverloadedError: the keys are in Redis, which cannot be reached.
     """
     certificate = certificate_of(settings)

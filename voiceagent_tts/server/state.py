@@ -82,18 +82,17 @@ class ServerState:
     """What the routes share; start it before the first request."""
 
     def __init__(self, settings: Settings) -> None:
-        """Read the lexicon of the server, and open its audit log.
+        """Read the lexicon of the server, and build its parts.
 
         Raises:
-            InvalidRequestError: the lexicon has a mistake, or the settings name an audit log, keys,
-                a Redis or certificates that cannot be used.
+            InvalidRequestError: the lexicon has a mistake, or the settings name keys, a Redis or
+                certificates that cannot be used.
         """
         self.settings = settings
         self.metrics = Metrics()
-        self.access = Access(settings, self.metrics.count_log_failure, self._on_key_change)
+        self.access = Access(settings, self._on_key_change)
         self.keys = self.access.keys
         self.usage = self.access.usage
-        self.audit = self.access.audit
         self.provenance = AudioProvenance(settings, self._model_of)
         self.clones = VoiceFolder(settings.clones_folder)
         self.voice_records = VoiceRecords(self.clones)

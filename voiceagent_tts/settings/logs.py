@@ -11,8 +11,6 @@ class LogSettings(SettingsGroup):
     """What the server writes down, and where.
 
     Attributes:
-        audit_log: File for the audit log: keys, voices and limits, in a chain of hashes. Each
-            server needs its own.
         request_log: File for the request log: one JSON line for each context, without its text.
         hash_secret: Secret of the text hashes in the request log. Default: random at every start,
             so that hashes cannot be compared across starts or servers.
@@ -24,7 +22,6 @@ class LogSettings(SettingsGroup):
         log_json: Write logs as JSON lines instead of coloured text.
     """
 
-    audit_log: Path | None = None
     request_log: Path | None = None
     hash_secret: SecretStr | None = None
     sample_folder: Path | None = None
