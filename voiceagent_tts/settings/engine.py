@@ -30,8 +30,7 @@ class EngineSettings(SettingsGroup):
         workers: Worker processes per model and device, or of Pocket TTS. New contexts go to the
             least loaded one. Raise it if one worker does not use the whole GPU.
         precision: Number format of the models' weights: `float32`, `bfloat16` or `float16`; on a
-            CPU also `int8`, `int4` (4 bits where that is faster than 8), and `auto` (the fastest of
-            float32, bfloat16 and int8 for every matrix product, as timed on this machine). With
+            CPU also `int8`, `int4`, and `auto` (`int8` where the CPU has kernels for it). With
             fewer bits speech is faster, takes less memory and differs from that of the original
             weights. Default: bfloat16 on a GPU, float32 on a CPU.
         rows: Maximum number of contexts that one worker of Qwen3-TTS, Pocket TTS or hibari speaks
