@@ -5,7 +5,6 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -14,112 +13,6 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = ("voiceagent_tts", "agents", "benchmarks")
 EVERYTHING = (*SOURCES, "livekit", "testbed", "tests")
-
-
-@dataclass(frozen=True, slots=True)
-class Package:
-    """A package of the product's card, and the places that declare and import it.
-
-    Attributes:
-        name: name on the package index.
-        module: name that Python imports.
-        declared: extras that require it; "" is the base install.
-        rooms: rooms that import it; empty for a package that another library loads
-            (`REACHED_THROUGH`).
-    """
-
-    name: str
-    module: str
-    declared: frozenset[str]
-    rooms: frozenset[str]
-
-
-PACKAGES = [
-    Package(
-        "pipecat-ai",
-        "pipecat",
-        frozenset({"pipecat"}),
-        frozenset({"adapters", "agents", "bench", "demo", "benchmarks"}),
-    ),
-    Package(
-        "livekit-agents",
-        "livekit",
-        frozenset({"livekit"}),
-        frozenset({"adapters", "agents", "bench", "benchmarks"}),
-    ),
-    Package(
-        "torch",
-        "torch",
-        frozenset({"qwen3"}),
-        frozenset(
-            {
-                "bench",
-                "model",
-                "engine",
-                "pocket",
-                "aligner",
-                "checks",
-                "training",
-                "cli",
-                "worker",
-                "benchmarks",
-            }
-        ),
-    ),
-    Package("pyloudnorm", "pyloudnorm", frozenset({"train"}), frozenset({"training"})),
-    Package("modelscope", "modelscope", frozenset({"modelscope"}), frozenset({"hub"})),
-    Package("flash-attn", "flash_attn", frozenset({"flash"}), frozenset()),
-    Package("triton", "triton", frozenset({"dev"}), frozenset({"model", "benchmarks"})),
-    Package(
-        "websockets",
-        "websockets",
-        frozenset({""}),
-        frozenset({"client", "adapters", "bench", "upstream"}),
-    ),
-    Package(
-        "numpy",
-        "numpy",
-        frozenset({""}),
-        frozenset(
-            {
-                "server",
-                "worker",
-                "audio",
-                "text",
-                "aligner",
-                "espeak",
-                "hibari",
-                "pocket",
-                "upstream",
-                "provenance",
-                "model",
-                "engine",
-                "training",
-                "cli",
-                "bench",
-                "demo",
-                "agents",
-                "benchmarks",
-            }
-        ),
-    ),
-    Package(
-        "soundfile",
-        "soundfile",
-        frozenset({""}),
-        frozenset({"audio", "agents", "bench", "benchmarks", "cli", "demo", "training"}),
-    ),
-    Package("c2pa-python", "c2pa", frozenset({"c2pa", "dev"}), frozenset({"provenance"})),
-    Package("hibari-tts", "hibari", frozenset({"hibari"}), frozenset({"hibari"})),
-    Package("pocket-tts", "pocket_tts", frozenset({"pocket"}), frozenset({"pocket"})),
-    Package("silero-vad", "silero_vad", frozenset({"qwen3"}), frozenset({"model"})),
-    Package(
-        "pydantic",
-        "pydantic",
-        frozenset({""}),
-        frozenset({"protocol", "config", "settings", "access", "server", "bench", "cli", "model"}),
-    ),
-]
 
 
 REACHED_THROUGH = {
@@ -182,24 +75,6 @@ MODULES = {
     "pyzmq": "zmq",
 }
 """Package -> the module that it provides, if the names differ."""
-
-
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
-def test_a_package_is_declared_where_it_is_used(package: Package) -> None:
-    """pyproject.toml requires it, with a minimum version, in exactly these extras."""
-    declared = {
-        extra
-        for extra, requirements in extras().items()
-        if any(re.match(rf"{package.name}\s*>=", line) for line in requirements)
-    }
-    assert declared == package.declared
-
-
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
-def test_a_package_is_imported_where_the_table_says(package: Package) -> None:
-    """Exactly these rooms import it."""
-    rooms = {room for room, module in imports(SOURCES) if within(module, package.module)}
-    assert rooms == package.rooms
 
 
 @pytest.mark.parametrize("name", sorted(REACHED_THROUGH))
