@@ -17,7 +17,7 @@ from testbed.servers import StartServer, metric_value
 from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
-from voiceagent_tts.server import app, serve
+from voiceagent_tts.server import app
 from voiceagent_tts.server.refusals import MAX_REFUSALS
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.settings.access import Quota, hash_key
@@ -340,49 +340,7 @@ async def test_the_audit_records_begin_with_the_servers_keys_and_limits(
     assert (started["key_limits"], started["ip_limits"]) == ({"contexts": 3}, {})
 
 
-HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\n"
 SPEECH_HEAD = b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-
-
-@pytest.mark.parametrize("sent", [b"", HEAD])
-async def test_a_connection_that_sends_no_request_is_closed(
-    start_server: StartServer, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
-    """Silent clients occupy no open files; sockets stay, and the next request is answered."""
-    monkeypatch.setattr(serve, "REQUEST_HEAD_S", 0.2)
-    server = await start_server()
-    async with Wire.connected(server.websocket_url) as wire:
-        reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
-        writer.write(sent)
-        assert await reader.read() == b""  # until the server closes
-        writer.close()
-        assert (await wire.say("The socket is open.")).done.reason == "complete"
-    async with httpx.AsyncClient(base_url=server.url) as client:
-        assert (await client.get("/health")).status_code == 200
-
-
-async def test_a_connection_that_does_not_complete_another_request_is_closed(
-    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One answered request is no reason to wait longer for the next one."""
-    monkeypatch.setattr(serve, "REQUEST_HEAD_S", 0.2)
-    server = await start_server()
-    reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
-    writer.write(HEAD + b"\r\n")
-    assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
-    writer.write(HEAD)
-    async with asyncio.timeout(3):  # uvicorn closes a connection without any byte after 5 s
-        await reader.read()
-    writer.close()
-
-
-async def test_headers_without_end_are_refused(start_server: StartServer) -> None:
-    """They are not collected in memory, and the connection is closed."""
-    server = await start_server()
-    reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server), limit=1 << 20)
-    writer.write(HEAD + b"X: " + b"a" * serve.MAX_HEAD_BYTES)
-    assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
-    writer.close()
 
 
 @pytest.mark.parametrize(
