@@ -105,7 +105,7 @@ async def test_the_stages_of_a_turn_are_measured_in_a_host(
 
 
 def test_the_document_and_the_page_have_every_host(tmp_path: Path) -> None:
-    """Their stages stand side by side; `cost` refuses such a document."""
+    """Their stages stand side by side; other readers refuse such a document."""
     clock = StageClock()
     for late_s in (0.0, 0.2):
         clock.start_turn(0.0)

@@ -119,12 +119,6 @@ def test_a_port_of_our_own_server_is_fine(command_here: CommandHere, served: Ser
             1,
             "voiceagent-tts: --model is used only with --gpu; add --gpu or leave --model out\n",
         ),
-        (
-            ["--url", "http://127.0.0.1:1"],
-            1,
-            "voiceagent-tts: --url is used only with --production; add --production or leave "
-            "--url out\n",
-        ),
     ],
 )
 def test_a_mistake_is_said(

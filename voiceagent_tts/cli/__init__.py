@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from voiceagent_tts import __version__
-from voiceagent_tts.cli import bench, cache, codec, cost, finetune, keys, models, voices
+from voiceagent_tts.cli import bench, codec, finetune, keys, models, voices
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.extras import extras_with, install_hint
 
@@ -32,10 +32,8 @@ for name, commands in (
     ("codec", codec),
     ("finetune", finetune),
     ("keys", keys),
-    ("cache", cache),
 ):
     app.add_typer(commands.app, name=name)
-app.command()(cost.cost)
 
 Url = Annotated[
     str | None,
@@ -397,27 +395,8 @@ def doctor(
         str | None,
         typer.Option(help="With --gpu: Qwen3-TTS model, folder or id. [default: random weights]"),
     ] = None,
-    production: Annotated[
-        bool,
-        typer.Option(
-            "--production", help="Go through a checklist for production, with the running server."
-        ),
-    ] = False,
-    url: Annotated[
-        str | None,
-        typer.Option(help="With --production: the running server. [default: the settings']"),
-    ] = None,
-    api_key: ApiKey = None,
 ) -> None:
     """Report what works on this machine. Exits with 1 if a server could not speak."""
-    if production:
-        from voiceagent_tts.cli.production import examine_production
-
-        raise typer.Exit(0 if examine_production(url, api_key) else 1)
-    if url is not None:
-        raise InvalidRequestError(
-            "--url is used only with --production; add --production or leave --url out"
-        )
     if cards:
         from voiceagent_tts.cli.gpu import print_cards
 
