@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from voiceagent_tts.settings.group import SettingsGroup, Texts, split_list
+from voiceagent_tts.settings.group import SettingsGroup, Texts, parse_object, split_list
 
 
 class EngineSettings(SettingsGroup):
@@ -92,7 +92,7 @@ class EngineSettings(SettingsGroup):
     ] = (1, 2, 4, 8, 12)
     max_load: float | None = Field(default=None, gt=0)
     threads: int | None = Field(default=None, ge=1)
-    throttle: dict[str, Any] | None = None
+    throttle: Annotated[dict[str, Any] | None, NoDecode, BeforeValidator(parse_object)] = None
 
     @property
     def pocket_models(self) -> tuple[str, ...]:

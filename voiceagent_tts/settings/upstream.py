@@ -1,10 +1,11 @@
 """The speech API of another server, as the engine or for contexts without a row."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator
+from pydantic_settings import NoDecode
 
-from voiceagent_tts.settings.group import SettingsGroup, Texts
+from voiceagent_tts.settings.group import SettingsGroup, Texts, parse_object
 
 
 class UpstreamSettings(SettingsGroup):
@@ -32,7 +33,9 @@ class UpstreamSettings(SettingsGroup):
     upstream_key: SecretStr | None = None
     upstream_model: str = "tts-1"
     upstream_voices: Texts = ()
-    upstream_fields: dict[str, Any] | None = None
+    upstream_fields: Annotated[dict[str, Any] | None, NoDecode, BeforeValidator(parse_object)] = (
+        None
+    )
     upstream_rate_hz: int = Field(default=24_000, ge=8_000, le=48_000)
     upstream_timeout_s: float = Field(default=10.0, gt=0)
     upstream_chars_per_day: int | None = Field(default=None, ge=1)
