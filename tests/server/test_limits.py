@@ -271,50 +271,6 @@ async def test_the_request_log_has_hashes_and_no_text(
     assert lines[5]["path"] == "/v1/audio/speech" and lines[0]["path"] == "/v1/tts/ws"
 
 
-async def test_only_a_chosen_folder_has_texts_and_it_stays_small(
-    start_server: StartServer, tmp_path: Path
-) -> None:
-    """Failed requests are stored, and others by their share; the oldest make room for new ones."""
-    folder = tmp_path / "samples"
-    folder.mkdir()
-    (folder / "notes.json").write_text("{}")
-    server = await start_server(
-        sample_folder=folder, sample_share=1.0, sample_folder_mb=0.004, max_audio_s=2.0
-    )
-    async with Wire.connected(server.websocket_url) as wire:
-        for number in range(19):
-            await wire.say(f"Number {number}.", language="en")
-        await wire.say("Number 19.", language="en", lexicon={"19": "/naɪn/"}, markup=True)
-        long = await wire.say("This takes much longer than a second to say. " * 3, language="en")
-        assert long.done.reason == "limit"
-    await until(
-        lambda: any("limit" in file.name and file.stat().st_size for file in folder.glob("*")),
-        "it is stored",
-    )
-    *files, notes = sorted(folder.iterdir())
-    assert notes.name == "notes.json", "it is not the server's"
-    stored = [json.loads(file.read_text()) for file in files]
-    assert 2 <= len(files) < 15 and sum(file.stat().st_size for file in files) <= 4000
-    assert stored[-1]["outcome"] == "limit" and stored[-1]["text"].startswith("This takes")
-    assert stored[-2]["text"] == "Number 19." and stored[-2]["seed"] is None
-    assert stored[-2]["lexicon"] == {"19": {"ipa": "naɪn"}} and stored[-2]["markup"] is True
-    assert files[0].stat().st_mode & 0o077 == 0
-
-
-async def test_without_a_share_only_failures_are_stored(
-    start_server: StartServer, tmp_path: Path
-) -> None:
-    """Texts of users are not kept by accident."""
-    folder = tmp_path / "samples"
-    server = await start_server(sample_folder=folder, max_audio_s=1.0)
-    async with Wire.connected(server.websocket_url) as wire:
-        await wire.say("Hello.", language="en")
-        await wire.say("This takes much longer than a second to say. " * 3, language="en")
-    await until(lambda: any(folder.glob("*.json")), "it is stored")
-    (file,) = folder.iterdir()
-    assert "limit" in file.name
-
-
 async def test_a_full_disk_stops_no_context(start_server: StartServer) -> None:
     """The service goes on; a metric counts what was not written."""
     full = Path("/dev/full")

@@ -16,7 +16,6 @@ _PRIVATE = {
     "redis": None,
     "cache_redis_mb": 0.0,
     "request_log": None,
-    "sample_folder": None,
 }
 """The only client has no API key, and its requests are in no log: what is configured for other
 servers does not apply."""
