@@ -3,7 +3,7 @@
 #     docker build --tag voiceagent-tts .
 #     docker run --rm -p 127.0.0.1:8765:8765 -e VOICEAGENT_TTS_API_KEYS=... voiceagent-tts
 #
-# With Qwen3-TTS for a GPU, as Compose builds it: --build-arg EXTRAS=server,espeak,japanese,redis,tracing,qwen3
+# With Qwen3-TTS for a GPU, as Compose builds it: --build-arg EXTRAS=server,espeak,japanese,tracing,qwen3
 # --build-arg PACKAGES="gcc libc6-dev" (Triton compiles what loads its kernels when it starts).
 
 FROM python:3.11-slim AS build
@@ -14,7 +14,7 @@ COPY voiceagent_tts voiceagent_tts
 COPY livekit livekit
 
 FROM build AS build-server
-ARG EXTRAS=server,espeak,japanese,redis,tracing
+ARG EXTRAS=server,espeak,japanese,tracing
 RUN pip wheel --wheel-dir /wheels ".[${EXTRAS}]"
 RUN python -m venv --without-pip /opt/voiceagent \
     && pip --python /opt/voiceagent/bin/python install --no-index --find-links /wheels \

@@ -22,13 +22,13 @@ def test_a_hint_is_for_an_index_and_for_a_clone() -> None:
 @pytest.mark.parametrize(
     ("module", "command", "extras"),
     [
-        ("httpx", "serve", ("server", "espeak", "upstream")),
+        ("httpx", "serve", ("server", "espeak")),
         ("httpx", "finetune", ("train",)),
         ("aiohttp", "bench", ("bench",)),
         ("psutil", "bench", ("bench",)),
         ("jiwer", "bench", ("bench",)),
         ("pocketsphinx", "bench", ("bench",)),
-        ("redis", "keys", ("redis",)),
+        ("redis", "keys", ("server", "espeak")),
         ("opentelemetry.sdk", "serve", ("tracing",)),
         ("c2pa", "serve", ("c2pa",)),
         ("zmq", "serve", ("server", "espeak")),
@@ -42,7 +42,6 @@ def test_a_hint_is_for_an_index_and_for_a_clone() -> None:
         ("matplotlib", "bench", ("bench",)),
         ("loguru", "demo", ("demo",)),
         ("janome", "serve", ("japanese",)),
-        ("faster_whisper", "bench", ("whisper",)),
         ("fastapi", "bench", ("server", "espeak")),
         ("anyio", "serve", ("server", "espeak")),
     ],

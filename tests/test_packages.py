@@ -17,7 +17,6 @@ EVERYTHING = (*SOURCES, "livekit", "testbed", "tests")
 
 REACHED_THROUGH = {
     "ray": ("deploy/ray_serve.py", "from ray import serve"),
-    "flash-attn": ("voiceagent_tts/model/attention.py", "flash_attn_with_kvcache"),
     "opentelemetry-exporter-otlp-proto-http": (
         "voiceagent_tts/tracing/exporter.py",
         "OTLPSpanExporter",
@@ -37,6 +36,10 @@ REACHED_THROUGH = {
 """Packages without an import -> the file that uses them indirectly, and the words that do it."""
 
 BROUGHT_BY = {
+    "faster_whisper": "voiceagent_tts/bench/quality/transcribers.py",
+    "flash_attn": "voiceagent_tts/model/attention.py",
+    "modelscope": "voiceagent_tts/hub.py",
+    "pesq": "voiceagent_tts/bench/quality/codecs.py",
     "starlette": "fastapi",
     "opentelemetry": "opentelemetry-sdk",
     "pydantic_core": "pydantic",
@@ -58,8 +61,6 @@ MODULES = {
     "silero-vad": "silero_vad",
     "c2pa-python": "c2pa",
     "espeakng-loader": "espeakng_loader",
-    "faster-whisper": "faster_whisper",
-    "flash-attn": "flash_attn",
     "huggingface-hub": "huggingface_hub",
     "livekit-agents": "livekit.agents",
     "opentelemetry-proto": "opentelemetry.proto",

@@ -11,7 +11,6 @@ _WITH_SERVER = {
     "qwen3": ("server", "qwen3"),
     "hibari": ("server", "espeak", "hibari"),
     "pocket": ("server", "espeak", "pocket"),
-    "upstream": ("server", "espeak", "upstream"),
 }
 """Extras that are of no use without those of a server."""
 
@@ -39,7 +38,7 @@ def extras_with(module: str, command: str) -> tuple[str, ...]:
     """Return the extras to install where a command finds a module missing.
 
     Several extras may require its package. Then the command's own is meant, or one that most
-    users have, or the smallest: `httpx` is part of training, but `serve` needs it for an upstream.
+    users have, or the smallest: `httpx` is part of training, but `serve` needs it, too.
 
     Args:
         module: name of the module, as imported.

@@ -15,7 +15,7 @@ class EngineSettings(SettingsGroup):
         engine: Speech engine: `hibari` (natural English on any CPU, extra `hibari`), `espeak` (many
             languages on any CPU, sounds like a robot), `pocket` (Pocket TTS, natural voices on a
             CPU, extra `pocket`), `qwen3` (natural voices, needs at least one of `models`) or
-            `openai` (the speech of the server at `upstream`, extra `upstream`).
+            `openai` (the speech of the server at `upstream`).
             Default: the best one that this machine can run with the models that are on it.
         models: Models to load, separated by commas. Qwen3-TTS: folders or Hugging Face ids; each
             model has worker processes of its own, and the voice of a request selects the model.
@@ -44,7 +44,7 @@ class EngineSettings(SettingsGroup):
             aligner if that shares the GPU. Default: most of the memory that is free at start, in
             equal parts where several workers share the GPU. Set it if other programs share it.
         attention: Attention of plain kernels, which run on a GPU without Triton: `sdpa` (PyTorch)
-            or `flash` (flash-attn, extra `flash`). Default: `flash` if it is installed.
+            or `flash` (the package flash-attn). Default: `flash` if it is installed.
         kernels: Kernels between the matrix products of talker and code predictor: `fused` (Triton,
             NVIDIA GPUs), `plain` (PyTorch), or `auto`, which uses fused kernels if a check at start
             succeeds.
