@@ -40,18 +40,18 @@ def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
         case "pocket":
             return _pocket_specs(settings)
         case "hibari":
-            return _hibari_specs(settings) | _espeak_specs(settings)
+            return _hibari_specs(settings) | _espeak_specs()
         case "openai":
             return {"openai": _upstream_spec(settings, settings.rows)}
         case "espeak" | None:  # the command line replaces None by the best engine of the machine
-            return {"espeak": WorkerSpec("espeak", throttle=settings.throttle)}
+            return {"espeak": WorkerSpec("espeak")}
 
 
-def _espeak_specs(settings: Settings) -> dict[str, WorkerSpec]:
+def _espeak_specs() -> dict[str, WorkerSpec]:
     """The embedded voice beside a better one, for the languages that this does not speak."""
     if not is_espeak_installed():
         return {}
-    return {"espeak": WorkerSpec("espeak", throttle=settings.throttle)}
+    return {"espeak": WorkerSpec("espeak")}
 
 
 def _pocket_specs(settings: Settings) -> dict[str, WorkerSpec]:
@@ -65,7 +65,6 @@ def _pocket_specs(settings: Settings) -> dict[str, WorkerSpec]:
             "quantize": settings.quantize,
             "voices": str(settings.clones_folder),
         },
-        settings.throttle,
         ready_timeout_s=_LOADING_S,
         environment=_SHARING_CORES,
         group=",".join(models),
@@ -77,7 +76,6 @@ def _hibari_specs(settings: Settings) -> dict[str, WorkerSpec]:
     spec = WorkerSpec(
         "hibari",
         {"models": settings.models, "rows": settings.rows, "threads": _threads(settings)},
-        settings.throttle,
         environment=_ONE_THREAD,
         group="hibari",
     )
@@ -114,7 +112,6 @@ def _upstream_spec(settings: Settings, rows: int | None) -> WorkerSpec:
             "rows": rows,
             "chars_per_day": settings.upstream_chars_per_day,
         },
-        settings.throttle if settings.engine == "openai" else None,
         # Not among the options, which every user of the machine can read.
         environment={UPSTREAM_KEY: "" if key is None else key.get_secret_value()},
     )
@@ -151,7 +148,6 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
             specs[name] = WorkerSpec(
                 "qwen3",
                 options,
-                settings.throttle,
                 ready_timeout_s=_LOADING_S,
                 environment=_SHARING_CORES,
                 group=model,

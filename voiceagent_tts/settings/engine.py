@@ -1,11 +1,11 @@
 """Which engine speaks, with which models, and how it uses the machine."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from voiceagent_tts.settings.group import SettingsGroup, Texts, parse_object, split_list
+from voiceagent_tts.settings.group import SettingsGroup, Texts, split_list
 
 
 class EngineSettings(SettingsGroup):
@@ -66,8 +66,6 @@ class EngineSettings(SettingsGroup):
         max_load: Maximum share of real time that one engine step may take; above it, new contexts
             are refused as overloaded. Default: 0.9 on a GPU, no limit on a CPU.
         threads: CPU threads per worker of Qwen3-TTS, Pocket TTS or hibari. Default: all cores.
-        throttle: Slows the engine down for tests and benchmarks: a JSON object with the fields of
-            `worker.throttled.Throttle`.
     """
 
     engine: Literal["hibari", "espeak", "pocket", "qwen3", "openai"] | None = None
@@ -92,7 +90,6 @@ class EngineSettings(SettingsGroup):
     ] = (1, 2, 4, 8, 12)
     max_load: float | None = Field(default=None, gt=0)
     threads: int | None = Field(default=None, ge=1)
-    throttle: Annotated[dict[str, Any] | None, NoDecode, BeforeValidator(parse_object)] = None
 
     @property
     def pocket_models(self) -> tuple[str, ...]:
