@@ -36,7 +36,8 @@ def throttled(spec: WorkerSpec, throttle: Mapping[str, Any]) -> WorkerSpec:
     fields: dict[str, Any] = {
         each.name: getattr(spec, each.name) for each in dataclasses.fields(spec)
     }
-    return ThrottledSpec(**fields | {"environment": {**spec.environment, **own}})
+    fields["environment"] = {**spec.environment, **own}
+    return ThrottledSpec(**fields)
 
 
 @contextlib.contextmanager

@@ -32,7 +32,8 @@ class EngineSettings(SettingsGroup):
         precision: Number format of the models' weights: `float32`, `bfloat16` or `float16`; on a
             CPU also `int8`, `int4`, and `auto` (`int8` where the CPU has kernels for it). With
             fewer bits speech is faster, takes less memory and differs from that of the original
-            weights. Default: bfloat16 on a GPU, float32 on a CPU.
+            weights. Default: bfloat16 on a GPU, float32 on a CPU. Pocket TTS has float32, its
+            default, and int8.
         rows: Maximum number of contexts that one worker of Qwen3-TTS, Pocket TTS or hibari speaks
             at the same time. Default: Qwen3-TTS 8 on a CPU, and on a GPU up to 64, as many as have
             memory for one minute of speech each; Pocket TTS up to 16 and hibari up to 512, as many
@@ -43,8 +44,6 @@ class EngineSettings(SettingsGroup):
         gpu_memory_gb: Maximum GPU memory of one worker, in units of 10^9 bytes, with the forced
             aligner if that shares the GPU. Default: most of the memory that is free at start, in
             equal parts where several workers share the GPU. Set it if other programs share it.
-        attention: Attention of plain kernels, which run on a GPU without Triton: `sdpa` (PyTorch)
-            or `flash` (the package flash-attn). Default: `flash` if it is installed.
         kernels: Kernels between the matrix products of talker and code predictor: `fused` (Triton,
             NVIDIA GPUs), `plain` (PyTorch), or `auto`, which uses fused kernels if a check at start
             succeeds.
@@ -53,10 +52,6 @@ class EngineSettings(SettingsGroup):
             which uses fused kernels on a GPU if a check at start succeeds.
         graphs: Capture GPU work as CUDA graphs at start. Turn it off only to debug: speech becomes
             much slower to generate.
-        quantize: Store the weights of Pocket TTS in 8 bits (`int8`), which makes it faster. Uses
-            less memory; the generated speech differs from that of the original weights.
-        tf32: Allow the GPU to round the inputs of float32 matrix products, as in the codec, to
-            TF32. Default: allowed unless `precision` is `float32`.
         deterministic: Make a seed give bit-identical speech whatever else the server is speaking.
             Slower; turn it on for tests.
         initial_frames: Codec frames (80 ms each) in the first decoded chunk of a context that does
@@ -77,12 +72,9 @@ class EngineSettings(SettingsGroup):
     rows: int | None = Field(default=None, ge=1)
     capacity: int = Field(default=4096, ge=64)
     gpu_memory_gb: float | None = Field(default=None, gt=0)
-    attention: Literal["sdpa", "flash"] | None = None
     kernels: Literal["auto", "plain", "fused"] = "auto"
     codec_kernels: Literal["auto", "plain", "fused"] = "auto"
     graphs: bool = True
-    quantize: Literal["int8"] | None = None
-    tf32: bool | None = None
     deterministic: bool = False
     initial_frames: int = Field(default=1, ge=1)
     ramp: Annotated[
@@ -110,8 +102,10 @@ class EngineSettings(SettingsGroup):
                 "engine qwen3: expected at least one model, got none; set VOICEAGENT_TTS_MODELS "
                 "or --model, such as Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
             )
-        if self.engine == "qwen3" and self.quantize is not None:
-            raise ValueError("engine qwen3: expected no quantize, got int8; try precision int8")
+        if self.engine == "pocket" and self.precision not in (None, "float32", "int8"):
+            raise ValueError(
+                f"engine pocket: expected precision float32 or int8, got {self.precision}"
+            )
         if self.gpus and self.device is not None:
             raise ValueError("expected gpus or a device, got both; keep one of them")
         return self
