@@ -3,7 +3,7 @@
 #     docker build --tag voiceagent-tts .
 #     docker run --rm -p 127.0.0.1:8765:8765 -e VOICEAGENT_TTS_API_KEYS=... voiceagent-tts
 #
-# With Qwen3-TTS for a GPU, as Compose builds it: --build-arg EXTRAS=server,espeak,japanese,redis,tracing,qwen3
+# With Qwen3-TTS for a GPU, as Compose builds it: --build-arg EXTRAS=server,espeak,japanese,tracing,qwen3
 # --build-arg PACKAGES="gcc libc6-dev" (Triton compiles what loads its kernels when it starts).
 
 FROM python:3.11-slim AS build
@@ -14,7 +14,7 @@ COPY voiceagent_tts voiceagent_tts
 COPY livekit livekit
 
 FROM build AS build-server
-ARG EXTRAS=server,espeak,japanese,redis,tracing
+ARG EXTRAS=server,espeak,japanese,tracing
 RUN pip wheel --wheel-dir /wheels ".[${EXTRAS}]"
 RUN python -m venv --without-pip /opt/voiceagent \
     && pip --python /opt/voiceagent/bin/python install --no-index --find-links /wheels \
@@ -48,7 +48,7 @@ FROM runtime AS server
 # An address that others can reach: the server refuses to start on it without API keys.
 ENV VOICEAGENT_TTS_HOST=0.0.0.0
 # What outlives a container: voices, the watermark's keys, models, and compiled kernels.
-ENV VOICEAGENT_TTS_VOICES_FOLDER=/data/voices VOICEAGENT_TTS_VOICES_CACHE=/data/voices-cache VOICEAGENT_TTS_WATERMARK_KEY_FILE=/data/watermark.keys VOICEAGENT_TTS_JOBS_STORAGE=/data/jobs HF_HOME=/data/huggingface TRITON_CACHE_DIR=/data/triton
+ENV VOICEAGENT_TTS_VOICES_FOLDER=/data/voices VOICEAGENT_TTS_WATERMARK_KEY_FILE=/data/watermark.keys VOICEAGENT_TTS_JOBS_STORAGE=/data/jobs HF_HOME=/data/huggingface TRITON_CACHE_DIR=/data/triton
 COPY --from=build-server /opt/voiceagent /opt/voiceagent
 COPY LICENSE NOTICE ./
 EXPOSE 8765

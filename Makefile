@@ -3,7 +3,7 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := japanese,qwen3,train,pocket,kokoro,agents,bench,ray,dev
+EXTRAS := japanese,qwen3,train,pocket,kokoro,agents,bench,dev
 # The version that is tested, in its CPU build: PyPI's is for CUDA, on x86 Linux. The small one comes with
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu in the environment.
 TORCH ?= torch==2.13.0

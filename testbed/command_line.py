@@ -37,11 +37,15 @@ async def start(
     folder: Path,
     environment: dict[str, str] | None = None,
     stdin: IO[bytes] | int = asyncio.subprocess.PIPE,
+    module: str = "voiceagent_tts",
 ) -> asyncio.subprocess.Process:
-    """Start `voiceagent-tts *argv`; the caller reads its outputs and waits for it."""
+    """Start `voiceagent-tts *argv`; the caller reads its outputs and waits for it.
+
+    Another `module` may take its place.
+    """
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("VOICEAGENT_TTS_")}
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "voiceagent_tts", *argv,
+        sys.executable, "-m", module, *argv,
         cwd=folder,
         env={**inherited, **EMBEDDED, **(environment or {})},
         stdin=stdin,

@@ -1,4 +1,4 @@
-"""A real Ray cluster on this machine, with replicas of the server. Needs the extra `ray`."""
+"""A real Ray cluster on this machine, with replicas of the server; needs `ray[serve]`."""
 
 import contextlib
 import os

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from testbed.throttled import VARIABLE
 from testbed.waiting import PATIENCE_S
 
 
@@ -61,11 +62,13 @@ def serving(*, log: Path | None = None, **environment: str) -> Iterator[ServerPr
     """Run a server as a separate process within the block, on a free port unless one is given.
 
     It speaks with the embedded voice unless an engine is given, whatever is on this machine.
-    Its standard error goes to the file `log`, if there is one.
+    `throttle` has the fields of a `Throttle` as JSON, for its engines. Its standard error goes to
+    the file `log`, if there is one.
     """
-    port = environment.pop("port", "0")
-    argv = [sys.executable, "-m", "voiceagent_tts", "serve", "--port", port]
-    settings = {"VOICEAGENT_TTS_ENGINE": "espeak"}
+    port, throttle = environment.pop("port", "0"), environment.pop("throttle", "{}")
+    program = "testbed.throttled_server" if throttle != "{}" else "voiceagent_tts"
+    argv = [sys.executable, "-m", program, "serve", "--port", port]
+    settings = {"VOICEAGENT_TTS_ENGINE": "espeak", VARIABLE: throttle}
     settings |= {f"VOICEAGENT_TTS_{name.upper()}": value for name, value in environment.items()}
     with contextlib.ExitStack() as stack:
         errors = None if log is None else stack.enter_context(log.open("wb"))

@@ -36,10 +36,11 @@ from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, StartSynthesizer
 from testbed.skips import AllowedSkips, name_of, refuse_skip
+from testbed.throttling import running_throttled, throttled
 from testbed.watermarks import WATERMARK_SECRET
 from testbed.workers import lower_priority, mark_realtime
 from voiceagent_tts.config import Settings
-from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
@@ -258,8 +259,9 @@ async def start_server() -> AsyncIterator[StartServer]:
     """Start real servers with given settings; all end with the test."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(**settings: Any) -> RunningServer:
-            return await stack.enter_async_context(running(Settings(port=0, **settings)))
+        async def start(throttle: dict[str, Any] | None = None, **settings: Any) -> RunningServer:
+            server = running_throttled(Settings(port=0, **settings), throttle)
+            return await stack.enter_async_context(server)
 
         yield start
 
@@ -278,7 +280,7 @@ async def start_synthesizer() -> AsyncIterator[StartSynthesizer]:
         async def start(
             limits: Limits | None = None, throttle: dict[str, Any] | None = None, **options: Any
         ) -> Synthesizer:
-            spec = WorkerSpec("espeak", throttle=throttle)
+            spec = throttled(WorkerSpec("espeak"), throttle) if throttle else WorkerSpec("espeak")
             synthesizer = Synthesizer({"espeak": Supervisor(spec)}, limits, **options)
             await synthesizer.start()
             stack.push_async_callback(synthesizer.close)

@@ -148,32 +148,19 @@ def test_an_empty_variable_takes_away_the_keys_of_the_settings_file(
 
 
 @pytest.mark.parametrize(
-    ("values", "engine"),
-    [
-        ({}, None),
-        ({"upstream": "http://127.0.0.1:1/v1"}, "openai"),
-        ({"upstream": "wss://host/api-ws/v1/realtime"}, "dashscope"),
-        ({"engine": "dashscope"}, "dashscope"),
-    ],
-)
-def test_the_address_of_an_upstream_tells_its_engine(
-    values: dict[str, Any], engine: str | None
-) -> None:
-    """Model Studio is a WebSocket, and has an address of its own."""
-    assert Settings.model_validate(values).upstream_engine == engine
-
-
-@pytest.mark.parametrize(
     "values",
     [
         {"engine": "openai", "upstream": "wss://host/realtime"},
-        {"engine": "dashscope", "upstream": "http://host/v1"},
-        {"engine": "dashscope", "upstream_rate_hz": 48_000},
-        {"engine": "dashscope", "overflow": True, "upstream_chars_per_day": 9},
+        {
+            "engine": "openai",
+            "upstream": "http://host/v1",
+            "overflow": True,
+            "upstream_chars_per_day": 9,
+        },
         {"upstream": "ftp://host"},
     ],
 )
 def test_an_upstream_that_does_not_fit_is_refused(values: dict[str, Any]) -> None:
-    """An address of another engine, and a rate that the service is not asked for."""
+    """An address of another protocol, and a burst to the engine itself."""
     with pytest.raises(ValidationError):
         Settings.model_validate(values)

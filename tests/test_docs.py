@@ -1,15 +1,13 @@
-"""The documents are true: their code runs, and their tables and trees match the software."""
+"""The documents are true: their code runs, and their tables match the software."""
 
 import asyncio
 import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import wave
 from collections.abc import Awaitable, Callable
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -307,46 +305,15 @@ async def test_the_metrics_table_is_what_the_server_shows(start_server: StartSer
     assert sorted(documented) == sorted(pair for pair in shown if pair[0] not in created)
 
 
-def test_every_path_of_the_file_tree_exists() -> None:
-    """Every path in the architecture page's tree exists, and the tree has every room."""
-    (tree,) = [b for b in blocks("docs/architecture.md") if b.startswith("voiceagent_tts/")]
-    named = paths_of(tree)
-    assert [path for path in named if not (ROOT / path).exists()] == []
-    unnamed = {path for path in rooms() if path not in named}
-    assert unnamed == set()
-
-
-def test_the_architecture_page_has_every_module() -> None:
-    """The page's file tree is the one that `scripts/tree` writes from folders and docstrings."""
-    printed = subprocess.run(
-        [ROOT / "scripts" / "tree"], capture_output=True, text=True, check=True
-    )
-    (tree,) = [b for b in blocks("docs/architecture.md") if b.startswith("voiceagent_tts/")]
-    assert tree == printed.stdout
-
-
-def paths_of(tree: str) -> list[str]:
-    """Return the paths of a tree with an indent of two; two spaces end a line's list of names."""
-    paths: list[str] = []
-    folders: list[str] = []
-    for line in tree.splitlines():
-        depth = (len(line) - len(line.lstrip())) // 2
-        names = re.split(r"\s{2,}", line.strip())[0].split()
-        folders = [*folders[:depth], names[0]]
-        paths += ["".join(folders[:depth]) + name for name in names]
-    return paths
-
-
-def rooms() -> set[str]:
-    """Return the package's modules and folders, and the top-level folders known to git."""
-    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
-    places = [*ROOT.glob("[!.]*/"), *(ROOT / "voiceagent_tts").iterdir()]
-    return {
-        str(place.relative_to(ROOT)) + "/" * place.is_dir()
-        for place in places
-        if not any(fnmatch(place.name, pattern) for pattern in ignored)
-        and (place.suffix == ".py" or any(path.is_file() for path in place.rglob("*")))
-    }
+def test_the_rooms_table_has_every_room() -> None:
+    """docs/architecture.md has a row for each folder and module of the package, and no other."""
+    package = ROOT / "voiceagent_tts"
+    folders = {f"{each.parent.name}/" for each in package.glob("*/__init__.py")}
+    modules = {each.name for each in package.glob("[!_]*.py")}
+    cells = [row[1] for row in table_rows("docs/architecture.md", "side")]
+    assert {
+        name for cell in cells for name in re.findall(r"\w+(?:/|\.py)", cell)
+    } == folders | modules
 
 
 @pytest.mark.parametrize("paper", PAPERS, ids=lambda path: path.name)

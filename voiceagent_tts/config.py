@@ -5,11 +5,9 @@ Sources, highest priority first: command-line arguments, `VOICEAGENT_TTS_*` in t
 defaults. The settings of each subject, with what they mean, are in the room `settings/`.
 """
 
-import hashlib
 import os
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
 
 from pydantic import model_validator
 from pydantic_settings import (
@@ -19,7 +17,6 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from voiceagent_tts.bucket import is_bucket
 from voiceagent_tts.settings.access import AccessSettings
 from voiceagent_tts.settings.aligner import AlignerSettings
 from voiceagent_tts.settings.cache import CacheSettings
@@ -62,25 +59,10 @@ class Settings(  # pyright: ignore[reportIncompatibleVariableOverride] # `model_
     model_config = SettingsConfigDict(env_prefix=_ENV_PREFIX)
 
     @property
-    def upstream_engine(self) -> Literal["openai", "dashscope"] | None:
-        """The engine that speaks through the upstream, by the scheme of its address."""
-        if self.upstream is None:
-            return "dashscope" if self.engine == "dashscope" else None
-        return "dashscope" if self.upstream.startswith("ws") else "openai"
-
-    @property
-    def clones_address(self) -> str:
-        """Folder or bucket of the engine's clones; those of one engine mean nothing to another."""
-        address = self.voices_folder.rstrip("/") or "/"
-        return f"{address}/pocket" if self.engine == "pocket" else address
-
-    @property
     def clones_folder(self) -> Path:
-        """Folder in which engines find their clones; for a bucket, that of its copies."""
-        address = self.clones_address
-        if not is_bucket(address):
-            return Path(address).expanduser()
-        return self.voices_cache.expanduser() / hashlib.sha256(address.encode()).hexdigest()[:16]
+        """Folder of the engine's clones; clones of one engine mean nothing to another."""
+        folder = self.voices_folder.expanduser()
+        return folder / "pocket" if self.engine == "pocket" else folder
 
     @model_validator(mode="after")
     def _check_upstream(self) -> "Settings":
@@ -89,20 +71,13 @@ class Settings(  # pyright: ignore[reportIncompatibleVariableOverride] # `model_
                 "engine openai: expected the address of a server in upstream, got none; set "
                 "VOICEAGENT_TTS_UPSTREAM or --upstream, such as http://127.0.0.1:8880/v1"
             )
-        if self.engine in ("openai", "dashscope") and self.engine != self.upstream_engine:
-            raise ValueError(
-                "upstream: expected an address with http:// for engine openai, and with wss:// for "
-                "engine dashscope"
-            )
-        if self.upstream_engine == "dashscope" and self.upstream_rate_hz != 24_000:
-            raise ValueError("upstream_rate_hz: expected 24000, which Model Studio is asked for")
         if self.overflow and (self.upstream is None or self.upstream_chars_per_day is None):
             raise ValueError(
                 "overflow: expected upstream, and upstream_chars_per_day, which bounds its cost; "
                 "set both"
             )
-        if self.overflow and self.engine in ("openai", "dashscope"):
-            raise ValueError(f"expected engine {self.engine} or overflow, got both; keep one")
+        if self.overflow and self.engine == "openai":
+            raise ValueError("expected engine openai or overflow, got both; keep one")
         return self
 
     @model_validator(mode="after")

@@ -12,7 +12,6 @@ _WITH_SERVER = {
     "hibari": ("server", "espeak", "hibari"),
     "kokoro": ("server", "kokoro"),
     "pocket": ("server", "espeak", "pocket"),
-    "upstream": ("server", "espeak", "upstream"),
 }
 """Extras that are of no use without those of a server."""
 
@@ -40,7 +39,7 @@ def extras_with(module: str, command: str) -> tuple[str, ...]:
     """Return the extras to install where a command finds a module missing.
 
     Several extras may require its package. Then the command's own is meant, or one that most
-    users have, or the smallest: `httpx` is part of training, but `serve` needs it for an upstream.
+    users have, or the smallest: `httpx` is part of training, but `serve` needs it, too.
 
     Args:
         module: name of the module, as imported.

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from voiceagent_tts.errors import CheckpointError
-from voiceagent_tts.extras import install_hint
 
 Source = Literal["hf", "modelscope"]
 
@@ -218,8 +217,8 @@ def _stored_by_huggingface(wanted: ModelId) -> Path | None:
 def _from_modelscope(wanted: ModelId) -> Path:
     if importlib.util.find_spec("modelscope") is None:
         raise CheckpointError(
-            f"{wanted.repo}: a download from ModelScope needs its client; "
-            f"try {install_hint('modelscope')}"
+            f"{wanted.repo}: a download from ModelScope needs its client: install the package "
+            "modelscope"
         )
     client = importlib.import_module("modelscope")
     return Path(client.snapshot_download(wanted.repo, **wanted.selection))

@@ -124,9 +124,6 @@ class VoiceFolder:
         path: folder, created with the first voice.
     """
 
-    _file_mode = 0o666
-    _folder_mode = 0o777
-
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -239,8 +236,20 @@ class VoiceFolder:
         Raises:
             InvalidRequestError: the folder is not writable; it is unchanged.
         """
-        with self._replacing(file, content):
-            pass
+        path = self.path / file
+        temporary = path.with_name(f".{secrets.token_hex(8)}{_UNFINISHED_SUFFIX}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("xb") as opened:
+                opened.write(content)
+                opened.flush()
+                os.fsync(opened.fileno())  # some file systems report a full disk only here
+            temporary.replace(path)
+        except OSError as error:
+            raise _not_writable(path, error) from error
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
     def delete(self, file: str) -> bool:
         """Delete a file; returns whether there was one.
@@ -267,41 +276,15 @@ class VoiceFolder:
         Raises:
             InvalidRequestError: the folder is not writable.
         """
-        with self._alone(".lock"):
-            yield
-
-    @contextlib.contextmanager
-    def _alone(self, lock: str) -> Iterator[None]:
-        """Hold a lock among the processes and threads that use the folder."""
-        path = self.path / lock
+        path = self.path / ".lock"
         try:
-            path.parent.mkdir(self._folder_mode, parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             file = path.open("wb")
         except OSError as error:
             raise _not_writable(path, error) from error
         with file:
             fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file
             yield
-
-    @contextlib.contextmanager
-    def _replacing(self, file: str, content: bytes) -> Iterator[None]:
-        """Write a file that takes its place when the block has succeeded."""
-        path = self.path / file
-        temporary = path.with_name(f".{secrets.token_hex(8)}{_UNFINISHED_SUFFIX}")
-        try:
-            path.parent.mkdir(self._folder_mode, parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            with os.fdopen(os.open(temporary, flags, self._file_mode), "wb") as opened:
-                opened.write(content)
-                opened.flush()
-                os.fsync(opened.fileno())  # some file systems report a full disk only here
-            yield
-            temporary.replace(path)
-        except OSError as error:
-            raise _not_writable(path, error) from error
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
 
     def _file(self, name: str) -> Path:
         return self.path / f"{clone_name(name)}{CLONE_SUFFIX}"

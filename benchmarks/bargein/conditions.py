@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.bargein.voices import VoiceKind
+from testbed.throttled import VARIABLE
 from voiceagent_tts.bench.bargein.other_work import BUSY_LOOPS
 from voiceagent_tts.bench.bargein.replies import LATEST_CUT_S, Cut, plan, with_faults
 from voiceagent_tts.bench.bargein.session import Host
@@ -31,7 +32,7 @@ class ServerSpec:
     Args:
         engine: the engine; `qwen3` is a tiny model with random weights, and `hibari` has the
             embedded voice beside it, as a server of it does.
-        throttle: (field, value) pairs of `worker.throttled.Throttle`.
+        throttle: (field, value) pairs of `testbed.throttled.Throttle`.
         aligner: value of the setting `aligner`; None for an engine that times its words itself.
     """
 
@@ -44,7 +45,7 @@ class ServerSpec:
         throttle = dict(self.throttle) | {"truth_folder": str(truth_folder)}
         settings = {
             "VOICEAGENT_TTS_ENGINE": self.engine,
-            "VOICEAGENT_TTS_THROTTLE": json.dumps(throttle),
+            VARIABLE: json.dumps(throttle),
             # What was played is found in the engine's samples, which a mark would change.
             "VOICEAGENT_TTS_WATERMARK": "false",
         }

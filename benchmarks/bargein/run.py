@@ -103,7 +103,10 @@ class Places:
                 arguments, voice = _tiny_model(Path(folder, "model"))
             log = self._log_folder / "bargein-server.log"
             environment = spec.environment(truth)
-            async with own_server(*arguments, log=log, environment=environment) as server:
+            program = "testbed.throttled_server"
+            async with own_server(
+                *arguments, log=log, environment=environment, module=program
+            ) as server:
                 yield Place(server, truth, voice)
 
 

@@ -1,6 +1,6 @@
 """Finds the words that were heard: compares the played samples with the engine's audio.
 
-The engine writes the audio and the words of each context to a folder (`worker.throttled.Truth`).
+The engine writes the audio and the words of each context to a folder (`testbed.throttled.Truth`).
 The played audio is located in it sample by sample, even if several contexts spoke a reply one after
 another, so the result depends on no adapter, no protocol and no clock. This module knows no agent
 framework.

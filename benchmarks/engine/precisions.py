@@ -114,7 +114,7 @@ class Rounding:
         """Return the errors and the share of equal choices of a precision."""
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         checkpoint = load_checkpoint(self._folder, dtype, is_packed=False)
-        products = choose_products(checkpoint.network, precision, rows=1)
+        products = choose_products(checkpoint.network, precision)
         products.apply(checkpoint.network)
         made, choices = self._along(checkpoint)
         equal = (choices.codes == self._choices.codes).float().mean()

@@ -34,7 +34,7 @@ _OPTIONS = TrainOptions(
     learning_rate=3e-3,
     weight_decay=0.0,
     precision="float32",
-    recomputes=False,
+    recompute=False,
     validation_share=0.0,
     evaluate_steps=1_000,
 )

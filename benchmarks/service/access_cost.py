@@ -1,7 +1,7 @@
 """What does all that stands around speech cost, per context and per frame?
 
 Two servers run in this process: a plain one, and one with a file of keys, every limit for the key
-and the address, an audit log and a request log, the watermark, and a cache that finds nothing; with
+and the address, a request log, the watermark, and a cache that finds nothing; with
 `--redis`, its limits are counted there. Turns
 go to one and the other by turns, token by token as a language model writes, without pacing, so
 that everything that delays a message shows. The figures are
@@ -59,7 +59,7 @@ async def guarded(
     place.write_text(KeyDocument(keys=tuple(each.key for each in made)).dump())
     settings = Settings(
         port=0, keys=str(place), key_limits=_ENOUGH, ip_limits=_ENOUGH, redis=redis,
-        audit_log=folder / "audit.jsonl", request_log=folder / "requests.jsonl",
+        request_log=folder / "requests.jsonl",
         cache_after=10**9,
     )  # fmt: skip
     async with (

@@ -90,7 +90,7 @@ async def hear_calls(client: TTSClient) -> None:
 
 
 async def warm(url: str) -> None:
-    """Put the script into the cache, as `voiceagent-tts cache warm` does."""
+    """Put the script into the cache, as `POST /v1/cache` does."""
     async with httpx.AsyncClient(base_url=url, timeout=60) as http:
         for phrase in _lines((_FOLDER / "customer_phrases.txt").read_text("utf-8")):
             answer = await http.post("/v1/cache", json={"text": phrase, "language": "en"})

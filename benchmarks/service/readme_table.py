@@ -14,7 +14,7 @@ import typer
 
 from voiceagent_tts.bench.callers import Section
 from voiceagent_tts.bench.document import last_line
-from voiceagent_tts.bench.html import format_figure
+from voiceagent_tts.bench.figures import format_figure
 from voiceagent_tts.bench.loads import Load, Style
 from voiceagent_tts.bench.run import Outputs, run_latency
 from voiceagent_tts.bench.targets.target import Options

@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common.report import provenance, publish
+from testbed.throttled import VARIABLE
 from voiceagent_tts.bench.document import read_document
 from voiceagent_tts.bench.own_server import own_server
 from voiceagent_tts.bench.texts import choose_texts
@@ -211,11 +212,13 @@ async def compare_all(plan: Plan, show: Callable[[str], None]) -> list[dict[str,
         for number, text in enumerate(choose_texts(["en"], []))
     ]
     (plan.folder / "texts.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
-    environment = {"VOICEAGENT_TTS_ENGINE": "espeak"}
-    if plan.first_audio_s:
-        environment["VOICEAGENT_TTS_THROTTLE"] = json.dumps({"first_audio_s": plan.first_audio_s})
+    environment = {
+        "VOICEAGENT_TTS_ENGINE": "espeak",
+        VARIABLE: json.dumps({"first_audio_s": plan.first_audio_s}),
+    }
+    log, program = plan.folder / "server.log", "testbed.throttled_server"
     found: dict[str, list[tuple[Values, Values]]] = {target: [] for target in FIELDS}
-    async with own_server(log=plan.folder / "server.log", environment=environment) as server:
+    async with own_server(log=log, environment=environment, module=program) as server:
         url = http_address(server.url, "")
         for number in range(plan.rounds + 1):
             for target in order_of(number):

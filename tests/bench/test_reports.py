@@ -1,9 +1,7 @@
 """What a run says: the document, the comparison and the page."""
 
-import copy
 import json
 from collections import Counter
-from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from voiceagent_tts.bench.charts import nice_ticks
 from voiceagent_tts.bench.compare import differences
 from voiceagent_tts.bench.compare import table_of as comparison_table
 from voiceagent_tts.bench.document import (
@@ -22,10 +19,10 @@ from voiceagent_tts.bench.document import (
     read_document,
     write_document,
 )
-from voiceagent_tts.bench.html import render, warnings_of
-from voiceagent_tts.bench.measures import MEASURES
+from voiceagent_tts.bench.figures import warnings_of
 from voiceagent_tts.bench.quality.measures import Values
 from voiceagent_tts.bench.quality.report import section_of as quality_section
+from voiceagent_tts.bench.run import Outputs, publish, table_of
 from voiceagent_tts.bench.statistics import percentiles
 from voiceagent_tts.errors import InvalidRequestError
 
@@ -199,46 +196,15 @@ def test_only_equal_loads_are_compared() -> None:
         differences(one, document(section("a", "2 at once", values(100, 1))))
 
 
-class Page(HTMLParser):
-    """Collects what a page loads, its scripts, and whether its elements close in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loads: list[str] = []
-        self.open: list[str] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.loads += [str(value) for name, value in attrs if name in ("src", "href")]
-        if tag not in ("meta", "line", "polyline", "br"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in ("line", "polyline"):
-            assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def test_the_page_is_whole_and_loads_nothing() -> None:
-    """No script, no link, every element closed, names escaped, every section in it."""
+def test_the_page_has_the_figures_and_where_they_come_from(tmp_path: Path) -> None:
+    """One file that loads nothing, with names escaped."""
     sections = [section("<a>", "1 at once", values(100, 1)), section("b", "2/s", values(9, 2))]
-    text = render(document(*sections))
-    page = Page()
-    page.feed(text)
-    assert page.open == [] and page.loads == []
-    assert "<script" not in text and "url(" not in text
-    assert "2 x <CPU>" in page.text and "<a>, 1 at once" in page.text and "b, 2/s" in page.text
-    assert MEASURES["audible_ms"].title in page.text
-
-
-def test_a_run_without_a_sound_has_a_page_too() -> None:
-    """A target that failed shows why, in place of a chart."""
-    failed = copy.deepcopy(section("a", "1 at once", [1.0]))
-    failed |= {"failed": 3, "failures": {"timeout": 3}, "measures": {}, "values": {}}
-    text = render(document(failed))
-    assert "failed with timeout" in text and "no sound" in text
+    outputs = Outputs(tmp_path, html=tmp_path / "made" / "a.html")
+    publish(document(*sections), outputs, table_of(sections), warnings_of(sections))
+    page = (tmp_path / "made" / "a.html").read_text()
+    for part in ("&lt;a&gt;, 1 at once", "b, 2/s", "2 x &lt;CPU&gt;", "commit: abc"):
+        assert part in page
+    assert "<a>" not in page and "<script" not in page and "http" not in page
 
 
 def test_doubtful_figures_are_named() -> None:
@@ -248,10 +214,3 @@ def test_doubtful_figures_are_named() -> None:
     assert [warning.split(":")[0] for warning in warnings_of([late, few])] == [
         "a, 1 at once", "b, 1 at once",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("highest", [0.0, 0.003, 1.0, 99.0, 100.0, 1234.5])
-def test_ticks_are_round_and_reach_the_highest_value(highest: float) -> None:
-    """Few ticks from zero, the last one not below the data."""
-    ticks = nice_ticks(highest)
-    assert ticks[0] == 0 and ticks[-1] >= highest and 2 <= len(ticks) <= 7

@@ -11,7 +11,7 @@ from voiceagent_tts.bench.document import SCHEMA, read_document, write_document
 from voiceagent_tts.bench.run import Outputs
 from voiceagent_tts.bench.stage_clock import STAGES, Stage, StageClock, TurnLatency
 from voiceagent_tts.bench.targets.classes import ServiceClass
-from voiceagent_tts.bench.turn_report import render_turns, section_of
+from voiceagent_tts.bench.turn_report import section_of
 from voiceagent_tts.bench.turn_script import Question, Services, TurnEvents
 from voiceagent_tts.bench.turns import TurnPlan, run_turns, service_class
 from voiceagent_tts.client import AudioFormat, ClientAudio, TTSClient
@@ -104,8 +104,8 @@ async def test_the_stages_of_a_turn_are_measured_in_a_host(
     assert turn.total_s == pytest.approx(sum(turn.stages.values()))
 
 
-def test_the_document_and_the_page_have_every_host(tmp_path: Path) -> None:
-    """Their stages stand side by side; `cost` refuses such a document."""
+def test_the_document_has_every_host(tmp_path: Path) -> None:
+    """Their stages stand side by side; other readers refuse such a document."""
     clock = StageClock()
     for late_s in (0.0, 0.2):
         clock.start_turn(0.0)
@@ -122,8 +122,5 @@ def test_the_document_and_the_page_have_every_host(tmp_path: Path) -> None:
     assert document["sections"][0]["values"]["total_ms"] == [750.0, 950.0]
     with pytest.raises(InvalidRequestError, match="bench latency"):
         read_document(tmp_path / "turn.json", kind="latency")
-    html = render_turns(document)
-    assert html.count("250 + 0 + 250 + 350 = 850 ms") == 2
-    assert "2 x &lt;CPU&gt;" in html and "<script" not in html
     # Two turns are too few for any other verdict.
     assert {each.verdict for each in differences(document, document)} == {"equal"}

@@ -1,14 +1,11 @@
-"""`voiceagent-tts keys` and `audit`: made, listed, revoked, verified, and refused with a reason."""
+"""`voiceagent-tts keys`: made, listed, revoked, and refused with a reason."""
 
-import json
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from testbed.command_line import Command, CommandHere
 from testbed.redis_process import RedisProcess
-from voiceagent_tts.access.audit import AuditLog
 from voiceagent_tts.settings.access import hash_key
 
 
@@ -91,23 +88,3 @@ def test_keys_are_kept_in_redis(command_here: CommandHere, free_port: int) -> No
         assert command_here("keys", "create", "agent", "--keys", redis.url).status == 0
         key_id = command_here("keys", "list", "--keys", redis.url).output.split("  ")[0]
         assert command_here("keys", "revoke", key_id, "--keys", redis.url).status == 0
-
-
-def test_an_audit_log_is_verified(command_here: CommandHere, tmp_path: Path) -> None:
-    """A whole log prints its length and last hash; a changed one names the line, with status 1."""
-    path = tmp_path / "audit.jsonl"
-    with capture_logs():
-        log = AuditLog(path, lambda name: None)
-    for name in ("anna", "bert"):
-        log.record("voice_added", voice=name)
-    log.close()
-    last_hash = json.loads(path.read_text().splitlines()[-1])["hash"]
-    verified = command_here("audit", "verify", "audit.jsonl")
-    assert verified.status == 0
-    assert verified.output == f"audit.jsonl: 2 records, last hash {last_hash}\n"
-    path.write_text(path.read_text().replace("anna", "hans"))
-    broken = command_here("audit", "verify", "audit.jsonl")
-    assert (broken.status, broken.output) == (1, "")
-    assert "line 1 was changed" in broken.errors
-    for place in ("no-such-file", "."):
-        assert command_here("audit", "verify", place).status == 1

@@ -14,11 +14,14 @@ import psutil
 import pytest
 
 from testbed.command_line import Command, CommandHere, finished, start
+from testbed.throttled import VARIABLE
 from testbed.waiting import until
 from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.client import DEFAULT_PATH, TTSClient
 from voiceagent_tts.errors import InvalidRequestError, UnauthorizedError
 from voiceagent_tts.protocol.messages import DoneMessage
+
+ROOT = Path(__file__).parents[2]
 
 
 async def ready_url(process: asyncio.subprocess.Process) -> str:
@@ -84,8 +87,11 @@ async def test_serve_names_an_address_that_opens(host: str, shown: str, tmp_path
 )
 async def test_a_signal_ends_a_start_that_takes_long(end: int, tmp_path: Path) -> None:
     """A signal ends a server whose engine is still starting, and ends that process, too."""
-    silent = ("serve", "--port", "0", "--throttle", '{"is_silent": true}')  # never ready
-    process = await start(*silent, folder=tmp_path)
+    silent = {VARIABLE: '{"is_silent": true}', "PYTHONPATH": str(ROOT)}  # never ready
+    program = "testbed.throttled_server"
+    process = await start(
+        "serve", "--port", "0", folder=tmp_path, environment=silent, module=program
+    )
     ours = psutil.Process(process.pid)
     await until(lambda: bool(ours.children()), "the engine is being started")
     (worker,) = ours.children()

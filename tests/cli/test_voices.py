@@ -11,11 +11,9 @@ import httpx
 import numpy as np
 import pytest
 import soundfile
-import torch
 
 from testbed.command_line import Command, CommandHere, FullDisk, Outcome
 from testbed.known_speech import espeak
-from testbed.s3_server import s3_server
 from testbed.servers import StartServer
 from voiceagent_tts.cli import voices
 from voiceagent_tts.client import TTSClient
@@ -24,7 +22,6 @@ from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.voice_records import Consent, VoiceRecord, VoiceRecords
-from voiceagent_tts.voice_bucket import BucketVoiceFolder, open_voices
 from voiceagent_tts.voices import VoiceFolder
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -94,31 +91,6 @@ def test_a_voice_of_the_same_name_has_another_consent(
     add_voice("Anna", SOUND, BASE, replace=not is_removed)
     assert records.withdraw(consent.id) == []
     assert folder.names() == ["anna"]
-
-
-@pytest.mark.services
-def test_a_voice_is_added_to_a_bucket_and_removed(
-    command_here: CommandHere, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Other machines have it; a bucket that is away is told in one line."""
-    file = tmp_path / "a.safetensors"
-    file.write_bytes(Cloned(torch.zeros(64)).to_bytes())
-    monkeypatch.setenv("VOICEAGENT_TTS_VOICES_CACHE", str(tmp_path / "here"))
-    with s3_server(free_port, monkeypatch) as s3:
-        address = f"s3://{s3.bucket}/voices"
-        monkeypatch.setenv("VOICEAGENT_TTS_VOICES_FOLDER", address)
-        assert command_here("voices", "add", "Anna", str(file), *CONSENT).status == 0
-        elsewhere = open_voices(address, tmp_path / "elsewhere", 1e6)
-        assert isinstance(elsewhere, BucketVoiceFolder) and elsewhere.pull()
-        assert elsewhere.read("anna") == file.read_bytes()
-        elsewhere.save("bert", file.read_bytes())
-        assert command_here("voices", "export", "bert", str(tmp_path / "b.safetensors")).status == 0
-        assert command_here("voices", "remove", "anna").status == 0
-        assert list(s3.objects()) == ["voices/bert.safetensors"]
-        s3.stop()
-        away = command_here("voices", "remove", "bert")
-    assert away.status == 1
-    assert away.errors.startswith("voiceagent-tts: the storage of the voices cannot be reached")
 
 
 def test_a_full_disk_is_said_and_leaves_what_was_there(

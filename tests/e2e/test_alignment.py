@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from testbed.agent_text import agent_sentences
 from testbed.servers import StartServer
+from testbed.throttling import running_throttled
 from testbed.tiny_aligner import write_tiny_aligner
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.wire import ReceivedContext, Wire
@@ -44,7 +45,7 @@ async def native() -> AsyncIterator[RunningServer]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def aligned() -> AsyncIterator[RunningServer]:
     """A server whose engine reports no word times, for tests that leave its aligner alive."""
-    async with running(Settings(port=0, throttle=WORDLESS)) as server:
+    async with running_throttled(Settings(port=0), WORDLESS) as server:
         yield server
 
 
@@ -189,8 +190,8 @@ async def test_a_long_context_keeps_its_words(
     text = " ".join(islice(agent_sentences(seed=4), sentences))
     async with Wire.connected(native.websocket_url) as wire:
         truth = starts_ms(await wire.say(text, language="en", max_lead_s=0))
-    settings = Settings(port=0, throttle={"without_words": True})
-    async with running(settings) as fast, Wire.connected(fast.websocket_url) as wire:
+    throttled = running_throttled(Settings(port=0), {"without_words": True})
+    async with throttled as fast, Wire.connected(fast.websocket_url) as wire:
         received = await say(wire, text, max_lead_s=0)
     assert received.audio_ms > least_s * 1000
     assert [word.word for word in received.words] == split_words(text)

@@ -1,19 +1,15 @@
-"""Storage of files: complete or not there, links that end, old files deleted; a folder and S3."""
+"""Storage of files: complete or not there, links that end, old files deleted."""
 
 import os
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from testbed.s3_server import s3_server
 from voiceagent_tts.errors import InvalidRequestError, UnauthorizedError
-from voiceagent_tts.jobs.storage import FolderStorage, S3Storage, open_storage
+from voiceagent_tts.jobs.storage import JobStorage
 
 NAME = "0123456789abcdef" * 2 + ".mp3"
 HOUR_S = 3600.0
@@ -33,9 +29,8 @@ def soon() -> int:
 
 def test_a_folder_keeps_files(tmp_path: Path) -> None:
     """A file is read by its link; the folder is made when it is needed."""
-    storage = open_storage(str(tmp_path / "a" / "b"), b"secret")
-    assert isinstance(storage, FolderStorage)
-    storage.save(NAME, b"sound", "audio/mpeg")
+    storage = JobStorage(tmp_path / "a" / "b", b"secret")
+    storage.save(NAME, b"sound")
     link = storage.link(NAME, "https://tts.example.com/", soon())
     assert link.startswith(f"https://tts.example.com/v1/audio/jobs/files/{NAME}?")
     assert storage.open_link(*parts_of(link)).read_bytes() == b"sound"
@@ -44,11 +39,11 @@ def test_a_folder_keeps_files(tmp_path: Path) -> None:
 
 def test_links_cannot_be_changed(tmp_path: Path) -> None:
     """Another name, time, signature or secret is refused, and so is a link that has ended."""
-    storage = FolderStorage(tmp_path, b"secret")
-    storage.save(NAME, b"sound", "audio/mpeg")
+    storage = JobStorage(tmp_path, b"secret")
+    storage.save(NAME, b"sound")
     name, expires_at, signature = parts_of(storage.link(NAME, "http://host/", soon()))
     _, past, old_signature = parts_of(storage.link(NAME, "http://host/", int(time.time()) - 1))
-    _, _, foreign = parts_of(FolderStorage(tmp_path, b"other").link(NAME, "", expires_at))
+    _, _, foreign = parts_of(JobStorage(tmp_path, b"other").link(NAME, "", expires_at))
     for link in (
         ("f" * 32 + ".mp3", expires_at, signature),
         (name, expires_at + 1, signature),
@@ -64,7 +59,7 @@ def test_links_cannot_be_changed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../secret.mp3", "/etc/passwd", NAME + "\0", "x.mp3", ""])
 def test_only_files_of_jobs_are_read(tmp_path: Path, name: str) -> None:
     """A name that is none of ours is not there, even where its signature is right."""
-    storage = FolderStorage(tmp_path / "jobs", b"secret")
+    storage = JobStorage(tmp_path / "jobs", b"secret")
     (tmp_path / "secret.mp3").write_text("secret")
     _, expires_at, signature = parts_of(storage.link(NAME, "http://host/", soon()))
     signature = storage._signature(name, expires_at)
@@ -74,9 +69,9 @@ def test_only_files_of_jobs_are_read(tmp_path: Path, name: str) -> None:
 
 def test_old_files_are_deleted(tmp_path: Path) -> None:
     """Files of jobs that are no longer kept go; others in the folder stay."""
-    storage = FolderStorage(tmp_path / "jobs", b"secret")
+    storage = JobStorage(tmp_path / "jobs", b"secret")
     assert storage.delete_old(HOUR_S) == 0
-    storage.save(NAME, b"new", "audio/mpeg")
+    storage.save(NAME, b"new")
     for name in ("f" * 32 + ".wav", f"{NAME}.7.unfinished", "notes.txt"):
         path = storage.folder / name
         path.write_text("old")
@@ -87,7 +82,7 @@ def test_old_files_are_deleted(tmp_path: Path) -> None:
 
 def test_a_file_that_vanishes_does_not_end_the_deletion(tmp_path: Path) -> None:
     """Another server deletes old files at the same time; broken links stand for its work."""
-    storage = FolderStorage(tmp_path, b"secret")
+    storage = JobStorage(tmp_path, b"secret")
     for number in range(20):
         (tmp_path / f"{number}.unfinished").symlink_to(tmp_path / "vanished")
         path = tmp_path / f"{number:032x}.wav"
@@ -98,11 +93,11 @@ def test_a_file_that_vanishes_does_not_end_the_deletion(tmp_path: Path) -> None:
 
 def test_two_that_store_the_same_file_do_not_meet(tmp_path: Path) -> None:
     """A job that was taken over may be stored by both servers at the same time."""
-    storage = FolderStorage(tmp_path, b"secret")
+    storage = JobStorage(tmp_path, b"secret")
     sounds = [bytes([number]) * 100_000 for number in range(8)]
     with ThreadPoolExecutor(len(sounds)) as pool:
         for _ in range(10):
-            list(pool.map(lambda sound: storage.save(NAME, sound, "audio/mpeg"), sounds))
+            list(pool.map(lambda sound: storage.save(NAME, sound), sounds))
             assert (tmp_path / NAME).read_bytes() in sounds
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
 
@@ -111,41 +106,4 @@ def test_a_disk_that_fails_leaves_no_part(tmp_path: Path) -> None:
     """A file that cannot be stored raises, and nothing of it is left."""
     (tmp_path / "file").touch()
     with pytest.raises(OSError):
-        FolderStorage(tmp_path / "file" / "jobs", b"secret").save(NAME, b"sound", "audio/mpeg")
-
-
-def test_a_bucket_needs_a_name() -> None:
-    """An address without a bucket is refused."""
-    with pytest.raises(InvalidRequestError, match="s3://BUCKET"):
-        open_storage("s3:///prefix", b"secret")
-
-
-@pytest.fixture
-def bucket(free_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket of a real S3 server."""
-    with s3_server(free_port, monkeypatch) as server:
-        yield server.bucket
-
-
-@pytest.mark.services
-def test_a_bucket_keeps_files(bucket: str) -> None:
-    """A file in S3 is read by a link that S3 signs, and deleted when it is old."""
-    storage = open_storage(f"s3://{bucket}/jobs/", b"unused")
-    assert isinstance(storage, S3Storage)
-    storage.save(NAME, b"sound", "audio/mpeg")
-    link = storage.link(NAME, "https://unused/", soon())
-    with urllib.request.urlopen(link) as response:
-        assert response.read() == b"sound"
-        assert response.headers["Content-Type"] == "audio/mpeg"
-    assert f"/jobs/{NAME}" in link
-    assert storage.delete_old(HOUR_S) == 0
-    assert storage.delete_old(-HOUR_S) == 1
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(link)
-
-
-@pytest.mark.services
-def test_a_bucket_that_fails_is_an_error_of_the_storage(bucket: str) -> None:
-    """A bucket that does not exist is an OSError, as a full disk is."""
-    with pytest.raises(OSError, match="S3"):
-        open_storage("s3://missing/jobs", b"unused").save(NAME, b"sound", "audio/mpeg")
+        JobStorage(tmp_path / "file" / "jobs", b"secret").save(NAME, b"sound")

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from py3langid import langid
+from voiceagent_tts.upstream.realtime_api import LANGUAGE_TYPES
 
 from testbed.short_sentences import SHORT_SENTENCES
 from testbed.texts import TEXTS
@@ -24,7 +25,6 @@ from voiceagent_tts.text.language import (
     normalize_language,
     unserved_language,
 )
-from voiceagent_tts.upstream.realtime_api import LANGUAGE_TYPES
 
 
 @pytest.mark.parametrize(

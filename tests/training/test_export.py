@@ -30,7 +30,7 @@ from voiceagent_tts.training.train import TrainJob, train
 CPU = torch.device("cpu")
 CONSENT = Consent("Anna agreed on 3 May 2026 to her voice being used in this shop.")
 OPTIONS = TrainOptions(
-    epochs=1, learning_rate=1e-3, precision="float32", validation_share=0, recomputes=False
+    epochs=1, learning_rate=1e-3, precision="float32", validation_share=0, recompute=False
 )
 OFFICIAL = REFERENCE / "training"
 

@@ -43,7 +43,7 @@ def test_recomputation_and_smaller_batches_need_less() -> None:
         memory_need(config, options, clip_s=20.0)
         for options in (
             OPTIONS,
-            replace(OPTIONS, recomputes=False),
+            replace(OPTIONS, recompute=False),
             replace(OPTIONS, batch_clips=8),
         )
     )
@@ -55,7 +55,7 @@ def test_recomputation_and_smaller_batches_need_less() -> None:
 
 def test_the_table_of_the_page_is_the_computed_one() -> None:
     """Each cell of docs/finetuning.md is what `--plan` computes for clips of 20 s."""
-    columns = (OPTIONS, replace(OPTIONS, batch_clips=8), replace(OPTIONS, recomputes=False))
+    columns = (OPTIONS, replace(OPTIONS, batch_clips=8), replace(OPTIONS, recompute=False))
     expected = []
     for name, published in SIZES.items():
         config = config_of(ModelConfig, model_config(published, "base"))

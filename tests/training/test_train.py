@@ -37,7 +37,7 @@ QUICK = TrainOptions(
     learning_rate=1e-3,
     precision="float32",
     validation_share=0.25,
-    recomputes=False,
+    recompute=False,
 )
 
 

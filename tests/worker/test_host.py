@@ -31,7 +31,7 @@ def load(options):
 
 
 host.wire.encode = lambda event: [b""]
-program._KINDS["espeak"] = load
+program.KINDS["espeak"] = load
 sys.argv[1:] = ["espeak", "inproc://nowhere"]
 program.main()
 """

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.throttling import throttled
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
@@ -159,7 +160,7 @@ async def test_a_killed_worker_fails_its_contexts(worker: WorkerClient) -> None:
 
 async def test_what_a_worker_sent_before_its_end_is_received() -> None:
     """A late server handles all received events before it fails the contexts."""
-    spec = WorkerSpec("espeak", throttle={"crash_after_s": 1.5})
+    spec = throttled(WorkerSpec("espeak"), {"crash_after_s": 1.5})
     worker = await WorkerClient.start(spec)
     ending = os.pidfd_open(worker.pid)
     events: asyncio.Queue[Event] = asyncio.Queue()
@@ -205,7 +206,7 @@ def starved_network_threads() -> Iterator[None]:
 async def test_what_a_worker_sent_before_its_end_is_received_by_a_busy_machine() -> None:
     """The end of the process may be known before its last messages have been read."""
     for _ in range(10):
-        worker = await WorkerClient.start(WorkerSpec("espeak", throttle={"crash_after_s": 1.5}))
+        worker = await WorkerClient.start(throttled(WorkerSpec("espeak"), {"crash_after_s": 1.5}))
         with starved_network_threads():
             collected = await collect(speak(worker)[1])
         steps = [event for event in collected if isinstance(event, AudioStep)]

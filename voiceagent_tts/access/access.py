@@ -1,11 +1,11 @@
-"""The parts of access control that a server runs: keys, limits, usage, the audit log."""
+"""The parts of access control that a server runs: keys, limits and usage."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from voiceagent_tts import __version__
-from voiceagent_tts.access.audit import AuditLog
+from voiceagent_tts.access.audit import audit
 from voiceagent_tts.access.key_ring import KeyChange, KeyRing
 from voiceagent_tts.access.keys import Key
 from voiceagent_tts.access.limit_store import RedisLimits
@@ -22,21 +22,14 @@ class Access:
     """Starts and ends access control.
 
     Args:
-        settings: keys, limits, Redis, the audit log.
-        on_log_failure: called with the name of a log for every write that fails; may run in a
-            thread.
+        settings: keys, limits, Redis.
         on_key_change: receives changes of the keys.
 
     Raises:
-        InvalidRequestError: the audit log or the address of Redis cannot be used.
+        InvalidRequestError: the address of Redis cannot be used.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        on_log_failure: Callable[[str], None],
-        on_key_change: Callable[[KeyChange], None],
-    ) -> None:
+    def __init__(self, settings: Settings, on_key_change: Callable[[KeyChange], None]) -> None:
         self._settings = settings
         self._on_key_change = on_key_change
         self.keys = KeyRing(settings, self._note_key_change)
@@ -44,7 +37,6 @@ class Access:
         shared = None if self._redis is None else RedisLimits(self._redis)
         self.limiter = Limiter(settings, self.keys, shared)
         self.usage = UsageBook(self._redis)
-        self._audit = AuditLog(settings.audit_log, on_log_failure) if settings.audit_log else None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -55,7 +47,7 @@ class Access:
             OverloadedError: the keys are in Redis, which cannot be reached.
         """
         await self.keys.start()
-        self.audit(
+        audit(
             "server_started",
             version=__version__,
             keys=self.keys.ids,
@@ -64,17 +56,10 @@ class Access:
         )
         self._tasks = [asyncio.create_task(self._tend()), asyncio.create_task(self.limiter.run())]
 
-    def audit(self, event: str, **fields: Any) -> None:
-        """Append a record to the audit log, if there is one."""
-        if self._audit is not None:
-            self._audit.record(event, **fields)
-
     async def tend(self) -> None:
-        """Read the keys again, move usage to Redis, and write what a full disk has refused."""
+        """Read the keys again, and move usage to Redis."""
         await self.keys.reload()
         await self.usage.flush()
-        if self._audit is not None:
-            self._audit.retry()
 
     async def _tend(self) -> None:
         while True:
@@ -88,7 +73,7 @@ class Access:
             ("key_changed", change.changed),
         ):
             for key in keys:
-                self.audit(event, **_described(key))
+                audit(event, **_described(key))
         self._on_key_change(change)
 
     async def close(self) -> None:
@@ -101,8 +86,6 @@ class Access:
         await self.keys.close()
         if self._redis is not None:
             await self._redis.aclose()
-        if self._audit is not None:
-            self._audit.close()
 
 
 def _described(key: Key) -> dict[str, Any]:

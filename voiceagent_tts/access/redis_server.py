@@ -1,4 +1,4 @@
-"""A connection to Redis, for keys, limits and usage; needs the extra `redis`.
+"""A connection to Redis, for keys, limits and usage.
 
 Every command fails within a second where the server is away: a context must not wait for it.
 """
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.extras import install_hint
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -24,16 +23,12 @@ def connect(address: str) -> "Redis":
     """Return a client of the Redis server at `redis://HOST:PORT/DB`; connects on first use.
 
     Raises:
-        InvalidRequestError: the extra is missing, or the address cannot be read.
+        InvalidRequestError: the address cannot be read.
     """
-    try:
-        from redis.asyncio import BlockingConnectionPool, Redis
-        from redis.asyncio.retry import Retry
-        from redis.backoff import NoBackoff
-    except ModuleNotFoundError:
-        raise InvalidRequestError(
-            f"Redis needs the package 'redis': {install_hint('redis')}"
-        ) from None
+    from redis.asyncio import BlockingConnectionPool, Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+
     try:
         pool = BlockingConnectionPool.from_url(
             address,

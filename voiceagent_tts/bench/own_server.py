@@ -17,7 +17,10 @@ def whole_utterance_server(log: Path) -> AbstractAsyncContextManager[ServerProce
 
 
 def own_server(
-    *arguments: str, log: Path, environment: Mapping[str, str] | None = None
+    *arguments: str,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    module: str = "voiceagent_tts",
 ) -> AbstractAsyncContextManager[ServerProcess]:
     """Serve on a free port of this machine until the block ends, without the cache of phrases.
 
@@ -27,10 +30,11 @@ def own_server(
     Args:
         arguments: further arguments of `voiceagent-tts serve`.
         log: file for the server's standard error.
-        environment: further environment variables, such as `VOICEAGENT_TTS_THROTTLE`.
+        environment: further environment variables.
+        module: the program, which takes the arguments of `voiceagent-tts`.
 
     Raises:
         EngineError: the server did not start.
     """
-    argv = ("-m", "voiceagent_tts", "serve", "--port", "0", *arguments)
+    argv = ("-m", module, "serve", "--port", "0", *arguments)
     return server_process(argv, log, {"VOICEAGENT_TTS_CACHE_MB": "0", **(environment or {})})

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from rich.table import Table
 
 from voiceagent_tts.bench.callers import Callers, Section
 from voiceagent_tts.bench.document import SCHEMA, flat, last_line, section_document, write_document
-from voiceagent_tts.bench.html import columns_of, format_figure, render, warnings_of
+from voiceagent_tts.bench.figures import columns_of, format_figure, warnings_of
 from voiceagent_tts.bench.loads import Style
 from voiceagent_tts.bench.machine import provenance
 from voiceagent_tts.bench.own_server import own_server, whole_utterance_server
@@ -32,6 +33,7 @@ _PEER_LOG = "bench-peer.log"
 
 
 _FEW_SECTIONS = 4
+_PAGE_WIDTH = 160
 _PRICE = "usd_per_million_chars"
 _MAIN_COLUMNS = {
     "n": "utterances",
@@ -54,7 +56,7 @@ class Outputs:
         folder: folder of logs.
         has_peers: whether the peers that run here are started and measured as well.
         json: file of the document; None to write none.
-        html: file of the report; None to write none.
+        html: file of the table as a page; None to write none.
         save: folder for the recordings of `bench quality`; None to keep none.
     """
 
@@ -249,7 +251,7 @@ def run_latency(
         "texts": len(style.texts),
         "sections": documents,
     }
-    publish(document, outputs, table_of(documents), render, warnings_of(documents))
+    publish(document, outputs, table_of(documents), warnings_of(documents))
     return document
 
 
@@ -257,7 +259,6 @@ def publish(
     document: dict[str, Any],
     outputs: Outputs,
     table: RenderableType,
-    render_page: Callable[[dict[str, Any]], str],
     warnings: Iterable[str] = (),
     *,
     line_of: Callable[[dict[str, Any]], str] = last_line,
@@ -269,7 +270,6 @@ def publish(
         document: what was measured.
         outputs: the files.
         table: what is printed.
-        render_page: makes the report.
         warnings: sentences that are printed below the table.
         line_of: makes the last line.
         least_width: columns that the table has at least.
@@ -277,14 +277,22 @@ def publish(
     Raises:
         OSError: a file cannot be written.
     """
-    console = Console()
+    console, warnings = Console(), list(warnings)
     console.width = max(least_width, console.width)
-    console.print(table)
-    for warning in warnings:
-        console.print(warning, style="yellow", highlight=False)
+    _show(console, table, warnings)
     if outputs.json is not None:
         write_document(document, outputs.json)
     if outputs.html is not None:
         outputs.html.parent.mkdir(parents=True, exist_ok=True)
-        outputs.html.write_text(render_page(document), "utf-8")
+        page = Console(record=True, file=StringIO(), width=max(least_width, _PAGE_WIDTH))
+        _show(page, table, warnings)
+        for name in ("command", "machine", "load_1_min", "versions", "commit", "started_at"):
+            page.print(f"{name}: {document[name]}", highlight=False, markup=False)
+        page.save_html(str(outputs.html))
     sys.stdout.write(line_of(document) + "\n")
+
+
+def _show(console: Console, table: RenderableType, warnings: Iterable[str]) -> None:
+    console.print(table)
+    for warning in warnings:
+        console.print(warning, style="yellow", highlight=False, markup=False)

@@ -14,7 +14,7 @@ from voiceagent_tts.bench.stage_clock import StageClock
 from voiceagent_tts.bench.targets.addresses import TargetAddress
 from voiceagent_tts.bench.targets.classes import ServiceClass
 from voiceagent_tts.bench.targets.target import Options
-from voiceagent_tts.bench.turn_report import render_turns, section_of, table_of
+from voiceagent_tts.bench.turn_report import section_of, table_of
 from voiceagent_tts.bench.turn_script import (
     MICROPHONE_RATE_HZ,
     Question,
@@ -86,7 +86,7 @@ def run_turns(plan: TurnPlan, outputs: Outputs) -> None:
     _check(plan)
     document = {"schema": SCHEMA, "kind": "turn", **provenance(), "seed": 0}
     document["sections"] = asyncio.run(_measure(plan, outputs.folder))
-    publish(document, outputs, table_of(document["sections"]), render_turns)
+    publish(document, outputs, table_of(document["sections"]))
 
 
 def _check(plan: TurnPlan) -> None:

@@ -105,7 +105,7 @@ def _load(
 ) -> Checkpoint:
     checkpoint = load_checkpoint(folder, dtype, device, is_packed=False)
     if checkpoint.network.device.type == "cpu":
-        choose_products(checkpoint.network, precision, rows=1).apply(checkpoint.network)
+        choose_products(checkpoint.network, precision).apply(checkpoint.network)
     return checkpoint
 
 

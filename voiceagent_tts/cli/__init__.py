@@ -5,7 +5,6 @@ named instead of ending in a traceback.
 """
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -13,7 +12,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from voiceagent_tts import __version__
-from voiceagent_tts.cli import audit, bench, cache, codec, cost, finetune, keys, models, voices
+from voiceagent_tts.cli import bench, codec, finetune, keys, models, voices
+from voiceagent_tts.cli.undeclared import KEPT, options_in
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.extras import extras_with, install_hint
 
@@ -32,11 +32,8 @@ for name, commands in (
     ("codec", codec),
     ("finetune", finetune),
     ("keys", keys),
-    ("audit", audit),
-    ("cache", cache),
 ):
     app.add_typer(commands.app, name=name)
-app.command()(cost.cost)
 
 Url = Annotated[
     str | None,
@@ -92,8 +89,9 @@ def describe(
     """Self-hosted, real-time text-to-speech for voice agents."""
 
 
-@app.command()
+@app.command(context_settings=KEPT)
 def serve(
+    context: typer.Context,
     host: Annotated[str | None, typer.Option(help="Address to bind. [default: 127.0.0.1]")] = None,
     port: Annotated[
         int | None, typer.Option(help="TCP port; 0 picks a free one. [default: 8765]")
@@ -101,8 +99,8 @@ def serve(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Speech engine: hibari, kokoro, espeak, pocket, qwen3, openai or dashscope. "
-            "[default: the best voice that this machine can speak]"
+            help="Speech engine: hibari, kokoro, espeak, pocket, qwen3 or openai. [default: the "
+            "best voice that this machine can speak]"
         ),
     ] = None,
     model: Annotated[
@@ -119,108 +117,25 @@ def serve(
             "--download", help="Without --engine: download Pocket TTS, if its package is installed."
         ),
     ] = False,
-    device: Annotated[
-        str | None, typer.Option(help="Device of the models: cpu, cuda or cuda:N.")
-    ] = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option(help="GPU numbers, such as 0,1; each model gets workers on each GPU."),
-    ] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(help="float32, bfloat16 or float16; on a CPU also int8, int4 or auto."),
-    ] = None,
-    rows: Annotated[int | None, typer.Option(help="Maximum contexts per worker at a time.")] = None,
-    initial_frames: Annotated[
-        int | None,
-        typer.Option(help="Codec frames (80 ms each) in the first decoded chunk. [default: 1]"),
-    ] = None,
-    aligner: Annotated[
-        str | None,
-        typer.Option(help="Word times: auto, native, online, forced or off. [default: auto]"),
-    ] = None,
-    aligner_model: Annotated[
-        str | None, typer.Option(help="Qwen3-ForcedAligner model: folder or id.")
-    ] = None,
-    aligner_device: Annotated[
-        str | None, typer.Option(help="Device of the forced aligner: cpu or cuda:N.")
-    ] = None,
-    aligners: Annotated[
-        int | None, typer.Option(help="Processes of the online aligner. [default: 1]")
-    ] = None,
-    throttle: Annotated[
-        Any,
-        typer.Option(
-            parser=json.loads,
-            metavar="JSON",
-            help="Slow the engine down, for tests and benchmarks.",
-            hidden=True,
-        ),
-    ] = None,
-    ssl_certfile: Annotated[
-        Path | None, typer.Option(help="Certificate in PEM form: serve HTTPS and WSS.")
-    ] = None,
-    ssl_keyfile: Annotated[
-        Path | None, typer.Option(help="Its key. [default: in the certificate's file]")
-    ] = None,
-    ssl_self_signed: Annotated[
-        bool | None,
-        typer.Option("--ssl-self-signed", help="Serve HTTPS and WSS with a certificate made here."),
-    ] = None,
-    lexicon: Annotated[
-        Path | None, typer.Option(help="TOML file of pronunciations for all contexts.")
-    ] = None,
-    upstream: Annotated[
-        str | None,
-        typer.Option(
-            help="Speech API of another server, such as http://HOST:PORT/v1. Implies --engine "
-            "openai, or dashscope for wss://."
-        ),
-    ] = None,
-    overflow_upstream: Annotated[
-        str | None,
-        typer.Option(help="The same, only for contexts that the engine has no row for."),
-    ] = None,
-    upstream_model: Annotated[
-        str | None,
-        typer.Option(help="Model of the upstream. [default: tts-1, qwen3-tts-flash-realtime]"),
-    ] = None,
-    upstream_chars_per_day: Annotated[
-        int | None, typer.Option(help="Maximum characters sent upstream within 24 hours.")
-    ] = None,
-    watermark: Annotated[
-        bool | None,
-        typer.Option(help="Mark all audio with an inaudible watermark. [default: yes]"),
-    ] = None,
-    log_json: Annotated[bool | None, typer.Option(help="Write logs as JSON lines.")] = None,
 ) -> None:
-    """Run the server. Ctrl-C or SIGTERM stops it after open contexts have finished."""
-    from voiceagent_tts.cli.serve import run_server
+    """Run the server. Ctrl-C or SIGTERM stops it after open contexts have finished.
 
-    given: dict[str, Any] = {
-        "host": host, "port": port, "engine": _engine_of(engine, model, upstream),
-        "upstream": upstream or overflow_upstream, "upstream_model": upstream_model,
-        "upstream_chars_per_day": upstream_chars_per_day,
-        "overflow": overflow_upstream is not None or None,
-        "models": model or None, "device": device, "gpus": gpus, "precision": precision,
-        "rows": rows, "initial_frames": initial_frames,
-        "aligner": aligner, "aligner_model": aligner_model, "aligner_device": aligner_device,
-        "aligners": aligners, "throttle": throttle, "ssl_certfile": ssl_certfile,
-        "ssl_keyfile": ssl_keyfile, "ssl_self_signed": ssl_self_signed, "lexicon": lexicon,
-        "watermark": watermark, "log_json": log_json,
-    }  # fmt: skip
+    Every setting of docs/settings.md is an option, too, such as --rows 8, --log-json and
+    --no-watermark.
+    """
+    from voiceagent_tts.cli.serve import run_server
+    from voiceagent_tts.config import Settings
+
+    types = {name: field.annotation for name, field in Settings.model_fields.items()}
+    given: dict[str, Any] = {"host": host, "port": port, "models": model or None}
+    given |= options_in(context, types)
+    if engine is not None or given["models"] is not None:
+        given["engine"] = engine or "qwen3"
+    elif "upstream" in given and "overflow" not in given:
+        given["engine"] = "openai"
     run_server(
         {name: value for name, value in given.items() if value is not None}, may_download=download
     )
-
-
-def _engine_of(engine: str | None, model: list[str] | None, upstream: str | None) -> str | None:
-    """The engine that options of the command line imply."""
-    if upstream:
-        implied = "dashscope" if upstream.startswith("ws") else "openai"
-    else:
-        implied = "qwen3" if model else None
-    return engine or implied
 
 
 @app.command()
@@ -405,27 +320,8 @@ def doctor(
         str | None,
         typer.Option(help="With --gpu: Qwen3-TTS model, folder or id. [default: random weights]"),
     ] = None,
-    production: Annotated[
-        bool,
-        typer.Option(
-            "--production", help="Go through a checklist for production, with the running server."
-        ),
-    ] = False,
-    url: Annotated[
-        str | None,
-        typer.Option(help="With --production: the running server. [default: the settings']"),
-    ] = None,
-    api_key: ApiKey = None,
 ) -> None:
     """Report what works on this machine. Exits with 1 if a server could not speak."""
-    if production:
-        from voiceagent_tts.cli.production import examine_production
-
-        raise typer.Exit(0 if examine_production(url, api_key) else 1)
-    if url is not None:
-        raise InvalidRequestError(
-            "--url is used only with --production; add --production or leave --url out"
-        )
     if cards:
         from voiceagent_tts.cli.gpu import print_cards
 

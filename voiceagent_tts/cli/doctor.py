@@ -92,8 +92,6 @@ async def _findings(port: int | None) -> AsyncIterator[Finding]:
     yield _speaker()
     yield _gpu()
     yield _models()
-    if settings.engine == "qwen3" and importlib.util.find_spec("torch") is not None:
-        yield _products(settings)
     yield _best_voice(settings, embedded)
     yield _word_times(settings)
 
@@ -230,18 +228,6 @@ def _models() -> Finding:
         return Finding("model files", "note", f"no Qwen3-TTS model under {home}", remedy)
     names = ", ".join(name.removeprefix("models--").replace("--", "/") for name in found)
     return Finding("model files", "ok", names)
-
-
-def _products(settings: Settings) -> Finding:
-    """Report the fastest kernels for matrix products on this CPU, if an engine has timed them."""
-    from voiceagent_tts.engine.product_choice import stored_choice
-
-    precision = settings.precision or "float32"
-    name, chosen = "CPU products", stored_choice(precision)
-    if not chosen:
-        remedy = "the first start of Qwen3-TTS on this CPU times them, in about a second"
-        return Finding(name, "note", f"{precision}: not timed yet", remedy)
-    return Finding(name, "ok", f"{precision}: {chosen}")
 
 
 def _best_voice(settings: Settings, embedded: Finding) -> Finding:

@@ -1,11 +1,14 @@
 """`finetune prepare`, `finetune train` and `finetune export`: a voice from recordings."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import typer
 
 from voiceagent_tts.cli.progress import counted
+from voiceagent_tts.cli.undeclared import KEPT, make, options_in
+from voiceagent_tts.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from voiceagent_tts.training.train import TrainJob
@@ -16,22 +19,14 @@ Base = Annotated[str, typer.Option("--model", help="Base model to train: folder 
 BASE_ID = "Qwen/Qwen3-TTS-12Hz-1.7B-Base"
 
 
-@app.command()
+@app.command(context_settings=KEPT)
 def prepare(
+    context: typer.Context,
     source: Annotated[
         Path, typer.Argument(help="Folder of audio files with .txt files, or a manifest.jsonl.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the dataset.")],
     model: Base = BASE_ID,
-    bad: Annotated[str, typer.Option(help="What happens to a bad clip: skip or refuse.")] = "skip",
-    min_s: Annotated[float, typer.Option(help="Minimum length of a clip in seconds.")] = 1.0,
-    max_s: Annotated[float, typer.Option(help="Maximum length of a clip in seconds.")] = 20.0,
-    min_rate_hz: Annotated[int, typer.Option(help="Minimum sample rate.")] = 16_000,
-    loudness_lufs: Annotated[float, typer.Option(help="Loudness of all clips (LUFS).")] = -23.0,
-    reference: Annotated[
-        str | None,
-        typer.Option(help="Clip for the speaker embedding. [default: the cleanest]"),
-    ] = None,
     whisper_url: Annotated[
         str | None,
         typer.Option(help="Whisper-compatible server that checks the transcripts."),
@@ -40,35 +35,30 @@ def prepare(
     whisper_key: Annotated[
         str, typer.Option(envvar="VOICEAGENT_TTS_WHISPER_KEY", help="API key of that server.")
     ] = "",
-    max_wer: Annotated[
-        float, typer.Option(min=0, help="Word error rate above which a clip is a mismatch.")
-    ] = 0.25,
 ) -> None:
-    """Check and encode recordings; write the dataset and a report of what was dropped and why."""
+    """Check and encode recordings; write the dataset and a report of what was dropped and why.
+
+    docs/finetuning.md lists further options, such as --min-s 2 and --bad refuse.
+    """
     from voiceagent_tts.cli.models import model_folder
     from voiceagent_tts.training.prepare import PrepareOptions
     from voiceagent_tts.training.prepare import prepare as prepare_dataset
     from voiceagent_tts.training.recording import RecordingLimits
     from voiceagent_tts.training.transcription import Recogniser
 
-    options = PrepareOptions(
-        RecordingLimits(min_s, max_s, min_rate_hz, loudness_lufs),
-        _choice("--bad", bad, ("skip", "refuse")),
-        None if whisper_url is None else Recogniser(whisper_url, whisper_model, whisper_key),
-        max_wer,
-        reference,
+    limits, rest = get_type_hints(RecordingLimits), get_type_hints(PrepareOptions)
+    own = {name: rest[name] for name in ("bad", "max_wer", "reference")}
+    given = options_in(context, limits | own)
+    options = replace(
+        make(PrepareOptions, {name: given[name] for name in given.keys() & own.keys()}),
+        limits=make(RecordingLimits, {name: given[name] for name in given.keys() & limits.keys()}),
+        recogniser=None
+        if whisper_url is None
+        else Recogniser(whisper_url, whisper_model, whisper_key),
     )
     with counted("preparing") as progress:
         report = prepare_dataset(source, model_folder(model), output, options, progress)
     _print_report(report, output)
-
-
-def _choice(option: str, value: str, choices: tuple[str, ...]) -> Any:
-    from voiceagent_tts.errors import InvalidRequestError
-
-    if value not in choices:
-        raise InvalidRequestError(f"{option}: expected {' or '.join(choices)}; got {value}")
-    return value
 
 
 def _print_report(report: dict, output: Path) -> None:
@@ -80,82 +70,40 @@ def _print_report(report: dict, output: Path) -> None:
     )
 
 
-@app.command()
+@app.command(context_settings=KEPT)
 def train(
+    context: typer.Context,
     dataset: Annotated[Path, typer.Argument(help="Folder of a prepared dataset.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder of the run; one that is there resumes.")
     ],
     model: Base = BASE_ID,
-    lora_rank: Annotated[
-        int, typer.Option(help="Rank of low-rank adapters; 0 trains all weights.")
-    ] = 32,
-    epochs: Annotated[int, typer.Option(help="Passes over all clips.")] = 3,
-    batch_clips: Annotated[int, typer.Option(help="Clips in a batch.")] = 2,
-    accumulation: Annotated[int, typer.Option(help="Batches in a step of the optimizer.")] = 4,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option(help="Constant learning rate. [default: 2e-5, or 2e-4 with LoRA]"),
-    ] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(help="mixed, bfloat16 or float32. [default: mixed; float32 on a CPU]"),
-    ] = None,
-    recompute: Annotated[
-        bool, typer.Option(help="Recompute activations: less memory, a third more time.")
-    ] = True,
-    recipe: Annotated[
-        str, typer.Option(help="aligned, or official for the loss of the official script.")
-    ] = "aligned",
-    layout: Annotated[
-        str, typer.Option(help="whole: texts that are complete; streaming: while they are written.")
-    ] = "whole",
-    validation_share: Annotated[
-        float, typer.Option(help="Share of clips that is held out.")
-    ] = 0.05,
-    evaluate_steps: Annotated[
-        int, typer.Option(help="Steps between evaluations; 0 is after each epoch.")
-    ] = 0,
-    patience: Annotated[
-        int, typer.Option(help="Evaluations without a lower loss that end the run; 0 never.")
-    ] = 0,
     sample_text: Annotated[
         str, typer.Option(help="Text spoken at each evaluation, into TensorBoard.")
     ] = "",
-    seed: Annotated[int, typer.Option(help="Seed of the order of clips.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only print the computed need of memory.")
     ] = False,
 ) -> None:
-    """Train on a dataset. Ctrl-C saves the run; the same command resumes it."""
+    """Train on a dataset. Ctrl-C saves the run; the same command resumes it.
+
+    docs/finetuning.md lists further options, such as --epochs 5 and --lora-rank 0.
+    """
     from voiceagent_tts.cli.models import model_folder
     from voiceagent_tts.model.checkpoint import find_device
-    from voiceagent_tts.training.options import (
-        FULL_LEARNING_RATE,
-        LORA_LEARNING_RATE,
-        TrainOptions,
-    )
+    from voiceagent_tts.training.options import LORA_LEARNING_RATE, LORA_RANK, TrainOptions
     from voiceagent_tts.training.train import TrainJob
 
     place = find_device(device)
-    usual = "float32" if place.type == "cpu" else "mixed"
-    rate = LORA_LEARNING_RATE if lora_rank else FULL_LEARNING_RATE
-    options = TrainOptions(
-        epochs=epochs,
-        batch_clips=batch_clips,
-        accumulation=accumulation,
-        learning_rate=rate if learning_rate is None else learning_rate,
-        lora_rank=lora_rank,
-        precision=_choice("--precision", precision or usual, ("mixed", "bfloat16", "float32")),
-        recomputes=recompute,
-        recipe=_choice("--recipe", recipe, ("aligned", "official")),
-        layout=_choice("--layout", layout, ("whole", "streaming")),
-        validation_share=validation_share,
-        evaluate_steps=evaluate_steps,
-        patience=patience,
-        seed=seed,
-    )
+    given = {
+        "lora_rank": LORA_RANK,
+        "precision": "float32" if place.type == "cpu" else "mixed",
+        **options_in(context, get_type_hints(TrainOptions)),
+    }
+    options = make(TrainOptions, given)
+    if options.lora_rank and "learning_rate" not in given:
+        options = replace(options, learning_rate=LORA_LEARNING_RATE)
     job = TrainJob(dataset, model_folder(model), output, place, options, sample_text)
     if plan:
         _print_plan(job)
@@ -247,7 +195,9 @@ def export(
     from voiceagent_tts.training.export import export as export_voice
     from voiceagent_tts.training.model_card import Consent
 
-    dtype = getattr(torch, _choice("--precision", precision, ("bfloat16", "float32")))
+    if precision not in ("bfloat16", "float32"):
+        raise InvalidRequestError(f"--precision: expected bfloat16 or float32; got {precision}")
+    dtype = getattr(torch, precision)
     export_voice(ExportJob(run, output, speaker, Consent(consent), dtype))
     typer.echo(f"{output}: speaks as {speaker}; voiceagent-tts serve --model {output}")
     if verify and not verify_model(str(output), None, None, None, ""):

@@ -15,9 +15,7 @@ _PRIVATE = {
     "ip_limits": {},
     "redis": None,
     "cache_redis_mb": 0.0,
-    "audit_log": None,
     "request_log": None,
-    "sample_folder": None,
 }
 """The only client has no API key, and its requests are in no log: what is configured for other
 servers does not apply."""

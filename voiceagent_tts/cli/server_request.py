@@ -1,11 +1,10 @@
 """Asks a running server over HTTP, and says what is wrong where it gives no answer."""
 
 import contextlib
-import json
 import urllib.request
 from collections.abc import Callable
 from http.client import HTTPException
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
@@ -19,6 +18,7 @@ from voiceagent_tts.errors import InvalidRequestError
 
 _Answer = TypeVar("_Answer")
 
+_TIMEOUT_S = 10.0
 _STRANGE = "the reply is not that of a voiceagent-tts server"
 
 
@@ -27,10 +27,6 @@ def ask(
     path: str,
     api_key: str | None,
     read: Callable[[bytes], _Answer],
-    *,
-    method: str = "GET",
-    body: dict[str, Any] | None = None,
-    timeout_s: float = 10.0,
 ) -> _Answer:
     """The server's answer.
 
@@ -40,9 +36,6 @@ def ask(
         api_key: key of the caller; None for none.
         read: makes the answer from the body of the reply; it raises `ValueError`, `TypeError` or
             `KeyError` where the reply is none of this project's server.
-        method: HTTP method.
-        body: sent as JSON; None for an empty body.
-        timeout_s: longest wait for the connection, and for each part of the reply.
 
     Raises:
         InvalidRequestError: no server answers there, or it refuses; the message says which.
@@ -50,13 +43,9 @@ def ask(
     parts = urlsplit(http_address(url, path))
     place = parts.netloc.rpartition("@")[2]  # messages show no secrets
     address = parts._replace(netloc=place).geturl()
-    headers = authorization(api_key)
-    if body is not None:
-        headers["Content-Type"] = "application/json"
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(address, data, headers, method=method)
+    request = urllib.request.Request(address, headers=authorization(api_key))
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as response:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
             return read(response.read())
     except HTTPError as error:
         reason = f"HTTP {error.code}: {_reason(error)}"

@@ -230,14 +230,9 @@ def _settings(engine: str | None) -> "Settings":
 
 
 def _folder(settings: "Settings") -> "VoiceFolder":
-    from voiceagent_tts.voice_bucket import BucketVoiceFolder, open_voices
+    from voiceagent_tts.voices import VoiceFolder
 
-    folder = open_voices(
-        settings.clones_address, settings.clones_folder, settings.voices_cache_mb * 1e6
-    )
-    if isinstance(folder, BucketVoiceFolder):
-        folder.pull()
-    return folder
+    return VoiceFolder(settings.clones_folder)
 
 
 def _check_name(name: str, replace: bool, settings: "Settings") -> None:

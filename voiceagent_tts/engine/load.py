@@ -16,7 +16,7 @@ from voiceagent_tts.engine.device_choice import (
     set_tf32,
 )
 from voiceagent_tts.engine.engine import Qwen3Engine
-from voiceagent_tts.engine.make_runner import CPU_ROWS, make_runner
+from voiceagent_tts.engine.make_runner import make_runner
 from voiceagent_tts.engine.model_source import FolderSource, ModelSource
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.engine.product_choice import choose_codec_products, choose_products
@@ -110,13 +110,11 @@ def _load_network(
 
 
 def _choose_products(network: Network, options: Qwen3Options) -> None:
-    """Replace the linear layers by the fastest that the precision allows on this CPU."""
+    """Replace the linear layers by those that the precision allows on this CPU."""
     precision = options.precision or "float32"
-    rows = options.rows or CPU_ROWS
-    products = choose_products(network, precision, rows, is_timed=not options.is_deterministic)
+    products = choose_products(network, precision)
     products.apply(network)
-    took_s = products.timing.measured_s
-    _logger.info("products in %s: %s; measuring took %.1f s", precision, products, took_s)
+    _logger.info("products in %s: %s", precision, products)
 
 
 def _load_codec(
@@ -147,6 +145,5 @@ def _load_plain_codec(source: ModelSource, options: Qwen3Options, device: torch.
     if device.type != "cpu" or options.precision not in ("int8", "int4", "auto"):
         return source.codec(device)
     codec = source.codec(device, is_packed=False)
-    timing = choose_codec_products(codec.decoder, is_timed=not options.is_deterministic)
-    _logger.info("measuring products of the codec took %.1f s", timing.measured_s)
+    choose_codec_products(codec.decoder)
     return codec

@@ -1,7 +1,4 @@
-"""Where the files of jobs are kept: a folder that the servers share, or a bucket of S3.
-
-Links are signed and end: those of a folder by the servers, those of a bucket by S3.
-"""
+"""The files of jobs: a folder that the servers share, and signed links, which end."""
 
 import contextlib
 import hashlib
@@ -12,48 +9,17 @@ import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlencode
 
-from voiceagent_tts.bucket import Bucket, is_bucket
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, UnauthorizedError
 
-_ANSWER_S = 60.0
-"""S3 may think for long after the last byte of a large file."""
 _NAME = re.compile(r"[0-9a-f]{32}\.(mp3|opus|aac|flac|wav|pcm)")
 _UNFINISHED = ".unfinished"
 
 
-class JobStorage(Protocol):
-    """Keeps files by name. Its methods block, so a server calls them in threads."""
-
-    def save(self, name: str, data: bytes, content_type: str) -> None:
-        """Store a file; raises OSError if it cannot be stored."""
-        ...
-
-    def link(self, name: str, base_url: str, expires_at: int) -> str:
-        """A link that works without an API key, until `expires_at` (seconds since 1970)."""
-        ...
-
-    def delete_old(self, keep_s: float) -> int:
-        """Delete files that are older than `keep_s`; returns how many."""
-        ...
-
-
-def open_storage(address: str, secret: bytes) -> JobStorage:
-    """Open the storage at a folder's path or at `s3://BUCKET/PREFIX`.
-
-    Raises:
-        InvalidRequestError: the extra is missing, or the address cannot be used.
-    """
-    if is_bucket(address):
-        return S3Storage(Bucket(address, "jobs_storage", answer_s=_ANSWER_S))
-    return FolderStorage(Path(address).expanduser(), secret)
-
-
 @dataclass(frozen=True, slots=True)
-class FolderStorage:
-    """Files in a folder, and links to the servers themselves.
+class JobStorage:
+    """Keeps files in a folder, and makes links to the servers. Its methods block.
 
     Attributes:
         folder: the folder; all servers of one Redis need the same.
@@ -63,8 +29,12 @@ class FolderStorage:
     folder: Path
     secret: bytes
 
-    def save(self, name: str, data: bytes, content_type: str) -> None:
-        """Store a file: it is complete, or not there."""
+    def save(self, name: str, data: bytes) -> None:
+        """Store a file: it is complete, or not there.
+
+        Raises:
+            OSError: it cannot be stored.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         unfinished = self.folder / f"{name}.{secrets.token_hex(4)}{_UNFINISHED}"
         try:
@@ -77,7 +47,7 @@ class FolderStorage:
             unfinished.unlink(missing_ok=True)
 
     def link(self, name: str, base_url: str, expires_at: int) -> str:
-        """A link to a server, which checks the signature."""
+        """A link to a server, which works without an API key until `expires_at` (s since 1970)."""
         query = {"expires": expires_at, "signature": self._signature(name, expires_at)}
         return f"{base_url}v1/audio/jobs/files/{name}?{urlencode(query)}"
 
@@ -102,7 +72,10 @@ class FolderStorage:
         return path
 
     def delete_old(self, keep_s: float) -> int:
-        """Delete old files, also unfinished ones; leaves everything else in the folder."""
+        """Delete files older than `keep_s`, also unfinished ones; return how many.
+
+        Everything else in the folder stays.
+        """
         deleted = 0
         for path in self.folder.glob("*"):  # empty where there is no folder yet
             is_ours = _NAME.fullmatch(path.name) or path.name.endswith(_UNFINISHED)
@@ -114,33 +87,3 @@ class FolderStorage:
 
     def _signature(self, name: str, expires_at: int) -> str:
         return hmac.new(self.secret, f"{name}\n{expires_at}".encode(), hashlib.sha256).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class S3Storage:
-    """Files in a bucket.
-
-    Attributes:
-        bucket: the bucket; all servers of one Redis need the same.
-    """
-
-    bucket: Bucket
-
-    def save(self, name: str, data: bytes, content_type: str) -> None:
-        """Store a file."""
-        self.bucket.put(name, data, content_type)
-
-    def link(self, name: str, base_url: str, expires_at: int) -> str:
-        """A link to S3 itself, signed by it."""
-        return self.bucket.link(name, max(1, expires_at - int(time.time())))
-
-    def delete_old(self, keep_s: float) -> int:
-        """Delete old files; leaves objects with other names."""
-        old = [
-            each.name
-            for each in self.bucket.objects()
-            if _NAME.fullmatch(each.name) and each.modified_at < time.time() - keep_s
-        ]
-        for name in old:
-            self.bucket.delete(name)
-        return len(old)

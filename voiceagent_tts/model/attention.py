@@ -160,7 +160,7 @@ def _flash() -> Attend:
             continue
         return _FlashAttention(with_cache, table_name)
     raise VoiceAgentError(
-        "expected a flash-attn that runs on this machine, found none; install extra `flash` "
+        "expected a flash-attn that runs on this machine, found none; install flash-attn "
         "(GPUs from Ampere on) or try sdpa",
         code=ErrorCode.INVALID_PARAM,
     )

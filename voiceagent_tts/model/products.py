@@ -1,9 +1,8 @@
 """Kernels for the matrix products of a CPU: a `Linear` in other layouts and other precisions.
 
-Which kernel is fastest depends on the processor, so an engine times them (`engine/product_times`).
-Each agrees with `F.linear` within its bound in `BOUNDS`; `works` tries it on this machine. The
-8-bit products of several rows give every row a scale of its own, so that the rows of a batch never
-influence each other. Knows no network.
+`engine/product_choice` says which one is taken. Each agrees with `F.linear` within its bound in
+`BOUNDS`; `works` tries it on this machine. The 8-bit products of several rows give each row a scale
+of its own, so that the rows of a batch never influence each other. Knows no network.
 
 Source: PyTorch's operators: `mkldnn`, which `torch.compile` uses for frozen weights; `quantized`
 (FBGEMM and oneDNN); and those for weights of 4 and 8 bits, which torchao uses.

@@ -48,14 +48,14 @@ class PocketOptions:
         rows: maximum number of contexts at a time. Default: as many as this CPU speaks in real
             time, measured at start, at most 16.
         threads: rows that are computed at the same time. Default: one for each core.
-        quantize: `int8` for 8-bit weights of the language model. Default: float32.
+        precision: `int8` for 8-bit weights of the language model.
     """
 
     voices: str
     models: tuple[str, ...]
     rows: int | None = None
     threads: int | None = None
-    quantize: Literal["int8"] | None = None
+    precision: Literal["float32", "int8"] = "float32"
 
 
 def load_pocket(options: PocketOptions, inbox: Inbox, outbox: Outbox) -> PocketEngine:
@@ -67,7 +67,7 @@ def load_pocket(options: PocketOptions, inbox: Inbox, outbox: Outbox) -> PocketE
     """
     names = tuple(options.models)
     check_models(names)
-    models = [load_model(name, quantize=options.quantize == "int8") for name in names]
+    models = [load_model(name, quantize=options.precision == "int8") for name in names]
     threads = options.threads or os.cpu_count() or 1
     return PocketEngine(
         inbox,
@@ -125,7 +125,7 @@ def _measure_rows(model: PocketModel, threads: int) -> int:
         speech.cancel()
     rows = _MAX_LOAD * threads * _FRAME_S / statistics.median(steps_s[_WARM_UP_FRAMES:])
     if rows < 1:
-        _logger.warning("this CPU speaks %s slower than real time; try quantize int8", model.key)
+        _logger.warning("this CPU speaks %s slower than real time; try precision int8", model.key)
     return min(max(int(rows), 1), _MAX_ROWS)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from voiceagent_tts.access.audit import audit
 from voiceagent_tts.cache.cache import PhraseCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.protocol.messages import Speed
@@ -91,12 +92,11 @@ async def clear_cache(request: Request) -> dict[str, Any]:
 
     `shared` is false where Redis is away: then the other servers keep theirs.
     """
-    state: ServerState = request.app.state.server
     cache = _cache_of(request)
     phrases = len(cache.memory)
     is_everywhere = await cache.clear()
     caller = caller_of(request.scope)
-    state.audit("cache_cleared", key_id=caller.key_id, ip=caller.ip)
+    audit("cache_cleared", key_id=caller.key_id, ip=caller.ip)
     return {"dropped": phrases, "shared": is_everywhere}
 
 

@@ -15,6 +15,7 @@ import structlog
 from fastapi import APIRouter, File, Form, Request, Response, UploadFile
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from voiceagent_tts.access.audit import audit
 from voiceagent_tts.audio.file_reader import REFERENCE_LIMITS, read_audio
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
@@ -165,22 +166,20 @@ async def remove_voice(request: Request, name: str) -> None:
     """Remove a clone; contexts that already use it continue."""
     state: ServerState = request.app.state.server
     name = _stored_name(state, name)
-    await state.voice_sync.change(state.voice_records.remove_voice, name)
+    await state.change_voices(state.voice_records.remove_voice, name)
     note_change(request, "voice_removed", voice=name)
 
 
 def note_change(request: Request, event: str, **fields: str) -> None:
-    """Log a change of the voices, also in the audit log."""
-    state: ServerState = request.app.state.server
+    """Record a change of the voices."""
     caller = caller_of(request.scope)
-    _log.info(event, key_id=caller.key_id, **fields)
-    state.audit(event, key_id=caller.key_id, ip=caller.ip, **fields)
+    audit(event, key_id=caller.key_id, ip=caller.ip, **fields)
 
 
 async def _save(
     state: ServerState, record: VoiceRecord, voice: VoiceFile, *, replace: bool
 ) -> dict[str, Any]:
-    await state.voice_sync.change(partial(_store, replace=replace), state, record, voice)
+    await state.change_voices(partial(_store, replace=replace), state, record, voice)
     warnings = list(voice.warnings)
     return {"id": record.name, "name": record.name, "voice_id": record.id, "warnings": warnings}
 

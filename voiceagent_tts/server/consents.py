@@ -70,7 +70,7 @@ async def add_consent(
         statement=attest,
         key_id=caller_of(request.scope).key_id,
     )
-    await state.voice_sync.change(state.voice_records.save_consent, consent, voice_file)
+    await state.change_voices(state.voice_records.save_consent, consent, voice_file)
     fields = {"consent": consent.id, "method": consent.method, "language": language}
     if attest is not None:
         fields["statement"] = attest
@@ -97,7 +97,7 @@ async def show_consent(request: Request, consent_id: str) -> dict[str, Any]:
 async def withdraw_consent(request: Request, consent_id: str) -> dict[str, Any]:
     """Withdraw a consent: delete it and every voice made with it, also on other servers."""
     state: ServerState = request.app.state.server
-    names = await state.voice_sync.change(state.voice_records.withdraw, consent_id)
+    names = await state.change_voices(state.voice_records.withdraw, consent_id)
     if state.cache is not None:
         await state.cache.tend()  # it drops the audio of voices that are gone
     note_change(request, "consent_withdrawn", consent=consent_id, voices=",".join(names))

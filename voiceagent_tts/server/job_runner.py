@@ -200,7 +200,7 @@ class JobRunner:
         file = await speak_file(self._state, Listener(origin, _never), request)
         name = f"{job.id}.{request.response_format or 'mp3'}"
         try:
-            await asyncio.to_thread(self._storage.save, name, file.data, file.content_type)
+            await asyncio.to_thread(self._storage.save, name, file.data)
         except OSError as error:
             _log.error("job_not_stored", job_id=job.id, problem=str(error))
             raise EngineError("the file cannot be stored", code=ErrorCode.INTERNAL) from error

@@ -19,7 +19,7 @@ from voiceagent_tts.audio.containers import CONTENT_TYPES
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.jobs.queue import Job, JobQueue
-from voiceagent_tts.jobs.storage import FolderStorage, JobStorage, open_storage
+from voiceagent_tts.jobs.storage import JobStorage
 from voiceagent_tts.jobs.webhook import Webhooks
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.job_runner import PATH, JobRunner, public_fields
@@ -72,9 +72,6 @@ class Jobs:
         """Open the storage, and begin to speak jobs, as soon as Redis can be reached.
 
         A server whose Redis is away speaks all the same; only its jobs are refused meanwhile.
-
-        Raises:
-            InvalidRequestError: the storage cannot be used.
         """
         if self._redis is None:
             return
@@ -87,7 +84,8 @@ class Jobs:
             self._opening = asyncio.create_task(self._open_later(self._queue))
 
     async def _open(self, queue: JobQueue) -> None:
-        self._storage = open_storage(self._settings.jobs_storage, await queue.secret())
+        folder = self._settings.jobs_storage.expanduser()
+        self._storage = JobStorage(folder, await queue.secret())
         self._runner = JobRunner(self._state, queue, self._storage, self.webhooks)
         self._runner.start(self._settings.jobs_at_once)
 
@@ -181,7 +179,7 @@ async def fetch_file(request: Request, name: str, expires: int, signature: str) 
     """Download the file of a job by the link of `GET /v1/audio/jobs/{job_id}`; needs no key."""
     jobs: Jobs = request.app.state.jobs
     storage = jobs.storage
-    if not isinstance(storage, FolderStorage):
+    if storage is None:
         raise InvalidRequestError("this server keeps no files", code=ErrorCode.NOT_FOUND)
     path = storage.open_link(name, expires, signature)
     types: dict[str, str] = {**CONTENT_TYPES}

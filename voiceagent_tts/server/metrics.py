@@ -37,7 +37,6 @@ class Metrics:
         sockets_open: open WebSockets.
         send_queue: bytes that wait for clients.
         is_ready: whether new contexts can be opened.
-        voices_shared: whether the voices are in a bucket that can be reached.
         slow_consumers: sockets closed because their client did not read.
         admission_wait: seconds from the request for a context to its row or its refusal.
         contexts_waiting: contexts that wait for their admission.
@@ -120,9 +119,6 @@ class Metrics:
             "tts_ws_send_queue_bytes", "Bytes that wait in this process for clients to read them."
         )
         self.is_ready = self._gauge("tts_ready", "1 while new contexts can be opened.")
-        self.voices_shared = self._gauge(
-            "tts_voices_shared", "1 while the voices are in a bucket that can be reached."
-        )
         self.slow_consumers = self._counter(
             "tts_slow_consumer_closes", "Sockets closed because the client did not read."
         )

@@ -19,7 +19,6 @@ from http import HTTPStatus
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -33,90 +32,12 @@ from voiceagent_tts.server.tls import Certificate, certificate_of
 MAX_MESSAGE_BYTES = 1 << 20
 _MAX_FRAGMENTS = 1024
 _SEND_BUFFER_BYTES = 64 * 1024
-REQUEST_HEAD_S = 10.0
-"""How long a connection may take for a request line and headers; HAProxy's `timeout http-request`
-of deploy/haproxy.cfg is as long."""
-MAX_HEAD_BYTES = 64 * 1024
-"""Maximum size of a request line and headers, as in h11."""
 _MAX_OPEN_FILES = 65_536
 """Each socket and connection is an open file. Many systems permit 1,024 until a process asks for
 more; some permit a billion, which would only cost memory."""
 _SWITCH_INTERVAL_S = 0.0005
 """How long the event loop may wait for a thread that computes in Python, such as one that marks a
 file. By default it waits 5 ms each time that it wakes, and several times for one message."""
-
-
-class RequestProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
-    """uvicorn's HTTP connection, which closes if its client does not complete a request's head.
-
-    uvicorn waits forever for a request line and headers, and with httptools it keeps any number of
-    them. Each connection is an open file: a thousand silent clients would keep all others out, and
-    one that sends headers without end would use up the memory.
-    """
-
-    loop: asyncio.AbstractEventLoop
-    transport: asyncio.Transport
-    cycle: Any  # of the newest request; None before the first
-    send_400_response: Callable[[str], None]
-    _head_timer: asyncio.TimerHandle | None = None
-    _is_in_head = False
-    _head_bytes = 0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to wait for the request."""
-        super().connection_made(transport)
-        self._await_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop to wait for a request."""
-        self._stop_waiting()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Parse what the client sends, and limit the time and the size of an incomplete head.
-
-        The rest of a body whose request was refused counts as the time of the next head.
-        """
-        earlier = self.cycle
-        super().data_received(data)
-        if self.cycle is not earlier:
-            self._stop_waiting()
-        elif self._head_timer is None and (earlier is None or earlier.response_complete):
-            self._await_head()
-        self._head_bytes = self._head_bytes + len(data) if self._is_in_head else 0
-        if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self._refuse_head()
-
-    def on_message_begin(self) -> None:
-        """Note that a head begins. Only httptools calls this; h11 limits the size by itself."""
-        super().on_message_begin()  # type: ignore[misc]
-        self._is_in_head = True
-
-    def on_headers_complete(self) -> None:
-        """Note that a head is complete."""
-        self._is_in_head = False
-        super().on_headers_complete()  # type: ignore[misc]
-
-    def _refuse_head(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:
-            self.send_400_response(
-                f"expected a request line and headers of at most {MAX_HEAD_BYTES} bytes"
-            )
-        else:
-            self.transport.close()  # the answer to an earlier request is being sent
-
-    def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(REQUEST_HEAD_S, self._close_without_request)
-
-    def _stop_waiting(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def _close_without_request(self) -> None:
-        # After an upgrade the connection belongs to another protocol, a WebSocket.
-        if self.transport.get_protocol() is self:
-            self.transport.close()
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
@@ -290,8 +211,7 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
     Raises:
         OSError: the address cannot be bound.
         EngineError: the engine cannot start.
-        InvalidRequestError: the certificate, the keys, Redis, the audit log or the storage of jobs
-            cannot be used.
+        InvalidRequestError: the certificate, the keys or Redis cannot be used.
         OverloadedError: the keys are in Redis, which cannot be reached.
     """
     certificate = certificate_of(settings)
@@ -385,7 +305,6 @@ def _uvicorn_config(
 ) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(state, jobs),
-        http=RequestProtocol,
         ws=SocketProtocol,
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_ping_interval=settings.ping_interval_s,

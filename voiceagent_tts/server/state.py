@@ -6,7 +6,8 @@ This module starts and ends things. It answers no request and knows no engine.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
 
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.access.key_ring import KeyChange
@@ -27,7 +28,6 @@ from voiceagent_tts.server.slots_agent import agent_line
 from voiceagent_tts.server.speech_request import Served
 from voiceagent_tts.server.turns import Turns
 from voiceagent_tts.server.voice_records import VoiceRecords
-from voiceagent_tts.server.voice_sync import VoiceSync
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
 from voiceagent_tts.synthesizer.context import Context
@@ -36,7 +36,6 @@ from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.tracing.exporter import start_exporter
 from voiceagent_tts.tracing.spans import Tracer
-from voiceagent_tts.voice_bucket import open_voices
 from voiceagent_tts.voices import VoiceFolder
 
 SLOTS_HEADER = "X-TTS-Slots-Free"
@@ -47,6 +46,9 @@ CLOSE_GRACE_S = 2.0
 _DRAIN_INTERVAL_S = 0.02
 _MAX_DECODERS = 2
 """A decoder occupies one of the few threads in which new contexts read voices and lexicons."""
+_VOICE_CHANGES_AT_ONCE = 2
+
+_Result = TypeVar("_Result")
 
 
 class OpenSocket(Protocol):
@@ -80,28 +82,25 @@ class ServerState:
     """What the routes share; start it before the first request."""
 
     def __init__(self, settings: Settings) -> None:
-        """Read the lexicon of the server, and open its audit log.
+        """Read the lexicon of the server, and build its parts.
 
         Raises:
-            InvalidRequestError: the lexicon has a mistake, or the settings name an audit log, keys,
-                a Redis, a bucket or certificates that cannot be used.
+            InvalidRequestError: the lexicon has a mistake, or the settings name keys, a Redis or
+                certificates that cannot be used.
         """
         self.settings = settings
         self.metrics = Metrics()
-        self.access = Access(settings, self.metrics.count_log_failure, self._on_key_change)
+        self.access = Access(settings, self._on_key_change)
         self.keys = self.access.keys
         self.usage = self.access.usage
-        self.audit = self.access.audit
         self.provenance = AudioProvenance(settings, self._model_of)
-        self.clones = open_voices(
-            settings.clones_address, settings.clones_folder, settings.voices_cache_mb * 1e6
-        )
+        self.clones = VoiceFolder(settings.clones_folder)
         self.voice_records = VoiceRecords(self.clones)
         self.cloners = ClonerProcesses()
         self.decoders = asyncio.Semaphore(_MAX_DECODERS)
         """Limits how many uploads are decoded at the same time."""
         self.cache = _cache_of(settings, self.clones)
-        self.voice_sync = VoiceSync(self.clones, self._on_voice_change)
+        self._voice_changes = ThreadPoolExecutor(_VOICE_CHANGES_AT_ONCE, "voices")
         self.synthesizer = Synthesizer(
             {
                 name: Supervisor(spec, self.metrics.engine_abort.observe)
@@ -146,11 +145,9 @@ class ServerState:
             OverloadedError: the keys are in Redis, which cannot be reached.
         """
         await self.access.start()
-        await self.voice_sync.start()
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)
         self.metrics.watch_access(self.access)
-        self.metrics.voices_shared.set_function(lambda: self.voice_sync.is_shared)
         if self.cache is not None:
             self.metrics.watch_cache(self.cache)
             self.cache.start()
@@ -205,9 +202,17 @@ class ServerState:
     def _model_of(self, context: Context) -> str:
         return self.synthesizer.workers[context.voice.worker].capabilities.model
 
-    async def _on_voice_change(self) -> None:
-        if self.cache is not None:
-            await self.cache.tend()  # it drops the audio of voices that are gone
+    async def change_voices(self, change: Callable[..., _Result], *arguments: Any) -> _Result:
+        """Run a change of the voices in a thread of its own: their file system may be slow.
+
+        Threads in which contexts read voices and lexicons are not occupied meanwhile.
+
+        Raises:
+            Exception: any error of `change`.
+        """
+        return await asyncio.get_running_loop().run_in_executor(
+            self._voice_changes, change, *arguments
+        )
 
     def _on_key_change(self, change: KeyChange) -> None:
         """Close the sockets of keys that may not speak any more."""
@@ -254,7 +259,7 @@ class ServerState:
             watching.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
         await self.synthesizer.close()
-        await self.voice_sync.close()
+        self._voice_changes.shutdown(wait=False, cancel_futures=True)
         if self.cache is not None:
             await self.cache.close()
         await self.access.close()

@@ -31,13 +31,6 @@ _LOADING_S = 600.0
 """A model of several gigabytes may be on a slow disk."""
 
 
-_UPSTREAMS = {
-    "openai": ("", "tts-1"),
-    "dashscope": ("wss://dashscope.aliyuncs.com/api-ws/v1/realtime", "qwen3-tts-flash-realtime"),
-}
-"""Address and model of an upstream for which the settings name none."""
-
-
 def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
     """The engine workers by name.
 
@@ -50,20 +43,20 @@ def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
         case "pocket":
             return _pocket_specs(settings)
         case "hibari":
-            return _hibari_specs(settings) | _espeak_specs(settings)
+            return _hibari_specs(settings) | _espeak_specs()
         case "kokoro":
-            return _kokoro_specs(settings) | _espeak_specs(settings)
-        case "openai" | "dashscope":
-            return {settings.engine: _upstream_spec(settings, settings.rows)}
+            return _kokoro_specs(settings) | _espeak_specs()
+        case "openai":
+            return {"openai": _upstream_spec(settings, settings.rows)}
         case "espeak" | None:  # the command line replaces None by the best engine of the machine
-            return {"espeak": WorkerSpec("espeak", throttle=settings.throttle)}
+            return {"espeak": WorkerSpec("espeak")}
 
 
-def _espeak_specs(settings: Settings) -> dict[str, WorkerSpec]:
+def _espeak_specs() -> dict[str, WorkerSpec]:
     """The embedded voice beside a better one, for the languages that this does not speak."""
     if not is_espeak_installed():
         return {}
-    return {"espeak": WorkerSpec("espeak", throttle=settings.throttle)}
+    return {"espeak": WorkerSpec("espeak")}
 
 
 def _pocket_specs(settings: Settings) -> dict[str, WorkerSpec]:
@@ -74,10 +67,9 @@ def _pocket_specs(settings: Settings) -> dict[str, WorkerSpec]:
             "models": models,
             "rows": settings.rows,
             "threads": _threads(settings),
-            "quantize": settings.quantize,
+            "precision": settings.precision or "float32",
             "voices": str(settings.clones_folder),
         },
-        settings.throttle,
         ready_timeout_s=_LOADING_S,
         environment=_SHARING_CORES,
         group=",".join(models),
@@ -89,7 +81,6 @@ def _hibari_specs(settings: Settings) -> dict[str, WorkerSpec]:
     spec = WorkerSpec(
         "hibari",
         {"models": settings.models, "rows": settings.rows, "threads": _threads(settings)},
-        settings.throttle,
         environment=_ONE_THREAD,
         group="hibari",
     )
@@ -100,7 +91,6 @@ def _kokoro_specs(settings: Settings) -> dict[str, WorkerSpec]:
     spec = WorkerSpec(
         "kokoro",
         {"model": settings.kokoro_folder, "rows": settings.rows, "threads": _threads(settings)},
-        settings.throttle,
         ready_timeout_s=_LOADING_S,
         environment=_ONE_THREAD,
         group="kokoro",
@@ -126,13 +116,11 @@ def overflow_of(settings: Settings) -> Supervisor | None:
 
 def _upstream_spec(settings: Settings, rows: int | None) -> WorkerSpec:
     key = settings.upstream_key
-    engine = settings.upstream_engine or "openai"
-    url, model = _UPSTREAMS[engine]
     return WorkerSpec(
-        engine,
+        "openai",
         {
-            "url": settings.upstream or url,
-            "model": settings.upstream_model or model,
+            "url": settings.upstream,
+            "model": settings.upstream_model,
             "voices": settings.upstream_voices,
             "fields": settings.upstream_fields or {},
             "sample_rate_hz": settings.upstream_rate_hz,
@@ -140,7 +128,6 @@ def _upstream_spec(settings: Settings, rows: int | None) -> WorkerSpec:
             "rows": rows,
             "chars_per_day": settings.upstream_chars_per_day,
         },
-        settings.throttle if settings.engine == engine else None,
         # Not among the options, which every user of the machine can read.
         environment={UPSTREAM_KEY: "" if key is None else key.get_secret_value()},
     )
@@ -152,11 +139,9 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
         "rows": settings.rows,
         "capacity": settings.capacity,
         "gpu_memory_gb": settings.gpu_memory_gb,
-        "attention": settings.attention,
         "kernels": settings.kernels,
         "codec_kernels": settings.codec_kernels,
         "has_graphs": settings.graphs,
-        "has_tf32": settings.tf32,
         "is_deterministic": settings.deterministic,
         "voices": str(settings.clones_folder),
         "threads": settings.threads,
@@ -177,7 +162,6 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
             specs[name] = WorkerSpec(
                 "qwen3",
                 options,
-                settings.throttle,
                 ready_timeout_s=_LOADING_S,
                 environment=_SHARING_CORES,
                 group=model,

@@ -87,7 +87,7 @@ class AccessSettings(SettingsGroup):
         key_limits: Limits of every API key that has none of its own, such as
             `contexts=20,contexts_per_s=5,chars_per_minute=20000,audio_s_per_day=36000`.
         ip_limits: The same limits for every client address; an IPv6 address counts as its /64.
-        redis: Redis address (`redis://HOST:PORT/DB`, extra `redis`) that shares limits and usage
+        redis: Redis address (`redis://HOST:PORT/DB`) that shares limits and usage
             between servers. Default: each server counts in its own memory, until it ends.
         without_redis: What happens while Redis cannot be reached: `local` (each server applies the
             limits to its own contexts) or `refuse` (no new contexts of limited keys).

@@ -1,6 +1,6 @@
 """Which engine speaks, with which models, and how it uses the machine."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
@@ -15,9 +15,8 @@ class EngineSettings(SettingsGroup):
         engine: Speech engine: `hibari` (natural English on any CPU, extra `hibari`), `kokoro` (41
             natural voices of seven languages on a fast CPU, extra `kokoro`), `espeak` (many
             languages on any CPU, sounds like a robot), `pocket` (Pocket TTS, natural voices on a
-            CPU, extra `pocket`), `qwen3` (natural voices, needs at least one of `models`), `openai`
-            (the speech of the server at `upstream`, extra `upstream`) or `dashscope` (the hosted
-            Qwen3-TTS of Alibaba Cloud Model Studio, needs `upstream_key`).
+            CPU, extra `pocket`), `qwen3` (natural voices, needs at least one of `models`) or
+            `openai` (the speech of the server at `upstream`).
             Default: the best one that this machine can run with the models that are on it.
         models: Models to load, separated by commas. Qwen3-TTS: folders or Hugging Face ids; each
             model has worker processes of its own, and the voice of a request selects the model.
@@ -33,10 +32,10 @@ class EngineSettings(SettingsGroup):
         workers: Worker processes per model and device, or of Pocket TTS. New contexts go to the
             least loaded one. Raise it if one worker does not use the whole GPU.
         precision: Number format of the models' weights: `float32`, `bfloat16` or `float16`; on a
-            CPU also `int8`, `int4` (4 bits where that is faster than 8), and `auto` (the fastest of
-            float32, bfloat16 and int8 for every matrix product, as timed on this machine). With
+            CPU also `int8`, `int4`, and `auto` (`int8` where the CPU has kernels for it). With
             fewer bits speech is faster, takes less memory and differs from that of the original
-            weights. Default: bfloat16 on a GPU, float32 on a CPU.
+            weights. Default: bfloat16 on a GPU, float32 on a CPU. Pocket TTS has float32, its
+            default, and int8.
         rows: Maximum number of contexts that one worker of Qwen3-TTS, Pocket TTS, hibari or Kokoro
             speaks at the same time. Default: Qwen3-TTS 8 on a CPU, and on a GPU up to 64, as many
             as have memory for one minute of speech each; Pocket TTS up to 16, hibari and Kokoro up
@@ -47,8 +46,6 @@ class EngineSettings(SettingsGroup):
         gpu_memory_gb: Maximum GPU memory of one worker, in units of 10^9 bytes, with the forced
             aligner if that shares the GPU. Default: most of the memory that is free at start, in
             equal parts where several workers share the GPU. Set it if other programs share it.
-        attention: Attention of plain kernels, which run on a GPU without Triton: `sdpa` (PyTorch)
-            or `flash` (flash-attn, extra `flash`). Default: `flash` if it is installed.
         kernels: Kernels between the matrix products of talker and code predictor: `fused` (Triton,
             NVIDIA GPUs), `plain` (PyTorch), or `auto`, which uses fused kernels if a check at start
             succeeds.
@@ -57,10 +54,6 @@ class EngineSettings(SettingsGroup):
             which uses fused kernels on a GPU if a check at start succeeds.
         graphs: Capture GPU work as CUDA graphs at start. Turn it off only to debug: speech becomes
             much slower to generate.
-        quantize: Store the weights of Pocket TTS in 8 bits (`int8`), which makes it faster. Uses
-            less memory; the generated speech differs from that of the original weights.
-        tf32: Allow the GPU to round the inputs of float32 matrix products, as in the codec, to
-            TF32. Default: allowed unless `precision` is `float32`.
         deterministic: Make a seed give bit-identical speech whatever else the server is speaking.
             Slower; turn it on for tests.
         initial_frames: Codec frames (80 ms each) in the first decoded chunk of a context that does
@@ -71,13 +64,9 @@ class EngineSettings(SettingsGroup):
             are refused as overloaded. Default: 0.9 on a GPU, no limit on a CPU.
         threads: CPU threads per worker of Qwen3-TTS, Pocket TTS, hibari or Kokoro. Default: all
             cores.
-        throttle: Slows the engine down for tests and benchmarks: a JSON object with the fields of
-            `worker.throttled.Throttle`.
     """
 
-    engine: (
-        Literal["hibari", "kokoro", "espeak", "pocket", "qwen3", "openai", "dashscope"] | None
-    ) = None
+    engine: Literal["hibari", "kokoro", "espeak", "pocket", "qwen3", "openai"] | None = None
     models: Texts = ()
     device: str | None = None
     gpus: Annotated[tuple[int, ...], NoDecode, BeforeValidator(split_list)] = ()
@@ -86,12 +75,9 @@ class EngineSettings(SettingsGroup):
     rows: int | None = Field(default=None, ge=1)
     capacity: int = Field(default=4096, ge=64)
     gpu_memory_gb: float | None = Field(default=None, gt=0)
-    attention: Literal["sdpa", "flash"] | None = None
     kernels: Literal["auto", "plain", "fused"] = "auto"
     codec_kernels: Literal["auto", "plain", "fused"] = "auto"
     graphs: bool = True
-    quantize: Literal["int8"] | None = None
-    tf32: bool | None = None
     deterministic: bool = False
     initial_frames: int = Field(default=1, ge=1)
     ramp: Annotated[
@@ -99,7 +85,6 @@ class EngineSettings(SettingsGroup):
     ] = (1, 2, 4, 8, 12)
     max_load: float | None = Field(default=None, gt=0)
     threads: int | None = Field(default=None, ge=1)
-    throttle: dict[str, Any] | None = None
 
     @property
     def pocket_models(self) -> tuple[str, ...]:
@@ -127,8 +112,10 @@ class EngineSettings(SettingsGroup):
             )
         if self.engine == "kokoro" and len(self.models) > 1:
             raise ValueError("engine kokoro: expected one folder, got several models; name one")
-        if self.engine == "qwen3" and self.quantize is not None:
-            raise ValueError("engine qwen3: expected no quantize, got int8; try precision int8")
+        if self.engine == "pocket" and self.precision not in (None, "float32", "int8"):
+            raise ValueError(
+                f"engine pocket: expected precision float32 or int8, got {self.precision}"
+            )
         if self.gpus and self.device is not None:
             raise ValueError("expected gpus or a device, got both; keep one of them")
         return self

@@ -22,5 +22,10 @@ def split_list(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
+def parse_object(value: object) -> object:
+    """Accept an object as JSON, for environment variables and options."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
 Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_list)]
 """A list of texts, which `split_list` reads."""

@@ -1,5 +1,7 @@
 """Jobs: texts that are spoken later."""
 
+from pathlib import Path
+
 from pydantic import Field, SecretStr
 
 from voiceagent_tts.settings.group import SettingsGroup
@@ -9,8 +11,7 @@ class JobSettings(SettingsGroup):
     """Jobs, their files, and the webhooks that report them.
 
     Attributes:
-        jobs_storage: Where the files of jobs are kept: a folder that all servers share, or
-            `s3://BUCKET/PREFIX` (extra `s3`). Jobs need `redis`.
+        jobs_storage: Folder for the files of jobs, which all servers share. Jobs need `redis`.
         jobs_at_once: Jobs that this server speaks at the same time. Raise it if rows are free while
             jobs wait; 0 leaves them to other servers.
         jobs_per_key: Maximum number of unfinished jobs of one key; on a server without keys, of one
@@ -21,7 +22,7 @@ class JobSettings(SettingsGroup):
             clients that may reach everything that the server can reach.
     """
 
-    jobs_storage: str = "~/.local/share/voiceagent-tts/jobs"
+    jobs_storage: Path = Path("~/.local/share/voiceagent-tts/jobs")
     jobs_at_once: int = Field(default=2, ge=0)
     jobs_per_key: int = Field(default=1000, ge=1)
     jobs_keep_h: float = Field(default=24.0, gt=0)

@@ -1,10 +1,11 @@
 """The speech API of another server, as the engine or for contexts without a row."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator
+from pydantic_settings import NoDecode
 
-from voiceagent_tts.settings.group import SettingsGroup, Texts
+from voiceagent_tts.settings.group import SettingsGroup, Texts, parse_object
 
 
 class UpstreamSettings(SettingsGroup):
@@ -12,16 +13,13 @@ class UpstreamSettings(SettingsGroup):
 
     Attributes:
         upstream: Address of another server's speech API, up to `/audio/speech`, such as
-            `http://127.0.0.1:8880/v1`: any server with OpenAI's API that streams PCM. For Model
-            Studio, the WebSocket of a region, such as
-            `wss://dashscope-intl.aliyuncs.com/api-ws/v1/realtime`; by default that of Beijing.
+            `http://127.0.0.1:8880/v1`: any server with OpenAI's API that streams PCM.
         upstream_key: API key for the upstream.
-        upstream_model: Model that the upstream is asked for. Default: `tts-1`, or
-            `qwen3-tts-flash-realtime` of Model Studio.
+        upstream_model: Model that the upstream is asked for.
         upstream_voices: Names of the upstream's voices, separated by commas, the default first.
             Default: those that it lists, or those in the documentation of its API.
         upstream_fields: JSON object of further fields for every request to the upstream, such as
-            `{"lang_code": "a"}`, or for every session of Model Studio, such as `{"volume": 60}`.
+            `{"lang_code": "a"}`.
         upstream_rate_hz: Sample rate of the upstream's PCM, in Hz.
         upstream_timeout_s: Seconds that the upstream may send nothing before its request fails.
         upstream_chars_per_day: Maximum number of characters sent upstream within 24 hours; beyond
@@ -33,9 +31,11 @@ class UpstreamSettings(SettingsGroup):
 
     upstream: str | None = None
     upstream_key: SecretStr | None = None
-    upstream_model: str | None = None
+    upstream_model: str = "tts-1"
     upstream_voices: Texts = ()
-    upstream_fields: dict[str, Any] | None = None
+    upstream_fields: Annotated[dict[str, Any] | None, NoDecode, BeforeValidator(parse_object)] = (
+        None
+    )
     upstream_rate_hz: int = Field(default=24_000, ge=8_000, le=48_000)
     upstream_timeout_s: float = Field(default=10.0, gt=0)
     upstream_chars_per_day: int | None = Field(default=None, ge=1)
@@ -44,6 +44,6 @@ class UpstreamSettings(SettingsGroup):
     @field_validator("upstream", mode="after")
     @classmethod
     def _check_address(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://", "ws://", "wss://")):
+        if value is not None and not value.startswith(("http://", "https://")):
             raise ValueError("expected an address such as http://127.0.0.1:8880/v1")
         return value

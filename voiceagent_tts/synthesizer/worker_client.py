@@ -64,7 +64,6 @@ class WorkerSpec:
     Args:
         engine: name of an engine or aligner that `python -m voiceagent_tts.worker` knows.
         options: options of that engine, as JSON values.
-        throttle: fields of `worker.throttled.Throttle`; None for no throttle.
         ready_timeout_s: longest time from start to `Ready`.
         heartbeat_timeout_s: longest silence; a worker that is silent for longer is killed.
         environment: variables added to the server's own.
@@ -73,7 +72,6 @@ class WorkerSpec:
 
     engine: str
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    throttle: Mapping[str, Any] | None = None
     ready_timeout_s: float = 60.0
     heartbeat_timeout_s: float = 10.0
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -84,8 +82,6 @@ class WorkerSpec:
         argv = [sys.executable, "-m", "voiceagent_tts.worker", self.engine, endpoint]
         if self.options:
             argv += ["--options", json.dumps(dict(self.options))]
-        if self.throttle is not None:
-            argv += ["--throttle", json.dumps(dict(self.throttle))]
         return argv
 
 

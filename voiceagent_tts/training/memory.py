@@ -111,8 +111,8 @@ def _activation_bytes(config: ModelConfig, options: TrainOptions, clip_s: float)
     positions = frames + options.batch_clips * _PROMPT_POSITIONS
     books = talker.num_code_groups
     logits = positions * talker.vocab_size + frames * (books - 1) * predictor.vocab_size
-    numbers = positions * _kept_numbers(talker, options.recomputes)
-    numbers += frames * books * _kept_numbers(predictor, options.recomputes)
+    numbers = positions * _kept_numbers(talker, options.recompute)
+    numbers += frames * books * _kept_numbers(predictor, options.recompute)
     return numbers * _ACTIVATION_BYTES + logits * _LOGIT_BYTES
 
 

@@ -16,6 +16,8 @@ TrainPrecision = Literal["bfloat16", "mixed", "float32"]
 in bfloat16. `float32`: both."""
 
 FULL_LEARNING_RATE, LORA_LEARNING_RATE = 2e-5, 2e-4
+LORA_RANK = 32
+"""Rank of low-rank adapters where nothing else is said to the command line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,7 @@ class TrainOptions:
         max_norm: norm that gradients are clipped to.
         lora_rank: inner width of low-rank adapters; 0 trains all weights.
         precision: precision of weights and products.
-        recomputes: whether layers recompute their activations in the backward pass.
+        recompute: whether layers recompute their activations in the backward pass.
         recipe: `aligned`, or `official` for the loss of the official script.
         layout: place of the text.
         validation_share: share of the clips that is held out.
@@ -48,7 +50,7 @@ class TrainOptions:
     max_norm: float = 1.0
     lora_rank: int = 0
     precision: TrainPrecision = "mixed"
-    recomputes: bool = True
+    recompute: bool = True
     recipe: Literal["aligned", "official"] = "aligned"
     layout: Layout = "whole"
     validation_share: float = 0.05

@@ -87,7 +87,7 @@ def build_network(base: Path, options: TrainOptions, device: torch.device) -> Tr
     network = load_network(base, torch.bfloat16 if is_half else torch.float32, device)
     if options.lora_rank:
         add_adapters(network, options.lora_rank, options.seed)
-    network.recompute(options.recomputes)
+    network.recompute(options.recompute)
     return network
 
 

@@ -1,41 +1,22 @@
-"""Requests to the upstream, on a thread of their own: PCM arrives while the engine steps.
+"""The audio of one text on its way from the upstream to the engine's thread.
 
-A request is repeated only before its first byte of audio. To cancel it closes its connection. Audio
-that nobody takes is not read: the connection's own buffers then stop the upstream. What a request
-looks like on the wire is the matter of a `SpeechService`.
+Audio that the engine does not take is not read: the connection's own buffers then stop the
+upstream.
 """
 
 import asyncio
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
-from voiceagent_tts.errors import EngineError, VoiceAgentError
-from voiceagent_tts.upstream.speech_api import SpeechRequest
+from voiceagent_tts.errors import VoiceAgentError
 
-_RETRY_WAITS_S = (0.1, 0.4)
 _MOST_BUFFERED_BYTES = 10 * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE
 _FULL_POLL_S = 0.05
-
-
-@dataclass(slots=True)
-class UpstreamCounts:
-    """Totals since the start.
-
-    Attributes:
-        requests: requests sent, with those that were repeated.
-        retries: requests that were repeated.
-        failures: texts that were not spoken.
-    """
-
-    requests: int = 0
-    retries: int = 0
-    failures: int = 0
 
 
 class Download:
@@ -118,122 +99,3 @@ class Download:
     def _append(self, samples: "np.ndarray[Any, np.dtype[np.int16]]") -> None:
         with self._lock:
             self._pcm += samples.astype("<i2").tobytes()
-
-
-class SpeechService(Protocol):
-    """The connections to one upstream; all methods run in one event loop.
-
-    Attributes:
-        engine: name of the engine.
-        model: name of the model.
-        languages: codes of the languages that it speaks.
-        takes_instruct: whether instructions have an effect.
-    """
-
-    engine: str
-    model: str
-    languages: tuple[str, ...]
-    takes_instruct: bool
-
-    @property
-    def place(self) -> str:
-        """The address for messages, without secrets."""
-        ...
-
-    async def voices(self) -> list[str]:
-        """Ask for the voices; those of its documentation if it does not list them.
-
-        Raises:
-            EngineError: the upstream cannot be reached, or refuses the key.
-        """
-        ...
-
-    async def attempt(
-        self, request: SpeechRequest, download: Download, usual_s: float | None
-    ) -> float | None:
-        """Send a request and receive its audio.
-
-        Args:
-            request: the text.
-            download: receives the audio.
-            usual_s: seconds to wait before the next attempt; None for the last attempt.
-
-        Returns:
-            Seconds after which to try again; None if all audio has arrived.
-
-        Raises:
-            VoiceAgentError: the upstream does not speak this text, and will not the next time.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Close all connections."""
-        ...
-
-
-class Upstream:
-    """The requests to one upstream, on a thread with an event loop.
-
-    Args:
-        service: the connections.
-        sample_rate_hz: rate of its PCM.
-    """
-
-    def __init__(self, service: SpeechService, *, sample_rate_hz: int) -> None:
-        self.counts = UpstreamCounts()
-        self._service = service
-        self._sample_rate_hz = sample_rate_hz
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def voices(self) -> list[str]:
-        """As `SpeechService.voices`."""
-        return self._wait(self._service.voices())
-
-    def speak(self, request: SpeechRequest) -> Download:
-        """Start to speak a text."""
-        download = Download(self._sample_rate_hz)
-        download.follow(
-            asyncio.run_coroutine_threadsafe(self._download(request, download), self._loop)
-        )
-        return download
-
-    def close(self) -> None:
-        """Close all connections and end the thread; idempotent."""
-        if self._thread.is_alive():
-            self._wait(self._close())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-
-    def _wait(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    async def _close(self) -> None:
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self._service.close()
-
-    async def _download(self, request: SpeechRequest, download: Download) -> None:
-        try:
-            await self._request(request, download)
-        except VoiceAgentError as error:
-            self.counts.failures += 1
-            download.complete(error)
-        except Exception as error:  # its context would wait forever
-            self.counts.failures += 1
-            download.complete(EngineError.of(f"the upstream {self._service.place}", error))
-        else:
-            download.complete()
-
-    async def _request(self, request: SpeechRequest, download: Download) -> None:
-        for usual_s in (*_RETRY_WAITS_S, None):
-            self.counts.requests += 1
-            wait_s = await self._service.attempt(request, download, usual_s)
-            if wait_s is None:
-                return
-            self.counts.retries += 1
-            await asyncio.sleep(wait_s)

@@ -17,10 +17,13 @@ from voiceagent_tts.seam.commands import Append, Prepare, Submit
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import AudioStep, Capabilities, ContextAudio, VoiceDetails
 from voiceagent_tts.seam.segment_rows import SegmentRow, SegmentRows
+from voiceagent_tts.text.language import CODES
 from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.words import is_spoken
-from voiceagent_tts.upstream.download import Download, SpeechService, Upstream
+from voiceagent_tts.upstream.download import Download
+from voiceagent_tts.upstream.requests import Upstream
 from voiceagent_tts.upstream.speech_api import SpeechRequest
+from voiceagent_tts.upstream.speech_http import OpenAISpeech
 
 _SILENCE = 33  # of 32,767: -60 dBFS
 _CHUNK_SAMPLES = SAMPLE_RATE_HZ
@@ -149,7 +152,7 @@ class UpstreamEngine:
         inbox: Inbox,
         outbox: Outbox,
         upstream: Upstream,
-        service: SpeechService,
+        service: OpenAISpeech,
         voices: Sequence[str],
         *,
         max_rows: int,
@@ -168,21 +171,21 @@ class UpstreamEngine:
             open_row=self._open_row,
             add_text=self._add_text,
             prepare=_ignore,
-            takes_instruct=service.takes_instruct,
+            takes_instruct=True,
         )
 
     @property
     def capabilities(self) -> Capabilities:
         """Voices and features of the upstream, as far as its API tells."""
         return Capabilities(
-            engine=self._service.engine,
+            engine="openai",
             model=self._service.model,
             has_native_words=False,
             text_feeding=("segment",),
-            languages=self._service.languages,
+            languages=CODES,
             voices=self._voices,
             max_rows=self._rows.max_rows,
-            takes_instruct=self._service.takes_instruct,
+            takes_instruct=True,
             revision=self._service.place,
             voice_details=tuple(VoiceDetails(name, "preset") for name in self._voices),
         )

@@ -6,9 +6,10 @@ from typing import Any
 
 from voiceagent_tts.config import upstream_key
 from voiceagent_tts.seam.engine import Inbox, Outbox
-from voiceagent_tts.upstream.download import SpeechService, Upstream
 from voiceagent_tts.upstream.engine import CharBudget, UpstreamEngine
+from voiceagent_tts.upstream.requests import Upstream
 from voiceagent_tts.upstream.speech_api import SpeechAPI
+from voiceagent_tts.upstream.speech_http import OpenAISpeech
 
 _MAX_ROWS = 16
 
@@ -18,8 +19,7 @@ class UpstreamOptions:
     """Settings of an engine; the API key comes from the environment.
 
     Attributes:
-        url: address of the API, such as `http://127.0.0.1:8880/v1`; one of a WebSocket is that of
-            the realtime speech API of Model Studio.
+        url: address of the API, such as `http://127.0.0.1:8880/v1`.
         model: name of the model.
         voices: names of the voices, the default first; empty to ask the upstream.
         fields: further fields of every request.
@@ -46,7 +46,8 @@ def load_upstream(options: UpstreamOptions, inbox: Inbox, outbox: Outbox) -> Ups
         EngineError: it cannot be reached, or refuses the key.
     """
     max_rows = options.rows or _MAX_ROWS
-    service = _service(options, max_rows)
+    api = SpeechAPI(options.url.rstrip("/"), options.model, options.fields)
+    service = OpenAISpeech(api, upstream_key(), timeout_s=options.timeout_s, max_requests=max_rows)
     upstream = Upstream(service, sample_rate_hz=options.sample_rate_hz)
     try:
         voices = list(options.voices) or upstream.voices()
@@ -57,16 +58,3 @@ def load_upstream(options: UpstreamOptions, inbox: Inbox, outbox: Outbox) -> Ups
     return UpstreamEngine(
         inbox, outbox, upstream, service, voices, max_rows=max_rows, budget=budget
     )
-
-
-def _service(options: UpstreamOptions, max_requests: int) -> SpeechService:
-    if options.url.startswith("ws"):
-        from voiceagent_tts.upstream.realtime import RealtimeSpeech
-        from voiceagent_tts.upstream.realtime_api import RealtimeAPI
-
-        realtime = RealtimeAPI(options.url, options.model, options.fields)
-        return RealtimeSpeech(realtime, upstream_key(), timeout_s=options.timeout_s)
-    from voiceagent_tts.upstream.speech_http import OpenAISpeech
-
-    api = SpeechAPI(options.url.rstrip("/"), options.model, options.fields)
-    return OpenAISpeech(api, upstream_key(), timeout_s=options.timeout_s, max_requests=max_requests)

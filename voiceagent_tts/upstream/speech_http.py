@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import httpx
 
 from voiceagent_tts.errors import EngineError
-from voiceagent_tts.text.language import CODES
 from voiceagent_tts.upstream.download import Download
 from voiceagent_tts.upstream.speech_api import (
     OPENAI_VOICES,
@@ -21,7 +20,7 @@ _READ_BYTES = 4096
 
 
 class OpenAISpeech:
-    """Implements `SpeechService` with OpenAI's speech API.
+    """The connections to one upstream. All methods run in one event loop.
 
     Args:
         api: its address and its dialect.
@@ -29,10 +28,6 @@ class OpenAISpeech:
         timeout_s: longest wait for its next byte.
         max_requests: requests at the same time.
     """
-
-    engine = "openai"
-    languages = CODES
-    takes_instruct = True
 
     def __init__(
         self, api: SpeechAPI, key: str | None, *, timeout_s: float, max_requests: int
@@ -48,15 +43,19 @@ class OpenAISpeech:
 
     @property
     def place(self) -> str:
-        """As `SpeechService`."""
+        """The address for messages, without secrets."""
         return self._api.place
 
     async def close(self) -> None:
-        """As `SpeechService`."""
+        """Close all connections."""
         await self._client.aclose()
 
     async def voices(self) -> list[str]:
-        """As `SpeechService`."""
+        """Ask for the voices; those of OpenAI's API if the upstream does not list any.
+
+        Raises:
+            EngineError: the upstream cannot be reached, or refuses the key.
+        """
         with self._explained():
             answer = await self._client.get(f"{self._api.url}/audio/voices")
             if answer.status_code in (401, 403):
@@ -70,7 +69,19 @@ class OpenAISpeech:
     async def attempt(
         self, request: SpeechRequest, download: Download, usual_s: float | None
     ) -> float | None:
-        """As `SpeechService`."""
+        """Send a request and receive its audio.
+
+        Args:
+            request: the text.
+            download: receives the audio.
+            usual_s: seconds to wait before the next attempt; None for the last attempt.
+
+        Returns:
+            Seconds after which to try again; None if all audio has arrived.
+
+        Raises:
+            VoiceAgentError: the upstream does not speak this text, and will not the next time.
+        """
         with self._explained():
             return await self._attempt(request, download, usual_s)
 

@@ -3,13 +3,13 @@
 import argparse
 import gc
 import json
-import os
-import signal
+from collections.abc import Callable
 from typing import Any
 
 from voiceagent_tts.seam.engine import Engine, Inbox, Outbox
 from voiceagent_tts.worker import host
-from voiceagent_tts.worker.throttled import CrashRequested, Throttle, Throttled
+
+Make = Callable[[dict[str, Any]], host.MakeEngine]
 
 
 def _espeak(options: dict[str, Any]) -> host.MakeEngine:
@@ -79,14 +79,13 @@ def _forced(options: dict[str, Any]) -> host.MakeEngine:
     return lambda inbox, outbox: load_forced(loading, inbox, outbox)
 
 
-_KINDS = {
+KINDS: dict[str, Make] = {
     "espeak": _espeak,
     "hibari": _hibari,
     "kokoro": _kokoro,
     "pocket": _pocket,
     "qwen3": _qwen3,
     "openai": _upstream,
-    "dashscope": _upstream,
     "online": _online,
     "forced": _forced,
 }
@@ -95,24 +94,12 @@ _KINDS = {
 def main() -> int:
     """Host one engine or aligner until the parent process ends."""
     parser = argparse.ArgumentParser(prog="python -m voiceagent_tts.worker", description=__doc__)
-    parser.add_argument("kind", choices=sorted(_KINDS))
+    parser.add_argument("kind", choices=sorted(KINDS))
     parser.add_argument("endpoint", help="address on which the parent listens: ipc://PATH")
     parser.add_argument("--options", type=json.loads, default={}, help="its options, as JSON")
-    parser.add_argument("--throttle", type=json.loads, help="fields of Throttle, as JSON")
     arguments = parser.parse_args()
     gc.disable()  # as in `garbage.without_collection`; `host` enables it when the engine has loaded
-    make_engine = _KINDS[arguments.kind](arguments.options)
-    if arguments.throttle is not None:
-        make_engine = _throttled(make_engine, Throttle(**arguments.throttle))
-    try:
-        return host.run(arguments.endpoint, make_engine)
-    except CrashRequested:
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise
-
-
-def _throttled(make_inner: host.MakeEngine, throttle: Throttle) -> host.MakeEngine:
-    return lambda inbox, outbox: Throttled(make_inner, inbox, outbox, throttle)
+    return host.run(arguments.endpoint, KINDS[arguments.kind](arguments.options))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The report of barge-ins: sections, tables and the page."""
+"""The report of barge-ins: sections and tables."""
 
 import json
 from io import StringIO
@@ -7,7 +7,6 @@ from typing import Any
 from rich.console import Console
 
 from voiceagent_tts.bench.bargein.heard import Heard
-from voiceagent_tts.bench.bargein.page import render
 from voiceagent_tts.bench.bargein.pool import Conversation
 from voiceagent_tts.bench.bargein.replies import Cut
 from voiceagent_tts.bench.bargein.report import (
@@ -94,7 +93,6 @@ def test_a_section_without_any_reply_has_figures() -> None:
     """A target that never speaks is reported, not an error."""
     found = section_of("mute", "steady", 4, [], [Conversation([], [], "TimeoutError")])
     assert found["cuts"] == 0 and found["exact_pct"] is None
-    assert "no sound" in render(document() | {"sections": [found]})
     assert (name_of(found), *cells(found, COLUMNS)[:2]) == ("mute", "0", "–")
 
 
@@ -106,17 +104,8 @@ def test_what_makes_figures_doubtful_is_said() -> None:
         assert part in text
 
 
-def test_the_page_shows_all_figures_and_escapes_names() -> None:
-    """The judge's error and the definitions are there; it needs no other file."""
-    page = render(document())
-    for part in ("word times p50, ms", "8.1", "25 % (", "dropped turn", "bench bargein</code>"):
-        assert part in page
-    assert "<b>service" not in page and "&lt;b&gt;service" in page
-    assert "<script" not in page and "http" not in page
-
-
 def test_the_tables_have_the_same_figures() -> None:
-    """What the terminal shows, and the cells of the page."""
+    """What the terminal shows."""
     out = StringIO()
     console = Console(file=out, width=200)
     console.print(table_of([section()]))

@@ -16,7 +16,6 @@ from voiceagent_tts.bench.bargein.judge import Judge, Recording
 from voiceagent_tts.bench.bargein.judge_error import measure_judge
 from voiceagent_tts.bench.bargein.known_speech import espeak
 from voiceagent_tts.bench.bargein.other_work import busy_loops
-from voiceagent_tts.bench.bargein.page import render
 from voiceagent_tts.bench.bargein.pool import Conversation, SessionPool
 from voiceagent_tts.bench.bargein.replies import USER_TEXT
 from voiceagent_tts.bench.bargein.report import (
@@ -188,5 +187,5 @@ def run_bargein(
     }  # fmt: skip
     tables = Group(table_of(sections), "", judge_table_of(errors))
     warnings = warnings_of(sections)
-    publish(document, outputs, tables, render, warnings, least_width=_TABLE_WIDTH)
+    publish(document, outputs, tables, warnings, least_width=_TABLE_WIDTH)
     return document

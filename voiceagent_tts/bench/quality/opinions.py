@@ -20,7 +20,6 @@ from voiceagent_tts.bench.quality.clips import Samples
 from voiceagent_tts.client import authorization
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, InvalidRequestError
-from voiceagent_tts.extras import install_hint
 
 PredictOpinion = Callable[[Samples], float]
 """[S] float32 at 24 kHz -> score. Raises EngineError where there is none."""
@@ -45,10 +44,7 @@ def open_predictor(address: str, key: str = "") -> PredictOpinion:
     try:
         run = _torch_script(path) if path.suffix == ".pt" else _onnx(path)
     except ModuleNotFoundError as error:
-        extra = "qwen3" if path.suffix == ".pt" else "onnx"
-        raise InvalidRequestError(
-            f"the package {error.name!r} is missing. Install it: {install_hint(extra)}"
-        ) from error
+        raise InvalidRequestError(f"the package {error.name!r} is missing: install it") from error
     except Exception as error:  # both runtimes raise many types for files they do not understand
         raise InvalidRequestError(f"--mos: {path} cannot be loaded: {error}") from error
     return lambda samples: _score(run, samples, path)

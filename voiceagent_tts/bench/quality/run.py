@@ -23,7 +23,7 @@ from voiceagent_tts.bench.quality.measures import (
     word_values,
 )
 from voiceagent_tts.bench.quality.opinions import PredictOpinion
-from voiceagent_tts.bench.quality.report import last_line, render, section_of, table_of
+from voiceagent_tts.bench.quality.report import last_line, section_of, table_of
 from voiceagent_tts.bench.quality.speaking import Spoken, read_clips, speak_items, write_clips
 from voiceagent_tts.bench.quality.test_sets import recordings_in
 from voiceagent_tts.bench.quality.transcribers import Transcribe
@@ -231,7 +231,7 @@ def run_quality(
         "not_run": not_run, "sections": sections,
     }  # fmt: skip
     skipped = (f"{part}: not run, {reason}" for part, reason in not_run.items())
-    publish(document, outputs, table_of(sections), render, skipped, line_of=last_line)
+    publish(document, outputs, table_of(sections), skipped, line_of=last_line)
     return document
 
 

@@ -18,7 +18,6 @@ from voiceagent_tts.audio.pcm import float_to_pcm
 from voiceagent_tts.bench.quality.clips import Samples
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.extras import install_hint
 from voiceagent_tts.training.transcription import Recogniser
 
 Transcribe = Callable[[Samples, str], str]
@@ -51,10 +50,7 @@ def open_transcriber(address: str, key: str = "") -> Transcribe:
         if kind == "pocketsphinx" and not rest:
             return _pocketsphinx()
     except ModuleNotFoundError as error:
-        extra = "whisper" if kind == "faster-whisper" else "bench"
-        raise InvalidRequestError(
-            f"the package {error.name!r} is missing. Install it: {install_hint(extra)}"
-        ) from error
+        raise InvalidRequestError(f"the package {error.name!r} is missing: install it") from error
     raise _invalid("http(s)://HOST[{JSON}], faster-whisper:MODEL or pocketsphinx", address)
 
 

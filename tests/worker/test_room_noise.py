@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from testbed.throttled import RoomNoise
 from voiceagent_tts.core import AudioChunk
 from voiceagent_tts.seam.events import ContextAudio
-from voiceagent_tts.worker.throttled import RoomNoise
 
 
 def test_room_noise_is_added_to_silence_and_goes_on_between_chunks() -> None:

@@ -1,8 +1,7 @@
 """A slow or faulty engine for tests and benchmarks: a real one, its audio delayed.
 
 Words pass at once, as an engine with native words knows them before it generates their audio. Audio
-is sent in codec frames at the pace of a chosen real-time factor. Nothing here is used in
-production.
+is sent in codec frames at the pace of a chosen real-time factor.
 """
 
 import heapq
@@ -29,6 +28,10 @@ from voiceagent_tts.seam.events import (
     SegmentEnd,
     Words,
 )
+
+VARIABLE = "TESTBED_THROTTLE"
+"""Variable of a throttled worker's environment: the fields of its `Throttle` as JSON."""
+MakeEngine = Callable[[Inbox, Outbox], Engine]
 
 _NOISE_SAMPLES = 10 * SAMPLE_RATE_HZ
 _LOWEST_NOISE_BIN = 600  # 60 Hz
@@ -72,7 +75,7 @@ class Throttled:
 
     def __init__(
         self,
-        make_engine: Callable[[Inbox, Outbox], Engine],
+        make_engine: MakeEngine,
         inbox: Inbox,
         outbox: Outbox,
         throttle: Throttle,

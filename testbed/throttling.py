@@ -1,0 +1,64 @@
+"""Start workers and servers whose engines are slow or faulty, as `testbed.throttled` makes them."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from testbed.throttled import VARIABLE
+from voiceagent_tts.config import Settings
+from voiceagent_tts.server import state
+from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+
+_ROOT = str(Path(__file__).parents[1])
+
+
+class ThrottledSpec(WorkerSpec):
+    """Describes `testbed.throttled_worker` in place of the worker's program."""
+
+    __slots__ = ()
+
+    def argv(self, endpoint: str) -> list[str]:
+        """Command line of that program."""
+        _, _, _, *rest = super().argv(endpoint)
+        return [sys.executable, "-m", "testbed.throttled_worker", *rest]
+
+
+def throttled(spec: WorkerSpec, throttle: Mapping[str, Any]) -> WorkerSpec:
+    """Return the same worker with the fields of a `Throttle`."""
+    path = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
+    own = {VARIABLE: json.dumps(dict(throttle)), "PYTHONPATH": path}
+    fields: dict[str, Any] = {
+        each.name: getattr(spec, each.name) for each in dataclasses.fields(spec)
+    }
+    fields["environment"] = {**spec.environment, **own}
+    return ThrottledSpec(**fields)
+
+
+@contextlib.contextmanager
+def throttling(throttle: Mapping[str, Any]) -> Iterator[None]:
+    """Throttle the engines of servers that are made within the block."""
+    usual = state.worker_specs
+    state.worker_specs = lambda settings: {
+        name: throttled(spec, throttle) for name, spec in usual(settings).items()
+    }
+    try:
+        yield
+    finally:
+        state.worker_specs = usual
+
+
+@contextlib.asynccontextmanager
+async def running_throttled(
+    settings: Settings, throttle: Mapping[str, Any] | None
+) -> AsyncIterator[RunningServer]:
+    """As `running`, with the fields of a `Throttle`; None for a usual engine."""
+    async with contextlib.AsyncExitStack() as stack:
+        with contextlib.nullcontext() if throttle is None else throttling(throttle):
+            server = await stack.enter_async_context(running(settings))
+        yield server
