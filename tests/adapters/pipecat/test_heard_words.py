@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    Frame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
     TTSAudioRawFrame,
     TTSSpeakFrame,
     TTSStoppedFrame,
+    TTSTextFrame,
 )
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
@@ -135,6 +138,26 @@ async def test_a_cut_at_the_start_of_a_word_is_exact(served: ServerProcess) -> N
 
     committed, heard = await undisturbed(cut)
     assert committed == heard == "One, two, three,"
+
+
+async def test_a_segment_is_announced_behind_the_words_before_it(served: ServerProcess) -> None:
+    """What RTVI shows a page: each segment, and then its words, although all text came at once."""
+    async with talking(service(served, speed=3.0)) as conversation:
+        seen: list[str] = []
+        output = conversation.transport.output()
+
+        @output.event_handler("on_after_push_frame")
+        async def on_push(_: object, frame: Frame) -> None:
+            if isinstance(frame, AggregatedTextFrame):
+                kind = "word" if isinstance(frame, TTSTextFrame) else "segment"
+                seen.append(f"{kind} {frame.text.strip()}")
+
+        await conversation.reply("One, two. ", "Three! ", "... ", "Four, five.")
+        assert await conversation.spoken() == "One, two. Three! ... Four, five."
+    expected: list[str] = []
+    for segment in ("One,", "two.", "Three!", "... Four,", "five."):
+        expected += [f"segment {segment}", *(f"word {word}" for word in segment.split())]
+    assert seen == expected
 
 
 async def test_words_wait_for_sound_that_stalls(served: ServerProcess) -> None:

@@ -142,9 +142,13 @@ class Playout:
         """When all audio that has left is played."""
         return round(self._clock.playout_end * 1e9)
 
+    def plays(self, context_id: str | None) -> bool:
+        """Whether `context_id` is the context whose audio is leaving."""
+        return context_id is not None and context_id == self._context_id
+
     def has_audio(self, context_id: str) -> bool:
         """Whether any audio of `context_id` has left."""
-        return context_id == self._context_id and self._clock.sent_samples > 0
+        return self.plays(context_id) and self._clock.sent_samples > 0
 
     def interrupt(self) -> None:
         """The transport drops the audio that it has not played, unless that is uninterruptible."""
