@@ -245,6 +245,18 @@ async def test_utterances_that_are_queued_enter_the_history_one_by_one(
         assert all(0.15 < pause_s < 0.6 for pause_s in pauses_s), pauses_s
 
 
+async def test_an_utterance_may_stay_out_of_the_history(served: ServerProcess) -> None:
+    """As Pipecat Flows' `tts_say` asks for with `append_text_to_context=False`."""
+    async with talking(service(served, speed=3.0)) as conversation:
+        await conversation.push(TTSSpeakFrame("One moment.", append_to_context=False))
+        await conversation.begun()
+        await conversation.played_out()
+        await conversation.push(TTSSpeakFrame("Done."))
+        await until(lambda: bool(conversation.committed), "the second one is committed")
+        assert conversation.committed == ["Done."]
+        assert not conversation.errors
+
+
 def quiet_end_s(utterance: Utterance) -> float:
     """Silence at the end of what was played, in seconds."""
     samples = np.frombuffer(bytes(utterance.pcm), "<i2")
