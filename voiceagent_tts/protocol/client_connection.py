@@ -132,7 +132,7 @@ def check_options(**options: Unpack[OpenOptions]) -> None:
     ClientConnection().open("checked", **options)
 
 
-def check_not_negative(**options: float) -> None:
+def check_not_negative(**options: object) -> None:
     """Check options that are lengths, times or counts.
 
     Raises:

@@ -219,7 +219,7 @@ class VoiceAgentTTSService(TurnTTSService):
     @property
     def supports_pronunciations(self) -> bool:
         """Whether tags have an effect: with the setting `markup`."""
-        return bool(self._settings.markup)
+        return bool(self._settings.given_fields().get("markup"))
 
     def language_to_service_language(self, language: Language) -> str | None:
         """The language code itself, region included, which the server understands."""
