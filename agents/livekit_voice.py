@@ -88,6 +88,7 @@ class Greeter(Agent):
 def choose_stt() -> stt.STT:
     """The transcription server that the environment names, or the stand-in."""
     if url := local_server("STT"):
+        assert openai is not None, "local_server refuses a URL without the plugin"
         model = os.environ.get("LOCAL_STT_MODEL") or "whisper-1"
         return openai.STT(model=model, base_url=url, api_key="none", detect_language=True)
     return DurationSTT()
@@ -96,6 +97,7 @@ def choose_stt() -> stt.STT:
 def choose_llm() -> llm.LLM:
     """The language model server that the environment names, or the stand-in."""
     if url := local_server("LLM"):
+        assert openai is not None, "local_server refuses a URL without the plugin"
         model = os.environ.get("LOCAL_LLM_MODEL") or "default"
         return openai.LLM(model=model, base_url=url, api_key="none")
     return ScriptedLLM()

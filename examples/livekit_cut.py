@@ -30,7 +30,7 @@ async def main() -> None:
     loudspeaker = Loudspeaker()  # plays in real time; in your agent, the room does
     async with utils.http_context.open():  # in your agent, LiveKit's job has one
         tts = voiceagent.TTS(url=URL, voice="nova", language="en")
-        session = AgentSession[None](tts=tts, tts_text_transforms=None)
+        session: AgentSession[None] = AgentSession(tts=tts, tts_text_transforms=None)
         agent = Agent(instructions="You are a shop's voice.")
         async with on_devices(session, agent, loudspeaker, None, Screen()):
             reply = session.say(llm())

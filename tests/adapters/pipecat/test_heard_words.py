@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    Frame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
     TTSAudioRawFrame,
     TTSSpeakFrame,
     TTSStoppedFrame,
+    TTSTextFrame,
 )
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
@@ -137,6 +140,26 @@ async def test_a_cut_at_the_start_of_a_word_is_exact(served: ServerProcess) -> N
     assert committed == heard == "One, two, three,"
 
 
+async def test_a_segment_is_announced_behind_the_words_before_it(served: ServerProcess) -> None:
+    """What RTVI shows a page: each segment, and then its words, although all text came at once."""
+    async with talking(service(served, speed=3.0)) as conversation:
+        seen: list[str] = []
+        output = conversation.transport.output()
+
+        @output.event_handler("on_after_push_frame")
+        async def on_push(_: object, frame: Frame) -> None:
+            if isinstance(frame, AggregatedTextFrame):
+                kind = "word" if isinstance(frame, TTSTextFrame) else "segment"
+                seen.append(f"{kind} {frame.text.strip()}")
+
+        await conversation.reply("One, two. ", "Three! ", "... ", "Four, five.")
+        assert await conversation.spoken() == "One, two. Three! ... Four, five."
+    expected: list[str] = []
+    for segment in ("One,", "two.", "Three!", "... Four,", "five."):
+        expected += [f"segment {segment}", *(f"word {word}" for word in segment.split())]
+    assert seen == expected
+
+
 async def test_words_wait_for_sound_that_stalls(served: ServerProcess) -> None:
     """If the LLM stalls in mid-turn, the words after the gap are committed with their audio."""
 
@@ -220,6 +243,18 @@ async def test_utterances_that_are_queued_enter_the_history_one_by_one(
         silences_s = [quiet_end_s(utterance) for utterance in played[:-1]]
         pauses_s = [sum(each) for each in zip(pauses_s, silences_s, strict=True)]
         assert all(0.15 < pause_s < 0.6 for pause_s in pauses_s), pauses_s
+
+
+async def test_an_utterance_may_stay_out_of_the_history(served: ServerProcess) -> None:
+    """As Pipecat Flows' `tts_say` asks for with `append_text_to_context=False`."""
+    async with talking(service(served, speed=3.0)) as conversation:
+        await conversation.push(TTSSpeakFrame("One moment.", append_to_context=False))
+        await conversation.begun()
+        await conversation.played_out()
+        await conversation.push(TTSSpeakFrame("Done."))
+        await until(lambda: bool(conversation.committed), "the second one is committed")
+        assert conversation.committed == ["Done."]
+        assert not conversation.errors
 
 
 def quiet_end_s(utterance: Utterance) -> float:

@@ -49,6 +49,7 @@ class Output:
         self._playout = playout
         self._spacing = VerbatimSpacing()
         self._on_their_way: deque[TTSTextFrame] = deque()  # words, until their time has come
+        self._announced: deque[AggregatedTextFrame] = deque()  # segments that wait for their words
         self._unspoken_context_id: str | None = None
 
     def prepare(self, frame: Frame, now_s: float) -> bool:
@@ -64,10 +65,14 @@ class Output:
                     self._spacing.apply(frame)
             case AggregatedTextFrame() if frame.will_be_spoken:
                 self._spacing.announce(frame)
+                if self._playout.plays(frame.context_id):
+                    self._announced.append(frame)
+                    return False
             case LLMFullResponseStartFrame() | LLMAssistantPushAggregationFrame():
                 self._spacing.start_reply()
             case InterruptionFrame():
                 self._spacing.clear()
+                self._announced.clear()
                 self._take_back_words(now_s)
                 self._playout.interrupt()
             case TTSStartedFrame():
@@ -81,6 +86,22 @@ class Output:
         if frame.pts:
             self._time(frame, frame.pts, now_s)
         return True
+
+    def announced_before(self, frame: Frame) -> list[AggregatedTextFrame]:
+        """The segments that leave ahead of `frame`, their next word or the end, at its time.
+
+        Pipecat announces a segment when its text is there. Then it would leave before the last
+        words of the segment before, which wait for their audio.
+        """
+        is_end = isinstance(frame, TTSStoppedFrame) and self._is_spoken(frame.context_id)
+        segment_id = getattr(frame, "segment_id", None)
+        if not is_end and all(each.id != segment_id for each in self._announced):
+            return []
+        leaving: list[AggregatedTextFrame] = []
+        while self._announced and (is_end or segment_id not in {each.id for each in leaving}):
+            leaving.append(self._announced.popleft())
+            leaving[-1].pts = frame.pts
+        return leaving
 
     def _time(self, frame: Frame, pts: int, now_s: float) -> None:
         match frame:

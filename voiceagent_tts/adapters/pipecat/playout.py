@@ -20,8 +20,6 @@ _RESTART_S = 0.02
 """Time from audio arriving at a transport that ran dry in mid-turn until the audio plays."""
 _MAX_START_ERROR_S = 0.5
 """A transport that starts further than this from the expected time plays other audio."""
-_MEASURED_CHUNKS = 5
-"""Chunks by whose ends the start of an utterance is measured; a busy program notices some late."""
 _IN_CHUNK_S = 0.005
 """A word enters the history this long after the chunk begins that makes it audible, not before."""
 _PAUSE_S = 0.2
@@ -52,9 +50,9 @@ class Playout:
         self._run_samples = 0  # since the transport last filled up a chunk
         self._expected_starts_s: deque[float] = deque()  # of the runs that have not started
         self._is_interruptible = True
-        self._started_at_s = 0.0  # the transport's latest start
-        self._late_s = 0.0  # how much later it really was, by the chunks since then
-        self._chunks = _MEASURED_CHUNKS  # of these, those that have ended
+        self._started_at_s: float | None = None  # the transport's latest start
+        self._chunks = 0  # played since then
+        self._late_s = 0.0  # how much later it really was, by the chunk that ended most in time
 
     def pause_s(self, now_s: float) -> float:
         """Silence that is missing between the last utterance and one that begins now."""
@@ -104,8 +102,11 @@ class Playout:
         self._started_at_s, self._late_s, self._chunks = now_s, 0.0, 0
 
     def chunk_ended(self, now_s: float) -> None:
-        """The transport has played one more chunk of the utterance that it started last."""
-        if self._chunks == _MEASURED_CHUNKS:
+        """The transport has played one more chunk of the utterance that it started last.
+
+        A busy program starts later than it reports, and notices the ends of chunks late.
+        """
+        if self._started_at_s is None:
             return
         self._chunks += 1
         late_s = max(0.0, now_s - self._started_at_s - self._chunks * self.chunk_s)
@@ -142,14 +143,18 @@ class Playout:
         """When all audio that has left is played."""
         return round(self._clock.playout_end * 1e9)
 
+    def plays(self, context_id: str | None) -> bool:
+        """Whether `context_id` is the context whose audio is leaving."""
+        return context_id is not None and context_id == self._context_id
+
     def has_audio(self, context_id: str) -> bool:
         """Whether any audio of `context_id` has left."""
-        return context_id == self._context_id and self._clock.sent_samples > 0
+        return self.plays(context_id) and self._clock.sent_samples > 0
 
     def interrupt(self) -> None:
         """The transport drops the audio that it has not played, unless that is uninterruptible."""
         self._expected_starts_s.clear()
-        self._chunks = _MEASURED_CHUNKS
+        self._started_at_s = None
         if self._is_interruptible:
             self._clock.playout_end = 0.0
             self._last_ns = 0

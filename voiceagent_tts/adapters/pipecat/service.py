@@ -424,6 +424,8 @@ class VoiceAgentTTSService(TurnTTSService):
                 await self._wait_for_start()
             if not self._output.prepare(frame, self._now_s()):
                 return
+            for segment in self._output.announced_before(frame):
+                await super().push_frame(segment)
         await super().push_frame(frame, direction)
         if self._noise and isinstance(frame, _COMMITS):
             await self._take_back_noise(frame)

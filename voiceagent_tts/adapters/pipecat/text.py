@@ -37,8 +37,8 @@ class ClauseAggregator(BaseTextAggregator):
 
     Pipecat's own aggregator waits for the first letter of the next sentence. This one passes a
     clause on with the white space after it, and the first clause of a reply after two or three
-    words. The pieces do not affect prosody: the server joins them and segments the text itself.
-    The pieces joined are the text.
+    words. The server joins the pieces and segments the text itself, so prosody depends on when
+    they come and not on where they end. The pieces joined are the text.
     """
 
     def __init__(self, *, language: str | None = None) -> None:
