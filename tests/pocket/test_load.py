@@ -1,9 +1,13 @@
 """Loading: int8, rows that the CPU can speak, logs without words, and clear refusals."""
 
 import logging
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import torch
 
 from testbed.pocket import SMALL_MODEL
 from voiceagent_tts.errors import CheckpointError
@@ -24,11 +28,17 @@ def test_rows_follow_from_the_speed_of_this_cpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:torch")
-def test_int8_weights_speak(tmp_path: Path) -> None:
-    """The language model's layers are quantized, and audio comes out."""
+@pytest.mark.parametrize("has_torchao", [False, True])
+def test_int8_weights_speak(monkeypatch: pytest.MonkeyPatch, *, has_torchao: bool) -> None:
+    """The language model's layers have PyTorch's kernels, torchao or not, and audio comes out."""
+    if has_torchao:
+        torchao = ModuleType("torchao")
+        torchao.__spec__ = ModuleSpec("torchao", None)
+        monkeypatch.setitem(sys.modules, "torchao", torchao)
     model = load_model(SMALL_MODEL, quantize=True)
     layer = model.network.flow_lm.transformer.layers[0]
-    assert "Quantized" in repr(layer.linear1)
+    assert repr(layer).count("DynamicQuantizedLinear") == 4
+    assert not any(isinstance(each, torch.nn.Linear) for each in layer.modules())
     state = model.network.get_state_for_audio_prompt("alba")
     assert Speech(model.network, state, "Hello.").next_frame()
 
