@@ -23,11 +23,11 @@ def said_for(phonemes: Phonemes, text: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("It is $42.50.", {"$42.50.": "fˈɔɹTi tˈu dˈɑləɹz ænd fˈɪfti sˈɛnts."}),
+        ("It is $42.50.", {"$42.50.": "fˈɔɹTitˌu dˈɑləɹz ænd fˈɪfti sˈɛnts."}),
         ("At 10:30 am, go", {"10:30": "tˈɛn θˈɜɹTi", "am,": "ˌAˈɛm,"}),
         ("At 10:00 am today", {"10:00": "tˈɛn", "am": "ˌAˈɛm", "today": "tədˈA"}),
         ("on Jan. 5, 2020", {"Jan.": "ʤˈænjəwˌɛɹi", "5,": "fˈɪfθ,", "2020": "twˈɛnti twˈɛnti"}),
-        ("$3.2 billion", {"$3.2": "θɹˈi pYnt tˈu", "billion": "bˈɪljən dˈɑləɹz"}),
+        ("$3.2 billion", {"$3.2": "θɹˈi pˈYnt tˈu", "billion": "bˈɪljən dˈɑləɹz"}),
         ("a 5 km run", {"5": "fˈIv", "km": "kəlˈɑməTəɹz", "run": "ɹˈʌn"}),
         ("a 5km run", {"5km": "fˈIv kəlˈɑməTəɹz", "run": "ɹˈʌn"}),
         ("Henry VIII left", {"Henry": "hˈɛnɹi", "VIII": "ði ˈAθ", "left": "lˈɛft"}),

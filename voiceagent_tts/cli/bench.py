@@ -210,6 +210,14 @@ def bargein(
             "--peers", help="Also start our server, and measure ours and stock services with it."
         ),
     ] = False,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            help="Also compare the history with what a recogniser hears in the sound until the "
+            "cut: whisper (faster-whisper:tiny.en), faster-whisper:MODEL, pocketsphinx or "
+            "http(s)://HOST[{JSON}]."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the moments of the cuts.")] = 1,
     json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
@@ -232,6 +240,7 @@ def bargein(
         conditions_of(names(conditions), base),
         seed,
         Outputs(out, json, html, peers),
+        ear=judge,
     )
 
 

@@ -1,9 +1,8 @@
 """English to phonemes, each with the place in the client's text that it says.
 
-The package `hibari` normalises a text ("$3.2 billion" becomes "3.2 billion dollars"), reads it word
-by word, and knows nothing of places. Words are runs between spaces on both sides of the
-normalisation, so it is enough to know which run of the client's became which: most stay as they
-are, and those between two that stayed are divided by normalising them in parts.
+Numbers, signs and abbreviations are words before the package `hibari` reads them, by our own rules,
+which know what each word is said for; the package knows nothing of places. It reads run by run:
+what stands between spaces.
 """
 
 import contextlib
@@ -11,29 +10,16 @@ import logging
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
 from typing import Any
 
 from voiceagent_tts.phonemes.ipa import phonemes_of
 from voiceagent_tts.phonemes.reading import Phonemes
+from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.readings import Said
 
 _logger = logging.getLogger(__name__)
 
 _RUN = re.compile(r"\S+")
-_ENDLESS_DIGITS = 30
-"""The package has no names for numbers that are much longer: they are said digit by digit."""
-_ENDLESS_NUMBER = re.compile(rf"\d(?:[,.]?\d){{{_ENDLESS_DIGITS - 1},}}")
-_MARKS = ".,;:!?"
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Characters between spaces, and the offset in the context's text of what they say."""
-
-    text: str
-    offset: int
 
 
 class EnglishPronouncer:
@@ -48,6 +34,7 @@ class EnglishPronouncer:
         from hibari.g2p import G2P
 
         self._is_british = is_british
+        self._language = "en-gb" if is_british else "en-us"
         self._knows = knows
         self._g2p: Any = G2P(british=is_british)
 
@@ -61,6 +48,7 @@ class EnglishPronouncer:
         If the package fails for it, it is read word by word, without the word that it cannot read:
         a listener misses a word, and not the rest of the turn.
         """
+        said = normalize(said, self._language, reads_digits=False)
         try:
             return self._read(said)
         except Exception as error:  # whatever its rules raise for texts that nobody has thought of
@@ -91,12 +79,12 @@ class EnglishPronouncer:
         text = said.text[start:end]
         if text[:1].isspace():
             _end_run(tokens)
-        runs = [_Run(m.group(), said.offsets[start + m.start()]) for m in _RUN.finditer(text)]
-        runs = [part for run in normalized(runs) for part in _readable(run)]
+        runs = list(_RUN.finditer(text))
         if not runs:
             return
-        offsets += (run.offset for run in (runs[1:] if _is_in_run(tokens) else runs))
-        tokens += self._g2p.tokenize(" ".join(run.text for run in runs))
+        places = [said.offsets[start + run.start()] for run in runs]
+        offsets += places[1:] if _is_in_run(tokens) else places
+        tokens += self._g2p.tokenize(" ".join(_readable(run.group()) for run in runs))
         if text[-1:].isspace():
             _end_run(tokens)
 
@@ -135,76 +123,12 @@ def _end_run(tokens: Sequence[Any]) -> None:
         tokens[-1].whitespace = " "
 
 
-def _readable(run: _Run) -> list[_Run]:
-    """A run without what makes the package fail: endless numbers, and digits in circles."""
-    text = run.text
-    if not text.isascii():
-        text = "".join(map(_plain_digit, text))
-    if len(text) >= _ENDLESS_DIGITS:
-        text = _ENDLESS_NUMBER.sub(lambda number: f" {' '.join(number.group())} ", text)
-    return [_Run(part, run.offset) for part in text.split()]
+def _readable(run: str) -> str:
+    """A run without digits in circles, which make the package fail."""
+    return run if run.isascii() else "".join(map(_plain_digit, run))
 
 
 def _plain_digit(character: str) -> str:
     if character.isdigit() and not character.isdecimal():
         return str(unicodedata.digit(character))
     return character
-
-
-def normalized(runs: Sequence[_Run]) -> list[_Run]:
-    """Write numbers, dates, units and abbreviations as words, each for the run that it says."""
-    written = [run.text for run in runs]
-    read = _normalize(written)
-    if read == written:
-        return list(runs)
-    matcher = SequenceMatcher(None, written, read, autojunk=False)
-    found: list[_Run] = []
-    for kind, start, end, first, last in matcher.get_opcodes():
-        words = read[first:last]
-        if kind == "equal":
-            found += runs[start:end]
-        elif kind == "insert":  # such as "dollars", which belongs to the amount before it
-            found += (_Run(word, runs[max(0, start - 1)].offset) for word in words)
-        elif kind == "replace":
-            owners = _owners(written[start:end], words)
-            found += (
-                _Run(word, runs[start + owner].offset)
-                for word, owner in zip(words, owners, strict=True)
-            )
-    return found
-
-
-def _owners(written: Sequence[str], read: Sequence[str]) -> list[int]:
-    """For each word that is read, the index of the written one that it says."""
-    owners: list[int] = []
-    for index in range(len(written)):
-        is_last = index == len(written) - 1
-        border = len(read) if is_last else _border(written, read, index + 1)
-        owners += [index] * (border - len(owners))
-    return owners
-
-
-def _border(written: Sequence[str], read: Sequence[str], count: int) -> int:
-    """Number of words that are read for the first `count` written ones."""
-    before, after = _normalize(written[:count]), _normalize(written[count:])
-    common = _common(before, read)
-    if common == len(before):
-        return common
-    ending = _common(after[::-1], read[::-1])
-    return len(read) - ending if ending == len(after) else common
-
-
-def _common(some: Sequence[str], others: Sequence[str]) -> int:
-    """Number of words with which both begin, without regard to marks and letter case."""
-    count = 0
-    for one, other in zip(some, others, strict=False):
-        if one.strip(_MARKS).casefold() != other.strip(_MARKS).casefold():
-            break
-        count += 1
-    return count
-
-
-def _normalize(words: Sequence[str]) -> list[str]:
-    from hibari.g2p.normalize import normalize
-
-    return normalize(" ".join(words)).split()

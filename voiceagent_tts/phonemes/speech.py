@@ -101,13 +101,12 @@ class Speech:
         if self._is_complete:
             return b""
         sizes = self._network.part_frames
-        size = sizes[min(self._parts, len(sizes) - 1)]
+        end = self._prosody.cut_near(self._at + sizes[min(self._parts, len(sizes) - 1)])
         self._parts += 1
         frames = self._prosody.frames
         last_sound = self._frame_after(self._last_sound_end() + _DECAY_SAMPLES)
-        if self._end is None and self._at + size >= last_sound:
+        if self._end is None and end >= last_sound:
             self._end = frames if has_pause else min(frames, max(last_sound, self._at + 1))
-        end = self._prosody.cut_near(self._at + size)
         self._at = min(end, self._end or frames)
         return float_to_pcm(self._decoder.samples(self._at, is_last=self._is_complete))
 

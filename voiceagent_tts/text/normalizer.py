@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from voiceagent_tts.text import abbreviations
 from voiceagent_tts.text.locales import UNITS, Locale, locale_of
 from voiceagent_tts.text.readings import Said
 
@@ -31,7 +32,7 @@ def normalize(said: Said, language: str, *, reads_digits: bool) -> Said:
             symbols itself; they are said in words otherwise.
     """
     locale = locale_of(language)
-    if locale is None or _PLAIN.fullmatch(said.text):
+    if locale is None or _is_plain(said.text, locale, reads_digits):
         return said
     draft = _Draft(said.text, tuple(range(len(said.text))))
     for rule in _rules(locale.language, reads_digits):
@@ -39,8 +40,15 @@ def normalize(said: Said, language: str, *, reads_digits: bool) -> Said:
     return _with_origins(said, draft)
 
 
-_PLAIN = re.compile(r"(?:[^\d\W_]|[\s,.;:!?'\"()’“”…])*+")
-"""Texts without digits and symbols, in which no rule matches."""
+def _is_plain(text: str, locale: Locale, reads_digits: bool) -> bool:
+    """Whether no rule matches, as in most texts."""
+    if not _PLAIN.fullmatch(text):
+        return False
+    return reads_digits or locale.language != "en" or not abbreviations.has_any(text)
+
+
+_PLAIN = re.compile(r"(?:[^\d\W_½⅓⅔¼¾]|[\s,;:!?'\"()’“”…]|\.(?!\w))*+")
+"""Texts without digits, symbols and dots inside words."""
 
 _Part = tuple[str, int]
 """What is said, and the index in the match of what it is said for."""
@@ -129,7 +137,10 @@ _YEAR = re.compile(
     r"(?<![\w.,/:$€£¥#-])(?<!\d )(?<!\d\.)(1[1-9]\d\d|20[1-9]\d)(?![\w%°/-])(?![.,:]\d)"
 )
 _ORDINAL = re.compile(rf"{_START}(\d{{1,6}})(?:st|nd|rd|th)\b")
-_ENGLISH_DAY = r"\b({months}) (\d{{1,2}})(?!\w|[.:/-]\d)"
+_ENGLISH_DAY = r"\b({months}|(?:{short})\.?) (\d{{1,2}})(?!\w|[.:/-]\d)"
+_BRITISH_DAY = r"(?<![\w.,:/$€£-])(\d{{1,2}}) ({months}|(?:{short})\b\.?)(?!\w)"
+_SPACED_RANGE = re.compile(rf"{_START}(\d{{1,4}}) [-–−] (\d{{1,4}})(?![\d.,]*\d)(?! ?=)")
+_FEET = re.compile(r"(?<![\w.,])(\d)['’′] ?(\d{1,2})[\"”″]")
 _GERMAN_DAY = r"(\d{{1,2}})\. (?={months})"
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SITE = re.compile(
@@ -163,6 +174,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(_ISO_DATE, _say_iso_date),
         _Rule(_DATE, _say_date),
         _Rule(_PHONE, _say_phone),
+        _Rule(_SPACED_RANGE, _say_spaced_range),
         _Rule(_CLOCK_RANGE, _say_range),
         _Rule(_CLOCK, _say_clock),
         _Rule(re.compile(rf"{_START}{limit}[-–]{limit}{_END}"), _say_range),
@@ -183,16 +195,36 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     ]
     months = "|".join(locale.months)
     if language == "en":
-        rules.append(_Rule(re.compile(_ENGLISH_DAY.format(months=months)), _say_english_day))
+        names = {"months": months, "short": "|".join(abbreviations.MONTHS)}
+        rules.append(_Rule(_FEET, _say_feet))
+        rules.append(_Rule(re.compile(_ENGLISH_DAY.format(**names)), _say_english_day))
+        rules.append(_Rule(re.compile(_BRITISH_DAY.format(**names)), _say_british_day))
     if language == "de":
         rules.append(_Rule(re.compile(_GERMAN_DAY.format(months=months)), _say_german_day))
     if not reads_digits:
+        rules += _written_short() if language == "en" else ()
         rules += _worded_rules(number)
     return tuple(rules)
 
 
+def _written_short() -> Iterator[_Rule]:
+    """Rules for voices that read English words as they are written."""
+    yield _Rule(abbreviations.APART, _say_nothing)
+    yield _Rule(abbreviations.HALF_DAY, _say_half_day)
+    yield _Rule(abbreviations.NUMERAL, _say_numeral)
+    for pattern in (
+        abbreviations.TITLE,
+        abbreviations.DAY,
+        abbreviations.STREET,
+        abbreviations.SAINT,
+        abbreviations.WORD,
+    ):
+        yield _Rule(pattern, _say_in_full)
+
+
 def _worded_rules(number: str) -> Iterator[_Rule]:
     """Rules for voices that read neither digits nor symbols."""
+    yield _Rule(re.compile("[™®©]"), _say_nothing)
     yield _Rule(_MAIL, _say_address)
     yield _Rule(_SITE, _say_address)
     yield _Rule(_ORDINAL, _say_ordinal)
@@ -422,7 +454,52 @@ def _say_number_sign(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 def _say_english_day(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     at = match.start(2) - match.start()
-    return [(f"{match[1]} ", 0), (locale.ordinal(int(match[2])), at)]
+    return [(f"{_month(match[1], locale)} ", 0), (locale.ordinal(int(match[2])), at)]
+
+
+def _say_british_day(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    day, at = int(match[1]), match.start(2) - match.start()
+    if not 1 <= day <= 31:
+        return None
+    return [(f"the {locale.ordinal(day)} of ", 0), (_month(match[2], locale), at)]
+
+
+def _month(written: str, locale: Locale) -> str:
+    """The full name of a month."""
+    number = abbreviations.month(written)
+    return written if number is None else locale.months[number]
+
+
+def _say_spaced_range(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    """A range where the first number is the smaller one, as in "2 - 3 days"; else a difference."""
+    if int(match[1]) >= int(match[2]):
+        return None
+    at = match.start(2) - match.start()
+    return [(match[1], 0), (f" {locale.symbols['–']} ", at - 2), (match[2], at)]
+
+
+def _say_feet(match: re.Match[str], locale: Locale) -> list[_Part]:
+    at = match.start(2) - match.start()
+    return [(f"{match[1]} foot", 0), (f" {match[2]}", at)]
+
+
+def _say_nothing(match: re.Match[str], locale: Locale) -> list[_Part]:
+    return []
+
+
+def _say_half_day(match: re.Match[str], locale: Locale) -> list[_Part]:
+    return [(f" {match[2].upper()}.M.", len(match[1]))]
+
+
+def _say_numeral(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    number, is_ordinal = abbreviations.numeral(match)
+    said = f"the {locale.ordinal(number)}" if is_ordinal else locale.cardinal(number)
+    return [(f"{match[1]} ", 0), (said, match.start(2) - match.start())]
+
+
+def _say_in_full(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    said = abbreviations.in_full(match)
+    return None if said is None else [(said, 0)]
 
 
 def _say_german_day(match: re.Match[str], locale: Locale) -> list[_Part]:
@@ -447,8 +524,10 @@ def _say_symbol(match: re.Match[str], locale: Locale) -> list[_Part]:
     return [(_apart(locale.symbols[match[0]], match), 0)]
 
 
-def _say_dotted(match: re.Match[str], locale: Locale) -> list[_Part]:
+def _say_dotted(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     """A version or an address: its numbers are spelled, so that no two of them are decimals."""
+    if locale.group == "." and re.fullmatch(r"\d{1,3}(?:\.\d{3})+", match[0]):
+        return None
     name = f" {locale.point if locale.language == 'en' else locale.symbols['.']} "
     places = [*re.finditer(r"\d+|\.", match[0])]
     said = [locale.cardinal(int(each[0])) if each[0] != "." else name for each in places]
@@ -461,6 +540,8 @@ def _say_number(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     if (len(whole) > 1 and whole.startswith("0")) or len(whole) > 12:
         return None
     said = locale.cardinal(int(whole))
+    if said == "eins" and re.match(" [A-ZÄÖÜ]", match.string[match.end() :]):
+        said = "ein"
     if decimals:
         said += f" {locale.point} {_digits(decimals, locale)}"
     return [(_apart(said, match), 0)]

@@ -38,6 +38,15 @@ JUDGE_COLUMNS = {
     "within_one_pct": "within one %",
 }
 """Figures of the judge's error, and their headings."""
+EAR_COLUMNS = {
+    "cuts": "cuts",
+    "exact_pct": "exact %",
+    "within_one_pct": "within one %",
+    "dropped_turns": "dropped turns",
+    "unspoken_committed": "unspoken words",
+    "spoken_lost": "words lost",
+}
+"""Figures by a recogniser, and their headings."""
 _MOST_LAG_MS = 60.0
 """Lag of the sessions' event loops from which the figures are doubtful."""
 
@@ -101,6 +110,23 @@ def table_of(sections: Sequence[dict[str, Any]]) -> Table:
         table.add_column(heading, justify="right")
     for section in sections:
         table.add_row(name_of(section), *cells(section, COLUMNS))
+    return table
+
+
+def ear_figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """What a section has besides where a recogniser judged too."""
+    figures = summarize(outcomes)
+    return {"by_ear": {name: figures[name] for name in EAR_COLUMNS}}
+
+
+def ear_table_of(sections: Sequence[dict[str, Any]]) -> Table:
+    """What histories say against what a recogniser wrote down."""
+    table = Table(title="The same, against what a recogniser heard", title_justify="left", box=None)
+    table.add_column("service", no_wrap=True)
+    for heading in EAR_COLUMNS.values():
+        table.add_column(heading, justify="right")
+    for section in sections:
+        table.add_row(name_of(section), *cells(section["by_ear"], EAR_COLUMNS))
     return table
 
 

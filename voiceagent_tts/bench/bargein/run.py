@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.bench.bargein.conditions import Condition
+from voiceagent_tts.bench.bargein.ear import Ear
 from voiceagent_tts.bench.bargein.judge import Judge, Recording
 from voiceagent_tts.bench.bargein.judge_error import measure_judge
 from voiceagent_tts.bench.bargein.known_speech import espeak
@@ -19,6 +20,8 @@ from voiceagent_tts.bench.bargein.other_work import busy_loops
 from voiceagent_tts.bench.bargein.pool import Conversation, SessionPool
 from voiceagent_tts.bench.bargein.replies import USER_TEXT
 from voiceagent_tts.bench.bargein.report import (
+    ear_figures,
+    ear_table_of,
     judge_table_of,
     section_of,
     table_of,
@@ -67,8 +70,10 @@ def host_of(address: TargetAddress) -> Host:
     )
 
 
-def outcomes_of(target: str, conversations: Sequence[Conversation], judge: Judge) -> list[Outcome]:
-    """Judge every reply with sound that was interrupted."""
+def outcomes_of(
+    target: str, conversations: Sequence[Conversation], judge: Judge, ear: Ear | None = None
+) -> tuple[list[Outcome], list[Outcome]]:
+    """Judge every reply with sound that was interrupted; the second list is by `ear`."""
     replies = [
         reply
         for conversation in conversations
@@ -82,10 +87,10 @@ def outcomes_of(target: str, conversations: Sequence[Conversation], judge: Judge
         for reply in replies
     ]
     judge.learn(recordings)
-    return [
-        reply.outcome(judge.heard(recording))
-        for reply, recording in zip(replies, recordings, strict=True)
-    ]
+    both = list(zip(replies, recordings, strict=True))
+    judged = [reply.outcome(judge.heard(recording)) for reply, recording in both]
+    by_ear = [] if ear is None else [reply.outcome(ear.heard(rec)) for reply, rec in both]
+    return judged, by_ear
 
 
 async def measure(
@@ -93,8 +98,16 @@ async def measure(
     conditions: Sequence[Condition],
     seed: int,
     progress: Progress,
+    ear: Ear | None = None,
 ) -> list[dict[str, Any]]:
     """Put every target into every condition.
+
+    Args:
+        addresses: the targets.
+        conditions: the conditions.
+        seed: seed of the moments of the cuts.
+        progress: shows what is done.
+        ear: also judges what was heard.
 
     Returns:
         One section for each, in the order of the targets.
@@ -121,8 +134,9 @@ async def measure(
                 call = _call(address, condition, user_pcm)
                 with busy_loops(condition.happening.busy_loops):
                     talked = await pools[host].talk(call, condition.plans(rng), show)
-                outcomes = outcomes_of(address.name, talked, judge)
-                sections.append(section_of(address.name, title, condition.cuts, outcomes, talked))
+                outcomes, by_ear = outcomes_of(address.name, talked, judge, ear)
+                section = section_of(address.name, title, condition.cuts, outcomes, talked)
+                sections.append(section if ear is None else section | ear_figures(by_ear))
     return sections
 
 
@@ -161,13 +175,23 @@ def run_bargein(
     seed: int,
     outputs: Outputs,
     command: str | None = None,
+    ear: str | None = None,
 ) -> dict[str, Any]:
     """Measure the judge and the targets, print tables and the JSON line, and write the files.
+
+    Args:
+        addresses: the targets; without any, ours on both hosts.
+        conditions: the conditions.
+        seed: seed of the moments of the cuts.
+        outputs: where results go.
+        command: the command line, if it was not this process's.
+        ear: address of a recogniser that also judges what was heard, as for `Ear.open`.
 
     Raises:
         VoiceAgentError, OSError: a target cannot be measured, or a file cannot be written.
     """
     origin = provenance(command)
+    hears = None if ear is None else Ear.open(ear)
     for address in addresses:  # before anything takes time
         host_of(address)
     languages = list(dict.fromkeys(name for each in conditions for name in each.languages))
@@ -175,17 +199,18 @@ def run_bargein(
 
     async def all_targets(progress: Progress) -> list[dict[str, Any]]:
         async with _addresses_or_own(addresses, outputs) as opened:
-            return await measure(opened, conditions, seed, progress)
+            return await measure(opened, conditions, seed, progress, hears)
 
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
         show = _shown(progress, "the judge itself", len(languages))
         errors = [error.figures for error in measure_judge(languages, seed, show)]
         sections = asyncio.run(all_targets(progress))
     document = {
-        "schema": SCHEMA, "kind": "bargein", **origin, "seed": seed, "judge": errors,
+        "schema": SCHEMA, "kind": "bargein", **origin, "seed": seed, "judge": errors, "ear": ear,
         "sections": sections,
     }  # fmt: skip
-    tables = Group(table_of(sections), "", judge_table_of(errors))
+    by_ear = [] if hears is None else [ear_table_of(sections), ""]
+    tables = Group(table_of(sections), "", *by_ear, judge_table_of(errors))
     warnings = warnings_of(sections)
     publish(document, outputs, tables, warnings, least_width=_TABLE_WIDTH)
     return document

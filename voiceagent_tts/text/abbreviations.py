@@ -1,0 +1,83 @@
+"""English words that are written short, in full: titles, streets, days, months, Roman numerals.
+
+For voices whose networks read words as they are written; espeak-ng knows these itself. This module
+knows no voice and no offsets.
+"""
+
+import re
+
+_TITLES = {
+    "Dr": "Doctor", "Mr": "Mister", "Mrs": "Missus", "Prof": "Professor", "Sgt": "Sergeant",
+    "Gen": "General", "Lt": "Lieutenant", "Col": "Colonel", "Capt": "Captain", "Sen": "Senator",
+    "Rep": "Representative", "Gov": "Governor", "Rev": "Reverend",
+}  # fmt: skip
+_DAYS = {
+    "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Thu": "Thursday",
+    "Thur": "Thursday", "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
+}  # fmt: skip
+_STREETS = {"St": "Street", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway"}
+_WORDS = {
+    "vs": "versus", "approx": "approximately", "dept": "department", "etc": "et cetera",
+    "Jr": "Junior", "Sr": "Senior", "e.g": "for example", "i.e": "that is",
+}  # fmt: skip
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+"""The months as they are written before a day or after it, with a dot or without."""
+
+_COUNTED = (
+    "Chapter|Part|Act|Scene|Volume|Book|Section|Title|Article|Appendix|Phase|Type|Class|Level|War"
+    "|Bowl|Round|Stage|Episode|Season"
+)
+_RULERS = (
+    "Henry|Louis|Charles|Edward|George|Elizabeth|William|James|Richard|Philip|Philippe|Frederick"
+    "|Alexander|Nicholas|Ivan|Catherine|Mary|Pius|Benedict|Francis|Leo|Napoleon|Ramses|Ludwig|Otto"
+)
+_ROMAN = r"(?=[IVXL])X{0,3}(?:IX|IV|V?I{0,3}|X?L?X{0,3})"
+_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50}
+
+TITLE = re.compile(rf"\b({'|'.join(_TITLES)})\.(?= ?[A-Z]| and (?:{'|'.join(_TITLES)})\.)")
+DAY = re.compile(rf"\b({'|'.join(_DAYS)})\.(?=,| [a-z0-9]| (?:{'|'.join(MONTHS)}))")
+STREET = re.compile(rf"(?<=\w )({'|'.join(_STREETS)})\.(?!\w)")
+SAINT = re.compile(r"\bSt\.(?= ?[A-Z])")
+WORD = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, _WORDS))})\.(?!\w)")
+NUMERAL = re.compile(rf"\b({_COUNTED}|{_RULERS}) ({_ROMAN})\b")
+HALF_DAY = re.compile(r"(?<=\d)( ?)([ap])\.?m\b\.?", re.IGNORECASE)
+APART = re.compile(r"\s+(?=[!?;:,.](?:\s|$))")
+"""The space before a mark."""
+_ALL = (TITLE, DAY, STREET, SAINT, WORD, NUMERAL, APART)
+
+
+def has_any(text: str) -> bool:
+    """Whether something is written short that says so without a digit."""
+    return any(pattern.search(text) for pattern in _ALL)
+
+
+def in_full(match: re.Match[str]) -> str | None:
+    """Return what a match of one of the patterns of words says; None for no abbreviation."""
+    before, after = match.string[: match.start()], match.string[match.end() :]
+    word = match[1] if match.re.groups else "St"
+    if match.re is STREET and word == "St" and not _follows_a_name(before, after):
+        return None
+    said = "Saint" if match.re is SAINT else (_TITLES | _DAYS | _STREETS | _WORDS)[word]
+    is_last = not after.strip() or (match.re is STREET and re.match(r" [A-Z]", after))
+    return f"{said}." if is_last else said  # the dot also ends the sentence
+
+
+def _follows_a_name(before: str, after: str) -> bool:
+    """Whether "St." is a street: after a name, and not between a word and the name of a saint."""
+    words = before.split()
+    has_name = bool(words) and words[-1][:1].isupper()
+    return has_name and (len(words) > 1 or not re.match(r" ?[A-Z]", after))
+
+
+def numeral(match: re.Match[str]) -> tuple[int, bool]:
+    """Return the number of a match of `NUMERAL`, and whether it is an ordinal."""
+    digits = [_DIGITS[letter] for letter in match[2]]
+    signs = [-1 if one < max(digits[at:]) else 1 for at, one in enumerate(digits)]
+    is_ruler = match[1] in _RULERS.split("|")
+    return sum(sign * one for sign, one in zip(signs, digits, strict=True)), is_ruler
+
+
+def month(written: str) -> int | None:
+    """Return the number of a month whose name is written short, from 0; None for another word."""
+    short = written.rstrip(".")[:3]
+    return MONTHS.index(short) if short in MONTHS else None
