@@ -3,10 +3,8 @@
 import contextlib
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from testbed.throttled import VARIABLE
@@ -14,8 +12,6 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.server import state
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.synthesizer.worker_client import WorkerSpec
-
-_ROOT = str(Path(__file__).parents[1])
 
 
 class ThrottledSpec(WorkerSpec):
@@ -31,8 +27,7 @@ class ThrottledSpec(WorkerSpec):
 
 def throttled(spec: WorkerSpec, throttle: Mapping[str, Any]) -> WorkerSpec:
     """Return the same worker with the fields of a `Throttle`."""
-    path = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
-    own = {VARIABLE: json.dumps(dict(throttle)), "PYTHONPATH": path}
+    own = {VARIABLE: json.dumps(dict(throttle))}
     fields: dict[str, Any] = {
         each.name: getattr(spec, each.name) for each in dataclasses.fields(spec)
     }

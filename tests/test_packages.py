@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ("voiceagent_tts", "agents", "benchmarks")
-EVERYTHING = (*SOURCES, "livekit", "testbed", "tests")
+EVERYTHING = (*SOURCES, "livekit", "testbed", "tools", "tests")
 
 
 REACHED_THROUGH = {

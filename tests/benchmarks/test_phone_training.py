@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from benchmarks.alignment.speech import ESPEAK_VOICES, HELD_OUT
-from testbed.phone_training.disturbances import Disturber
-from testbed.phone_training.labelled_speech import (
+from tools.phone_training.disturbances import Disturber
+from tools.phone_training.labelled_speech import (
     FLITE_VOICES,
     HELD_OUT_VARIANTS,
     EspeakSpeakers,
     FliteSpeakers,
     LabelledSpeech,
 )
-from testbed.phone_training.network import Corpus, Utterance, save, train, typical_spectrum
+from tools.phone_training.network import Corpus, Utterance, save, train, typical_spectrum
 from voiceagent_tts.aligner.online.features import BANDS, FRAMES_SEEN, HOP_SAMPLES, frames_of
 from voiceagent_tts.aligner.online.phone_model import phone_model
 from voiceagent_tts.aligner.online.phones import PHONES, SILENCE, VOWELS

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 from py3langid import langid
-from voiceagent_tts.upstream.realtime_api import LANGUAGE_TYPES
 
 from testbed.short_sentences import SHORT_SENTENCES
 from testbed.texts import TEXTS
@@ -247,7 +246,6 @@ def test_every_language_of_every_engine_is_detected() -> None:
         "pocket": pocket,
         "qwen3": LANGUAGE_CODES,
         "another server": CODES,
-        "dashscope": LANGUAGE_TYPES,
     }
     for engine, languages in engines.items():
         for code in languages:

@@ -2,7 +2,7 @@
 
 Three layers see the spectra of a frame and its neighbours, relative to the voice's usual spectrum.
 They were trained on synthetic voices with noise, echoes, breaths and telephone bands added
-(`testbed/phone_training`, decision 34); the weights are in `phones.npz` beside this file. This
+(`tools/phone_training`, decision 34); the weights are in `phones.npz` beside this file. This
 module knows no words and no voice, and needs NumPy alone.
 """
 

@@ -51,7 +51,7 @@ def sentences(rng: random.Random) -> dict[str, list[str]]:
         if not texts:
             raise FileNotFoundError(
                 f"expected texts in {language!r}, found none; install the packages that "
-                "testbed/phone_training/__init__.py lists"
+                "tools/phone_training/__init__.py lists"
             )
         rng.shuffle(texts)
     return found

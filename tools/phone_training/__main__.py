@@ -1,4 +1,4 @@
-"""`python -m testbed.phone_training`: train the network and write `phones.npz`, in ten minutes."""
+"""`python -m tools.phone_training`: train the network and write `phones.npz`, in ten minutes."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -12,16 +12,16 @@ import torch
 import typer
 from rich.progress import track
 
-from testbed.phone_training.disturbances import Disturber
-from testbed.phone_training.labelled_speech import (
+from tools.phone_training.disturbances import Disturber
+from tools.phone_training.labelled_speech import (
     EspeakSpeakers,
     FliteSpeakers,
     LabelledSpeech,
     Samples,
     speak_with_festival,
 )
-from testbed.phone_training.network import Corpus, Utterance, save, train, typical_spectrum
-from testbed.phone_training.texts import sentences
+from tools.phone_training.network import Corpus, Utterance, save, train, typical_spectrum
+from tools.phone_training.texts import sentences
 
 _SEED = 1
 _FRAMES_PER_MINUTE = 6_000

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from testbed.phone_training.disturbances import loudest_rms
-from testbed.phone_training.labelled_speech import LabelledSpeech
+from tools.phone_training.disturbances import loudest_rms
+from tools.phone_training.labelled_speech import LabelledSpeech
 from voiceagent_tts.aligner.online.features import (
     BANDS,
     FRAMES_AFTER,

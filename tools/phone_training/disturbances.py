@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import soxr
 
-from testbed.phone_training.labelled_speech import LabelledSpeech, Samples, frame_centres
+from tools.phone_training.labelled_speech import LabelledSpeech, Samples, frame_centres
 from voiceagent_tts.aligner.online.features import HOP_SAMPLES
 from voiceagent_tts.aligner.online.phones import PHONES, SILENCE
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples

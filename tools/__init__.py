@@ -1,0 +1,1 @@
+"""Programs that make what the package carries, such as the network of the online aligner."""
