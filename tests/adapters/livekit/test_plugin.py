@@ -173,18 +173,27 @@ async def test_prewarm_loads_livekits_hyphenator(
     await until(lambda: loaded().currsize == 1, "the hyphenator is loaded")
 
 
-@pytest.mark.parametrize("aligner", ["auto", "off"])
+@pytest.mark.parametrize(
+    ("options", "is_aligned"),
+    [
+        ({}, True),
+        ({"aligner": "off"}, False),
+        ({"aligner": "native"}, True),
+        ({"aligner": "native", "throttle": {"without_words": True}}, False),
+        ({"aligner": "online", "throttle": {"without_words": True}}, True),
+    ],
+)
 async def test_words_are_aligned_where_the_server_finds_their_times(
-    start_server: StartServer, make_voice: MakeVoice, aligner: str
+    start_server: StartServer, make_voice: MakeVoice, options: dict[str, Any], is_aligned: bool
 ) -> None:
     """The plugin says so to LiveKit; of a server whose times are estimates, it does not.
 
     Until a server has answered, it expects one that finds them, as servers do by default.
     """
-    voice = make_voice(await start_server(aligner=aligner))
+    voice = make_voice(await start_server(**options))
     assert voice.capabilities.aligned_transcript
     await voice.acquire(5.0)
-    assert voice.capabilities.aligned_transcript == (aligner == "auto")
+    assert voice.capabilities.aligned_transcript == is_aligned
 
 
 async def test_prewarm_waits_for_a_server_that_comes_later(make_voice: MakeVoice) -> None:
