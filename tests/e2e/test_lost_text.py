@@ -1,7 +1,9 @@
 """A model that loses its text: the words in its noise were not heard, whoever asks."""
 
+import json
 from pathlib import Path
 
+import httpx
 import pytest
 
 from testbed.losing_server import LOSING, LOST, start_losing_server
@@ -29,3 +31,8 @@ async def test_words_that_were_noise_were_not_heard(
         assert any(isinstance(event, ClientAudio) for event in events)
         for cut in (await context.cut(5000), context.cut_locally(5000)):
             assert (cut.text_spoken, cut.text_remaining) == ("", LOST)
+    body = {"input": LOST, "stream_format": "ndjson", "response_format": "pcm", **LOSING}
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+        answer = await http.post("/v1/audio/speech", json=body)
+    *_, last = map(json.loads, answer.text.splitlines())
+    assert (last["error"]["code"], last["error"]["spoken_chars"]) == (ErrorCode.TEXT_LOST, 0)

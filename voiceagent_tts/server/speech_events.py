@@ -63,7 +63,8 @@ async def _objects(
 
 def error_fields(error: VoiceAgentError) -> dict[str, Any]:
     """An error within an answer whose status has been sent."""
-    return {"code": error.code.value, "message": error.message, "retryable": error.is_retryable}
+    fields = {"code": error.code.value, "message": error.message, "retryable": error.is_retryable}
+    return fields if error.spoken_chars is None else fields | {"spoken_chars": error.spoken_chars}
 
 
 def _delta(data: bytes) -> dict[str, str]:
