@@ -52,6 +52,7 @@ _MODULES = {
     ("testbed.throttled_worker", "espeak"): _LIGHT,
     ("testbed.throttled_worker", "pocket"): _WITH_TORCH,
     ("testbed.throttled_worker", "qwen3"): _WITH_TORCH,
+    ("testbed.throttled_server",): _LIGHT,
     ("voiceagent_tts.audio.file_decoder",): _LIGHT,
     ("voiceagent_tts", "voices", "add"): _WITH_TORCH,
     ("voiceagent_tts",): _LIGHT,
