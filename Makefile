@@ -60,9 +60,9 @@ VOICE ?= hibari
 demo: $(VENV)/.demo $(if $(filter pocket,$(VOICE)),$(VENV)/.demo-pocket)
 	$(BIN)/voiceagent-tts demo --engine $(VOICE)
 
-# Two of the workers compute at a lower priority; the others play and mostly wait (testbed/workers.py). Each takes
-# up to 0.9 GB.
-WORKERS ?= 5
+# Two of the workers compute at a lower priority; the others play and mostly wait (testbed/workers.py). With the
+# processes that they start, each takes up to 0.9 GB.
+WORKERS ?= 7
 LEFT_OUT := thorough or services or browser or install or soak or tools
 REPORTS := out/reports
 # Bytecode is written even where the environment says not to: each worker, and each of hundreds of
