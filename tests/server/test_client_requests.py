@@ -14,6 +14,10 @@ from voiceagent_tts.server.speech_request import Served, SpeechRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+QWEN_SPEAKERS = (
+    *("Vivian", "Serena", "Uncle_Fu", "Dylan", "Eric"),
+    *("Ryan", "Aiden", "Ono_Anna", "Sohee"),
+)
 REQUESTS = json.loads((Path(__file__).parent / "client_requests.json").read_text())
 
 
@@ -50,6 +54,15 @@ async def test_the_served_model_has_a_name(http: httpx.AsyncClient) -> None:
         assert answer.status_code == 200, model
     published = "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"
     assert (await http.get(f"/v1/models/{published}")).json()["id"] == published
+
+
+async def test_qwens_speakers_are_known_to_every_engine(http: httpx.AsyncClient) -> None:
+    """All nine names of its models, as OpenAI's are; a name of nobody is refused."""
+    for voice in (*QWEN_SPEAKERS, "VIVIAN"):
+        answer = await http.post("/v1/audio/speech", json={"voice": voice, "input": "Hi."})
+        assert answer.status_code == 200, (voice, answer.text)
+    refused = await http.post("/v1/audio/speech", json={"voice": "Vivien", "input": "Hi."})
+    assert refused.json()["error"]["code"] == "invalid_voice"
 
 
 async def test_auto_leaves_the_language_to_the_text(http: httpx.AsyncClient, wire: Wire) -> None:

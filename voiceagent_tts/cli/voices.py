@@ -357,8 +357,8 @@ def _examined(
     Raises:
         InvalidRequestError: `text` cannot be its transcript.
     """
+    from voiceagent_tts.aligner.transcript import recording_problems
     from voiceagent_tts.model.reference import examine_reference, find_speech
-    from voiceagent_tts.text.transcript import transcript_problems
 
     try:
         speech = find_speech(samples)
@@ -370,7 +370,7 @@ def _examined(
         )
     examined = examine_reference(samples, speech, trim=trim)
     sys.stderr.write(f"recording: {examined.summary()}\n")
-    unlikely = transcript_problems(text, examined.speech_s) if text else []
+    unlikely = recording_problems(text, examined.samples, examined.speech_s) if text else []
     for problem in (*examined.problems(), *unlikely):
         sys.stderr.write(f"warning: {problem}\n")
     return examined.samples

@@ -1,4 +1,4 @@
-"""Reads the lexicon of a voice in a process of its own: `python -m ...lexicon_reader FILE`.
+"""Reads the lexicon of a voice in a process of its own.
 
 A file of 20,000 entries takes 0.3 s of computing. In a thread of the server it would own Python's
 lock for most of that time; on a busy machine, where the thread waits for a processor while it has

@@ -1,8 +1,8 @@
 """Whether a text can be what was said in a recording, by its pace and its script.
 
 A clone learns from its transcript how letters sound in the voice. A wrong one gives a voice that
-speaks other words than its text. This module knows no audio: it cannot tell a wrong text of the
-right length, nor one in another language of the same script.
+speaks other words than its text. This module knows no audio; `aligner.transcript` compares the
+sounds, too.
 """
 
 import unicodedata
@@ -30,7 +30,7 @@ def transcript_problems(text: str, speech_s: float) -> list[str]:
         InvalidRequestError: it cannot be the transcript; `invalid_param`.
     """
     _check_script(text)
-    rate = _syllables(text) / max(speech_s, 0.1)
+    rate = syllables(text) / max(speech_s, 0.1)
     sentence = (
         f"expected a transcript of all that is said in the recording, got {len(text)} characters "
         f"for {speech_s:.1f} s of speech"
@@ -45,7 +45,13 @@ def transcript_problems(text: str, speech_s: float) -> list[str]:
     return [f"{sentence}; the voice may speak other words than its text"]
 
 
-def _syllables(text: str) -> float:
+def has_han(text: str) -> bool:
+    """Whether some of the text is in Chinese characters."""
+    return any(_script(each) == "CJK" for each in text if each.isalpha())
+
+
+def syllables(text: str) -> float:
+    """Estimate of the number of syllables of a text."""
     return sum(
         _SYLLABLES_PER_LETTER.get(_script(each), 1 / _LETTERS_PER_SYLLABLE)
         if each.isalpha()

@@ -21,7 +21,6 @@ from voiceagent_tts.seam.cloner_messages import (
     decode,
     encode,
 )
-from voiceagent_tts.text.transcript import transcript_problems
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,10 +69,11 @@ def _clone(engine: str, model: str, message: CloneRecording) -> VoiceFile:
     if engine == "pocket":
         voice_file = _pocket_clone(model, trimmed)
     else:
+        from voiceagent_tts.aligner.transcript import recording_problems
         from voiceagent_tts.model.clone import clone_voice
 
         if text and not message.is_designed:
-            problems += transcript_problems(text, examined.speech_s)
+            problems += recording_problems(text, examined.samples, examined.speech_s)
         voice_file = clone_voice(Path(model), trimmed, text).to_bytes()
     return VoiceFile(voice_file, tuple(problems))
 

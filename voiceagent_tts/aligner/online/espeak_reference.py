@@ -256,7 +256,7 @@ class GrowingReference:
 
     def _synthesize(self, words: Sequence[Word], duration_ratio: float) -> None:
         speech = self._reference_voice.synthesize(words, self._voice, duration_ratio)
-        phones, centres = _frames_of(speech, is_english=self._voice.is_english)
+        phones, centres = frames_of(speech, is_english=self._voice.is_english)
         placed = list(_placed(speech, centres, 0, duration_ratio))
         frames = _ReferenceFrames(phones, _starts(placed, 0, len(centres)), centres)
         at = 0  # in `frames`
@@ -289,7 +289,7 @@ class GrowingReference:
         speech = self._reference_voice.synthesize(
             split_words(reading), self._voice, duration_ratio, as_written=True
         )
-        phones, centres = _frames_of(speech, is_english=self._voice.is_english)
+        phones, centres = frames_of(speech, is_english=self._voice.is_english)
         starts = _starts(_placed(speech, centres, 0, duration_ratio), 0, len(centres))
         stretched = np.linspace(own_centres[0], own_centres[-1], len(centres)).astype(np.int64)
         return _ReferenceFrames(phones, starts, stretched)
@@ -314,7 +314,7 @@ class _ReferenceFrames:
         )
 
 
-def _frames_of(speech: Speech, *, is_english: bool) -> tuple[Integers, Integers]:
+def frames_of(speech: Speech, *, is_english: bool) -> tuple[Integers, Integers]:
     """The phone of each frame of `speech` that is in no pause, [N], and its centre, [N]."""
     phones: list[int] = []
     centres: list[int] = []

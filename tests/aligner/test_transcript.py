@@ -1,0 +1,81 @@
+"""Transcripts of recordings: one that is not what was said is told apart by its sounds."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from testbed.known_speech import Spoken, espeak, flite
+from testbed.missing import MissingPartError
+from voiceagent_tts.aligner.transcript import recording_problems
+
+SAID = {
+    "en": "Your table for two is booked for Friday evening.",
+    "de": "Der Arzt hat morgen um halb drei noch einen Termin frei.",
+    "fr": "Votre commande est partie ce matin et arrive demain.",
+    "es": "La reunión de mañana empieza a las nueve en punto.",
+    "nl": "De dokter kan u morgen in de Hoofdstraat ontvangen.",
+    "ru": "Ваш заказ отправлен сегодня утром и придёт завтра.",
+    "ko": "내일 오전에 주문하신 상품이 도착할 예정입니다.",
+    "zh": "您的订单今天早上已经发出，明天下午就会送到。",
+}
+OTHERS = [("en", "de"), ("de", "en"), ("en", "fr"), ("es", "nl"), ("fr", "es"), ("ru", "de")]
+
+
+def problems(said: Spoken, text: str, noise_db: float | None = None) -> list[str]:
+    """The problems of a recording and a text of about its length."""
+    samples = np.frombuffer(said.pcm, "<i2").astype(np.float32) / np.float32(32768)
+    if noise_db is not None:
+        level = samples.std() * 10 ** (-noise_db / 20)
+        samples += np.random.default_rng(1).normal(0, level, len(samples)).astype(np.float32)
+    return recording_problems(text, samples, len(samples) / 24_000)
+
+
+@pytest.mark.parametrize("language", SAID)
+@pytest.mark.parametrize("noise_db", [None, 10.0])
+def test_what_was_said_is_accepted(language: str, noise_db: float | None) -> None:
+    """In every script, and in noise 10 dB below the voice."""
+    said = espeak(SAID[language], language, "m3")
+    assert problems(said, said.text, noise_db) == []
+
+
+@pytest.mark.parametrize(("spoken", "written"), OTHERS)
+def test_another_language_is_told(spoken: str, written: str) -> None:
+    """The text has the script and the length of what was said."""
+    (problem,) = problems(espeak(SAID[spoken], spoken, "f2"), SAID[written])
+    assert "expected a transcript of what is said" in problem and SAID[written] not in problem
+
+
+def test_another_text_is_told_in_a_voice_that_people_spoke() -> None:
+    """The wrong text is English, too; the voice is none that the network has learnt from."""
+    try:
+        said = flite(SAID["en"], "awb")
+    except MissingPartError as missing:
+        pytest.skip(str(missing))
+    assert said is not None
+    assert problems(said, said.text) == []
+    assert len(problems(said, "The weather will be sunny with a light breeze tomorrow.")) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "今日は天気がいいですね、公園へ行きましょう。",
+        "Cześć, jak się dzisiaj czujesz, mój drogi przyjacielu?",
+    ],
+)
+def test_a_text_whose_sounds_are_not_known_is_not_judged(text: str) -> None:
+    """Kanji have many readings, and no voice speaks Polish: a doubt would be a guess."""
+    assert problems(espeak(SAID["en"], "en", "m3"), text) == []
+
+
+def test_without_espeak_the_sounds_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cloning does not need the library."""
+    said = espeak(SAID["en"], "en", "m3")
+    monkeypatch.setitem(sys.modules, "voiceagent_tts.aligner.online.transcript_fit", None)
+    assert problems(said, SAID["de"]) == []
+
+
+def test_a_short_sound_is_not_judged() -> None:
+    """A second of speech has too few phones."""
+    assert problems(espeak("Good evening.", "en", "m3"), "Danke schön.") == []
