@@ -50,12 +50,20 @@ def heart() -> LoadedVoice:
     return load_voices((DEFAULT_VOICE,))[DEFAULT_VOICE]
 
 
-def natural(text: str, pace: float = 1.0) -> Spoken:
-    """Speak English `text`, `pace` times as fast as normal; the words have the engine's times."""
-    driver = Driver()
+def natural(text: str, pace: float = 1.0, voice: LoadedVoice | None = None) -> Spoken:
+    """Speak `text`, `pace` times as fast as normal; the words have the engine's times.
+
+    Args:
+        text: what is said, in the language of the voice.
+        pace: how fast.
+        voice: the voice. Default: hibari's.
+    """
+    voice = voice or heart()
+    name, language = voice.details.name, (voice.details.language or "").partition("-")[0]
+    driver = Driver(voices={name: voice})
     options = SpeechOptions(seed=1, speed=pace)
-    submit = Submit(1, text, 0, False, DEFAULT_VOICE, "en", options=options)
+    submit = Submit(1, text, 0, False, name, language, options=options)
     events = driver.run(submit, Credit(1, 0.0, espeak_driving.UNLIMITED))
     driver.engine.close()
     pcm, words = espeak_driving.pcm_of(events, 1), espeak_driving.words_of(events, 1)
-    return Spoken("en", DEFAULT_VOICE, text, pcm, tuple(words))
+    return Spoken(language, name, text, pcm, tuple(words))

@@ -4,9 +4,10 @@ A condition turns clean speech into what a clone of an ordinary recording, or a 
 Levels are in dB below the voice's loudest 20 ms (`testbed.disturbed_speech`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from random import Random
 
 import numpy as np
@@ -23,8 +24,11 @@ from testbed.disturbed_speech import (
 )
 from testbed.hibari_driving import natural
 from testbed.known_speech import Spoken, flite, pcm16, with_lead, with_pauses, with_reverb
+from testbed.kokoro import kokoro_files, kokoro_voices
+from testbed.missing import MissingPartError
 from testbed.noise import babble, pink
 from testbed.recordings import RecordingsMissingError, recordings, telephone_prompts
+from voiceagent_tts.bench.texts import choose_texts
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.hibari.published import is_installed
 from voiceagent_tts.text.words import split_words
@@ -35,6 +39,17 @@ _ROOM_DB = 30
 _BREATH_DB = 25
 _PAUSES_MS = (2_000, 700, 350)
 _FALSE_STARTS = ("Actually the,", "What I, I think,", "Let me see,", "So we could,")
+
+_KOKORO_ENGLISH = (
+    "af_heart", "am_michael", "bf_emma", "bm_george", "af_bella", "am_fenrir", "af_nicole",
+    "am_puck", "bf_isabella", "bm_fable", "af_sarah", "am_onyx",
+)  # fmt: skip
+_KOKORO_OTHERS = {
+    "es": ("ef_dora", "em_alex"),
+    "fr": ("ff_siwis",),
+    "it": ("if_sara", "im_nicola"),
+}
+"""Voices by which no parameter was chosen."""
 
 Disturb = Callable[[Spoken, int], Spoken]
 """Disturbs one context; the number is its seed."""
@@ -54,7 +69,8 @@ def conditions(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
     named["30 % slower"] = partial(speech.spoken, 0.7)
     for factor in (1.18, 0.85):
         named[f"voices {factor:.0%} as high"] = partial(_transposed, clean, factor)
-    return named | _natural(speech) | _people(speech) | _telephone_prompts(speech)
+    natural_voices = _natural(speech) | _kokoro(speech)
+    return named | natural_voices | _people(speech) | _telephone_prompts(speech)
 
 
 def _natural(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
@@ -66,6 +82,26 @@ def _natural(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
         "natural voice, numbers": lambda: [natural(text) for text in speech.numbers],
         "natural voice, 30 % faster": lambda: [natural(text, 1.3) for text in speech.texts],
     }
+
+
+def _kokoro(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
+    """Conditions of Kokoro where `make kokoro` was run: its voices take turns with the texts."""
+    try:
+        kokoro_files()
+    except MissingPartError:
+        return {}
+    named = {"Kokoro, 12 voices": _by_turns(_KOKORO_ENGLISH, speech.texts)}
+    for language, voices in _KOKORO_OTHERS.items():
+        texts = [text.text for text in choose_texts([language], ["short", "menu", "blurb"])]
+        named[f"Kokoro, {language}"] = _by_turns(voices, texts)
+    return named
+
+
+def _by_turns(names: Sequence[str], texts: Sequence[str]) -> Callable[[], list[Spoken]]:
+    return lambda: [
+        natural(text, voice=kokoro_voices()[name])
+        for text, name in zip(texts, cycle(names), strict=False)
+    ]
 
 
 def _people(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:

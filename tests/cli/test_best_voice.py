@@ -10,6 +10,8 @@ from testbed.command_line import CommandHere
 from testbed.pocket import SMALL_MODEL, PocketHome
 from voiceagent_tts.cli.best_voice import choose_engine
 from voiceagent_tts.config import Settings
+from voiceagent_tts.kokoro.published import PUBLISHED
+from voiceagent_tts.server.workers import worker_specs
 
 QWEN3 = "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
 OTHER_QWEN3 = "Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign"
@@ -21,6 +23,7 @@ Store = Callable[[str], None]
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache of the hub's client, no package of hibari, and no setting of an engine."""
     monkeypatch.setattr("voiceagent_tts.cli.best_voice.is_installed", lambda: False)
+    monkeypatch.setattr("voiceagent_tts.kokoro.published.is_installed", lambda: False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.delenv("VOICEAGENT_TTS_ENGINE", raising=False)
@@ -103,6 +106,36 @@ def test_hibari_comes_before_other_voices_of_a_cpu(
     assert choose_engine(Settings(), may_download=True).settings.engine == "pocket"
     monkeypatch.setattr("voiceagent_tts.pocket.published.is_installed", lambda: False)
     assert choose_engine(Settings(), may_download=True).settings.engine == "hibari"
+
+
+def test_kokoro_speaks_beside_hibari_where_its_files_are(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line names what speaks, and how to get more; `--download` is for what is installed."""
+    monkeypatch.setattr("voiceagent_tts.cli.best_voice.is_installed", lambda: True)
+    alone = choose_engine(Settings())
+    assert alone.settings.beside is None
+    assert alone.reason is not None and "serve --download" in alone.reason
+    monkeypatch.setattr("voiceagent_tts.pocket.published.is_installed", lambda: False)
+    assert "voiceagent-tts[server,kokoro]" in (choose_engine(Settings()).reason or "")
+    monkeypatch.setattr("voiceagent_tts.kokoro.published.is_installed", lambda: True)
+    assert choose_engine(Settings()).settings.beside is None
+    assert choose_engine(Settings(), may_download=True).settings.beside == "kokoro"
+    folder = cache / "hub" / f"models--{PUBLISHED.repo.replace('/', '--')}" / "snapshots"
+    for name in ("onnx/model_quantized.onnx", "voices/af_heart.bin"):
+        file = folder / (PUBLISHED.revision or "") / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    choice = choose_engine(Settings())
+    assert (choice.settings.engine, choice.settings.beside) == ("hibari", "kokoro")
+    assert choice.reason is not None and "Kokoro for Spanish" in choice.reason
+    assert list(worker_specs(choice.settings)) == ["hibari", "kokoro", "espeak"]
+
+
+def test_nothing_is_put_beside_another_engine() -> None:
+    """The sentence says which engine it is for."""
+    with pytest.raises(ValueError, match="try engine hibari"):
+        Settings(engine="espeak", beside="kokoro")
 
 
 def test_a_gpu_with_a_model_comes_first(

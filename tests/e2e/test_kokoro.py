@@ -1,6 +1,7 @@
 """Kokoro and the embedded voice behind the real server, over the real wire."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.kokoro.published import PUBLISHED
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import WarningMessage
 from voiceagent_tts.server.serve import RunningServer, running
@@ -104,3 +106,34 @@ async def test_the_list_says_what_each_voice_speaks(server: RunningServer) -> No
     languages = {voice["id"]: voice["languages"] for voice in listed}
     assert languages["ff_siwis"] == ["fr"] and languages["bf_emma"] == ["en", "en-gb"]
     assert {"en", "fr", "hi"} <= set(languages["nova"])
+
+
+async def test_one_server_speaks_with_three_engines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each context goes to the first engine that speaks its language, or that has its voice."""
+    with skipped_if_missing():
+        files = kokoro_files()
+    folder = tmp_path / "hub" / f"models--{PUBLISHED.repo.replace('/', '--')}" / "snapshots"
+    stored = folder / (PUBLISHED.revision or "")
+    names = {"onnx/model_quantized.onnx": files.model}
+    names |= {f"voices/{file.name}": file for file in files.voices.glob("[bei]f_*.bin")}
+    for name, file in names.items():
+        (stored / name).parent.mkdir(parents=True, exist_ok=True)
+        (stored / name).symlink_to(file)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    settings = Settings(port=0, engine="hibari", beside="kokoro", rows=3, watchdog_s=3600.0)
+    async with running(settings) as server, TTSClient(server.websocket_url) as client:
+        await until(lambda: server.state.synthesizer.rows_used == 0, "the start-up probe has gone")
+        for engine, text, options in (
+            ("hibari", "Hello there.", {}),
+            ("kokoro", "Buenos días, ¿cómo está usted?", {}),
+            ("kokoro", "Hello.", {"voice": "bf_emma"}),
+            ("espeak", "Guten Tag, wie geht es Ihnen heute?", {}),
+        ):
+            worker = server.state.synthesizer.supervisors[engine].worker
+            assert worker is not None
+            before = worker.stats.audio_samples
+            events = [event async for event in client.say(text, max_lead_s=0, **options)]
+            assert not [event for event in events if isinstance(event, WarningMessage)], text
+            await until(lambda: worker.stats.audio_samples > before, f"{engine} reports its audio")  # noqa: B023

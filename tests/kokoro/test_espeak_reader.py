@@ -40,6 +40,7 @@ def said_for(language: str, text: str, readings: tuple[Reading, ...] = ()) -> di
         ("es", "Ocho chicos — bien...", {"Ocho": "ˈoʧo", "bien...": "bjˈen..."}),
         ("fr", "Les amis de la mer.", {"Les": "lez", "amis": "amˈi", "de": "də", "mer.": "mˈɛʁ."}),
         ("fr", "un « bon » vin", {"un «": "ˈœ̃ “", "bon »": "bˈɔ̃ ”", "vin": "vˈɛ̃"}),
+        ("fr", "Le parking est gratuit.", {"Le": "lə", "parking": "pˈɑːkɪŋ", "est": "ɛ"}),
         ("it", "Il conto è di 12,50 euro.", {"conto": "kˈonto", "è": "e", "euro.": "ˈɛʊro."}),
         ("pt-br", "Bom dia!", {"Bom": "bˈoŋ", "dia!": "ʤˈiæ!"}),
         ("hi", "आप कैसे हैं।", {"आप": "ˌaːp", "कैसे": "kˈɛːseː", "हैं।": "hɛ̃."}),

@@ -114,7 +114,8 @@ def serve(
     download: Annotated[
         bool,
         typer.Option(
-            "--download", help="Without --engine: download Pocket TTS, if its package is installed."
+            "--download",
+            help="Without --engine: download Kokoro or else Pocket TTS, if its extra is installed.",
         ),
     ] = False,
 ) -> None:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from voiceagent_tts.config import Settings
 from voiceagent_tts.extras import install_hint
 from voiceagent_tts.hibari.published import is_installed
+from voiceagent_tts.kokoro import published as kokoro
 
+_KOKORO = install_hint("server", "kokoro")
 _QWEN3_MODELS = (
     "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice",
     "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
 )
 """Models with voices of their own, the best first."""
-_MORE = "for more natural languages: `voiceagent-tts serve --download`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,12 @@ class Choice:
 def choose_engine(settings: Settings, *, may_download: bool = False) -> Choice:
     """Choose Qwen3-TTS, hibari, Pocket TTS or espeak, in this order, by what is on this machine.
 
-    With hibari, espeak speaks the other languages.
+    With hibari, Kokoro speaks other languages if it is here, and espeak the rest.
 
     Args:
         settings: the settings; an engine, or models without one, which are Qwen3-TTS's, decide.
-        may_download: whether Pocket TTS is chosen before hibari, and before its files are here.
+        may_download: whether what is installed is chosen before its files are here: Kokoro, else
+            Pocket TTS in place of hibari.
     """
     if settings.engine is not None:
         return Choice(settings)
@@ -46,9 +48,9 @@ def choose_engine(settings: Settings, *, may_download: bool = False) -> Choice:
     if (model := _stored_qwen3()) is not None:
         update = {"engine": "qwen3", "models": (model,)}
         return Choice(settings.model_copy(update=update), f"voice: {model} on the GPU")
-    if is_installed() and not (may_download and has_pocket()):
-        reason = f"voices: hibari, natural English; espeak-ng, a robot, for the rest; {_MORE}"
-        return Choice(settings.model_copy(update={"engine": "hibari"}), reason)
+    has_kokoro = kokoro.is_installed() and (may_download or kokoro.is_stored())
+    if is_installed() and (has_kokoro or not (may_download and has_pocket())):
+        return _hibari(settings, has_kokoro=has_kokoro)
     if not has_pocket():
         remedy = f"for a natural voice: {install_hint('server', 'espeak', 'hibari')}"
     elif may_download or has_pocket_files(settings):
@@ -58,6 +60,22 @@ def choose_engine(settings: Settings, *, may_download: bool = False) -> Choice:
         remedy = "for a natural voice: `voiceagent-tts serve --download`"
     reason = f"voice: espeak-ng, which sounds like a robot; {remedy}"
     return Choice(settings.model_copy(update={"engine": "espeak"}), reason)
+
+
+def _hibari(settings: Settings, *, has_kokoro: bool) -> Choice:
+    """Hibari for English, with what speaks the other languages of this machine."""
+    if has_kokoro or settings.beside:
+        update = {"engine": "hibari", "beside": "kokoro"}
+        natural = "hibari, natural English; Kokoro for Spanish, French, Hindi, Italian, Portuguese"
+        more = "for more: Qwen3-TTS on an NVIDIA GPU"
+    else:
+        update = {"engine": "hibari"}
+        natural = "hibari, natural English"
+        command = "`voiceagent-tts serve --download`"
+        is_near = kokoro.is_installed() or has_pocket()
+        more = f"for more natural languages: {command if is_near else _KOKORO}"
+    reason = f"voices: {natural}; espeak-ng, a robot, for the rest; {more}"
+    return Choice(settings.model_copy(update=update), reason)
 
 
 def has_pocket() -> bool:

@@ -80,6 +80,8 @@ def _with_models(settings: Settings) -> Settings:
     if settings.engine == "hibari":
         for voice in settings.models:
             published.fetch(voice)
+        if settings.beside == "kokoro":
+            find_kokoro(None)
         return settings
     if settings.engine == "kokoro":
         find_kokoro(settings.kokoro_folder)

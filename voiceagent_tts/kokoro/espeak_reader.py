@@ -21,8 +21,9 @@ _VOICES = LANGUAGES | {"hi": "hi"}
 _RUN = re.compile(r"\S+")
 _MARKS = ';:,.!?—…¡¿"“”«»()[]।'
 _SAID_MARKS = {"«": "“", "»": "”", "[": "(", "]": ")", "¡": "", "¿": "", "।": "."}
-_LANGUAGE_SWITCH = re.compile(r"\([a-z-]+\)")
 _TIE = "^"
+_LANGUAGE_SWITCH = re.compile(r"\([a-z^-]+\)")
+"""Before and after a word that is read as another language's, and with ties as sounds have them."""
 _SYMBOLS = {
     "aɪ": "I", "aʊ": "W", "dz": "ʣ", "dʒ": "ʤ", "eɪ": "A", "oʊ": "O", "əʊ": "Q", "ss": "S",
     "ts": "ʦ", "tʃ": "ʧ", "ɔɪ": "Y",

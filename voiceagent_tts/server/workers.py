@@ -43,7 +43,8 @@ def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
         case "pocket":
             return _pocket_specs(settings)
         case "hibari":
-            return _hibari_specs(settings) | _espeak_specs()
+            beside = _kokoro_specs(settings) if settings.beside == "kokoro" else {}
+            return _hibari_specs(settings) | beside | _espeak_specs()
         case "kokoro":
             return _kokoro_specs(settings) | _espeak_specs()
         case "openai":

@@ -18,6 +18,9 @@ class EngineSettings(SettingsGroup):
             CPU, extra `pocket`), `qwen3` (natural voices, needs at least one of `models`) or
             `openai` (the speech of the server at `upstream`).
             Default: the best one that this machine can run with the models that are on it.
+        beside: Engine beside hibari: `kokoro` speaks the languages that hibari does not, and its
+            voices by name. espeak-ng, if it is installed, speaks the rest. Default: `kokoro` if its
+            files are on this machine and no engine is set.
         models: Models to load, separated by commas. Qwen3-TTS: folders or Hugging Face ids; each
             model has worker processes of its own, and the voice of a request selects the model.
             Pocket TTS: names such as `english` and `french_24l`, or configuration files (`.yaml`),
@@ -67,6 +70,7 @@ class EngineSettings(SettingsGroup):
     """
 
     engine: Literal["hibari", "kokoro", "espeak", "pocket", "qwen3", "openai"] | None = None
+    beside: Literal["kokoro"] | None = None
     models: Texts = ()
     device: str | None = None
     gpus: Annotated[tuple[int, ...], NoDecode, BeforeValidator(split_list)] = ()
@@ -94,7 +98,7 @@ class EngineSettings(SettingsGroup):
     @property
     def kokoro_folder(self) -> str | None:
         """Folder with the files of Kokoro; None for the published ones."""
-        return self.models[0] if self.models else None
+        return self.models[0] if self.models and self.engine == "kokoro" else None
 
     @field_validator("ramp", mode="after")
     @classmethod
@@ -110,6 +114,8 @@ class EngineSettings(SettingsGroup):
                 "engine qwen3: expected at least one model, got none; set VOICEAGENT_TTS_MODELS "
                 "or --model, such as Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
             )
+        if self.beside is not None and self.engine not in (None, "hibari"):
+            raise ValueError(f"beside: expected no engine beside {self.engine}; try engine hibari")
         if self.engine == "kokoro" and len(self.models) > 1:
             raise ValueError("engine kokoro: expected one folder, got several models; name one")
         if self.engine == "pocket" and self.precision not in (None, "float32", "int8"):
