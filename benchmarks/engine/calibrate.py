@@ -42,15 +42,15 @@ Measured = tuple[float, Seconds]
 Sections = dict[str, dict[str, Any]]
 
 
-def frame_s(times: GpuTimes, rows: int, codec: str) -> float:
+def frame_s(times: GpuTimes, rows: int) -> float:
     """Seconds of a step of rows that all speak while the codec decodes whole windows of others."""
-    codec_s, share = codec_step_s(times, rows, codec), times.figures["beside_share"]
+    codec_s, share = codec_step_s(times, rows), times.figures["beside_share"]
     return max(codec_s, _passes_s(times, rows) + share * codec_s)
 
 
-def codec_step_s(times: GpuTimes, rows: int, codec: str) -> float:
+def codec_step_s(times: GpuTimes, rows: int) -> float:
     """Seconds of the codec in such a step, on average."""
-    of_codec, sizes = replace(times, codec=codec), graph_sizes(rows, 1024).codec
+    sizes = graph_sizes(rows, 1024).codec
     calls = [
         frames * fitting(sizes[frames], len(windows))
         for number in range(WINDOW_FRAMES)
@@ -58,7 +58,7 @@ def codec_step_s(times: GpuTimes, rows: int, codec: str) -> float:
             dict.fromkeys(range(number, rows, WINDOW_FRAMES), WINDOW_FRAMES), [0] * rows, sizes
         )
     ]
-    return sum(of_codec.codec_s(frames) for frames in calls) / WINDOW_FRAMES
+    return sum(times.codec_s(frames) for frames in calls) / WINDOW_FRAMES
 
 
 def measured_lines(sections: Sections) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
@@ -92,7 +92,7 @@ def _of_line(
 ) -> Iterator[tuple[str, float, Seconds]]:
     rows = line["rows"]
     name = f"codec, {codec}, beside {rows} rows"
-    yield name, line["codec_ms"], lambda times: codec_step_s(times, rows, codec)
+    yield name, line["codec_ms"], lambda times: codec_step_s(replace(times, codec=codec), rows)
     if rows == 1:  # too little to slow the passes beside it
         yield "code predictor, 1 rows", line["predictor_ms"], lambda times: times.predictor_s(1)
         yield "talker, 1 rows", line["talker_ms"], lambda times: times.talker_s(1)
@@ -158,7 +158,9 @@ def frames_of(sections: Sections) -> dict[str, Measured]:
     return {
         f"step, {line['rows']} rows, {codec} codec": (
             line["ms_per_frame"],
-            lambda times, rows=line["rows"], codec=codec: frame_s(times, rows, codec),
+            lambda times, rows=line["rows"], codec=codec: frame_s(
+                replace(times, codec=codec), rows
+            ),
         )
         for codec, _, line in measured_lines(sections)
     }
@@ -171,15 +173,17 @@ def _served(sections: Sections) -> dict[str, dict[str, float]]:
     return {_LOADS[load]: {name: found[name] for name in names} for load, found in loads.items()}
 
 
-def _server_ms(sections: Sections) -> float | None:
-    """Return the least milliseconds of the server's processor for a second of audio at any load."""
+def _server_ms(sections: Sections) -> float:
+    """Return the milliseconds that a server's thread takes for a second of audio.
+
+    The least of all loads: of its processor, or of the clock in a run that did not count that,
+    whose server was the limit under the highest load.
+    """
     loads = sections["load-1.7b"]["figures"]["sections"].values()
-    found = [
-        1000 * load["server_cpu_s"] / load["audio_s_per_s"] / load["seconds"]
-        for load in loads
-        if "server_cpu_s" in load
-    ]
-    return round(min(found), 2) if found else None
+    seconds = (load.get("server_cpu_s", load["seconds"]) / load["seconds"] for load in loads)
+    return round(
+        min(1000 * one / load["audio_s_per_s"] for one, load in zip(seconds, loads, strict=True)), 2
+    )
 
 
 def _host(folder: Path) -> dict[str, list[float]] | None:
@@ -223,11 +227,11 @@ def calibrate(
         card[name] = {kind: found for kind, found in card[name].items() if found}
     times = replace(times, figures=card)
     card["errors"] = errors(measured | frames_of(runs[-1]), times)
+    card["server_ms_per_audio_s"] = _server_ms(runs[-1])
     card["served"] = _served(runs[-1])
     card["engine_audio_s_per_s"] = {
-        str(line["rows"]): line["audio_s_per_s"]
+        f"{line['rows']} rows, {kind} codec": line["audio_s_per_s"]
         for kind, _, line in measured_lines(runs[-1])
-        if kind == codec
     }
     return card
 
@@ -244,8 +248,6 @@ def main(
     figures["cards"][card] = found = calibrate(folders, commit, codec, prompts)
     for folder in folders:
         figures |= {"host": host} if (host := _host(folder)) else {}
-        server_ms = _server_ms(sections_of(folder))
-        figures |= {"server_ms_per_audio_s": server_ms} if server_ms else {}
     FIGURES.write_text(json.dumps(figures, indent=2) + "\n")
     print(json.dumps(found, indent=2))
 

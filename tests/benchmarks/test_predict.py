@@ -86,7 +86,7 @@ def test_a_codec_that_was_not_fitted_is_predicted() -> None:
     """The codec beside 2 to 256 rows of the smaller model, of which the fit knows nothing."""
     lines = sections_of(RESULTS / "nvidia-h200")["engine-0.6b"]["figures"]["lines"].values()
     beside = {
-        int(line["rows"]): 1000 * codec_step_s(TIMES, line["rows"], "fused") / line["codec_ms"] - 1
+        int(line["rows"]): 1000 * codec_step_s(TIMES, line["rows"]) / line["codec_ms"] - 1
         for line in lines
         if line["rows"] > 1
     }
@@ -119,7 +119,7 @@ def test_multiplications_take_time() -> None:
 
 def test_a_server_limits_what_an_engine_makes() -> None:
     """Through a server with 20 ms for a second of audio, 50 of them are heard in a second."""
-    served = replace(times_with("server_ms_per_audio_s", 20 / 3.37), has_server=True)
+    served = replace(TIMES, figures=TIMES.figures | {"server_ms_per_audio_s": 20}, has_server=True)
     alone = GpuSimulation(together(16), TIMES, 288).predict()
     found = GpuSimulation(together(16), served, 288).predict()
     assert alone.audio_s_per_s > 100
