@@ -23,8 +23,10 @@ from voiceagent_tts.engine.codec_stream import split_windows
 from voiceagent_tts.engine.sizes import fitting, graph_sizes
 
 _MODEL, _KERNELS = "random-1.7b", "fused"
-_LAUNCHES = ("one row", "many rows", "prefill", "codec, plain", "codec, fused")
+PASSES = ("one row", "many rows", "prefill")
+"""Kinds of passes of talker and code predictor."""
 _CODECS = ("plain", "fused")
+_LAUNCHES = (*PASSES, *(f"codec, {codec}" for codec in _CODECS))
 _PACKED = graph_sizes(288, 1024).talker.prompt_rows[-1]
 """Short prompts that share a prefill now."""
 _LOADS = {

@@ -5,7 +5,7 @@ simulator's file of figures (`benchmarks.engine.calibrate` writes it). Passes ta
 launches, bytes and multiplications take, by the counted table of `benchmarks.engine.launches`. Each
 load is predicted for an engine alone, and through a server, which sends all audio from one thread.
 A test notices when a change makes predictions worse. `--before COMMIT` also predicts with what was
-counted at a commit.
+counted at a commit, and with what launches took in a run of it.
 """
 
 import json as json_format
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common.report import provenance, publish
-from benchmarks.engine.calibrate import frame_s
+from benchmarks.engine.calibrate import PASSES, frame_s
 from benchmarks.engine.pass_work import TABLE
 from testbed.gpu_simulation import FIGURES, SCENARIOS, GpuTimes, load_times, predict_load
 from voiceagent_tts.core import FRAME_S
@@ -77,6 +77,9 @@ def main(
 def _at(commit: str, times: GpuTimes) -> GpuTimes:
     """Return times with passes as they were counted at a commit, as far as they were.
 
+    Where a run measured that commit on any card, launches take what they took there, as many
+    prompts share a pass, and the codec has the kernels with which it served.
+
     Raises:
         typer.BadParameter: there is no such commit, or it has no table of passes.
     """
@@ -87,7 +90,14 @@ def _at(commit: str, times: GpuTimes) -> GpuTimes:
         raise typer.BadParameter(f"expected a commit with {path}, got {commit}; try HEAD")
     counted = json_format.loads(told.stdout)
     table = {name: now | counted.get(name, {}) for name, now in times.table.items()}
-    return replace(times, table=table)
+    cards = json_format.loads(FIGURES.read_text())["cards"].values()
+    run = next((of for of in cards if of["commit"] == commit), None)
+    if run is None:
+        return replace(times, table=table)
+    launch_us = times.figures["launch_us"]
+    launch_us = launch_us | {kind: run["launch_us"][kind] for kind in PASSES}
+    figures = {"launch_us": launch_us, "prompts_a_pass": run["prompts_a_pass"]}
+    return GpuTimes(table, times.figures | figures, run["codec"])
 
 
 def _compared(columns: dict[str, Found], times: GpuTimes, title: str) -> Table:
