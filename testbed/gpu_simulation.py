@@ -1,13 +1,13 @@
-"""Simulate a GPU around the real scheduler: prefill, launches, a codec lane with a backlog.
+"""Simulate a GPU around the real scheduler: prefill, launches, a codec with a backlog, a server.
 
-The time of a pass is what its launches and its bytes take, from the counted table of all passes and
-one file of figures. Those figures are guesses until a card has been measured, so the predictions
-compare programs, and say nothing certain about a card. Audio is audible with its second frame: the
-first is silence.
+The time of a pass is what its launches, its bytes and its multiplications take, from the counted
+table of all passes and the figures of a card, which `benchmarks.engine.calibrate` fits to a run.
+Audio is audible with its second frame: the first is silence.
 """
 
 import json
 import random
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,15 +23,21 @@ from voiceagent_tts.engine.codec_stream import MOST_CALLS, split_windows
 from voiceagent_tts.engine.runner import StepCost
 from voiceagent_tts.engine.scheduler import Pace, Plan
 from voiceagent_tts.engine.sequence import ActiveSequence
-from voiceagent_tts.engine.sizes import graph_sizes
+from voiceagent_tts.engine.sizes import fitting, graph_sizes
 
 FIGURES = Path(__file__).parent / "device_figures.json"
-_MANY_ROWS = 64
+"""Figures of measured cards, as `benchmarks.engine.calibrate` wrote them."""
+_PASS_ROWS, _CODEC_ROWS, _PROMPTS = (1, 64, 256), (1, 64), (1, 16)
 _AUDIBLE_FRAMES = 2
+_ROWS = 288
+_SERVED_S = 12.0
+"""Duration of every load through a server, whose queue grows for as long as it has too much."""
 UTTERANCE_FRAMES = 64
 
 Table = dict[str, dict[str, float]]
-"""Launches and megabytes of passes, by name."""
+"""Launches, megabytes and gigaflop of passes, by name."""
+Work = tuple[float, float, float]
+"""Launches, microseconds of the memory, and gigaflop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,58 +46,93 @@ class GpuTimes:
 
     Attributes:
         table: counted work of the passes.
-        figures: figures of a device.
+        figures: figures of a card, of the host's part of a step, and of the server.
         codec: kernels of the codec.
+        has_server: whether audio passes through a server, which has one thread.
     """
 
     table: Table
     figures: dict[str, Any]
-    codec: str = "fused"
+    codec: str
+    has_server: bool = False
 
     def predictor_s(self, rows: int) -> float:
         """Seconds of the code predictor for a frame."""
-        return self._pass_s("code predictor", rows)
+        return self._pass_s("code predictor, fused, {} rows", rows)
 
     def talker_s(self, rows: int) -> float:
         """Seconds of a talker step."""
-        return self._pass_s("talker", rows)
+        return self._pass_s("talker, fused, {} rows", rows)
 
     def prefill_s(self, prompts: int) -> float:
-        """Seconds of the prefills of short prompts, four to a pass."""
-        one = self.table["prefill of 32, fused, 1 rows"]
-        return -(-prompts // 4) * self._seconds(one["launches"], one["megabytes"])
+        """Seconds of the prefills of short prompts, packed as the engine packs them."""
+        most = self.figures["prompts_a_pass"]
+        counts = [min(most, prompts - begin) for begin in range(0, prompts, most)]
+        works = [self._work("prefill of {} x 32, fused", _PROMPTS, count) for count in counts]
+        return sum(self._product_s("prefill", work) for work in works)
+
+    def long_prefill_s(self) -> float:
+        """Seconds of the prefill of two prompts of 256 positions."""
+        return self._product_s("prefill", self._counted("prefill of 2 x 256, fused"))
 
     def codec_s(self, frames: int) -> float:
-        """Seconds of one codec call with this many frames of all rows together."""
-        return self._of_rows(f"codec, {self.codec}, {{}} rows of 1 frames", frames)
+        """Seconds of one codec call with this many frames of all rows together, beside a talker.
+
+        What its activations move and what its products multiply are different launches.
+        """
+        name = f"codec, {self.codec}, {{}} rows of 1 frames"
+        launches, moved_us, gigaflop = self._work(name, _CODEC_ROWS, frames)
+        per_gigaflop_us = self.figures["codec_us_per_gigaflop"][self.codec]
+        launched_us = launches * self.figures["launch_us"][f"codec, {self.codec}"]
+        return 1e-6 * (launched_us + moved_us + gigaflop * per_gigaflop_us)
 
     def host_s(self, rows: int) -> float:
         """Seconds of the host in a step, in which the device waits."""
-        figures = self.figures
-        return float(np.interp(rows, figures["host_rows"], figures["host_ms"])) / 1000
+        host = self.figures["host"]
+        return float(np.interp(rows, host["rows"], host["ms"])) / 1000
 
     def step_s(self, rows: int) -> float:
         """Seconds of a step without the codec."""
         return self.predictor_s(rows) + self.talker_s(rows) + self.host_s(rows)
 
+    def server_s(self, frames: int) -> float:
+        """Seconds that a server's thread takes for the audio of these frames."""
+        ms = self.figures["server_ms_per_audio_s"] if self.has_server else 0.0
+        return frames * FRAME_S * ms / 1000
+
     def _pass_s(self, name: str, rows: int) -> float:
-        return self._of_rows(f"{name}, fused, {{}} rows", rows)
+        kind = "one row" if rows == 1 else "many rows"
+        return self._product_s(kind, self._work(name, _PASS_ROWS, rows))
 
-    def _of_rows(self, name: str, rows: int) -> float:
-        """Interpolate between the counts of one row and of many."""
-        one, many = (self.table[name.format(count)] for count in (1, _MANY_ROWS))
-        share = (rows - 1) / (_MANY_ROWS - 1)
-        moved = one["megabytes"] + share * (many["megabytes"] - one["megabytes"])
-        return self._seconds(many["launches"], moved)
+    def _product_s(self, kind: str, work: Work) -> float:
+        """Seconds of products that read their weights while they multiply."""
+        launches, moved_us, gigaflop = work
+        multiplied_us = 1000 * gigaflop / self.figures["teraflop_per_s"]
+        launched_us = launches * self.figures["launch_us"][kind]
+        return 1e-6 * (launched_us + max(moved_us, multiplied_us))
 
-    def _seconds(self, launches: float, megabytes: float) -> float:
-        figures = self.figures
-        return 1e-6 * (launches * figures["launch_us"] + megabytes / figures["terabytes_per_s"])
+    def _work(self, name: str, counts: Sequence[int], count: int) -> Work:
+        """Return the work of a pass of this many rows, on the line between two counted ones."""
+        after = max(1, min(bisect_left(counts, count), len(counts) - 1))
+        few, many = counts[after - 1], counts[after]
+        share = (count - few) / (many - few)
+        less, more = self._counted(name.format(few)), self._counted(name.format(many))
+        launches, moved_us, gigaflop = (
+            a + share * (b - a) for a, b in zip(less, more, strict=True)
+        )
+        return launches, moved_us, gigaflop
+
+    def _counted(self, name: str) -> Work:
+        work = self.table[name]
+        moved_us = work["megabytes"] / self.figures["terabytes_per_s"]
+        return work["launches"], moved_us, work["gigaflop"]
 
 
-def load_times(table: Path, codec: str = "fused", figures: Path = FIGURES) -> GpuTimes:
-    """Read the counted work and the figures of a device."""
-    return GpuTimes(json.loads(table.read_text()), json.loads(figures.read_text()), codec)
+def load_times(table: Path, card: str, codec: str | None = None) -> GpuTimes:
+    """Read the counted work and the figures of a card, with the codec that it was served with."""
+    figures = json.loads(FIGURES.read_text())
+    of_card = figures["cards"][card]
+    return GpuTimes(json.loads(table.read_text()), figures | of_card, codec or of_card["codec"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +187,8 @@ class GpuSimulation(Simulation):
         self._times, self._until_s = times, until_s
         self._sizes = graph_sizes(rows, 1024).codec
         self._calls = deque[_Call]()
-        self._codec_free_s = 0.0
+        self._sent = deque[tuple[float, Listener, int]]()
+        self._codec_free_s = self._server_free_s = 0.0
         self._followed = set[int]()
 
     def _compute(self, plan: Plan) -> None:
@@ -156,19 +198,23 @@ class GpuSimulation(Simulation):
         predictor_s, talker_s = (
             (times.predictor_s(rows), times.talker_s(rows)) if rows else (0.0, 0.0)
         )
-        coded_s = began_s + host_s / 2 + times.prefill_s(len(plan.start)) + predictor_s
-        backlog_s = max(0.0, self._codec_free_s - began_s)
+        coded_s = self._beside_codec(
+            began_s + host_s / 2, times.prefill_s(len(plan.start)) + predictor_s
+        )
         for context in plan.step:
             self._speak(of[id(context)])
         self._launch([(of[id(context)], frames) for context, frames in plan.decode], coded_s)
-        beside_s = min(backlog_s, coded_s - began_s)
-        beside_s += min(max(0.0, self._codec_free_s - coded_s), talker_s)
-        ended_s = coded_s + talker_s + times.figures["beside_share"] * beside_s + host_s / 2
+        ended_s = self._beside_codec(coded_s, talker_s) + host_s / 2
         self._wait(rows, ended_s)
         if rows:
             self.scheduler.record_step(rows, len(plan.start), self.now - began_s)
             self.steps_s.append(self.now - began_s)
         self._collect()
+
+    def _beside_codec(self, begin_s: float, work_s: float) -> float:
+        """Return when work ends that the codec slows while it is busy."""
+        share, busy_s = self._times.figures["beside_share"], self._codec_free_s - begin_s
+        return begin_s + work_s + share * min(max(0.0, busy_s), work_s / (1 - share))
 
     def _launch(self, decode: list[tuple[Listener, int]], coded_s: float) -> None:
         """Queue codec calls behind those in flight."""
@@ -177,7 +223,8 @@ class GpuSimulation(Simulation):
             wanted[number] = min(frames, listener.context.undecoded_frames)
         for frames, windows in split_windows(wanted, [0] * len(decode), self._sizes):
             begins_s = max(self._codec_free_s, coded_s)
-            self._codec_free_s = begins_s + self._times.codec_s(frames * len(windows))
+            padded = frames * fitting(self._sizes[frames], len(windows))
+            self._codec_free_s = begins_s + self._times.codec_s(padded)
             call = _Call(self._codec_free_s, frames)
             for window in windows:
                 listener = decode[window.row][0]
@@ -205,17 +252,36 @@ class GpuSimulation(Simulation):
         self._in_codec = deque((0, *window, 0) for call in self._calls for window in call.windows)
         for listener in list(self.speaking):
             self._end_run(listener)
+        self._deliver()
+
+    def _take(self) -> None:
+        self._deliver()
+        super()._take()
+
+    def _sound(self, listener: Listener, active: ActiveSequence, frames: int) -> None:
+        """Pass audio to the server's thread, which sends it in order."""
+        if listener.context.active is active:
+            active.receive_audio(frames)
+            self._server_free_s = max(self.now, self._server_free_s) + self._times.server_s(frames)
+            self._sent.append((self._server_free_s, listener, frames))
+
+    def _deliver(self) -> None:
+        """Let listeners hear what the server has sent by now; others follow those who are done."""
+        while self._sent and self._sent[0][0] <= self.now:
+            at, listener, frames = self._sent.popleft()
+            listener.receive(frames, at)
+            if listener.frames >= _AUDIBLE_FRAMES:
+                self.audible.setdefault(id(listener), at - listener.wish.at)
         for listener in self.listeners:
             self._follow(listener)
 
-    def _sound(self, listener: Listener, active: ActiveSequence, frames: int) -> None:
-        super()._sound(listener, active, frames)
-        if listener.frames >= _AUDIBLE_FRAMES:
-            self.audible.setdefault(id(listener), self.now - listener.wish.at)
+    def _next_event(self) -> float:
+        return min([super()._next_event(), *(at for at, *_ in list(self._sent)[:1])])
 
     def _follow(self, listener: Listener) -> None:
-        """Let another caller follow one who is done."""
-        if listener.done_at is None or id(listener) in self._followed:
+        """Let another caller follow one who has all audio."""
+        is_done = listener.done_at is not None and listener.frames == listener.made
+        if not is_done or id(listener) in self._followed:
             return
         self._followed.add(id(listener))
         if self.now < self._until_s:
@@ -224,6 +290,10 @@ class GpuSimulation(Simulation):
     def predict(self, most_steps: int = 10**6) -> Prediction:
         """Run to the end, and summarise what listeners got."""
         self.run(most_steps)
+        while self._sent:
+            self.now = max(self.now, self._sent[0][0])
+            self._deliver()
+            self.run(most_steps)
         waits = sorted(self.audible.values())
         frames = sum(listener.frames for listener in self.listeners)
         return Prediction(
@@ -269,12 +339,28 @@ def together(callers: int, seed: int = 1) -> list[Wish]:
     ]
 
 
+def _arriving(per_s: float, duration_s: float) -> Callable[[GpuTimes, int], GpuSimulation]:
+    def simulate(times: GpuTimes, seed: int) -> GpuSimulation:
+        lasts_s = _SERVED_S if times.has_server else duration_s
+        return GpuSimulation(requests(per_s, lasts_s, seed), times, _ROWS)
+
+    return simulate
+
+
+def _calling(callers: int, until_s: float) -> Callable[[GpuTimes, int], GpuSimulation]:
+    def simulate(times: GpuTimes, seed: int) -> GpuSimulation:
+        ends_s = _SERVED_S if times.has_server else until_s
+        return GpuSimulation(together(callers, seed), times, _ROWS, ends_s)
+
+    return simulate
+
+
 SCENARIOS: dict[str, Callable[[GpuTimes, int], GpuSimulation]] = {
-    "1 request/s": lambda times, seed: GpuSimulation(requests(1, 15, seed), times, 288),
-    "20 requests/s": lambda times, seed: GpuSimulation(requests(20, 2.5, seed), times, 288),
-    "60 requests/s": lambda times, seed: GpuSimulation(requests(60, 1.5, seed), times, 288),
-    "64 callers": lambda times, seed: GpuSimulation(together(64, seed), times, 288, until_s=0.5),
-    "256 callers": lambda times, seed: GpuSimulation(together(256, seed), times, 288, until_s=0.8),
+    "1 request/s": _arriving(1, 30),
+    "20 requests/s": _arriving(20, 2.5),
+    "60 requests/s": _arriving(60, 1.5),
+    "64 callers": _calling(64, 0.5),
+    "256 callers": _calling(256, 0.8),
 }
 """Loads of an engine with 288 rows, by the seed of their schedule. Callers speak again as soon as
 they have all of their audio."""

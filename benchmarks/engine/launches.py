@@ -1,6 +1,6 @@
-"""How many operations does a GPU launch for a frame, and how many bytes do they move?
+"""How many operations does a GPU launch for a frame, and what do they move and multiply?
 
-The passes of a frame, two prefills and calls of the codec, in the structure of a published model,
+The passes of a frame, prefills and calls of the codec, in the structure of a published model,
 run on tensors that have shapes and no values; `pass_work` says what is counted. Runs anywhere;
 fused kernels need Triton, but no GPU.
 """
@@ -25,7 +25,7 @@ def main(
 ) -> None:
     """Count the operations of every pass."""
     found = all_work()
-    table = Table("pass", "launches", "MB")
+    table = Table("pass", "launches", "MB", "GFLOP")
     for name, totals in found.items():
         table.add_row(name, *(f"{number:,}" for number in totals.values()))
     Console().print(table)

@@ -1,10 +1,11 @@
-"""What every pass of a published model launches and moves on a GPU, counted without one.
+"""What every pass of a published model launches, moves and multiplies, counted without a GPU.
 
 Passes run on fake tensors, which have shapes and a device but no values. The device is not the CPU,
 so a tensor that is left there is an error, and so is an operation whose shape depends on data.
 Each operation reads its arguments and writes its results once; views do nothing, and a Triton
 kernel is one launch. Some of PyTorch's operations are several launches (a matrix product with few
-rows, a sort), so the counts are lower bounds. Measures no time.
+rows, a sort), so the counts are lower bounds. Of operations of floating point, those of products,
+convolutions and attention count. Measures no time.
 """
 
 import math
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -33,16 +34,19 @@ from voiceagent_tts.engine.row_table import record_type
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES, graph_sizes
 from voiceagent_tts.model.checkpoint import build_network, building
 from voiceagent_tts.model.codec_decoder import CodecDecoder
-from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, empty_pool, pages_for
+from voiceagent_tts.model.kv_pool import empty_pool, pages_for
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.sampling import SamplingParams
 
 POSITIONS = 200
 """Positions of every row whose keys and values a step reads: about 15 s of speech."""
 TABLE = Path(__file__).parent / "pass_work.json"
-"""Launches and megabytes of every pass, as `benchmarks.engine.launches --save` wrote them."""
+"""Work of every pass, as `benchmarks.engine.launches --save` wrote it."""
+ROWS = (1, 64, 256)
+"""Numbers of rows whose passes are counted."""
+PROMPTS = {1: ((1, 32),), 64: ((16, 32), (2, 256)), 256: ()}
+"""Prefills that are counted, as (prompts, positions), by the rows of their engine."""
 _CAPACITY = 1024
-_ROWS = (1, 64)
 _CODEC_CALLS = ((1, 1), (64, 1), (5, 12))
 CODECS: tuple[Kernels, ...] = ("plain", "fused")
 """Kernels of the codec, as the table names them."""
@@ -52,9 +56,14 @@ _GATHERS = ("embedding", "index", "index_select", "gather")
 """Operations that read as much as they return, whatever the size of their argument."""
 _SCATTERS = ("index_put_", "index_copy_", "scatter")
 """Operations that write as much as they are given, whatever the size of their goal."""
+_PRODUCTS = {"linear": 1, "conv2d": 1, "addmm_": 2}
+"""Place of the weight among the tensors of a product."""
 _ATTENTION, _INPUTS, _WINDOW = "_attend", "_write_inputs", "_attend_window"
 _MIXING = "_convolve_norm"
-_PROMPT_KERNELS = ("_write_heads", "_attend_prompt")
+_PRODUCT = "_multiply_row"
+_WRITING, _ATTENDING = "_write_heads", "_attend_prompt"
+_PROMPT_PAGES = {_WRITING: 4, _ATTENDING: 1}
+"""Place of the pages of keys among the tensors of a kernel for prompts."""
 
 
 @cache
@@ -76,22 +85,26 @@ class Work:
     Attributes:
         launches: number of launches, by the name of the operation or kernel.
         bytes: bytes read and written, by the same names.
+        flop: operations of floating point, by the same names.
     """
 
     launches: Counter[str] = field(default_factory=Counter[str])
     bytes: Counter[str] = field(default_factory=Counter[str])
+    flop: Counter[str] = field(default_factory=Counter[str])
 
-    def add(self, name: str, moved_bytes: int, launches: int = 1) -> None:
+    def add(self, name: str, moved_bytes: int, flop: int = 0) -> None:
         """Count an operation."""
-        self.launches[name] += launches
+        self.launches[name] += 1
         self.bytes[name] += moved_bytes
+        self.flop[name] += flop
 
     @property
     def totals(self) -> dict[str, float]:
-        """Launches, and megabytes with one digit."""
+        """Launches, and megabytes and gigaflop with one digit."""
         return {
             "launches": self.launches.total(),
             "megabytes": round(self.bytes.total() / 1e6, 1),
+            "gigaflop": round(self.flop.total() / 1e9, 1),
         }
 
 
@@ -125,7 +138,7 @@ class _Operations(TorchDispatchMode):
             moved = 2 * _bytes(reads[1:])
         else:
             moved = _bytes(reads) + _bytes(made)
-        self._work.add(name, moved)
+        self._work.add(name, moved, _flop(name, reads, made))
         if name == "conv2d" and len(reads) > 2:  # cuDNN adds the bias in a launch of its own
             self._work.add("bias of conv2d", 2 * _bytes(made))
 
@@ -145,10 +158,41 @@ def counting(kernels: Kernels) -> Iterator[Work]:
             assert all(one.device == fake_device() for one in given), (
                 f"{kernel.__name__}: not on the GPU"
             )
-            work.add(kernel.__name__, _kernel_bytes(kernel.__name__, given))
+            name = kernel.__name__
+            work.add(name, _kernel_bytes(name, given), _kernel_flop(name, given))
 
         with patch.object(JITFunction, "run", note):
             yield work
+
+
+def _flop(name: str, reads: list[Tensor], made: list[Tensor]) -> int:
+    """Return the operations of a product or of attention; 0 of anything else."""
+    if name == "scaled_dot_product_attention":
+        return 4 * reads[0].numel() * reads[1].shape[-2]
+    if name not in _PRODUCTS:
+        return 0
+    channels = made[0].shape[1 if name == "conv2d" else -1]
+    return 2 * made[0].numel() * reads[_PRODUCTS[name]].numel() // channels
+
+
+def _kernel_flop(name: str, given: list[Tensor]) -> int:
+    """Return the operations of a Triton kernel that multiplies; 0 of any other."""
+    if name == _PRODUCT:
+        return 2 * given[1].numel()
+    if name == _MIXING:
+        return 2 * len(given[1]) * given[-2].numel()
+    if name == _ATTENTION:
+        return 4 * given[-1].numel() * _seen_positions(given[4])
+    if name == _WINDOW:
+        return 4 * given[-1].numel() * (PUBLISHED_CODEC.sliding_window - 1 + given[0].shape[1])
+    if name == _ATTENDING:  # of the positions of a prompt, half are earlier ones
+        return 2 * given[-1].numel() * given[-1].shape[1]
+    return 0
+
+
+def _seen_positions(keys: Tensor) -> int:
+    """Return the positions that a step attends to: in pages, or on average in a frame."""
+    return POSITIONS if keys.shape[1] > POSITIONS else keys.shape[1] // 2
 
 
 def _kernel_bytes(name: str, given: list[Tensor]) -> int:
@@ -159,8 +203,8 @@ def _kernel_bytes(name: str, given: list[Tensor]) -> int:
         earlier = 0 if fresh is source else 2 * _bytes([fresh])
         read = min(_bytes([source]), _bytes([written]))
         return read + _bytes([written]) + earlier
-    if name in _PROMPT_KERNELS:
-        return _prompt_bytes(given)
+    if name in _PROMPT_PAGES:
+        return _prompt_bytes(given, given[_PROMPT_PAGES[name]])
     if name == _WINDOW:
         heads, attended, ring = given[0], given[-1], given[3]
         earlier = PUBLISHED_CODEC.sliding_window - 1
@@ -171,14 +215,14 @@ def _kernel_bytes(name: str, given: list[Tensor]) -> int:
         return _bytes(given)
     heads, attended, keys = given[0], given[-1], given[4]
     rows, steps = heads.shape[:2]
-    positions = POSITIONS if keys.shape[1] > POSITIONS else keys.shape[1] // 2
-    seen = rows * (positions + 2 * steps) * math.prod(keys.shape[2:]) * keys.element_size()
+    seen = (
+        rows * (_seen_positions(keys) + 2 * steps) * math.prod(keys.shape[2:]) * keys.element_size()
+    )
     return _bytes([heads, attended]) + 2 * seen
 
 
-def _prompt_bytes(given: list[Tensor]) -> int:
+def _prompt_bytes(given: list[Tensor], pages: Tensor) -> int:
     """Return what a kernel for prompts moves: of the pages, the positions of the prompt once."""
-    pages = next(one for one in given if one.ndim == 4 and one.shape[1] == PAGE_POSITIONS)
     in_pages = math.prod(given[0].shape[:2]) * math.prod(pages.shape[2:]) * pages.element_size()
     others = (one for one in given if one.shape != pages.shape)
     return _bytes(others) + 2 * in_pages
@@ -240,18 +284,24 @@ def fake_codec(rows: int, kernels: Kernels = "plain") -> Callable[[int, int], Te
 
 
 def pass_work(kernels: Kernels, rows: int) -> dict[str, Work]:
-    """Return the work of the passes of a frame, and of two prefills of one prompt."""
+    """Return the work of the passes of a frame, and of the prefills that `PROMPTS` names.
+
+    Names are those of the table.
+    """
     counted: dict[str, Work] = {}
     with FakeTensorMode(), torch.inference_mode():
         passes = fake_passes(kernels, rows)
         window = next(key[3] for key in passes.keys() if key[0] == "talker")
         prompt_window = min(key[3] for key in passes.keys() if key[0] == "prefill")
-        for name, run in (
-            ("code predictor", lambda: passes.code_predictor_step(rows)),
-            ("talker", lambda: passes.talker_step(rows, window)),
-            ("prefill of 32", lambda: passes.prefill(1, 32, prompt_window)),
-            ("prefill of 128", lambda: passes.prefill(1, 128, prompt_window)),
-        ):
+        runs: dict[str, Callable[[], object]] = {
+            f"code predictor, {kernels}, {rows} rows": lambda: passes.code_predictor_step(rows),
+            f"talker, {kernels}, {rows} rows": lambda: passes.talker_step(rows, window),
+        }
+        for count, length in PROMPTS[rows]:
+            runs[f"prefill of {count} x {length}, {kernels}"] = partial(
+                passes.prefill, count, length, prompt_window
+            )
+        for name, run in runs.items():
             with counting(kernels) as counted[name]:
                 run()
     return counted
@@ -266,13 +316,12 @@ def codec_work(rows: int, frames: int, kernels: Kernels = "plain") -> Work:
     return work
 
 
-def all_work(rows: Iterable[int] = _ROWS) -> dict[str, dict[str, float]]:
-    """Return launches and megabytes of all passes with these numbers of rows, and of the codec."""
+def all_work() -> dict[str, dict[str, float]]:
+    """Return the work of all passes, and of the codec."""
     found = dict[str, dict[str, float]]()
     for kernels in ("plain", "fused"):
-        for count in rows:
-            for name, work in pass_work(kernels, count).items():
-                found[f"{name}, {kernels}, {count} rows"] = work.totals
+        for count in ROWS:
+            found |= {name: work.totals for name, work in pass_work(kernels, count).items()}
     for count, frames in _CODEC_CALLS:
         for kernels in CODECS:
             work = codec_work(count, frames, kernels)

@@ -1,14 +1,16 @@
-"""Launches and bytes of every pass at published sizes, counted on a device that is not the CPU."""
+"""Work of every pass at published sizes, counted on a device that is not the CPU."""
 
 import json
 from collections.abc import Iterator
 
 import pytest
 import torch
+from pytest import approx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.engine.pass_work import (
     CODECS,
+    POSITIONS,
     TABLE,
     Work,
     all_work,
@@ -17,8 +19,9 @@ from benchmarks.engine.pass_work import (
     pass_work,
     run_every_pass,
 )
+from benchmarks.engine.roofline import Roofline
 from testbed.triton_here import Run, separate_process
-from voiceagent_tts.checks.random_weights import PUBLISHED_CODEC
+from voiceagent_tts.checks.random_weights import PUBLISHED, PUBLISHED_CODEC
 from voiceagent_tts.model.layers import Kernels
 
 PREDICTOR_LAYERS = 15 * 5
@@ -60,7 +63,7 @@ def check_against_table(found: dict[str, dict[str, float]]) -> None:
 
 def test_no_pass_grows(fused: dict[str, Work], codecs: dict[str, Work]) -> None:
     """Fused passes and a codec call of 64 rows launch and move what the committed table says."""
-    found = {f"{name}, fused, 64 rows": work.totals for name, work in fused.items()}
+    found = {name: work.totals for name, work in fused.items()}
     for codec, work in codecs.items():
         found[f"codec, {codec}, 64 rows of 1 frames"] = work.totals
     check_against_table(found)
@@ -90,7 +93,7 @@ def test_a_fused_layer_is_four_matrices_and_four_kernels(fused: dict[str, Work])
         ("code predictor", PREDICTOR_LAYERS, 15),
         ("talker", TALKER_LAYERS, 1),
     ):
-        counts = fused[name].launches
+        counts = fused[f"{name}, fused, 64 rows"].launches
         assert counts["linear"] >= 4 * layers
         assert counts["_attend"] == counts["_gate"] == layers
         assert counts["_add_norm"] == 2 * layers + passes
@@ -101,11 +104,32 @@ def test_a_fused_layer_is_four_matrices_and_four_kernels(fused: dict[str, Work])
 def test_a_lone_row_has_products_of_its_own(run: Run) -> None:
     """All products of a row are Triton's, but those of a frame's start, which has two positions."""
     work = run(pass_work, "fused", 1)
-    counts = work["code predictor"].launches
+    counts = work["code predictor, fused, 1 rows"].launches
     starts = PREDICTOR_LAYERS // 15
     heads = 15
     assert counts["_multiply_row"] == 4 * (PREDICTOR_LAYERS - starts) + heads
-    assert work["talker"].launches["_multiply_row"] == 4 * TALKER_LAYERS + 1
+    assert work["talker, fused, 1 rows"].launches["_multiply_row"] == 4 * TALKER_LAYERS + 1
+
+
+def test_products_are_counted_as_the_roofline_counts_them(
+    fused: dict[str, Work], codecs: dict[str, Work]
+) -> None:
+    """What a pass multiplies is what the sizes of its model say, within 3 %."""
+    roofline = Roofline(PUBLISHED, PUBLISHED_CODEC)
+    passes = {name: fused[f"{name}, fused, 64 rows"] for name in ("code predictor", "talker")}
+    assert passes["code predictor"].flop.total() == approx(roofline.predictor(64).flop, rel=0.03)
+    assert passes["talker"].flop.total() == approx(roofline.talker(64, POSITIONS).flop, rel=0.03)
+    for work in codecs.values():
+        least = roofline.codec_window(64, 1).flop
+        assert work.flop.total() == approx(least, rel=0.03)
+
+
+def test_the_positions_of_two_long_prompts_move_what_those_of_16_short_ones_do(
+    fused: dict[str, Work],
+) -> None:
+    """A prompt of 256 positions, as many as a page has, is not counted as a page."""
+    short, long = (fused[f"prefill of {name}, fused"] for name in ("16 x 32", "2 x 256"))
+    assert long.bytes.total() == approx(short.bytes.total(), rel=0.01)
 
 
 def test_a_fused_codec_call_has_a_launch_between_two_products(run: Run) -> None:
@@ -122,7 +146,7 @@ def test_a_fused_codec_call_has_a_launch_between_two_products(run: Run) -> None:
 
 def test_a_fused_layer_of_a_prompt_has_two_kernels_of_attention(fused: dict[str, Work]) -> None:
     """A prompt's attention is two launches a layer: no gathered pages, and no mask."""
-    for name in ("prefill of 32", "prefill of 128"):
+    for name in ("prefill of 16 x 32, fused", "prefill of 2 x 256, fused"):
         counts = fused[name].launches
         assert counts["_write_heads"] == counts["_attend_prompt"] == TALKER_LAYERS
         assert counts["scaled_dot_product_attention"] == counts["index_select"] == 0
