@@ -115,7 +115,7 @@ class ContextWriter:
                 return self._audio_message()
             if self._is_marking and not self.context.has_words_next:
                 return None  # what follows the audio follows it
-            event = self._after_audio or self.context.next_event()
+            event = self._after_audio or self._next_event()
             if event is None:
                 return None
             if isinstance(event, AudioChunk):
@@ -132,6 +132,13 @@ class ContextWriter:
                 return Outgoing(self._encode(event), self._observe_cancel)
             elif (messages := self._encode(event)) or self.is_over:
                 return Outgoing(messages)
+
+    def _next_event(self) -> ContextEvent | None:
+        """The context's next event; its reader closes a context that has ended."""
+        event = self.context.next_event()
+        if event is None and self.context.is_read:
+            return self.context.close()
+        return event
 
     def _on_marked(self, audio: MessageQueue, pcm: bytes) -> None:
         audio.push(self._output.push(pcm))

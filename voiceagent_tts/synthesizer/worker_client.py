@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any
 
 import structlog
@@ -55,6 +56,17 @@ _LAST_MESSAGES_S = 10.0
 a second."""
 
 _log = structlog.get_logger(__name__)
+
+
+class RowState(Enum):
+    """State of one context's place on a worker."""
+
+    RESERVED = auto()
+    """The worker does not know the context yet."""
+    ACTIVE = auto()
+    """The worker has received the context's first command."""
+    RELEASED = auto()
+    """Nothing more is sent or received."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,3 +365,48 @@ class WorkerClient:
             self._ready.set_exception(EngineError(message))
         for context, handler in handlers.items():
             handler(Failed(context, ErrorCode.ENGINE_ERROR, message))
+
+
+class Row:
+    """One context's place on a worker: reserved, then active, at last released.
+
+    Args:
+        worker: the worker.
+        on_event: receives the events of the context.
+        takes_row: as in `WorkerClient.attach`.
+
+    Attributes:
+        worker: as given.
+        number: the context's number there.
+        state: whether the worker knows the context.
+
+    Raises:
+        EngineError: the worker has ended.
+    """
+
+    def __init__(
+        self, worker: WorkerClient, on_event: EventHandler, *, takes_row: bool = True
+    ) -> None:
+        self.worker = worker
+        self.number = worker.attach(on_event, takes_row=takes_row)
+        self.state = RowState.RESERVED
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the worker knows the context and may still answer."""
+        return self.state is RowState.ACTIVE
+
+    def start(self, command: Command | AlignCommand) -> None:
+        """Send the first command."""
+        self.state = RowState.ACTIVE
+        self.worker.send(command)
+
+    def send(self, command: Command | AlignCommand) -> None:
+        """Send another command; dropped unless the row is active."""
+        if self.state is RowState.ACTIVE:
+            self.worker.send(command)
+
+    def release(self) -> None:
+        """Release the row and receive no more events; idempotent."""
+        self.worker.detach(self.number, needs_cancel=self.is_active)
+        self.state = RowState.RELEASED
