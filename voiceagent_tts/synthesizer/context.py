@@ -29,6 +29,7 @@ from voiceagent_tts.core import (
     PlayoutClock,
     WarningCode,
     WordTimestamp,
+    earliest,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
@@ -49,7 +50,7 @@ from voiceagent_tts.synthesizer.events import (
 )
 from voiceagent_tts.synthesizer.ipa import ipa_warning
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
-from voiceagent_tts.synthesizer.segments import Intake, Piece, earliest
+from voiceagent_tts.synthesizer.segments import Intake, Piece
 from voiceagent_tts.synthesizer.speaker import (
     Pacer,
     Speaker,
@@ -369,7 +370,7 @@ class Context:
     def close(self) -> ContextDone:
         """Report the context, which has ended, and return its last event."""
         self.state = ContextState.CLOSED
-        self._speaker.store_known(self._words.timeline.known_times, is_final=True)
+        self._speaker.store_known(self._words.policy.known_between, is_final=True)
         self._drop_events()
         refined = self._words.refined() if self._words.is_complete else None
         report = self._report()
@@ -472,7 +473,7 @@ class Context:
             for event in self._speaker.advance():
                 self._handle(event, now)
             self._publish(now)
-            self._speaker.store_known(self._words.timeline.known_times)
+            self._speaker.store_known(self._words.policy.known_between)
         except Exception as error:
             self.fail(VoiceAgentError.unexpected(error))
         if not self._has_ended:
@@ -500,7 +501,7 @@ class Context:
         for flush in self._flushes:
             if flush.end_sample is None and flush.char_end <= self._intake.spoken_char_end:
                 flush.end_sample = self._words.timeline.end_sample
-        next_char = self._words.timeline.next_char
+        next_char = self._words.policy.next_char
         while self._flushes:
             flush = self._flushes[0]
             if flush.end_sample is None or (next_char is not None and next_char < flush.char_end):
@@ -610,7 +611,7 @@ class Context:
                 self._cancelled_at,
             ),
             underrun_s=self._clock.underrun_s,
-            words=self._words.timeline.counts,
+            words=self._words.policy.counts,
             aligner_lag_s=self._words.aligner_lag_s,
             word_lag_s=self._words.worst_lag_s,
             cached_segments=self._speaker.cached_segments,

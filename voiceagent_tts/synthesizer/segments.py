@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from voiceagent_tts.cache.context_phrases import ContextPhrases
-from voiceagent_tts.core import Reading, Segment, Word
+from voiceagent_tts.core import Reading, Segment, Word, earliest
 from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.text.language import detect_language
 from voiceagent_tts.text.reader import Passage, Pause, Reader
@@ -40,11 +40,6 @@ class Piece:
     language: str | None
     is_last: bool = False
     is_live: bool = False
-
-
-def earliest(*times: float | None) -> float | None:
-    """Return the first of several times; None for no time."""
-    return min((each for each in times if each is not None), default=None)
 
 
 class Intake:

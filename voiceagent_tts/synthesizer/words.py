@@ -15,10 +15,10 @@ from voiceagent_tts.core import (
     Segment,
     Word,
     WordTimestamp,
+    earliest,
 )
 from voiceagent_tts.synthesizer.aligner_handles import Aligners, OnAlignerEvent
 from voiceagent_tts.synthesizer.options import ContextRequest
-from voiceagent_tts.synthesizer.segments import earliest
 from voiceagent_tts.synthesizer.timeline import Timeline
 from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 from voiceagent_tts.synthesizer.word_policy import Source
@@ -44,6 +44,7 @@ class WordPublisher:
 
     Attributes:
         timeline: maps the engine's clock to the listener's.
+        policy: chooses the times of the words.
         published: words published so far, in order.
         worst_lag_s: longest time that playback was past the start of a word when it was published.
     """
@@ -66,6 +67,7 @@ class WordPublisher:
             [Source.NATIVE] if self._is_native else sources,
             self._levels.level_of(self._recording),
         )
+        self.policy = self.timeline.policy
         self.published: list[WordTimestamp] = []
         self.worst_lag_s = 0.0
         self._verbatim = verbatim
@@ -79,11 +81,11 @@ class WordPublisher:
     @property
     def is_complete(self) -> bool:
         """Whether all audio has arrived, all words are published and no better times are due."""
-        return self._has_all_words and not self.timeline.awaits_aligners
+        return self._has_all_words and not self.policy.awaits_aligners
 
     @property
     def _has_all_words(self) -> bool:
-        return self.timeline.has_all_audio and self.timeline.next_char is None
+        return self.policy.has_all_audio and self.policy.next_char is None
 
     @property
     def aligner_lag_s(self) -> dict[Source, float]:
@@ -140,7 +142,7 @@ class WordPublisher:
             end_sample: end of the audio, on the context's clock.
             engine_end_sample: the same, on the engine's clock.
         """
-        self.timeline.end_segment(char_end, end_sample)
+        self.policy.end_segment(char_end, end_sample)
         for handle in self._handles:
             handle.end_segment(char_end, engine_end_sample)
 
@@ -167,12 +169,12 @@ class WordPublisher:
         self._wait_again(now)
         self.timeline.add_times(source, words)
         if source is Source.ONLINE:
-            self.timeline.set_tentative(tentative)
+            self.policy.set_tentative(tentative)
 
     def drop_aligner(self, source: Source, now: float) -> None:
         """Record that an aligner has finished or failed."""
         self._wait_again(now)
-        self.timeline.drop_source(source)
+        self.policy.drop_source(source)
 
     def _wait_again(self, now: float) -> None:
         """Wait on for the aligners: one that answers is busy and does not hang."""
@@ -184,7 +186,7 @@ class WordPublisher:
         self._answer_until = self._refine_until = None
         for handle in self._handles:
             handle.close()
-            self.timeline.drop_source(handle.source)
+            self.policy.drop_source(handle.source)
 
     # Words out.
 
@@ -239,7 +241,7 @@ class WordPublisher:
     def stop(self) -> None:
         """Disconnect the aligners, and remember how loud the voice speaks; idempotent."""
         if not self._is_stopped and self.timeline.end_sample >= _MIN_LEVEL_SAMPLES:
-            self._levels.add(self._recording, self.timeline.level)
+            self._levels.add(self._recording, self.policy.level)
         self._is_stopped = True
         for handle in self._handles:
             handle.close()
