@@ -20,8 +20,8 @@ from voiceagent_tts.core import (
     PlayoutClock,
     WordTimestamp,
 )
+from voiceagent_tts.synthesizer.aligners import VoiceLevels
 from voiceagent_tts.synthesizer.timeline import Timeline
-from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 from voiceagent_tts.synthesizer.word_policy import Source
 
 BARGE_IN_S = 0.13

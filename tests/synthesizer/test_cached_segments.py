@@ -16,7 +16,7 @@ from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.commands import Command, SpeechOptions, Submit
 from voiceagent_tts.seam.events import Event
-from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextDone,
@@ -27,10 +27,9 @@ from voiceagent_tts.synthesizer.events import (
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, Limits
 from voiceagent_tts.synthesizer.speaker import Speaker, SpeakerEvent
-from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.word_policy import Source
-from voiceagent_tts.synthesizer.worker_client import WorkerClient, WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient, WorkerSpec
 
 GREETING = "Thank you for calling Acme."
 REST = " Your order left our house on Tuesday."

@@ -21,7 +21,7 @@ from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextFlushed,
@@ -29,9 +29,8 @@ from voiceagent_tts.synthesizer.events import (
     ContextWords,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, Limits
-from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.word_policy import Source
-from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 
 # Text in
 

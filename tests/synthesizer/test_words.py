@@ -7,9 +7,8 @@ import pytest
 
 from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.synthesizer.aligner_handles import Aligners, OnAlignerEvent
+from voiceagent_tts.synthesizer.aligners import Aligners, OnAlignerEvent, VoiceLevels
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest
-from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.words import WordPublisher
 from voiceagent_tts.text.words import split_words

@@ -34,7 +34,7 @@ from voiceagent_tts.core import (
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.seam.events import Done, Event, Failed, Warned
-from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextDone,
@@ -46,9 +46,9 @@ from voiceagent_tts.synthesizer.events import (
     ContextWords,
     DoneReason,
     Milestones,
+    SpokenText,
     error_of,
 )
-from voiceagent_tts.synthesizer.ipa import ipa_warning
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import Intake, Piece
 from voiceagent_tts.synthesizer.speaker import (
@@ -59,15 +59,13 @@ from voiceagent_tts.synthesizer.speaker import (
     SpokenSegment,
     SpokenWords,
 )
-from voiceagent_tts.synthesizer.spoken_text import SpokenText
-from voiceagent_tts.synthesizer.unserved import language_warning
+from voiceagent_tts.synthesizer.text_warnings import ipa_warning, language_warning
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.words import WordPublisher
-from voiceagent_tts.synthesizer.worker_client import WorkerClient
+from voiceagent_tts.synthesizer.workers import WorkerClient
 from voiceagent_tts.text.cut import keep_inside
 from voiceagent_tts.text.reader import Pause
 from voiceagent_tts.voices import Voice
-
 
 _CHECKED_CHARS = 60
 """Characters of a text that grows by tokens after which their language is looked at."""

@@ -31,7 +31,7 @@ from voiceagent_tts.seam.commands import Append, Credit, Flush, Prepare, Submit
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Warned, Words
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import Piece
-from voiceagent_tts.synthesizer.worker_client import EventHandler, Row, WorkerClient
+from voiceagent_tts.synthesizer.workers import EventHandler, Row, WorkerClient
 
 _FIRST_CHUNK_SAMPLES = FRAME_SAMPLES  # small, so that it is marked, encoded and sent at once
 _CHUNK_SAMPLES = SAMPLE_RATE_HZ

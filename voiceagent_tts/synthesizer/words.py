@@ -17,10 +17,9 @@ from voiceagent_tts.core import (
     WordTimestamp,
     earliest,
 )
-from voiceagent_tts.synthesizer.aligner_handles import Aligners, OnAlignerEvent
+from voiceagent_tts.synthesizer.aligners import Aligners, OnAlignerEvent, VoiceLevels
 from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.synthesizer.timeline import Timeline
-from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 from voiceagent_tts.synthesizer.word_policy import Source
 
 _ALIGNER_WAIT_S = 5.0

@@ -13,6 +13,7 @@ import structlog
 
 from voiceagent_tts.core import AudioChunk, Word
 from voiceagent_tts.errors import EngineError, ErrorCode
+from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.seam.aligner_messages import (
     Aligned,
     AlignEvent,
@@ -29,10 +30,11 @@ from voiceagent_tts.seam.events import (
     Failed,
     SegmentEnd,
 )
-from voiceagent_tts.synthesizer.supervisor import Supervisor
-from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 from voiceagent_tts.synthesizer.word_policy import Source
-from voiceagent_tts.synthesizer.worker_client import Row, RowState, WorkerClient
+from voiceagent_tts.synthesizer.workers import Row, RowState, Supervisor, WorkerClient
+
+_MAX_VOICES = 1_000
+"""Voices whose loudness is remembered."""
 
 OnAlignerEvent = Callable[[Source, AlignEvent], None]
 
@@ -41,6 +43,28 @@ _ANSWER_TIMEOUT_S = {Source.ONLINE: 10.0, Source.FORCED: 30.0}
 up in front of a process that hangs."""
 
 _log = structlog.get_logger(__name__)
+
+
+class VoiceLevels:
+    """Remembers the loudness of voices from one context to the next.
+
+    So noise before the first word of a voice is not taken for the word.
+    """
+
+    def __init__(self) -> None:
+        self._levels = LRUCache[str, float](_MAX_VOICES)
+
+    def level_of(self, voice: str) -> float:
+        """Return the loudness of `voice`, as `SpeechClock.level`; 0.0 if it is unknown."""
+        return self._levels.get(voice) or 0.0
+
+    def add(self, voice: str, level: float) -> None:
+        """Count the loudness of a context: half of the new figure, by its logarithm.
+
+        A context that was silent throughout counts nothing.
+        """
+        if level:
+            self._levels.put(voice, (level * (self._levels.get(voice) or level)) ** 0.5)
 
 
 class Aligners:
