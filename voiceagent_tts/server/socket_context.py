@@ -142,7 +142,7 @@ class SocketContext:
         if self._writer is None:
             return None
         message = self._writer.next_message()
-        if self._writer.is_over:
+        if self._writer.done is not None:
             self._stop_task()
         return message
 

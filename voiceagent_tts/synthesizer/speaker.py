@@ -347,7 +347,8 @@ class Speaker:
             self._is_credit_stale = True
             self._end_sample = chunk.end_sample
             yield SpokenAudio(chunk)
-        self._cached_before.append((segment.char_end, self._cached_samples))
+        if self._cached_samples:
+            self._cached_before.append((segment.char_end, self._cached_samples))
         if not self._is_released:
             engine_end_sample = self._end_sample - self._cached_samples
             yield SpokenSegment(segment.char_end, self._end_sample, engine_end_sample)
