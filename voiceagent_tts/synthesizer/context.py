@@ -202,8 +202,11 @@ class Context:
             self._idle_at = now + self._idle_s
             while self._warnings:  # now that the client knows that the context is open
                 self._warn(self._warnings.popleft())
-            self._speak(self._intake.push(delta, now), now)
-            self._advance(now)
+            if parts := self._intake.push(delta, now):
+                self._speak(parts, now)
+                self._advance(now)
+            else:
+                self._set_timer(now)
 
     def flush(self, flush_id: int) -> None:
         """Speak all text so far; `ContextFlushed(flush_id)` follows its audio and words.

@@ -201,8 +201,10 @@ class Timeline:
 
     def next_due_at(self, clock: PlayoutClock) -> float | None:
         """Return when the next word is due without further events; None if an event decides."""
+        if not clock.sent_samples:
+            return None
         start, char_start = self.policy.next_start, self.policy.next_char
-        if start is None or char_start is None or not clock.sent_samples:
+        if start is None or char_start is None:
             return None
         if self._char_limit is not None and char_start >= self._char_limit:
             return None
