@@ -16,7 +16,7 @@ from voiceagent_tts.synthesizer.events import (
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-from voiceagent_tts.synthesizer.worker_client import WorkerClient
+from voiceagent_tts.synthesizer.workers import WorkerClient
 
 SENTENCE = "The quick brown fox jumps over the lazy dog."
 NEVER_S = 10**6

@@ -8,7 +8,7 @@ import os
 import sys
 
 from testbed.failing_gpu import FailingGpu, failing_gpu, rung_of_this_process
-from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+from voiceagent_tts.synthesizer.workers import WorkerSpec
 from voiceagent_tts.worker.__main__ import main
 
 VARIABLE = "FAILING_GPU"

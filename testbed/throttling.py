@@ -11,7 +11,7 @@ from testbed.throttled import VARIABLE
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server import state
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+from voiceagent_tts.synthesizer.workers import WorkerSpec
 
 
 class ThrottledSpec(WorkerSpec):

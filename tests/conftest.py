@@ -42,9 +42,8 @@ from testbed.workers import lower_priority, mark_realtime
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.synthesizer.options import Limits
-from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 
 register_profiles()
 

@@ -47,6 +47,15 @@ def ms_to_samples(ms: float) -> int:
     return int(ms * SAMPLE_RATE_HZ / 1000)
 
 
+def earliest(*times: float | None) -> float | None:
+    """Return the first of several times; None if there is none."""
+    first: float | None = None
+    for time in times:
+        if time is not None and (first is None or time < first):
+            first = time
+    return first
+
+
 @dataclass(frozen=True, slots=True)
 class Word:
     """A verbatim span of the client's text: `text == context_text[char_start:char_end]`."""

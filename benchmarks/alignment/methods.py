@@ -9,7 +9,7 @@ from benchmarks.alignment.playback import FORCED_S, BargeIn, Playback, play
 from testbed.known_speech import Spoken
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
-from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
+from voiceagent_tts.synthesizer.aligners import VoiceLevels
 
 _CHARS_PER_S = 15.0
 _FORCED_NOISE_MS = 25.0

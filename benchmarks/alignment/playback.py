@@ -20,8 +20,8 @@ from voiceagent_tts.core import (
     PlayoutClock,
     WordTimestamp,
 )
+from voiceagent_tts.synthesizer.aligners import VoiceLevels
 from voiceagent_tts.synthesizer.timeline import Timeline
-from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 from voiceagent_tts.synthesizer.word_policy import Source
 
 BARGE_IN_S = 0.13
@@ -116,7 +116,7 @@ class _Simulation:
             now, _, action = heapq.heappop(self._events)
             action(now)
             self._send_words(now)
-        self._levels.add(self._spoken.speaker, self._timeline.level)
+        self._levels.add(self._spoken.speaker, self._timeline.policy.level)
         return self._playback
 
     def _at(self, time: float, action: Callable[[float], None]) -> None:
@@ -150,15 +150,15 @@ class _Simulation:
 
         def answer(_: float) -> None:
             self._timeline.add_times(Source.ONLINE, final)
-            self._timeline.set_tentative(tentative)
+            self._timeline.policy.set_tentative(tentative)
             if is_last:
-                self._timeline.drop_source(Source.ONLINE)
+                self._timeline.policy.drop_source(Source.ONLINE)
 
         self._at(now + _ONLINE_S, answer)
 
     def _add_forced_times(self, now: float) -> None:
         self._timeline.add_times(Source.FORCED, tuple(self._forced))
-        self._timeline.drop_source(Source.FORCED)
+        self._timeline.policy.drop_source(Source.FORCED)
 
     def _send_words(self, now: float) -> None:
         """Send the words that are due, and schedule the next time."""

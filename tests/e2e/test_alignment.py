@@ -24,7 +24,7 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.synthesizer.worker_client import WorkerClient, WorkerSpec
+from voiceagent_tts.synthesizer.workers import WorkerClient, WorkerSpec
 from voiceagent_tts.text.words import split_words
 
 REFERENCE = Path(__file__).parent.parent / "reference"

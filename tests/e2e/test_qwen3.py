@@ -31,7 +31,7 @@ from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import DoneMessage, WarningMessage
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.workers import Supervisor
 from voiceagent_tts.text.words import split_words
 
 REFERENCE = Path(__file__).parent.parent / "reference"

@@ -22,7 +22,7 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, PlayoutClock
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.synthesizer.worker_client import WorkerClient
+from voiceagent_tts.synthesizer.workers import WorkerClient
 
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
 

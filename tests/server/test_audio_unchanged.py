@@ -12,7 +12,7 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Event
-from voiceagent_tts.synthesizer.worker_client import EventHandler, WorkerClient
+from voiceagent_tts.synthesizer.workers import EventHandler, WorkerClient
 
 
 @contextlib.contextmanager

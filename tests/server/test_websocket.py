@@ -313,11 +313,11 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
             await asyncio.sleep(0.001)
         else:
             outgoing.on_sent()
-    assert not writer.is_over, "the resampler's last samples were the last message"
+    assert writer.done is None, "the resampler's last samples were the last message"
     connection.receive('{"type":"cancel","context_id":"c"}')
     writer.cancel(None, "")
     messages = []
-    while not writer.is_over:
+    while writer.done is None:
         outgoing = writer.next_message()
         assert outgoing is not None, "the context is still owed its `done`"
         messages += outgoing.messages

@@ -16,7 +16,7 @@ from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.commands import Command, SpeechOptions, Submit
 from voiceagent_tts.seam.events import Event
-from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextDone,
@@ -26,11 +26,10 @@ from voiceagent_tts.synthesizer.events import (
     ContextWords,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, Limits
-from voiceagent_tts.synthesizer.segment_source import SegmentSource
-from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.speaker import Speaker, SpeakerEvent
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.word_policy import Source
-from voiceagent_tts.synthesizer.worker_client import WorkerClient, WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient, WorkerSpec
 
 GREETING = "Thank you for calling Acme."
 REST = " Your order left our house on Tuesday."
@@ -236,19 +235,20 @@ async def test_the_engine_stays_within_the_credit_behind_a_phrase(
     synthesizer = await start()
     await say(synthesizer, f"Hello you two. {GREETING}{MENU} Bye for now.")
     wanted, excess = 0, list[int]()
-    grant, receive = SegmentSource.grant, SegmentSource._on_engine_event
+    grant, receive = Speaker.grant, Speaker.receive
 
-    def noted(self: SegmentSource, playout_end: float, samples_wanted: int) -> None:
+    def noted(self: Speaker, playout_end: float, samples_wanted: int) -> None:
         nonlocal wanted
         wanted = samples_wanted
         grant(self, playout_end, samples_wanted)
 
-    def checked(self: SegmentSource, event: Event | AlignEvent) -> None:
-        receive(self, event)
+    def checked(self: Speaker, event: Event | AlignEvent) -> SpeakerEvent | None:
+        spoken = receive(self, event)
         excess.append(self._end_sample - wanted)
+        return spoken
 
-    monkeypatch.setattr(SegmentSource, "grant", noted)
-    monkeypatch.setattr(SegmentSource, "_on_engine_event", checked)
+    monkeypatch.setattr(Speaker, "grant", noted)
+    monkeypatch.setattr(Speaker, "receive", checked)
     context = await synthesizer.open(ContextOptions(language="en", max_lead_s=4))
     context.push_text(f"Something new. {GREETING}{MENU} {20 * 'It is a long story. '}")
     heard = 0

@@ -21,18 +21,16 @@ from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
-    ContextDone,
     ContextFlushed,
     ContextReport,
     ContextWords,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, Limits
-from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.word_policy import Source
-from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 
 # Text in
 
@@ -257,8 +255,8 @@ async def test_only_the_end_leaves_after_a_cancel(start_synthesizer: StartSynthe
     for context in contexts:
         context.sent(SAMPLE_RATE_HZ)
     await until(lambda: neighbour.has_words_next, "the next words must leave")
-    assert isinstance(cancelled.next_event(), ContextDone)
-    assert cancelled.next_event() is None
+    assert cancelled.next_event() is None and cancelled.is_read
+    assert cancelled.close().reason == "cancelled"
     neighbour.abandon()
 
 
@@ -273,11 +271,11 @@ async def test_a_cancel_reports_its_basis(start_synthesizer: StartSynthesizer) -
         event = context.next_event()
         assert isinstance(event, ContextCancelled)
         assert (event.cut, event.basis) == (cut, basis)
-        done = context.next_event()
-        assert isinstance(done, ContextDone)
+        assert context.next_event() is None and context.is_read
+        done = context.close()
         assert done.reason == "cancelled"
         assert done.report.discarded_samples <= done.report.audio_samples
-        assert context.next_event() is None
+        assert not context.is_read
 
 
 # Credit.

@@ -1,7 +1,5 @@
 """Text that is fed as it is written: held back while it begins a cached phrase, and no longer."""
 
-import asyncio
-
 import pytest
 
 from voiceagent_tts.cache.cache import PhraseCache
@@ -9,11 +7,12 @@ from voiceagent_tts.cache.context_phrases import ContextPhrases
 from voiceagent_tts.cache.key import Manner, Place, key_of
 from voiceagent_tts.cache.phrase import Phrase, Spoken, WordTime
 from voiceagent_tts.core import Reading, Segment
-from voiceagent_tts.synthesizer.phrase_hold import HOLD_S, PhraseHold
+from voiceagent_tts.synthesizer.segments import HOLD_S, PhraseHold, Piece
 from voiceagent_tts.text.words import split_words
 
 NOVA = Spoken("nova")
 MANNER = Manner("qwen3", "m", "r", NOVA, None, 1.0, None, None)
+NOW = 100.0
 GREETING, MENU = "Thank you for calling.", "Press two."
 
 
@@ -30,25 +29,25 @@ class Listener:
                 cache.store(key, Phrase(text, NOVA, bytes(960), words))
         own = ContextPhrases(cache, MANNER, needs_words=True, lacks_lead=True, has_pauses=False)
         self.parts: list[tuple[str, str]] = []
-        self.is_live = asyncio.Event()
         self._chars = 0
-        self.hold = PhraseHold(own, "en", self._speak)
+        self.hold = PhraseHold(own, "en")
 
-    def _speak(self, segment: Segment, is_live: bool) -> None:
-        assert segment.char_start == sum(len(text) for _, text in self.parts)
-        self.parts.append(("live" if is_live else "phrase", segment.text))
-        if is_live:
-            self.is_live.set()
+    def hear(self, pieces: list[Piece]) -> "list[tuple[str, str]]":
+        """Note what was passed on; return all so far."""
+        for piece in pieces:
+            assert piece.segment.char_start == sum(len(text) for _, text in self.parts)
+            self.parts.append(("live" if piece.is_live else "phrase", piece.segment.text))
+        return self.parts
 
     def write(self, *deltas: str) -> "list[tuple[str, str]]":
         """Push text; return all that was passed on so far."""
         for delta in deltas:
-            self.hold.push(Segment(delta, self._chars))
+            self.hear(self.hold.push(Segment(delta, self._chars), NOW))
             self._chars += len(delta)
         return self.parts
 
 
-async def test_other_text_does_not_wait() -> None:
+def test_other_text_does_not_wait() -> None:
     """The first characters that begin no phrase are passed on at once, and so is the rest."""
     listener = Listener(GREETING)
     assert listener.write("The") == [("live", "The")]
@@ -56,7 +55,7 @@ async def test_other_text_does_not_wait() -> None:
     assert Listener().write("Th") == [("live", "Th")]
 
 
-async def test_a_phrase_is_recognized_as_it_is_written() -> None:
+def test_a_phrase_is_recognized_as_it_is_written() -> None:
     """Token by token; text behind it is live again at once."""
     listener = Listener(GREETING, MENU)
     assert listener.write(*GREETING) == []
@@ -66,42 +65,38 @@ async def test_a_phrase_is_recognized_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("deltas", [[GREETING], ["Thank you ", "for calling."]])
-async def test_the_end_of_the_text_completes_a_phrase(deltas: list[str]) -> None:
+def test_the_end_of_the_text_completes_a_phrase(deltas: list[str]) -> None:
     """So does a flush; the text after it may be a phrase again."""
     listener = Listener(GREETING, MENU)
     listener.write(*deltas)
-    listener.hold.flush()
+    listener.hear(listener.hold.flush())
     assert listener.parts == [("phrase", GREETING)]
     listener.write(f" {MENU}")
-    listener.hold.flush()
+    listener.hear(listener.hold.flush())
     assert listener.parts[1:] == [("phrase", f" {MENU}")]
 
 
-async def test_a_phrase_that_does_not_come_is_given_up() -> None:
+def test_a_phrase_that_does_not_come_is_given_up() -> None:
     """After 40 ms the held text is spoken; what follows does not wait."""
     listener = Listener(GREETING)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
     assert listener.write("Thank", " you") == []
-    await listener.is_live.wait()
-    assert loop.time() - began >= HOLD_S - 0.002
-    assert listener.parts == [("live", "Thank you")]
+    assert listener.hold.due_at == NOW + HOLD_S
+    assert listener.hear(listener.hold.give_up()) == [("live", "Thank you")]
+    assert listener.hold.due_at is None
     assert listener.write(" all.") == [("live", "Thank you"), ("live", " all.")]
 
 
-async def test_a_sentence_that_is_longer_than_its_phrase_is_live() -> None:
+def test_a_sentence_that_is_longer_than_its_phrase_is_live() -> None:
     """The beginning of one that was held is passed on together with what shows the difference."""
     listener = Listener(GREETING)
     listener.write("Thank you for calling")
     assert listener.write(" back") == [("live", "Thank you for calling back")]
 
 
-async def test_readings_stay_with_their_text() -> None:
+def test_readings_stay_with_their_text() -> None:
     """A word of a lexicon in held text keeps its pronunciation."""
-    passed: list[Segment] = []
     cache = PhraseCache(1e6, 60, 1)
     own = ContextPhrases(cache, MANNER, needs_words=True, lacks_lead=True, has_pauses=False)
-    hold = PhraseHold(own, "en", lambda segment, is_live: passed.append(segment))
-    reading = Reading(4, 9, "engine x")
-    hold.push(Segment("Ask aaaaa now", 0, (reading,)))
-    assert passed == [Segment("Ask aaaaa now", 0, (reading,))]
+    hold = PhraseHold(own, "en")
+    segment = Segment("Ask aaaaa now", 0, (Reading(4, 9, "engine x"),))
+    assert [piece.segment for piece in hold.push(segment, NOW)] == [segment]

@@ -14,7 +14,7 @@ from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.synthesizer import lexicon_reader, lexicons
-from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextDone,
@@ -23,9 +23,8 @@ from voiceagent_tts.synthesizer.events import (
     ContextWords,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.word_policy import Source
-from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import CLONE_SUFFIX, VoiceFolder
 

@@ -21,7 +21,7 @@ def test_a_native_engine_is_left_alone() -> None:
     chunk = AudioChunk(0, SECOND)
     assert timeline.push_audio(chunk) is chunk
     assert timeline.end_audio() is None
-    assert timeline.next_char is None
+    assert timeline.policy.next_char is None
     assert timeline.refined() is None
     assert timeline.to_engine_samples(1000) == 1000
 
@@ -110,7 +110,7 @@ def test_words_after_a_break_wait_for_it() -> None:
     timeline.push_audio(AudioChunk(0, SECOND))
     assert len(timeline.pop_due(clock, NOW)) == 1
     clock.send(SAMPLE_RATE_HZ, NOW)
-    timeline.end_segment(10, SAMPLE_RATE_HZ)
+    timeline.policy.end_segment(10, SAMPLE_RATE_HZ)
     timeline.expect_break(10)
     timeline.push_break(10, 2 * SAMPLE_RATE_HZ)
     clock.send(2 * SAMPLE_RATE_HZ, NOW)
@@ -132,10 +132,10 @@ def test_words_before_a_break_leave_before_it(start: int) -> None:
     timeline, clock = Timeline(1.0, [Source.ONLINE]), PlayoutClock()
     timeline.expect_text("one two", is_whole=True)
     timeline.add_times(Source.ONLINE, (WORD,))
-    timeline.set_tentative((WordTimestamp(Word("two", 4, 7), start, None, 0.5),))
+    timeline.policy.set_tentative((WordTimestamp(Word("two", 4, 7), start, None, 0.5),))
     timeline.expect_break(7)
     timeline.push_audio(AudioChunk(0, SECOND))
-    timeline.end_segment(7, SAMPLE_RATE_HZ)
+    timeline.policy.end_segment(7, SAMPLE_RATE_HZ)
     timeline.push_break(7, 2 * SAMPLE_RATE_HZ)
     assert timeline.pop_due(clock, NOW) == (WORD,)
     clock.send(3 * SAMPLE_RATE_HZ, NOW)

@@ -406,7 +406,7 @@ class Run:
         self._at(due, self._end)
         for aligner in self.aligners:
             end = min(due, self.now + aligner.dies_at_s) + aligner.delay_s
-            self._at(end, lambda source=aligner.source: self.timeline.drop_source(source))
+            self._at(end, lambda source=aligner.source: self.timeline.policy.drop_source(source))
         while self._later:
             self._pass_until(self._later[0][0])
             self.now, _, act = heapq.heappop(self._later)
@@ -515,7 +515,7 @@ def test_what_is_known_leaves_before_playback_can_reach_it(voice: Voice) -> None
     times = tuple(WordTimestamp(word, int(start), None, 1.0) for word, start in known)
     run.timeline.add_times(Source.ONLINE, times)
     run.play()
-    assert run.timeline.counts.late == 0
+    assert run.timeline.policy.counts.late == 0
     for (left_at, timestamp), start in zip(run.left, voice.starts, strict=True):
         assert timestamp.is_exact
         assert timestamp.start_sample == round(start / voice.speed)
@@ -537,4 +537,4 @@ def test_no_word_waits_past_its_deadline(voice: Voice, crew: list[Aligner]) -> N
 
     run.timeline.pop_due = watched  # the original method, with a check
     run.play()
-    assert run.timeline.next_char is None
+    assert run.timeline.policy.next_char is None

@@ -1,53 +1,25 @@
-"""The publisher's waits for aligners, on timers that a test fires."""
+"""The publisher's waits for aligners, at times that a test passes in."""
 
-import time
 from collections.abc import Callable
 from typing import cast
 
 import pytest
 
 from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
-from voiceagent_tts.seam.aligner_messages import Aligned
-from voiceagent_tts.synthesizer.aligner_handles import Aligners, OnAlignerEvent
-from voiceagent_tts.synthesizer.timers import MakeTimer
-from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
+from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.synthesizer.aligners import Aligners, OnAlignerEvent, VoiceLevels
+from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.words import WordPublisher
 from voiceagent_tts.text.words import split_words
+from voiceagent_tts.voices import Voice
 
 TEXT = "one two three"
 WORDS = split_words(TEXT)
-
-
-class ManualTimer:
-    """A `Timer` on a clock that only `advance` moves."""
-
-    now_s = 0.0
-    started: "list[ManualTimer]"
-
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self._callback = callback
-        self._due_s: float | None = None
-        self.started.append(self)
-
-    @property
-    def is_running(self) -> bool:
-        return self._due_s is not None
-
-    def start(self, delay_s: float) -> None:
-        self._due_s = ManualTimer.now_s + delay_s
-
-    def stop(self) -> None:
-        self._due_s = None
-
-    @classmethod
-    def advance(cls, seconds: float) -> None:
-        """Move the clock, and fire the timers that are due."""
-        cls.now_s += seconds
-        for timer in cls.started:
-            if timer._due_s is not None and timer._due_s <= cls.now_s:
-                timer.stop()
-                timer._callback()
+NOW = 100.0
+REQUEST = ContextRequest(
+    ContextOptions(), Voice("v", "w"), "v", "en", "segment", SpeechOptions(), 1.0
+)
 
 
 class SlowAligner:
@@ -56,13 +28,6 @@ class SlowAligner:
     source = Source.ONLINE
     worst_lag_s = 0.0
     is_following = True
-
-    def __init__(self, on_event: OnAlignerEvent) -> None:
-        self._on_event = on_event
-
-    def answer(self, *words: WordTimestamp) -> None:
-        """Send final times of words."""
-        self._on_event(self.source, Aligned(1, words, (), 0))
 
     def close(self) -> None:
         self.is_following = False
@@ -79,14 +44,8 @@ class OneAligner:
 
     def attach(self, on_event: OnAlignerEvent) -> list[SlowAligner]:
         """Connect the context."""
-        self.handle = SlowAligner(on_event)
+        self.handle = SlowAligner()
         return [self.handle]
-
-
-@pytest.fixture(autouse=True)
-def manual_timers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the timers of the test before."""
-    monkeypatch.setattr(ManualTimer, "started", [], raising=False)
 
 
 def publisher_with(
@@ -95,28 +54,38 @@ def publisher_with(
     """A publisher that expects `text`, and all its words if it is `TEXT`."""
     publisher = WordPublisher(
         cast("Aligners", aligners),
-        verbatim=lambda word: word,
-        recording="v",
-        language=lambda: "en",
-        speed=1.0,
-        clock=clock or PlayoutClock(),
-        publish=lambda _: None,
-        on_progress=lambda: None,
-        make_timer=cast("MakeTimer", ManualTimer),
+        lambda source, event: None,
+        REQUEST,
+        lambda word: word,
+        clock or PlayoutClock(),
     )
     publisher.expect(Segment(text, 0), is_whole=text == TEXT)
     return publisher
+
+
+def hear(publisher: WordPublisher, chunk: AudioChunk) -> None:
+    """Receive the engine's audio, and publish what is due."""
+    publisher.timeline.push_audio(chunk)
+    publisher.pop_due(NOW)
+    publisher.align(chunk, lambda: "en")
 
 
 def finished_publisher() -> tuple[WordPublisher, SlowAligner]:
     """A publisher whose audio has all arrived and whose aligner has found nothing yet."""
     aligners = OneAligner()
     publisher = publisher_with(aligners)
-    publisher.push_audio(AudioChunk(0, b"\x00\x10" * 24_000))
-    publisher.end_segment(len(TEXT), 24_000)
+    hear(publisher, AudioChunk(0, b"\x00\x10" * 24_000))
+    publisher.end_segment(len(TEXT), 24_000, 24_000)
     publisher.timeline.end_audio()
-    publisher.finish()
+    publisher.finish(NOW)
+    publisher.pop_due(NOW)
     return publisher, aligners.handle
+
+
+def answer(publisher: WordPublisher, now: float, *words: WordTimestamp) -> None:
+    """Give the publisher final times of an aligner."""
+    publisher.add_aligned(Source.ONLINE, words, (), now)
+    publisher.pop_due(now)
 
 
 def timed(place: int) -> WordTimestamp:
@@ -131,20 +100,22 @@ def exactness(publisher: WordPublisher) -> list[bool]:
 
 def test_a_slow_aligner_is_waited_for_while_it_answers() -> None:
     """On a busy machine a long context gets all its times, however long the aligner takes."""
-    publisher, aligner = finished_publisher()
+    publisher, _ = finished_publisher()
     for place in range(3):
-        ManualTimer.advance(4.0)
-        aligner.answer(timed(place))
+        now = NOW + 4.0 * (place + 1)
+        publisher.pop_due(now)
+        answer(publisher, now, timed(place))
     assert exactness(publisher) == [False, True, True]
 
 
 def test_a_silent_aligner_is_left() -> None:
     """Without an answer, the words follow with estimated times."""
     publisher, aligner = finished_publisher()
-    aligner.answer(timed(0), timed(1))
-    ManualTimer.advance(4.9)
+    answer(publisher, NOW, timed(0), timed(1))
+    assert publisher.due_at == NOW + 5.0
+    publisher.pop_due(NOW + 4.9)
     assert not publisher.is_complete
-    ManualTimer.advance(0.2)
+    publisher.pop_due(NOW + 5.0)
     assert publisher.is_complete and not aligner.is_following
     assert exactness(publisher) == [False, True, False]
 
@@ -154,14 +125,14 @@ def test_noise_before_the_first_word_is_told_from_a_voice_that_is_known() -> Non
     aligners = OneAligner()
     noise, speech = b"\xa0\x01" * 1_920, b"\x00\x40" * 24_000
     unknown = publisher_with(aligners)
-    unknown.push_audio(AudioChunk(0, noise))
+    hear(unknown, AudioChunk(0, noise))
     assert len(unknown.published) == 1
-    unknown.push_audio(AudioChunk(1_920, speech))
+    hear(unknown, AudioChunk(1_920, speech))
     unknown.stop()
     known = publisher_with(aligners)
-    known.push_audio(AudioChunk(0, noise))
+    hear(known, AudioChunk(0, noise))
     assert known.published == []
-    known.push_audio(AudioChunk(1_920, speech))
+    hear(known, AudioChunk(1_920, speech))
     assert [word.start_sample for word in known.published] == [1_920]
 
 
@@ -169,11 +140,13 @@ def test_a_word_leaves_at_once_if_its_audio_came_before_it() -> None:
     """The last word of a text may turn out to be complete after it was heard; no event follows."""
     clock = PlayoutClock()
     publisher = publisher_with(OneAligner(), "one two", clock)
-    publisher.push_audio(AudioChunk(0, b"\x00\x40" * 24_000))
-    clock.send(24_000, time.monotonic() - 10)
+    hear(publisher, AudioChunk(0, b"\x00\x40" * 24_000))
+    clock.send(24_000, NOW - 10)
     assert [word.word.text for word in publisher.published] == ["one"]
     publisher.complete_word()
-    ManualTimer.advance(0.0)
+    due_at = publisher.due_at
+    assert due_at is not None and due_at <= NOW
+    publisher.pop_due(NOW)
     assert [word.word.text for word in publisher.published] == ["one", "two"]
 
 
@@ -182,7 +155,7 @@ def test_a_context_counts_once_for_the_level_of_its_voice() -> None:
     aligners = OneAligner()
     for amplitude, level in ((b"\x00\x40", 16_384), (b"\x00\x10", 8_192)):
         publisher = publisher_with(aligners)
-        publisher.push_audio(AudioChunk(0, amplitude * 24_000))
+        hear(publisher, AudioChunk(0, amplitude * 24_000))
         publisher.stop()
         publisher.stop()
         assert aligners.voice_levels.level_of("v") == pytest.approx(level)
@@ -192,11 +165,11 @@ def test_an_engine_that_fails_leaves_the_words_that_it_has_spoken() -> None:
     """After the last audio of a context no word can follow, however far playback has come."""
     clock = PlayoutClock()
     publisher = publisher_with(OneAligner(), clock=clock)
-    publisher.push_audio(AudioChunk(0, b"\x00\x40" * 9_600))
-    clock.send(9_600, time.monotonic() + 10)
+    hear(publisher, AudioChunk(0, b"\x00\x40" * 9_600))
+    clock.send(9_600, NOW + 10)
     assert [word.word.text for word in publisher.published] == ["one"]
     publisher.break_off()
-    publisher.stop()
+    publisher.pop_due(NOW)
     assert [word.word.text for word in publisher.published] == ["one", "two"]
     assert publisher.published[-1].start_sample < 9_600
 

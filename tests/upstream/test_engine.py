@@ -14,10 +14,8 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.synthesizer.overflow import Overflow
-from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+from voiceagent_tts.synthesizer.workers import Overflow, Supervisor, WorkerSpec
 from voiceagent_tts.upstream.engine import CharBudget
 
 pytestmark = pytest.mark.services
@@ -265,7 +263,7 @@ async def test_an_overflow_whose_upstream_is_away_starts_later(
     upstream: ScriptedUpstream, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server starts without it, and uses it once the upstream is there."""
-    monkeypatch.setattr("voiceagent_tts.synthesizer.overflow._RETRY_S", 0.05)
+    monkeypatch.setattr("voiceagent_tts.synthesizer.workers._RETRY_S", 0.05)
     spec = WorkerSpec("openai", {"url": f"http://127.0.0.1:{free_port}/v1", "model": "m"})
     overflow = Overflow(Supervisor(spec))
     await overflow.start()

@@ -27,7 +27,7 @@ from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import EngineError, VoiceAgentError
 from voiceagent_tts.seam.commands import Credit, Submit
 from voiceagent_tts.seam.events import AudioStep
-from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.workers import Supervisor
 from voiceagent_tts.worker import ladder
 from voiceagent_tts.worker.ladder import VARIABLE, load_lower
 

@@ -30,8 +30,7 @@ from voiceagent_tts.seam.events import (
     SegmentEnd,
     Words,
 )
-from voiceagent_tts.synthesizer.supervisor import Supervisor
-from voiceagent_tts.synthesizer.worker_client import WorkerClient, WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient, WorkerSpec
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 ALL_OF_IT = 10**9
@@ -315,7 +314,7 @@ async def test_a_close_together_with_a_new_worker_ends(monkeypatch: pytest.Monke
 
 PARENT = """
 import asyncio, sys
-from voiceagent_tts.synthesizer.worker_client import WorkerClient, WorkerSpec
+from voiceagent_tts.synthesizer.workers import WorkerClient, WorkerSpec
 
 async def main():
     worker = await WorkerClient.start(WorkerSpec("espeak"))

@@ -171,9 +171,8 @@ async def _voice() -> Finding:
     try:
         from voiceagent_tts.cli.serve import configure_logs
         from voiceagent_tts.synthesizer.options import ContextOptions
-        from voiceagent_tts.synthesizer.supervisor import Supervisor
         from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-        from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+        from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 
         configure_logs(is_json=False, is_quiet=True)
         synthesizer = Synthesizer({"espeak": Supervisor(WorkerSpec("espeak"))})

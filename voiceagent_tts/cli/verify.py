@@ -66,9 +66,8 @@ def _print_results(checks: "list[Check]", conclusion: str) -> bool:
 async def _known_speech() -> "list[KnownSpeech]":
     """Speak the text of every language with the embedded voice, which reports its own times."""
     from voiceagent_tts.checks.verify_aligner import TEXTS
-    from voiceagent_tts.synthesizer.supervisor import Supervisor
     from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-    from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+    from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 
     synthesizer = Synthesizer({"espeak": Supervisor(WorkerSpec("espeak"))})
     await synthesizer.start()

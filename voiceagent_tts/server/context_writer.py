@@ -33,6 +33,8 @@ from voiceagent_tts.synthesizer.events import (
 )
 from voiceagent_tts.text.characters import spread_characters
 
+_Answer = ContextWords | ContextFlushed | ContextWarned | ContextCancelled | ContextFailed
+
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
@@ -67,10 +69,8 @@ class ContextWriter:
         metrics: Metrics,
     ) -> None:
         self.context = context
-        self.is_over = False
-        """Whether `next_message` has returned the context's `done`."""
         self.done: ContextDone | None = None
-        """How the context ended, once it is over."""
+        """How the context ended, once `next_message` has returned its `done`."""
         self._record = record
         self._on_ready = on_ready
         self._is_marking = False
@@ -115,23 +115,31 @@ class ContextWriter:
                 return self._audio_message()
             if self._is_marking and not self.context.has_words_next:
                 return None  # what follows the audio follows it
-            event = self._after_audio or self.context.next_event()
+            event = self._after_audio or self._next_event()
             if event is None:
                 return None
-            if isinstance(event, AudioChunk):
-                self._is_marking = True
-                self._record.mark(event.pcm, functools.partial(self._on_marked, self._audio))
-            elif (
-                isinstance(event, ContextDone)
-                and event.reason != "cancelled"
-                and (event is not self._after_audio)
-            ):
-                self._audio.push(self._output.finish())
-                self._after_audio = event
-            elif isinstance(event, ContextCancelled):
-                return Outgoing(self._encode(event), self._observe_cancel)
-            elif (messages := self._encode(event)) or self.is_over:
-                return Outgoing(messages)
+            match event:
+                case AudioChunk(pcm=pcm):
+                    self._is_marking = True
+                    self._record.mark(pcm, functools.partial(self._on_marked, self._audio))
+                case ContextDone() if event.reason != "cancelled" and self._after_audio is None:
+                    self._audio.push(self._output.finish())
+                    self._after_audio = event
+                case ContextDone():
+                    self.done = event
+                    return Outgoing(self._encode_done(event))
+                case ContextCancelled():
+                    return Outgoing(self._encode(event), self._observe_cancel)
+                case _:
+                    if messages := self._encode(event):
+                        return Outgoing(messages)
+
+    def _next_event(self) -> ContextEvent | None:
+        """The context's next event; its reader closes a context that has ended."""
+        event = self.context.next_event()
+        if event is None and self.context.is_read:
+            return self.context.close()
+        return event
 
     def _on_marked(self, audio: MessageQueue, pcm: bytes) -> None:
         audio.push(self._output.push(pcm))
@@ -175,7 +183,7 @@ class ContextWriter:
         """A position at the client's rate, on the context's clock (24 kHz)."""
         return round(sample_offset * SAMPLE_RATE_HZ / self._format.sample_rate)
 
-    def _encode(self, event: ContextEvent) -> WireMessages:
+    def _encode(self, event: _Answer) -> WireMessages:
         context_id = self._context_id
         match event:
             case ContextWords(words):
@@ -189,19 +197,18 @@ class ContextWriter:
             case ContextFailed(error):
                 self._on_error(error)
                 return self._connection.error(error, context_id)
-            case ContextDone(reason, report, words_final):
-                self.is_over, self.done = True, event
-                return self._connection.done(
-                    context_id,
-                    reason,
-                    chars=report.chars,
-                    ttfa_ms=None if report.ttfa_s is None else round(report.ttfa_s * 1000),
-                    gen_ms=round(report.gen_s * 1000),
-                    words_final=self._encode_final(words_final),
-                    provenance=self._provenance(),
-                )
-            case AudioChunk():
-                raise AssertionError("audio is queued, not encoded")
+
+    def _encode_done(self, done: ContextDone) -> WireMessages:
+        report = done.report
+        return self._connection.done(
+            self._context_id,
+            done.reason,
+            chars=report.chars,
+            ttfa_ms=None if report.ttfa_s is None else round(report.ttfa_s * 1000),
+            gen_ms=round(report.gen_s * 1000),
+            words_final=self._encode_final(done.words_final),
+            provenance=self._provenance(),
+        )
 
     def _encode_words(self, words: Sequence[WordTimestamp]) -> WireMessages:
         if self._timestamps == "none":

@@ -26,9 +26,8 @@ from voiceagent_tts.server.refusals import Refusals
 from voiceagent_tts.server.socket_writer import SocketWriter
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.turns import Turn
-from voiceagent_tts.synthesizer.events import ContextDone
+from voiceagent_tts.synthesizer.events import ContextDone, SpokenText
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.synthesizer.spoken_text import SpokenText
 
 Input = ContextText | ContextFlush | ContextEnd
 
@@ -143,7 +142,7 @@ class SocketContext:
         if self._writer is None:
             return None
         message = self._writer.next_message()
-        if self._writer.is_over:
+        if self._writer.done is not None:
             self._stop_task()
         return message
 

@@ -32,8 +32,8 @@ from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import Limits
-from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
+from voiceagent_tts.synthesizer.workers import Supervisor
 from voiceagent_tts.tracing.exporter import start_exporter
 from voiceagent_tts.tracing.spans import Tracer
 from voiceagent_tts.voices import VoiceFolder

@@ -39,8 +39,8 @@ from voiceagent_tts.server.request_log import path_of
 from voiceagent_tts.server.socket_context import SocketContext
 from voiceagent_tts.server.socket_writer import SocketWriter
 from voiceagent_tts.server.state import SLOTS_HEADER, ServerState
+from voiceagent_tts.synthesizer.events import SpokenText
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.synthesizer.spoken_text import SpokenText
 from voiceagent_tts.tracing.spans import TRACEPARENT
 
 _CUT_MEMORY_S = 120.0

@@ -6,8 +6,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.synthesizer.supervisor import Supervisor
-from voiceagent_tts.synthesizer.worker_client import WorkerClient
+from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
 
 WORKER_METRICS = {
     "upstream_requests_total": "Requests sent to the upstream.",

@@ -6,10 +6,9 @@ from typing import Any
 
 from voiceagent_tts.config import UPSTREAM_KEY, Settings
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.synthesizer.aligner_handles import Aligners
-from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.word_policy import Source
-from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 
 _SHARING_CORES = {"OMP_WAIT_POLICY": "passive"}
 """OpenMP threads spin by default while they wait. On a CPU that other processes use, that is ten

@@ -1,23 +1,24 @@
 """The life of an utterance: text in, audio and word times out, on one clock.
 
-1. `push_text` gives text to the intake, which cuts it into segments.
-2. The feed sends each segment to the cache or the engine, and announces its words to the word
-   publisher.
-3. The pacer grants the engine credit as playback proceeds.
-4. `_on_engine_event` receives the audio; words that must precede it are published first.
-5. `next_event` returns words, audio and answers; `sent` reports which audio has left.
-6. `finish` lets the engine speak the rest. `cancel` frees the row and answers with the cut: what
-   was heard and what was not.
+1. `push_text` has the intake cut the text into pieces.
+2. `_speak` passes each piece to the speaker (the cache or the engine), and announces its words.
+3. `_grant` gives credit as playback proceeds.
+4. `_on_engine_event` receives the audio; `_handle` passes it to the aligners and to the reader.
+5. `_advance` follows every step: it plays cached phrases, publishes the words that are due, answers
+   flushes, and sets the timer for what a part will do by itself.
+6. `next_event` returns words, audio and answers; `sent` reports which audio has left.
+7. `finish` lets the engine speak the rest. `cancel` frees the row and answers with the cut: what
+   was heard and what was not. The reader of the last event calls `close`.
 
 Knows no sockets, no wire messages and no torch.
 """
 
 import asyncio
 import contextlib
-import functools
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import Literal
 
@@ -27,42 +28,50 @@ from voiceagent_tts.core import (
     Cut,
     PlayoutClock,
     WarningCode,
+    WordTimestamp,
+    earliest,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.seam.events import AudioStep, Done, Failed, SegmentEnd, Warned, Words
-from voiceagent_tts.synthesizer.aligner_handles import Aligners
-from voiceagent_tts.synthesizer.event_queue import EventQueue
+from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
+from voiceagent_tts.seam.events import Done, Event, Failed, Warned
+from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextDone,
     ContextEvent,
     ContextFailed,
+    ContextFlushed,
     ContextReport,
     ContextWarned,
+    ContextWords,
     DoneReason,
+    Milestones,
+    SpokenText,
     error_of,
 )
-from voiceagent_tts.synthesizer.flushes import FlushQueue
-from voiceagent_tts.synthesizer.intake import Intake
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
-from voiceagent_tts.synthesizer.outcome import Outcome
-from voiceagent_tts.synthesizer.pacer import Pacer
-from voiceagent_tts.synthesizer.segment_source import (
-    SegmentSource,
-    SourceEvent,
-    StoredAudio,
-    StoredWords,
+from voiceagent_tts.synthesizer.segments import Intake, Piece
+from voiceagent_tts.synthesizer.speaker import (
+    Pacer,
+    Speaker,
+    SpeakerEvent,
+    SpokenAudio,
+    SpokenSegment,
+    SpokenWords,
 )
-from voiceagent_tts.synthesizer.speech_feed import SpeechFeed
-from voiceagent_tts.synthesizer.spoken_text import SpokenText
-from voiceagent_tts.synthesizer.timers import Timer
+from voiceagent_tts.synthesizer.text_warnings import ipa_warning, language_warning
+from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.words import WordPublisher
-from voiceagent_tts.synthesizer.worker_client import WorkerClient
+from voiceagent_tts.synthesizer.workers import WorkerClient
 from voiceagent_tts.text.cut import keep_inside
+from voiceagent_tts.text.reader import Pause
 from voiceagent_tts.voices import Voice
 
+_CHECKED_CHARS = 60
+"""Characters of a text that grows by tokens after which their language is looked at."""
 
-class _State(IntEnum):
+
+class ContextState(IntEnum):
     """State of a context; later states have higher numbers."""
 
     OPEN = auto()
@@ -70,18 +79,33 @@ class _State(IntEnum):
     FINISHING = auto()
     """Accepts no more text; some audio or words are missing."""
     ENDED = auto()
-    """Complete, failed or at a limit; sends queued events, then `ContextDone`."""
+    """Complete, failed or at a limit; its reader receives the queued events, then closes it."""
     CANCELLED = auto()
-    """Cancelled; sends only `ContextCancelled` and `ContextDone`."""
-    DONE = auto()
-    """Has sent `ContextDone`."""
+    """Cancelled; its reader receives `ContextCancelled`, then closes it."""
+    CLOSED = auto()
+    """Reported; there are no more events."""
+
+
+@dataclass(slots=True)
+class _Flush:
+    """A flush that is not answered yet.
+
+    Attributes:
+        flush_id: the client's number of it.
+        char_end: end of the text before it.
+        end_sample: end of that text's audio; None until it is spoken.
+    """
+
+    flush_id: int
+    char_end: int
+    end_sample: int | None = None
 
 
 class Context:
     """One agent turn: text in; audio and words out, in order; cancelled at any time.
 
-    Everything here runs on the event loop and returns at once. Use `next_event` with `on_event`, or
-    iterate; report each audio chunk that has left with `sent`.
+    Everything here runs on the event loop and returns at once. Use `next_event` with `on_event` and
+    `close`, or iterate; report each audio chunk that has left with `sent`.
 
     Args:
         worker: the engine worker.
@@ -90,7 +114,7 @@ class Context:
         aligners: find the times of words; None where the engine itself sends them.
         on_event: called whenever `next_event` has something new; None for a caller that iterates.
         on_audio: called for every audio chunk of the engine.
-        on_end: receives the context and its report when `ContextDone` leaves.
+        on_end: receives the context and its report when the context is closed.
     """
 
     def __init__(
@@ -106,64 +130,50 @@ class Context:
     ) -> None:
         self.options = options = request.options
         self.language = request.language
-        self._warnings = deque(request.warnings)
-        self._warned: set[str] = set()  # codes of the warnings that the client has
+        self.state = ContextState.OPEN
+        self._request = request
         self._limits = limits
-        self._state = _State.OPEN
-        self._queue = EventQueue(on_event)
         self._on_audio = on_audio
         self._on_end = on_end
+        self._opened_at = time.monotonic()
+        self._first_sent_at: float | None = None
+        self._cancelled_at: float | None = None
+        self._reason: DoneReason = "complete"
+        self._error_code: ErrorCode | None = None
+
         self._clock = PlayoutClock()
-        self._flushes = FlushQueue()
-        make_timer = functools.partial(Timer, on_failure=self._on_timer_failure)
-        self._idle = make_timer(self._on_idle)
-        self._engine = SegmentSource(
-            worker,
-            request,
-            self._on_engine_event,
-            lambda *span: self._words.timeline.known_times(*span),
-            make_timer,
-        )
-        self._intake = Intake(
-            request,
-            limits.settle_s,
-            lambda *segment: self._feed.push(*segment),
-            lambda pause: self._feed.push_break(pause),
-            make_timer,
-        )
+        self._intake = Intake(request, limits.settle_s)
+        self._speaker = Speaker(worker, request, self._on_engine_event)
         self._words = WordPublisher(
-            aligners,
-            verbatim=self._intake.verbatim,
-            recording=request.recording,
-            language=self._intake.speech_language,
-            speed=request.stretch,
-            clock=self._clock,
-            publish=self._queue.put_words,
-            on_progress=self._on_word_progress,
-            make_timer=make_timer,
+            aligners, self._on_aligner_event, request, self._intake.verbatim, self._clock
         )
-        to_engine = self._words.timeline.to_engine_samples
-        self._pacer = Pacer(
-            self._engine, self._clock, to_engine, options.max_lead_s, limits, make_timer
-        )
-        self._feed = SpeechFeed(
-            request,
-            self._intake,
-            self._engine,
-            self._words,
-            on_first=self._pacer.update,
-            warn=self._warn,
-            make_timer=make_timer,
-        )
-        self._outcome = Outcome(self._intake, self._engine, self._words, self._pacer, self._clock)
-        self._engine.prepare()
+        self._pacer = Pacer(self._clock, options.max_lead_s, limits)
+
+        self._checks_language = bool(request.languages)
+        self._checked_char_end = 0
+        self._breaks: deque[Pause] = deque()
+        """Breaks that wait for the audio of the text before them."""
+        self._flushes: deque[_Flush] = deque()
+        self._warnings = deque(request.warnings)
+        """Warnings that wait for the first text."""
+        self._warned: set[str] = set()  # codes of the warnings that the client has
+        self._new_words: list[WordTimestamp] = []
+        """Published words that the reader does not have; they overtake the other events."""
+        self._events: deque[ContextEvent] = deque()
+        self._arrival = asyncio.Event()
+        self._notify = on_event or self._arrival.set
+
         self._idle_s = min(limits.context_idle_s, options.idle_s or limits.context_idle_s)
-        self._idle.start(self._idle_s)
+        self._idle_at: float | None = self._opened_at + self._idle_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._speaker.prepare()
+        self._set_timer(self._opened_at)
 
     @property
     def voice(self) -> Voice:
         """The voice that speaks; where the client left the choice, final with the first segment."""
-        return self._engine.voice
+        return self._speaker.voice
 
     # Text in.
 
@@ -188,10 +198,15 @@ class Context:
                 code=ErrorCode.TEXT_TOO_LONG,
             )
         if delta:
-            self._idle.start(self._idle_s)
+            now = time.monotonic()
+            self._idle_at = now + self._idle_s
             while self._warnings:  # now that the client knows that the context is open
                 self._warn(self._warnings.popleft())
-            self._intake.push(delta)
+            if parts := self._intake.push(delta, now):
+                self._speak(parts, now)
+                self._advance(now)
+            else:
+                self._set_timer(now)
 
     def flush(self, flush_id: int) -> None:
         """Speak all text so far; `ContextFlushed(flush_id)` follows its audio and words.
@@ -200,19 +215,76 @@ class Context:
             InvalidRequestError: the context accepts no more text (`context_closed`).
         """
         self._refuse_unless_open()
-        self._intake.flush()
-        self._feed.complete_text()
-        self._flushes.add(flush_id, self._intake.submitted_char_end)
-        self._answer_flushes()
+        now = time.monotonic()
+        self._speak(self._intake.flush(now), now)
+        self._complete_text(self._intake.submitted_char_end)
+        self._flushes.append(_Flush(flush_id, self._intake.submitted_char_end))
+        self._advance(now)
 
     def finish(self) -> None:
         """Accept no more text and speak the text received so far; idempotent."""
-        if self._state is not _State.OPEN:
+        if self.state is ContextState.OPEN:
+            now = time.monotonic()
+            self._finish(now)
+            self._advance(now)
+
+    def _finish(self, now: float) -> None:
+        self.state = ContextState.FINISHING
+        self._idle_at = None
+        parts = self._intake.finish(now)
+        self._speak(parts, now)
+        self._check_language(self._intake.submitted_char_end)
+        self._words.complete_word()
+        if self._has_ended or (parts and isinstance(parts[-1], Piece) and parts[-1].is_last):
             return
-        self._state = _State.FINISHING
-        self._idle.stop()
-        if not self._feed.finish():
-            self._end_audio()
+        if self._speaker.is_speaking:
+            self._speaker.end_text(self._intake.submitted_char_end)
+        else:  # there never was any text
+            self._end_audio(now)
+
+    def _speak(self, parts: Iterable[Piece | Pause], now: float) -> None:
+        """Send pieces to the speaker and announce their words; keep the breaks between them."""
+        for part in parts:
+            if isinstance(part, Piece):
+                self._speak_piece(part, now)
+            else:
+                self._breaks.append(part)
+                self._words.timeline.expect_break(part.char_end)
+                self._complete_text(part.char_end)
+
+    def _speak_piece(self, piece: Piece, now: float) -> None:
+        segment = piece.segment
+        if segment.readings and not self._request.reads_ipa:
+            self._warn(ipa_warning(segment, self.text))
+        if piece.language is not None:
+            self._speaker.place(piece.language)
+        self._check_language(segment.char_end, least_chars=_CHECKED_CHARS if piece.is_live else 1)
+        if self._has_ended:
+            return
+        is_first = not self._speaker.is_speaking
+        is_live = self._speaker.speak(piece)
+        self._words.expect(segment, is_whole=not piece.is_live, is_live=is_live)
+        if is_first:
+            self._grant(now)
+
+    def _check_language(self, char_end: int, *, least_chars: int = 1) -> None:
+        """Warn of text that the voice does not speak, once there is enough of it."""
+        if not self._checks_language or char_end - self._checked_char_end < least_chars:
+            return
+        text = self.text[self._checked_char_end : char_end]
+        self._checked_char_end = char_end
+        if warning := language_warning(text, self.language, self._speaker.languages):
+            self._checks_language = False  # the client knows
+            self._warn(warning)
+
+    def _complete_text(self, char_end: int) -> None:
+        """Make the engine speak the text of a token-fed context before `char_end` to its end."""
+        self._check_language(char_end)
+        if self._request.feeding == "token" and self._speaker.is_speaking:
+            self._speaker.flush()
+            self._words.complete_word()
+
+    # The end, by its caller.
 
     def cancel(self, played_samples: int | None = None, waiting_text: str = "") -> Cut | None:
         """Stop now and free the row; queued events are dropped.
@@ -223,30 +295,30 @@ class Context:
             waiting_text: more text of the client, which will not be pushed any more.
 
         Returns:
-            The cut, or None if `ContextDone` has been sent already.
+            The cut, or None if the context is closed already.
         """
-        if self._state is _State.DONE:
+        if self.state is ContextState.CLOSED:
             return None
         basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
         cut = self.cut(played_samples, waiting_text)
-        self._outcome.record_cancel()
-        self._queue.clear()
-        self._queue.put(ContextCancelled(cut, self._clock.sent_samples, basis))
-        self._stop_work("cancelled")
+        self._cancelled_at = self._cancelled_at or time.monotonic()
+        self._drop_events()
+        self._put(ContextCancelled(cut, self._clock.sent_samples, basis))
+        self._end("cancelled")
         return cut
 
     def abandon(self) -> None:
         """Cancel for a client that is gone: no event will be sent; idempotent."""
-        if self._state is not _State.DONE:
+        if self.state is not ContextState.CLOSED:
             self.cancel()
-            self._report_done()
+            self.close()
 
     def fail(self, error: VoiceAgentError) -> None:
         """End with `error`, for a caller whose call of this context has failed; idempotent.
 
         The words and audio so far, `ContextFailed` and `ContextDone` follow.
         """
-        if self._state < _State.ENDED:
+        if not self._has_ended:
             self._fail(error)
 
     def cut(self, played_samples: int | None = None, waiting_text: str = "") -> Cut:
@@ -271,26 +343,51 @@ class Context:
 
     def next_event(self) -> ContextEvent | None:
         """Return the next event, or None if there is none yet; words precede all other events."""
-        event = self._queue.pop()
-        if event is None and self._state in (_State.ENDED, _State.CANCELLED):
-            return self._report_done()
-        return event
+        if self._new_words:
+            words, self._new_words = self._new_words, []
+            return ContextWords(tuple(words))
+        if self._events:
+            return self._events.popleft()
+        self._arrival.clear()
+        return None
 
     @property
     def has_words_next(self) -> bool:
         """Whether `next_event` would return words."""
-        return self._queue.has_words_next
+        return bool(self._new_words)
 
     @property
     def has_audio_next(self) -> bool:
         """Whether `next_event` would return audio."""
-        return self._queue.has_audio_next
+        is_audio = bool(self._events) and isinstance(self._events[0], AudioChunk)
+        return is_audio and not self._new_words
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the context has ended and its reader has all events, so that `close` is due."""
+        has_ended = self.state in (ContextState.ENDED, ContextState.CANCELLED)
+        return has_ended and not self._new_words and not self._events
+
+    def close(self) -> ContextDone:
+        """Report the context, which has ended, and return its last event."""
+        self.state = ContextState.CLOSED
+        self._speaker.store_known(self._words.policy.known_between, is_final=True)
+        self._drop_events()
+        refined = self._words.refined() if self._words.is_complete else None
+        report = self._report()
+        self._on_end(self, report)
+        return ContextDone(report.reason, report, refined)
 
     def sent(self, samples: int) -> None:
         """Record that `samples` of this context's audio have just left for the listener."""
-        self._pacer.record_sent(samples)
-        if self._state < _State.CANCELLED:
-            self._words.schedule()
+        now = time.monotonic()
+        if self._first_sent_at is None:
+            self._first_sent_at = now
+        self._clock.send(samples, now)
+        if self._grant(now):
+            self._advance(now)
+        else:
+            self._set_timer(now)
 
     async def __aiter__(self) -> AsyncIterator[ContextEvent]:
         """Yield every event up to and including `ContextDone`; audio counts as sent when read."""
@@ -299,129 +396,235 @@ class Context:
                 if isinstance(event, AudioChunk):
                     self.sent(event.samples)
                 yield event
-                if isinstance(event, ContextDone):
-                    return
-            await self._queue.wait()
+            if self.is_read:
+                yield self.close()
+                return
+            await self._arrival.wait()
 
-    # The engine's events.
+    # What the engine and the aligners send.
 
-    def _on_engine_event(self, event: SourceEvent) -> None:
+    def _on_engine_event(self, event: Event | AlignEvent) -> None:
+        now = time.monotonic()
+        if (spoken := self._speaker.receive(event)) is not None:
+            self._handle(spoken, now)
+        self._advance(now)
+
+    def _on_aligner_event(self, source: Source, event: AlignEvent) -> None:
+        now = time.monotonic()
         match event:
-            case AudioStep((row,)):
-                self._on_audio()
-                self._put_within_limit(self._words.push_audio(row.chunk))
-            case StoredAudio(chunk):
-                self._put_within_limit(self._words.push_stored_audio(chunk))
-            case Words(_, words):
-                self._words.add_native_words(words)
-            case StoredWords(words):
-                self._words.add_stored(words)
-            case SegmentEnd(_, char_end, end_sample):
-                self._words.end_segment(char_end, end_sample)
-                self._queue.put(*self._feed.pop_breaks(char_end))
-                self._mark_spoken(char_end)
+            case Aligned(_, words, tentative):
+                place = self._speaker.placed
+                self._words.add_aligned(source, place(words), place(tentative), now)
+            case _:
+                self._words.drop_aligner(source, now)
+        self._advance(now)
+
+    def _handle(self, event: SpeakerEvent, now: float) -> None:
+        match event:
+            case SpokenAudio(chunk, engine_chunk):
+                self._put_audio(chunk, engine_chunk, now)
+            case SpokenWords(words, is_cached):
+                self._words.add_exact(words, is_cached=is_cached)
+            case SpokenSegment(char_end, end_sample, engine_end_sample):
+                self._words.end_segment(char_end, end_sample, engine_end_sample)
+                self._put_breaks(char_end)
+                self._intake.mark_spoken(char_end)
+                self._publish(now)
+                self._answer_flushes()
             case Warned(_, code, message):
                 self._warn(ContextWarned(code, message))
             case Done():
-                self._engine.release()
-                self._end_audio()
+                self._speaker.release()
+                self._end_audio(now)
             case Failed():
                 self._fail(error_of(event))
-            case _:
-                pass
 
-    def _put_within_limit(self, audio: AudioChunk | None) -> None:
-        if audio is not None:
-            self._queue.put(audio)
-        if self._words.timeline.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
+    def _put_audio(self, chunk: AudioChunk, engine_chunk: AudioChunk | None, now: float) -> None:
+        timeline = self._words.timeline
+        if (audio := timeline.push_audio(chunk)) is not None:
+            self._put(audio)
+        if engine_chunk is not None:
+            self._on_audio()
+            self._words.align(engine_chunk, self._intake.speech_language)
+        if timeline.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
             self._words.break_off()
-            self._stop_work("limit")
+            self._publish(now)
+            self._end("limit")
 
-    def _end_audio(self) -> None:
+    def _put_breaks(self, char_end: int) -> None:
+        """Insert the silence of the breaks in the text before `char_end`, which is spoken."""
+        while self._breaks and self._breaks[0].char_end <= char_end:
+            pause = self._breaks.popleft()
+            self._put(*self._words.timeline.push_break(pause.char_end, pause.samples))
+
+    def _end_audio(self, now: float) -> None:
         """Handle the end of the context's audio; only words may still be missing."""
-        self._queue.put(*self._feed.pop_breaks(self._intake.chars))
+        self._put_breaks(self._intake.chars)
         if (rest := self._words.timeline.end_audio()) is not None:
-            self._queue.put(rest)
-        self._mark_spoken(self._intake.chars)
-        self._words.finish()
-
-    def _warn(self, warning: ContextWarned) -> None:
-        """Warn the client once of each kind, whether the engine or the server has seen it.
-
-        Other text than a strict client's voice speaks ends the context, when its caller has
-        returned: text may be in the middle of being cut into segments.
-        """
-        if self.options.is_strict and warning.code == WarningCode.LANGUAGE_UNAVAILABLE:
-            error = InvalidRequestError(warning.message, code=ErrorCode.LANGUAGE_UNAVAILABLE)
-            asyncio.get_running_loop().call_soon(self.fail, error)
-        elif warning.code not in self._warned:
-            self._warned.add(warning.code)
-            self._queue.put(warning)
-
-    def _mark_spoken(self, char_end: int) -> None:
-        self._intake.mark_spoken(char_end)
+            self._put(rest)
+        self._intake.mark_spoken(self._intake.chars)
         self._answer_flushes()
+        self._words.finish(now)
 
-    def _on_word_progress(self) -> None:
-        self._engine.store_known()
-        self._answer_flushes()
-        if self._words.is_complete and self._state < _State.ENDED:
-            self._stop_work(self._outcome.reason)
+    # What follows every step.
+
+    def _advance(self, now: float) -> None:
+        """Pass on what the parts have ready, and wait for what they will have."""
+        try:
+            for event in self._speaker.advance():
+                self._handle(event, now)
+            self._publish(now)
+            self._speaker.store_known(self._words.policy.known_between)
+        except Exception as error:
+            self.fail(VoiceAgentError.unexpected(error))
+        if not self._has_ended:
+            self._answer_flushes()
+            if self._words.is_complete:
+                self._end(self._reason)
+        self._set_timer(now)
+
+    def _publish(self, now: float) -> None:
+        """Publish the words that are due; none after the end."""
+        if not self._has_ended and (words := self._words.pop_due(now)):
+            self._new_words += words
+            self._notify()
+
+    def _grant(self, now: float) -> bool:
+        """Give the speaker the credit that playback allows; return whether it was a step more."""
+        if not self._speaker.is_speaking or (samples := self._pacer.more_samples(now)) is None:
+            return False
+        playout_end = max(self._clock.playout_end, now)
+        self._speaker.grant(playout_end, self._words.timeline.to_engine_samples(samples))
+        return True
 
     def _answer_flushes(self) -> None:
-        if self._state > _State.FINISHING:
+        """Answer flushes in order: each when its text is spoken and its words are published."""
+        for flush in self._flushes:
+            if flush.end_sample is None and flush.char_end <= self._intake.spoken_char_end:
+                flush.end_sample = self._words.timeline.end_sample
+        next_char = self._words.policy.next_char
+        while self._flushes:
+            flush = self._flushes[0]
+            if flush.end_sample is None or (next_char is not None and next_char < flush.char_end):
+                return
+            self._put(ContextFlushed(flush.flush_id, flush.end_sample))
+            self._flushes.popleft()
+
+    def _set_timer(self, now: float) -> None:
+        """Set the one timer of the context for what the parts will do without events."""
+        if self._has_ended:
             return
-        timeline = self._words.timeline
-        answers = self._flushes.pop_answers(
-            self._intake.spoken_char_end, timeline.end_sample, timeline.next_char
-        )
-        self._queue.put(*answers)
+        may_grant = self._pacer.due_at if self._speaker.is_speaking else None
+        due_at = earliest(self._idle_at, self._intake.due_at, may_grant, self._words.due_at)
+        if due_at is None or (self._timer is not None and self._timer_at <= due_at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = max(0.0, due_at - now)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+        self._timer_at = due_at
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now = max(time.monotonic(), self._timer_at)  # a loop may call a little early
+        try:
+            self._speak(self._intake.expire(now), now)
+            self._grant(now)
+            if self._idle_at is not None and self._idle_at <= now:
+                self._reason = "idle"
+                self._finish(now)
+        except Exception as error:
+            self.fail(VoiceAgentError.unexpected(error))
+        self._advance(now)
+
+    # The reader's events.
+
+    def _put(self, *events: ContextEvent) -> None:
+        if events:
+            self._events += events
+            self._notify()
+
+    def _warn(self, warning: ContextWarned | None) -> None:
+        """Warn the client once of each kind, whether the engine or the server has seen it.
+
+        Other text than a strict client's voice speaks ends the context.
+        """
+        if warning is None or warning.code in self._warned:
+            return
+        if self.options.is_strict and warning.code == WarningCode.LANGUAGE_UNAVAILABLE:
+            self.fail(InvalidRequestError(warning.message, code=ErrorCode.LANGUAGE_UNAVAILABLE))
+        else:
+            self._warned.add(warning.code)
+            self._put(warning)
+
+    def _drop_events(self) -> None:
+        self._new_words.clear()
+        self._events.clear()
 
     # The end.
-
-    def _on_timer_failure(self, error: Exception) -> None:
-        self.fail(VoiceAgentError.unexpected(error))
-
-    def _on_idle(self) -> None:
-        self._outcome.reason = "idle"
-        self.finish()
 
     def _fail(self, error: VoiceAgentError) -> None:
         with contextlib.suppress(Exception):  # what has failed may fail again
             if error.code is ErrorCode.TEXT_LOST:
                 error.spoken_chars = self._words.lose_text(self._intake.spoken_char_end)
-                self._queue.clear()  # noise, and the words in it
+                self._drop_events()  # noise, and the words in it
             else:
                 self._words.break_off()
-        self._outcome.record_error(error.code)
-        self._queue.put(ContextFailed(error))
-        self._stop_work("error")
+                self._publish(time.monotonic())
+        self._error_code = error.code
+        self._put(ContextFailed(error))
+        self._end("error")
 
-    def _stop_work(self, reason: DoneReason) -> None:
-        """Free the row and stop all timers.
+    def _end(self, reason: DoneReason) -> None:
+        """Free the row and stop the timer.
 
-        The reader still receives queued events, then `ContextDone`.
+        The reader still receives queued events, then calls `close`.
         """
-        self._outcome.reason = reason
-        self._state = _State.CANCELLED if reason == "cancelled" else _State.ENDED
-        for part in (self._idle, self._intake, self._feed, self._pacer, self._words):
-            part.stop()
-        self._engine.release()
-        self._queue.notify()
-
-    def _report_done(self) -> ContextDone:
-        """End the context for good; return its last event."""
-        self._state = _State.DONE
-        self._engine.store_known(is_final=True)
+        self._reason = reason
+        is_cancelled = reason == "cancelled"
+        self.state = ContextState.CANCELLED if is_cancelled else ContextState.ENDED
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._words.stop()
-        self._queue.clear()
-        refined = self._words.refined() if self._words.is_complete else None
-        report = self._outcome.report()
-        self._on_end(self, report)
-        return ContextDone(report.reason, report, refined)
+        self._speaker.release()
+        self._notify()
+
+    def _report(self) -> ContextReport:
+        now = time.monotonic()
+        audio_samples = self._words.timeline.end_sample
+        discarded_samples = 0
+        if self._reason == "cancelled":
+            discarded_samples = audio_samples - self._clock.played_samples(now)
+        return ContextReport(
+            reason=self._reason,
+            code=self._error_code,
+            chars=self._intake.chars,
+            audio_samples=audio_samples,
+            discarded_samples=discarded_samples,
+            milestones=Milestones(
+                self._opened_at,
+                now,
+                self._intake.first_text_at,
+                self._speaker.submitted_at,
+                self._speaker.first_audio_at,
+                self._first_sent_at,
+                self._cancelled_at,
+            ),
+            underrun_s=self._clock.underrun_s,
+            words=self._words.policy.counts,
+            aligner_lag_s=self._words.aligner_lag_s,
+            word_lag_s=self._words.worst_lag_s,
+            cached_segments=self._speaker.cached_segments,
+            stored_segments=self._speaker.stored_segments,
+        )
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.state >= ContextState.ENDED
 
     def _refuse_unless_open(self) -> None:
-        if self._state is not _State.OPEN:
+        if self.state is not ContextState.OPEN:
             raise InvalidRequestError(
                 "this context accepts no more text: it was ended, cancelled, or has failed",
                 code=ErrorCode.CONTEXT_CLOSED,

@@ -1,6 +1,6 @@
-"""The events of a context: audio, words, answers, and a report at its end."""
+"""The events of a context: audio, words, answers, and a report at its end; and what it has said."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +14,7 @@ from voiceagent_tts.errors import (
 )
 from voiceagent_tts.seam.events import Failed
 from voiceagent_tts.synthesizer.word_policy import Source, WordCounts
+from voiceagent_tts.text.cut import cut_text
 
 DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
 
@@ -157,6 +158,28 @@ class ContextDone:
     reason: DoneReason
     report: ContextReport
     words_final: tuple[WordTimestamp, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenText:
+    """What a context has said and when: all that an answer to `cut` needs, also after its end.
+
+    Args:
+        text: the text, verbatim.
+        words: its words with their times, as far as they are known.
+        sent_samples: audio sent to the listener.
+        is_final: whether no more words will come.
+    """
+
+    text: str
+    words: Sequence[WordTimestamp] = ()
+    sent_samples: int = 0
+    is_final: bool = False
+
+    def cut(self, played_samples: int) -> Cut:
+        """Return the cut at a playback position, which lies within the audio sent."""
+        heard = max(0, min(played_samples, self.sent_samples))
+        return cut_text(self.text, self.words, heard, is_final=self.is_final)
 
 
 ContextEvent = (

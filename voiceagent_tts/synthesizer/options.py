@@ -12,7 +12,7 @@ from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import Voice
 
 if TYPE_CHECKING:
-    from voiceagent_tts.synthesizer.worker_client import WorkerClient
+    from voiceagent_tts.synthesizer.workers import WorkerClient
 
 CacheUse = Literal["use", "off", "fill"]
 """Whether a context takes phrases from the cache and stores what is repeated, or neither; `fill`

@@ -25,14 +25,12 @@ from voiceagent_tts.seam.commands import (
     Prepare,
 )
 from voiceagent_tts.seam.events import Capabilities
-from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.lexicons import Lexicons
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
-from voiceagent_tts.synthesizer.overflow import OVERFLOW, Overflow
-from voiceagent_tts.synthesizer.supervisor import Supervisor
-from voiceagent_tts.synthesizer.worker_client import WorkerClient
+from voiceagent_tts.synthesizer.workers import OVERFLOW, Overflow, Supervisor, WorkerClient
 from voiceagent_tts.text.language import nearest_accent, normalize_language
 from voiceagent_tts.voices import Voice, VoiceBook, VoiceFolder, leaves_choice
 

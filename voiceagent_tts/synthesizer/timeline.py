@@ -21,7 +21,7 @@ from voiceagent_tts.core import (
     Word,
     WordTimestamp,
 )
-from voiceagent_tts.synthesizer.word_policy import Source, WordCounts, WordPolicy
+from voiceagent_tts.synthesizer.word_policy import Source, WordPolicy
 from voiceagent_tts.text.readings import said_word
 from voiceagent_tts.text.words import GrowingWords
 
@@ -61,6 +61,7 @@ class Timeline:
         voice_level: as for `SpeechClock`.
 
     Attributes:
+        policy: chooses the times of the words, on the engine's clock.
         end_sample: end of the audio so far, on the listener's clock.
     """
 
@@ -69,7 +70,7 @@ class Timeline:
         self.end_sample = 0
         self._speed = speed
         self._stretch = None if speed == 1.0 else TimeStretch(speed)
-        self._policy = WordPolicy(sources, voice_level)
+        self.policy = WordPolicy(sources, voice_level)
         self._growing_words = None if Source.NATIVE in sources else GrowingWords()
         self._readings: deque[Reading] = deque()
         """Readings whose words are not complete."""
@@ -104,7 +105,7 @@ class Timeline:
             words += self._growing_words.finish()
         if self._readings:
             words = [self._said(word) for word in words]
-        self._policy.expect(words)
+        self.policy.expect(words)
         return words
 
     def _said(self, word: Word) -> Word:
@@ -118,33 +119,19 @@ class Timeline:
     def add_times(self, source: Source, timestamps: tuple[WordTimestamp, ...]) -> None:
         """Add final times from `source`."""
         if source is Source.NATIVE:
-            self._policy.expect(timestamp.word for timestamp in timestamps)
-        self._policy.add_times(source, timestamps)
+            self.policy.expect(timestamp.word for timestamp in timestamps)
+        self.policy.add_times(source, timestamps)
 
     def add_stored(self, timestamps: tuple[WordTimestamp, ...]) -> None:
         """Add the final times of a cached phrase's words."""
         if self._growing_words is None:
-            self._policy.expect(timestamp.word for timestamp in timestamps)
-        self._policy.add_times(Source.CACHE, timestamps)
-
-    def known_times(
-        self, char_start: int, char_end: int, is_final: bool
-    ) -> tuple[WordTimestamp, ...] | None:
-        """Times of words on the engine's clock; as `WordPolicy.known_between`."""
-        return self._policy.known_between(char_start, char_end, is_final=is_final)
-
-    def set_tentative(self, timestamps: tuple[WordTimestamp, ...]) -> None:
-        """Replace the tentative times of the online aligner."""
-        self._policy.set_tentative(timestamps)
-
-    def drop_source(self, source: Source) -> None:
-        """Record that `source` will send no more times."""
-        self._policy.drop_source(source)
+            self.policy.expect(timestamp.word for timestamp in timestamps)
+        self.policy.add_times(Source.CACHE, timestamps)
 
     def push_audio(self, chunk: AudioChunk) -> AudioChunk | None:
         """Return the engine's next audio at the listener's speed, as far as it is stretched."""
         if self._growing_words is not None:
-            self._policy.push_audio(chunk.pcm)
+            self.policy.push_audio(chunk.pcm)
         self._engine_end_sample = chunk.end_sample
         if self._stretch is None and not self._breaks:
             self.end_sample = chunk.end_sample
@@ -179,13 +166,9 @@ class Timeline:
         self._expected_breaks.popleft()
         return [chunk for chunk in (rest, silence) if chunk is not None]
 
-    def end_segment(self, char_end: int, end_sample: int) -> None:
-        """Record that the text before `char_end` is spoken in the audio up to `end_sample`."""
-        self._policy.end_segment(char_end, end_sample)
-
     def end_audio(self) -> AudioChunk | None:
         """Return the rest of the audio; the engine has sent all of it."""
-        self._policy.end_audio()
+        self.policy.end_audio()
         return None if self._stretch is None else self._append(self._stretch.finish())
 
     def break_off(self) -> None:
@@ -208,7 +191,7 @@ class Timeline:
         on_arrival = clock.played_samples(now) + _DELIVERY_S * SAMPLE_RATE_HZ
         played = min(on_arrival, clock.sent_samples)
         reached = bisect_right(self._breaks, reach, key=_start_sample)
-        due = self._policy.pop_due(
+        due = self.policy.pop_due(
             self._on_engine_clock(reach, in_break=-1),
             self._on_engine_clock(played, in_break=0),
             reach_char=self._breaks[reached - 1].char_end if reached else 0,
@@ -218,8 +201,10 @@ class Timeline:
 
     def next_due_at(self, clock: PlayoutClock) -> float | None:
         """Return when the next word is due without further events; None if an event decides."""
-        start, char_start = self._policy.next_start, self._policy.next_char
-        if start is None or char_start is None or not clock.sent_samples:
+        if not clock.sent_samples:
+            return None
+        start, char_start = self.policy.next_start, self.policy.next_char
+        if start is None or char_start is None:
             return None
         if self._char_limit is not None and char_start >= self._char_limit:
             return None
@@ -229,34 +214,9 @@ class Timeline:
             return None
         return clock.playout_end + unsent_s - AHEAD_S + _TIMER_S
 
-    @property
-    def has_all_audio(self) -> bool:
-        """Whether the engine has sent all of its audio."""
-        return self._policy.has_all_audio
-
-    @property
-    def awaits_aligners(self) -> bool:
-        """Whether an aligner may still send times."""
-        return self._policy.awaits_aligners
-
-    @property
-    def level(self) -> float:
-        """Loudness of the engine's audio, as of `SpeechClock`."""
-        return self._policy.level
-
-    @property
-    def next_char(self) -> int | None:
-        """Start of the next word in the text; None if none is expected."""
-        return self._policy.next_char
-
-    @property
-    def counts(self) -> WordCounts:
-        """Sources of the words' times."""
-        return self._policy.counts
-
     def refined(self) -> tuple[WordTimestamp, ...] | None:
         """All published words with the best times known now; None where no time is better."""
-        refined = self._policy.refined()
+        refined = self.policy.refined()
         return None if refined is None else tuple(map(self._place, refined))
 
     @property

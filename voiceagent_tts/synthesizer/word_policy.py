@@ -216,7 +216,7 @@ class WordPolicy:
         return self._speech_clock.level
 
     def known_between(
-        self, char_start: int, char_end: int, *, is_final: bool
+        self, char_start: int, char_end: int, is_final: bool
     ) -> tuple[WordTimestamp, ...] | None:
         """Return the times of the words that begin between two characters.
 

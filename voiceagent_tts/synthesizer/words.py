@@ -1,15 +1,12 @@
 """Publishes the words of a context: each once, in order, before it can be heard.
 
-Feeds the aligners, sets a timer for the deadline of the next word, which `Timeline` computes, and
-reports when no word is missing any more. `word_policy` applies the deadline and chooses the time of
-each word.
+Feeds the aligners, waits for them no longer than they are worth, and says when the next word must
+leave, which `Timeline` computes. `word_policy` applies the deadline and chooses the time of each
+word. Has no clock: the time is passed in.
 """
 
-import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from operator import itemgetter
 
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
@@ -18,12 +15,11 @@ from voiceagent_tts.core import (
     Segment,
     Word,
     WordTimestamp,
+    earliest,
 )
-from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
-from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.aligners import Aligners, OnAlignerEvent, VoiceLevels
+from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.synthesizer.timeline import Timeline
-from voiceagent_tts.synthesizer.timers import MakeTimer
-from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 from voiceagent_tts.synthesizer.word_policy import Source
 
 _ALIGNER_WAIT_S = 5.0
@@ -31,7 +27,7 @@ _ALIGNER_WAIT_S = 5.0
 _REFINEMENT_WAIT_S = 0.25
 """Longest wait for better times after all words are published."""
 _MIN_LEVEL_SAMPLES = SAMPLE_RATE_HZ
-"""Audio from which a context shows how loud its voice speaks."""
+"""Minimum audio before a context updates the loudness of its voice."""
 
 
 class WordPublisher:
@@ -39,17 +35,15 @@ class WordPublisher:
 
     Args:
         aligners: find the times of words; None if the engine reports them.
+        on_aligner_event: receives the aligners' answers, to be passed to `add_aligned` or
+            `drop_aligner`.
+        request: the recording of the voice, and the playback speed relative to the engine's audio.
         verbatim: returns a word with the client's characters.
-        recording: as of `ContextRequest`.
-        language: returns the language of the speech so far.
-        speed: how much faster than the engine's audio the listener's is.
         clock: the context's playback.
-        publish: receives the words that are due.
-        on_progress: called after every check for due words.
-        make_timer: makes its timers.
 
     Attributes:
         timeline: maps the engine's clock to the listener's.
+        policy: chooses the times of the words.
         published: words published so far, in order.
         worst_lag_s: longest time that playback was past the start of a word when it was published.
     """
@@ -57,47 +51,40 @@ class WordPublisher:
     def __init__(
         self,
         aligners: Aligners | None,
-        *,
+        on_aligner_event: OnAlignerEvent,
+        request: ContextRequest,
         verbatim: Callable[[Word], Word],
-        recording: str,
-        language: Callable[[], str],
-        speed: float,
         clock: PlayoutClock,
-        publish: Callable[[tuple[WordTimestamp, ...]], None],
-        on_progress: Callable[[], None],
-        make_timer: MakeTimer,
     ) -> None:
-        self._handles = [] if aligners is None else aligners.attach(self._on_aligner_event)
+        self._handles = [] if aligners is None else aligners.attach(on_aligner_event)
         sources = [handle.source for handle in self._handles]
         self._is_native = aligners is None
         self._levels = VoiceLevels() if aligners is None else aligners.voice_levels
+        self._recording = request.recording
         self.timeline = Timeline(
-            speed,
+            request.stretch,
             [Source.NATIVE] if self._is_native else sources,
-            self._levels.level_of(recording),
+            self._levels.level_of(self._recording),
         )
+        self.policy = self.timeline.policy
         self.published: list[WordTimestamp] = []
         self.worst_lag_s = 0.0
         self._verbatim = verbatim
-        self._recording = recording
-        self._language = language
         self._clock = clock
-        self._publish = publish
-        self._on_progress = on_progress
+        self._answer_until: float | None = None
+        """When aligners that do not answer are left; None before the end of the audio."""
+        self._refine_until: float | None = None
+        """When better times are waited for no longer; None while a word is missing."""
         self._is_stopped = False
-        self._stored_samples = 0
-        """Audio of cached phrases so far: the distance between the aligners' clock and this one."""
-        self._stored_before: list[tuple[int, int]] = []
-        """Ends of segments in the text, and `_stored_samples` at each."""
-        self._deadline = make_timer(self._publish_due)
-        self._aligner_wait = make_timer(self.stop_aligning)
-        self._refinement_wait = make_timer(self.stop_aligning)
 
     @property
     def is_complete(self) -> bool:
         """Whether all audio has arrived, all words are published and no better times are due."""
-        is_published = self.timeline.has_all_audio and self.timeline.next_char is None
-        return is_published and not self.timeline.awaits_aligners
+        return self._has_all_words and not self.policy.awaits_aligners
+
+    @property
+    def _has_all_words(self) -> bool:
+        return self.policy.has_all_audio and self.policy.next_char is None
 
     @property
     def aligner_lag_s(self) -> dict[Source, float]:
@@ -118,61 +105,47 @@ class WordPublisher:
         words = self.timeline.expect_text(text, is_whole=is_whole, readings=readings)
         if is_live:
             self._expect(words)
-        self.schedule()
 
     def complete_word(self) -> None:
         """Expect the last word of the text so far; later text begins another word."""
         self._expect(self.timeline.expect_text("", is_whole=True))
-        self.schedule()
 
     def _expect(self, words: list[Word]) -> None:
         for handle in self._handles:
             handle.expect(words)
 
-    def push_audio(self, chunk: AudioChunk) -> AudioChunk | None:
-        """Publish the words that must precede the engine's next audio.
+    def align(self, chunk: AudioChunk, language: Callable[[], str]) -> None:
+        """Send the engine's next audio, on its own clock, to the aligners.
 
-        Returns:
-            The audio at the listener's speed, as far as the stretcher has it.
+        Args:
+            chunk: the audio.
+            language: returns the language of the speech so far.
         """
-        audio = self.timeline.push_audio(chunk)
-        self._publish_due()
-        live_start = chunk.start_sample - self._stored_samples
-        self._align(AudioChunk(live_start, chunk.pcm) if self._stored_samples else chunk)
-        return audio
-
-    def add_stored(self, words: tuple[WordTimestamp, ...]) -> None:
-        """Publish the words of a cached phrase, whose audio follows."""
-        self.timeline.add_stored(words)
-        self._publish_due()
-
-    def push_stored_audio(self, chunk: AudioChunk) -> AudioChunk | None:
-        """Publish the words that must precede the next audio of a cached phrase.
-
-        Returns:
-            As for `push_audio`.
-        """
-        audio = self.timeline.push_audio(chunk)
-        self._stored_samples += chunk.samples
-        self._publish_due()
-        return audio
-
-    def add_native_words(self, words: tuple[WordTimestamp, ...]) -> None:
-        """Publish word times that the engine reported; ignored if the client does not use them."""
-        if self._is_native:
-            self.timeline.add_times(Source.NATIVE, words)
-            self._publish_due()
-
-    def end_segment(self, char_end: int, end_sample: int) -> None:
-        """Record that the engine speaks the text before `char_end` in its audio so far."""
-        self.timeline.end_segment(char_end, end_sample)
-        if self._stored_samples:
-            self._stored_before.append((char_end, self._stored_samples))
         for handle in self._handles:
-            handle.end_segment(char_end, end_sample - self._stored_samples)
-        self.schedule()
+            if chunk.start_sample == 0:
+                handle.follow(language(), self._recording)
+            handle.push_audio(chunk)
 
-    def finish(self) -> None:
+    def add_exact(self, words: tuple[WordTimestamp, ...], *, is_cached: bool) -> None:
+        """Add word times of a cached phrase, or those of the engine if the client uses them."""
+        if is_cached:
+            self.timeline.add_stored(words)
+        elif self._is_native:
+            self.timeline.add_times(Source.NATIVE, words)
+
+    def end_segment(self, char_end: int, end_sample: int, engine_end_sample: int) -> None:
+        """Record that the text before `char_end` is spoken in the audio so far.
+
+        Args:
+            char_end: end of the segment in the text.
+            end_sample: end of the audio, on the context's clock.
+            engine_end_sample: the same, on the engine's clock.
+        """
+        self.policy.end_segment(char_end, end_sample)
+        for handle in self._handles:
+            handle.end_segment(char_end, engine_end_sample)
+
+    def finish(self, now: float) -> None:
         """Ask the aligners for the missing words after the end of the audio."""
         aligning = [handle for handle in self._handles if handle.is_following]
         if not aligning:
@@ -180,18 +153,72 @@ class WordPublisher:
             return
         for handle in aligning:
             handle.finish()
-        self._aligner_wait.start(_ALIGNER_WAIT_S)
-        self._publish_due()
+        self._answer_until = now + _ALIGNER_WAIT_S
+
+    # What the aligners answer.
+
+    def add_aligned(
+        self,
+        source: Source,
+        words: tuple[WordTimestamp, ...],
+        tentative: tuple[WordTimestamp, ...],
+        now: float,
+    ) -> None:
+        """Add an aligner's final and tentative times, on the context's clock."""
+        self._wait_again(now)
+        self.timeline.add_times(source, words)
+        if source is Source.ONLINE:
+            self.policy.set_tentative(tentative)
+
+    def drop_aligner(self, source: Source, now: float) -> None:
+        """Record that an aligner has finished or failed."""
+        self._wait_again(now)
+        self.policy.drop_source(source)
+
+    def _wait_again(self, now: float) -> None:
+        """Wait on for the aligners: one that answers is busy and does not hang."""
+        if self._answer_until is not None:
+            self._answer_until = now + _ALIGNER_WAIT_S
 
     def stop_aligning(self) -> None:
-        """Publish the words that the aligners have found, and continue without aligners."""
+        """Continue with the times that the aligners have found, and without aligners."""
+        self._answer_until = self._refine_until = None
         for handle in self._handles:
             handle.close()
-            self.timeline.drop_source(handle.source)
-        self._publish_due()
+            self.policy.drop_source(handle.source)
+
+    # Words out.
+
+    @property
+    def due_at(self) -> float | None:
+        """When `pop_due` must be called without further events; None if an event decides."""
+        return earliest(
+            self.timeline.next_due_at(self._clock), self._answer_until, self._refine_until
+        )
+
+    def pop_due(self, now: float) -> tuple[WordTimestamp, ...]:
+        """Return the words to publish at `now`, with the client's characters."""
+        waits = (self._answer_until, self._refine_until)
+        if any(until is not None and until <= now for until in waits):
+            self.stop_aligning()
+        words = self._with_clients_words(self.timeline.pop_due(self._clock, now))
+        if words:
+            past_samples = self._clock.played_samples(now) - words[0].start_sample
+            self.worst_lag_s = max(self.worst_lag_s, past_samples / SAMPLE_RATE_HZ)
+            self.published += words
+        if self._refine_until is None and self._has_all_words and not self.is_complete:
+            self._refine_until = now + _REFINEMENT_WAIT_S
+        return words
+
+    def refined(self) -> tuple[WordTimestamp, ...] | None:
+        """All published words with the best times known now; None where no time is better."""
+        refined = self.timeline.refined()
+        return None if refined is None else self._with_clients_words(refined)
+
+    # The end.
 
     def break_off(self) -> None:
-        """Publish the words that begin in the audio so far: the engine sends no more of it."""
+        """Let the words that begin in the audio so far be due: the engine sends no more of it."""
         self.timeline.break_off()
         self.stop_aligning()
 
@@ -206,78 +233,17 @@ class WordPublisher:
         Returns:
             The end of the text that was spoken.
         """
-        self.stop()
         char_end = max([char_end, *(w.word.char_end for w in self.published if w.is_exact)])
         self.published = [word for word in self.published if word.word.char_end <= char_end]
         return char_end
 
-    def refined(self) -> tuple[WordTimestamp, ...] | None:
-        """All published words with the best times known now; None where no time is better."""
-        refined = self.timeline.refined()
-        return None if refined is None else self._with_clients_words(refined)
-
-    # The end.
-
-    def schedule(self) -> None:
-        """Set the timer for the next word, which may be due without further events."""
-        due = self.timeline.next_due_at(self._clock)
-        if due is not None:
-            self._deadline.start(max(0.0, due - time.monotonic()))
-
     def stop(self) -> None:
-        """Disconnect the aligners and stop the timers; only `schedule` starts one again.
-
-        The voice's level is remembered, once, for its next context.
-        """
+        """Disconnect the aligners, and remember how loud the voice speaks; idempotent."""
         if not self._is_stopped and self.timeline.end_sample >= _MIN_LEVEL_SAMPLES:
-            self._levels.add(self._recording, self.timeline.level)
+            self._levels.add(self._recording, self.policy.level)
         self._is_stopped = True
-        for timer in (self._deadline, self._aligner_wait, self._refinement_wait):
-            timer.stop()
         for handle in self._handles:
             handle.close()
-
-    def _align(self, chunk: AudioChunk) -> None:
-        for handle in self._handles:
-            if chunk.start_sample == 0:
-                handle.follow(self._language(), self._recording)
-            handle.push_audio(chunk)
-
-    def _on_aligner_event(self, source: Source, event: AlignEvent) -> None:
-        if self._aligner_wait.is_running:  # it answers, so it is busy and not hung
-            self._aligner_wait.start(_ALIGNER_WAIT_S)
-        match event:
-            case Aligned(_, words, tentative):
-                self.timeline.add_times(source, self._on_engine_clock(words))
-                if source is Source.ONLINE:
-                    self.timeline.set_tentative(self._on_engine_clock(tentative))
-            case _:
-                self.timeline.drop_source(source)
-        self._publish_due()
-
-    def _on_engine_clock(self, words: tuple[WordTimestamp, ...]) -> tuple[WordTimestamp, ...]:
-        """Move an aligner's times behind the cached phrases that it has not heard."""
-        if not self._stored_before:
-            return words
-        return tuple(word.later(self._stored_until(word.word.char_start)) for word in words)
-
-    def _stored_until(self, char_start: int) -> int:
-        place = bisect_right(self._stored_before, char_start, key=itemgetter(0))
-        return self._stored_before[place - 1][1] if place else 0
-
-    def _publish_due(self) -> None:
-        now = time.monotonic()
-        words = self._with_clients_words(self.timeline.pop_due(self._clock, now))
-        if words:
-            past_samples = self._clock.played_samples(now) - words[0].start_sample
-            self.worst_lag_s = max(self.worst_lag_s, past_samples / SAMPLE_RATE_HZ)
-            self.published += words
-            self._publish(words)
-        if self.timeline.next_char is not None or not self.timeline.has_all_audio:
-            self.schedule()
-        elif self.timeline.awaits_aligners and not self._refinement_wait.is_running:
-            self._refinement_wait.start(_REFINEMENT_WAIT_S)
-        self._on_progress()
 
     def _with_clients_words(self, words: Iterable[WordTimestamp]) -> tuple[WordTimestamp, ...]:
         return tuple(replace(each, word=self._verbatim(each.word)) for each in words)

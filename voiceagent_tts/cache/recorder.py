@@ -34,12 +34,10 @@ class Recorder:
 
     Args:
         phrases: the cache, as the context uses it.
-        known_times: returns the times of words.
     """
 
-    def __init__(self, phrases: ContextPhrases, known_times: KnownTimes) -> None:
+    def __init__(self, phrases: ContextPhrases) -> None:
         self._phrases = phrases
-        self._known_times = known_times
         self._is_trusted = True
         self._speaking: deque[_Recording] = deque()
         self._complete: list[_Recording] = []
@@ -60,12 +58,11 @@ class Recorder:
             recording.pcm.append(chunk.pcm)
 
     def end_segment(self, char_end: int) -> None:
-        """Record that the text before `char_end` is spoken, and store what can be stored."""
+        """Record that the text before `char_end` is spoken."""
         while self._speaking and self._speaking[0].segment.char_end <= char_end:
             recording = self._speaking.popleft()
             if recording.pcm and recording.segment.char_end == char_end:
                 self._complete.append(recording)
-        self.store_known()
 
     def distrust(self) -> None:
         """Store nothing more of this context: it may sound different the next time."""
@@ -73,18 +70,23 @@ class Recorder:
         for recording in self._speaking:
             recording.pcm.clear()
 
-    def store_known(self, *, is_final: bool = False) -> None:
-        """Store the segments whose words have all been timed."""
-        waiting = [each for each in self._complete if not self._store(each, is_final)]
+    def store_known(self, known_times: KnownTimes, *, is_final: bool = False) -> None:
+        """Store the segments whose words have all been timed.
+
+        Args:
+            known_times: returns the times of words.
+            is_final: whether no better times will come.
+        """
+        waiting = [each for each in self._complete if not self._store(each, known_times, is_final)]
         self._complete = waiting[-_MOST_COMPLETE:]
 
-    def _store(self, recording: _Recording, is_final: bool) -> bool:
+    def _store(self, recording: _Recording, known_times: KnownTimes, is_final: bool) -> bool:
         segment, start_sample = recording.segment, recording.start_sample
         key = recording.lookup.key
         assert key is not None and start_sample is not None
         words = None
         if self._phrases.needs_words:
-            times = self._known_times(segment.char_start, segment.char_end, is_final)
+            times = known_times(segment.char_start, segment.char_end, is_final)
             if times is None:
                 return False
             # An engine may report other words than the text has.

@@ -1,8 +1,9 @@
-"""One worker process, seen from the server's event loop.
+"""Worker processes, seen from the server's event loop.
 
-Starts the process, sends it commands, passes each event to its context, and fails every context
-when the process ends. Restarting is the task of `supervisor`. Knows no voices and no client
-sockets.
+`WorkerClient` starts one process, sends it commands, passes each event to its context, and fails
+every context when the process ends. `Row` is one context's place on it. `Supervisor` replaces a
+process that has ended, so that the next context uses the next one. `Overflow` is the worker for
+contexts that find no row. Knows no client sockets.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any
 
 import structlog
@@ -23,7 +25,7 @@ import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.errors import EngineError, ErrorCode
+from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError, VoiceAgentError
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
 from voiceagent_tts.seam.commands import Cancel, Command
@@ -40,6 +42,7 @@ from voiceagent_tts.seam.events import (
     Warned,
     Words,
 )
+from voiceagent_tts.voices import Voice
 
 EventHandler = Callable[[Event | AlignEvent], None]
 """Receives the events of one context; an `AudioStep` has that context's row only."""
@@ -54,7 +57,28 @@ _LAST_MESSAGES_S = 10.0
 """Longest wait for the last messages of a process that has ended; a busy machine needs a part of
 a second."""
 
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 10.0
+"""Pauses between attempts to replace a worker, each twice as long as the one before."""
+
+OVERFLOW = "overflow"
+"""Name of the worker of `Overflow`, here and in metrics."""
+
+_OVERFLOW_RETRY_S = 10.0
+"""Pause between attempts to start the worker: the upstream may be away for hours."""
+
 _log = structlog.get_logger(__name__)
+
+
+class RowState(Enum):
+    """State of one context's place on a worker."""
+
+    RESERVED = auto()
+    """The worker does not know the context yet."""
+    ACTIVE = auto()
+    """The worker has received the context's first command."""
+    RELEASED = auto()
+    """Nothing more is sent or received."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,3 +377,197 @@ class WorkerClient:
             self._ready.set_exception(EngineError(message))
         for context, handler in handlers.items():
             handler(Failed(context, ErrorCode.ENGINE_ERROR, message))
+
+
+class Row:
+    """One context's place on a worker: reserved, then active, at last released.
+
+    Args:
+        worker: the worker.
+        on_event: receives the events of the context.
+        takes_row: as in `WorkerClient.attach`.
+
+    Attributes:
+        worker: as given.
+        number: the context's number there.
+        state: whether the worker knows the context.
+
+    Raises:
+        EngineError: the worker has ended.
+    """
+
+    def __init__(
+        self, worker: WorkerClient, on_event: EventHandler, *, takes_row: bool = True
+    ) -> None:
+        self.worker = worker
+        self.number = worker.attach(on_event, takes_row=takes_row)
+        self.state = RowState.RESERVED
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the worker knows the context and may still answer."""
+        return self.state is RowState.ACTIVE
+
+    def start(self, command: Command | AlignCommand) -> None:
+        """Send the first command."""
+        self.state = RowState.ACTIVE
+        self.worker.send(command)
+
+    def send(self, command: Command | AlignCommand) -> None:
+        """Send another command; dropped unless the row is active."""
+        if self.state is RowState.ACTIVE:
+            self.worker.send(command)
+
+    def release(self) -> None:
+        """Release the row and receive no more events; idempotent."""
+        self.worker.detach(self.number, needs_cancel=self.is_active)
+        self.state = RowState.RELEASED
+
+
+class Supervisor:
+    """Runs one worker, and replaces it when it ends.
+
+    Args:
+        spec: describes the worker's process.
+        on_freed: receives, for each cancel, the seconds until the worker had freed the row.
+
+    Attributes:
+        restarts: number of replacements.
+    """
+
+    def __init__(self, spec: WorkerSpec, on_freed: OnFreed = lambda seconds: None) -> None:
+        self._spec = spec
+        self._on_freed = on_freed
+        self._worker: WorkerClient | None = None
+        self._changed = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+        self.restarts = 0
+
+    async def start(self) -> None:
+        """Start the first worker.
+
+        Raises:
+            EngineError: the worker cannot start. Later failures are retried without limit.
+        """
+        self._worker = await WorkerClient.start(self._spec, self._on_freed)
+        self._capabilities = self._worker.capabilities
+        self._task = asyncio.create_task(self._keep_running(self._worker))
+
+    @property
+    def group(self) -> str | None:
+        """Name shared by workers with the same voices; None for a single worker."""
+        return self._spec.group
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Capabilities of the worker; valid after `start`, also while it is being replaced."""
+        return self._capabilities
+
+    @property
+    def worker(self) -> WorkerClient | None:
+        """The running worker; None while it is being replaced."""
+        is_running = self._worker is not None and not self._worker.closed.is_set()
+        return self._worker if is_running else None
+
+    async def wait_for_worker(self, timeout_s: float) -> WorkerClient:
+        """Return the running worker, or the next one if it is ready within `timeout_s`.
+
+        Raises:
+            OverloadedError: with code `model_not_ready`, if none is ready in time.
+        """
+        if worker := self.worker:
+            return worker
+        try:
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(lambda: self.worker is not None)
+        except TimeoutError:
+            raise OverloadedError(
+                f"the {self._spec.engine} engine is being restarted; try again",
+                code=ErrorCode.MODEL_NOT_READY,
+                retry_after_ms=1000,
+            ) from None
+        assert self._worker is not None
+        return self._worker
+
+    async def close(self) -> None:
+        """Stop the worker for good; idempotent."""
+        try:
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait({self._task})  # unlike the task, it raises the caller's cancel
+        finally:
+            if self._worker is not None:
+                worker, self._worker = self._worker, None
+                await worker.close()
+
+    async def _keep_running(self, worker: WorkerClient) -> None:
+        while True:
+            await worker.closed.wait()
+            self._worker = None
+            self.restarts += 1
+            _log.warning("worker_restarting", engine=self._spec.engine, restarts=self.restarts)
+            worker = await self._start_again()
+            async with self._changed:
+                self._worker = worker
+                self._changed.notify_all()
+
+    async def _start_again(self) -> WorkerClient:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await WorkerClient.start(self._spec, self._on_freed)
+            except EngineError as error:
+                _log.error("worker_failed_to_start", engine=self._spec.engine, error=str(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+class Overflow:
+    """The worker for contexts beyond capacity; the server runs without it, too.
+
+    Args:
+        supervisor: the worker.
+    """
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.supervisor = supervisor
+        self._starting: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the worker, also later; until then, contexts beyond capacity are refused."""
+        if not await self._try_to_start():
+            self._starting = asyncio.create_task(self._start_later())
+
+    async def close(self) -> None:
+        """Stop the worker; idempotent."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait({self._starting})
+        await self.supervisor.close()
+
+    async def _try_to_start(self) -> bool:
+        try:
+            await self.supervisor.start()
+        except VoiceAgentError as error:
+            _log.error("overflow_unavailable", error=error.message)
+            return False
+        return True
+
+    async def _start_later(self) -> None:
+        await asyncio.sleep(_OVERFLOW_RETRY_S)
+        while not await self._try_to_start():
+            await asyncio.sleep(_OVERFLOW_RETRY_S)
+
+    @property
+    def free_worker(self) -> WorkerClient | None:
+        """The worker, if it runs and has a free row."""
+        worker = self.supervisor.worker
+        if worker is None or worker.rows_used >= worker.capabilities.max_rows:
+            return None
+        return worker
+
+    def voice_like(self, voice: Voice) -> Voice:
+        """The upstream's voice of this name, else its first one."""
+        names = self.supervisor.capabilities.voices
+        known = {name.casefold(): name for name in names}
+        return Voice(known.get(voice.name.casefold(), names[0]), OVERFLOW)

@@ -1,10 +1,15 @@
-"""Text in a language that the context's voice does not speak."""
+"""Warnings of text that a voice cannot speak as it is meant: another language, or IPA."""
 
 from collections.abc import Sequence
 
-from voiceagent_tts.core import WarningCode
+from voiceagent_tts.core import Segment, WarningCode
 from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.text.language import LATIN, NAMES, detect_language, unserved_language
+
+_IPA_MESSAGE = (
+    "this voice's engine reads no IPA, so a word of the lexicon or markup is said as it is "
+    "written; add a respelling as `say`"
+)
 
 
 def language_warning(
@@ -35,3 +40,16 @@ def _served_language(text: str, given: str | None, languages: Sequence[str]) -> 
     if code in spoken or (given and code in LATIN):
         return None
     return NAMES[code][0].capitalize()
+
+
+def ipa_warning(segment: Segment, text: str) -> ContextWarned | None:
+    """Return the warning for a segment with IPA that has no respelling; None without.
+
+    Args:
+        segment: the segment, for an engine that reads no IPA.
+        text: the context's text.
+    """
+    for reading in segment.readings:
+        if reading.ipa and reading.said in text[reading.char_start : reading.char_end]:
+            return ContextWarned(WarningCode.IPA_IGNORED, _IPA_MESSAGE)
+    return None

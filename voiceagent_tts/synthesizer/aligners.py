@@ -8,14 +8,13 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum, auto
 
 import structlog
 
 from voiceagent_tts.core import AudioChunk, Word
 from voiceagent_tts.errors import EngineError, ErrorCode
+from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.seam.aligner_messages import (
-    AlignCommand,
     Aligned,
     AlignEvent,
     Expect,
@@ -31,10 +30,11 @@ from voiceagent_tts.seam.events import (
     Failed,
     SegmentEnd,
 )
-from voiceagent_tts.synthesizer.supervisor import Supervisor
-from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 from voiceagent_tts.synthesizer.word_policy import Source
-from voiceagent_tts.synthesizer.worker_client import WorkerClient
+from voiceagent_tts.synthesizer.workers import Row, RowState, Supervisor, WorkerClient
+
+_MAX_VOICES = 1_000
+"""Voices whose loudness is remembered."""
 
 OnAlignerEvent = Callable[[Source, AlignEvent], None]
 
@@ -43,6 +43,28 @@ _ANSWER_TIMEOUT_S = {Source.ONLINE: 10.0, Source.FORCED: 30.0}
 up in front of a process that hangs."""
 
 _log = structlog.get_logger(__name__)
+
+
+class VoiceLevels:
+    """Remembers the loudness of voices from one context to the next.
+
+    So noise before the first word of a voice is not taken for the word.
+    """
+
+    def __init__(self) -> None:
+        self._levels = LRUCache[str, float](_MAX_VOICES)
+
+    def level_of(self, voice: str) -> float:
+        """Return the loudness of `voice`, as `SpeechClock.level`; 0.0 if it is unknown."""
+        return self._levels.get(voice) or 0.0
+
+    def add(self, voice: str, level: float) -> None:
+        """Count the loudness of a context: half of the new figure, by its logarithm.
+
+        A context that was silent throughout counts nothing.
+        """
+        if level:
+            self._levels.put(voice, (level * (self._levels.get(voice) or level)) ** 0.5)
 
 
 class Aligners:
@@ -143,15 +165,6 @@ class Aligners:
         return handles
 
 
-class _State(Enum):
-    RESERVED = auto()
-    """The aligner does not know the context yet."""
-    FOLLOWING = auto()
-    """The aligner receives the context's words and audio."""
-    CLOSED = auto()
-    """Nothing more is sent or received."""
-
-
 class AlignerHandle:
     """Sends one context's words and audio to one aligner, and receives the answers.
 
@@ -177,30 +190,27 @@ class AlignerHandle:
         self.source = source
         self.worst_lag_s = 0.0
         self._on_event = on_event
-        self._worker = worker
-        self._number = worker.attach(self._receive, takes_row=takes_row)
-        self._state = _State.RESERVED
+        self._row = Row(worker, self._receive, takes_row=takes_row)
         self._expected: list[Word] = []  # words from before `follow`
         self._asked: tuple[int, float] | None = None  # end of unanswered audio, and since when
 
     @property
     def is_following(self) -> bool:
         """Whether the aligner knows the context and may still answer."""
-        return self._state is _State.FOLLOWING
+        return self._row.is_active
 
     def follow(self, language: str, voice: str) -> None:
         """Start, with the words that are known by now; idempotent."""
-        if self._state is _State.RESERVED:
-            self._state = _State.FOLLOWING
-            self._worker.send(Follow(self._number, language, voice))
+        if self._row.state is RowState.RESERVED:
+            self._row.start(Follow(self._row.number, language, voice))
             self.expect(self._expected)
 
     def expect(self, words: Sequence[Word]) -> None:
         """Add words of the context, in order."""
-        if self._state is _State.RESERVED:
+        if self._row.state is RowState.RESERVED:
             self._expected += words
         elif words:
-            self._send(Expect(self._number, tuple(words)))
+            self._row.send(Expect(self._row.number, tuple(words)))
 
     def push_audio(self, chunk: AudioChunk) -> None:
         """Send the engine's next audio; leave an aligner that has not answered for long."""
@@ -209,30 +219,25 @@ class AlignerHandle:
             self._asked = (chunk.end_sample, now)
         elif self.is_following and now - self._asked[1] > _ANSWER_TIMEOUT_S[self.source]:
             self._give_up()
-        self._send(AudioStep((ContextAudio(self._number, chunk),)))
+        self._row.send(AudioStep((ContextAudio(self._row.number, chunk),)))
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
         """Report that the text before `char_end` is spoken in the audio so far."""
-        self._send(SegmentEnd(self._number, char_end, end_sample))
+        self._row.send(SegmentEnd(self._row.number, char_end, end_sample))
 
     def finish(self) -> None:
         """Report that all words and all audio have been sent."""
-        self._send(Finish(self._number))
+        self._row.send(Finish(self._row.number))
 
     def close(self) -> None:
         """Leave the aligner and receive no more answers; idempotent."""
-        self._worker.detach(self._number, needs_cancel=self.is_following)
-        self._state = _State.CLOSED
-
-    def _send(self, command: AlignCommand) -> None:
-        if self.is_following:
-            self._worker.send(command)
+        self._row.release()
 
     def _give_up(self) -> None:
         _log.warning("aligner_too_slow", aligner=self.source.name.lower())
         self.close()
         message = f"the aligner gave no answer for {_ANSWER_TIMEOUT_S[self.source]:g} s"
-        self._on_event(self.source, Failed(self._number, ErrorCode.ENGINE_ERROR, message))
+        self._on_event(self.source, Failed(self._row.number, ErrorCode.ENGINE_ERROR, message))
 
     def _receive(self, event: Event | AlignEvent) -> None:
         match event:
@@ -240,7 +245,7 @@ class AlignerHandle:
                 self._note_lag(event.end_sample)
                 self._on_event(self.source, event)
             case Done() | Failed() | Cancelled():
-                self._state = _State.CLOSED
+                self._row.state = RowState.RELEASED
                 self._on_event(self.source, event)
             case _:
                 pass

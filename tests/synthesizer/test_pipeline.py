@@ -1,0 +1,329 @@
+"""A context between its engine, its aligner and its reader: what each of them gets, and when.
+
+The events are scripted, so that the order in which they come is the test's.
+"""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from testbed.waiting import until
+from voiceagent_tts.audio.stretch import HELD_SAMPLES
+from voiceagent_tts.core import (
+    SAMPLE_RATE_HZ,
+    AudioChunk,
+    Word,
+    WordTimestamp,
+    ms_to_samples,
+)
+from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.seam.aligner_messages import Aligned
+from voiceagent_tts.seam.commands import Cancel, Command, Credit, SpeechOptions, Submit
+from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Event, SegmentEnd, Words
+from voiceagent_tts.synthesizer.aligners import Aligners, OnAlignerEvent, VoiceLevels
+from voiceagent_tts.synthesizer.context import Context, ContextState
+from voiceagent_tts.synthesizer.events import (
+    ContextDone,
+    ContextEvent,
+    ContextFailed,
+    ContextFlushed,
+    ContextReport,
+    ContextWords,
+)
+from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
+from voiceagent_tts.synthesizer.word_policy import Source
+from voiceagent_tts.synthesizer.workers import EventHandler, WorkerClient
+from voiceagent_tts.voices import Voice
+
+TEXT = "One two."
+ONE, TWO = Word("One", 0, 3), Word("two.", 4, 8)
+
+
+def at(word: Word, seconds: float) -> WordTimestamp:
+    """An exact time of a word."""
+    return WordTimestamp(word, round(seconds * SAMPLE_RATE_HZ), None, 1.0)
+
+
+class Engine:
+    """A worker whose events the test sends."""
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self._made_samples = 0
+
+    def attach(self, handler: EventHandler, *, takes_row: bool = True) -> int:
+        """Connect the context."""
+        self._handler = handler
+        return 1
+
+    def detach(self, context: int, *, needs_cancel: bool) -> None:
+        """Record whether the context has to be cancelled."""
+        if needs_cancel:
+            self.commands.append(Cancel(context))
+
+    def send(self, command: Command) -> None:
+        """Record a command of the context."""
+        self.commands.append(command)
+
+    def answer(self, event: Event) -> None:
+        """Send an event."""
+        self._handler(event)
+
+    def make(self, seconds: float) -> None:
+        """Send audio."""
+        chunk = AudioChunk(self._made_samples, bytes(2 * round(seconds * SAMPLE_RATE_HZ)))
+        self._made_samples = chunk.end_sample
+        self.answer(AudioStep((ContextAudio(1, chunk),)))
+
+    def end_segment(self, char_end: int) -> None:
+        """Report that the text before `char_end` is spoken."""
+        self.answer(SegmentEnd(1, char_end, self._made_samples))
+
+    @property
+    def granted_s(self) -> list[float]:
+        """Credit so far, in seconds of audio."""
+        credits = [each for each in self.commands if isinstance(each, Credit)]
+        return [each.samples_wanted / SAMPLE_RATE_HZ for each in credits]
+
+
+class Aligner:
+    """`Aligners` with one process, whose answers the test sends."""
+
+    source = Source.ONLINE
+    worst_lag_s = 0.0
+    is_following = True
+
+    def __init__(self) -> None:
+        self.voice_levels = VoiceLevels()
+
+    def attach(self, on_event: OnAlignerEvent) -> "list[Aligner]":
+        """Connect the context."""
+        self._on_event = on_event
+        return [self]
+
+    def answer(self, *words: WordTimestamp) -> None:
+        """Send final times of words."""
+        self._on_event(self.source, Aligned(1, words, (), 0))
+
+    def close(self) -> None:
+        """Stop following."""
+        self.is_following = False
+
+    def follow(self, language: str, voice: str) -> None:
+        """Follow a context."""
+
+    def expect(self, words: list[Word]) -> None:
+        """Receive words."""
+
+    def push_audio(self, chunk: AudioChunk) -> None:
+        """Receive audio."""
+
+    def end_segment(self, char_end: int, end_sample: int) -> None:
+        """Receive the end of a segment."""
+
+    def finish(self) -> None:
+        """Receive the end of the text."""
+
+
+class Opened:
+    """A context, what is around it, and how often its reader was called."""
+
+    def __init__(
+        self,
+        aligner: Aligner | None = None,
+        *,
+        options: ContextOptions | None = None,
+        stretch: float = 1.0,
+        limits: Limits | None = None,
+    ) -> None:
+        self.engine, self.calls, self.reports = Engine(), 0, list[ContextReport]()
+        request = ContextRequest(
+            options or ContextOptions(language="en", max_lead_s=2.0),
+            Voice("v", "w"),
+            "v",
+            "en",
+            "segment",
+            SpeechOptions(),
+            stretch,
+        )
+        self.context = Context(
+            cast("WorkerClient", self.engine),
+            request,
+            limits or Limits(),
+            cast("Aligners | None", aligner),
+            on_event=self._count,
+            on_audio=lambda: None,
+            on_end=lambda _, report: self.reports.append(report),
+        )
+
+    def _count(self) -> None:
+        self.calls += 1
+
+    def read(self) -> list[ContextEvent]:
+        """All events that wait."""
+        return list(iter(self.context.next_event, None))
+
+
+# The reader.
+
+
+async def test_words_overtake_the_audio_that_waits() -> None:
+    """Words leave first and together, audio and answers in order; each is announced once."""
+    opened = Opened()
+    context, engine = opened.context, opened.engine
+    context.push_text(TEXT)
+    context.flush(1)
+    assert (opened.calls, context.next_event()) == (0, None)
+    engine.answer(Words(1, (at(ONE, 0.0),)))
+    engine.make(0.5)
+    engine.answer(Words(1, (at(TWO, 0.5),)))
+    engine.make(0.5)
+    engine.end_segment(len(TEXT))
+    assert opened.calls == 5
+    announced: list[tuple[bool, bool]] = []
+    events: list[ContextEvent | None] = []
+    while not events or events[-1] is not None:
+        announced.append((context.has_words_next, context.has_audio_next))
+        events.append(context.next_event())
+    words, *audio, flushed, nothing = events
+    assert words == ContextWords((at(ONE, 0.0), at(TWO, 0.5)))
+    assert [type(each) for each in audio] == [AudioChunk, AudioChunk]
+    assert (flushed, nothing) == (ContextFlushed(1, SAMPLE_RATE_HZ), None)
+    assert announced == [(True, False), (False, True), (False, True), (False, False)] + [
+        (False, False)
+    ]
+    context.abandon()
+
+
+async def test_reading_does_not_end_a_context() -> None:
+    """`next_event` may be called at any time; `close` reports, once the reader has all events."""
+    opened = Opened()
+    context, engine = opened.context, opened.engine
+    context.push_text(TEXT)
+    context.finish()
+    engine.answer(Words(1, (at(ONE, 0.0), at(TWO, 0.5))))
+    engine.make(1.0)
+    engine.end_segment(len(TEXT))
+    engine.answer(Done(1, SAMPLE_RATE_HZ))
+    assert context.state is ContextState.ENDED and not context.is_read
+    assert len(opened.read()) == 2
+    for _ in range(2):
+        assert context.next_event() is None and context.is_read and not opened.reports
+    done = context.close()
+    assert done == ContextDone("complete", opened.reports[0])
+    assert context.state is ContextState.CLOSED and not context.is_read
+    assert context.cancel() is None, "it is over"
+
+
+# Flushes.
+
+
+async def test_a_flush_waits_for_its_words_and_keeps_the_end_of_its_audio() -> None:
+    """Audio of later text that comes before the words does not move the end."""
+    aligner = Aligner()
+    opened = Opened(aligner)
+    context, engine = opened.context, opened.engine
+    context.push_text(TEXT)
+    context.flush(1)
+    engine.make(1.0)
+    assert not any(isinstance(each, ContextFlushed) for each in opened.read()), "it is not spoken"
+    engine.end_segment(len(TEXT))
+    context.push_text(" Three.")
+    context.flush(2)
+    engine.make(1.0)
+    assert not any(isinstance(each, ContextFlushed) for each in opened.read()), "no words"
+    aligner.answer(at(ONE, 0.1))
+    assert not any(isinstance(each, ContextFlushed) for each in opened.read()), "one is missing"
+    aligner.answer(at(TWO, 0.5))
+    assert opened.read()[-1] == ContextFlushed(1, SAMPLE_RATE_HZ)
+    aligner.answer(at(Word("Three.", 9, 15), 1.2))
+    engine.end_segment(len(TEXT) + 7)
+    assert opened.read()[-1] == ContextFlushed(2, 2 * SAMPLE_RATE_HZ)
+    context.abandon()
+
+
+async def test_flushes_of_the_same_text_are_answered_together() -> None:
+    """In order and once; that of no text at once."""
+    opened = Opened()
+    context, engine = opened.context, opened.engine
+    context.flush(0)
+    assert opened.read() == [ContextFlushed(0, 0)]
+    context.push_text(TEXT)
+    context.flush(1)
+    context.flush(2)
+    engine.answer(Words(1, (at(ONE, 0.0), at(TWO, 0.5))))
+    engine.make(1.0)
+    engine.end_segment(len(TEXT))
+    answers = [each for each in opened.read() if isinstance(each, ContextFlushed)]
+    assert [each.flush_id for each in answers] == [1, 2]
+    assert opened.read() == []
+    context.abandon()
+
+
+# Credit.
+
+
+async def test_credit_comes_with_the_first_text_and_then_with_playback() -> None:
+    """Without text none; while audio plays, more is granted without another event."""
+    opened = Opened(options=ContextOptions(language="en", max_lead_s=0.2))
+    context, engine = opened.context, opened.engine
+    context.push_text("One")
+    assert engine.granted_s == [], "no sentence is complete"
+    context.flush(1)
+    assert [type(each) for each in engine.commands[-2:]] == [Submit, Credit]
+    assert engine.granted_s == [0.2]
+    engine.make(0.2)
+    context.sent(ms_to_samples(200))
+    await until(lambda: len(engine.granted_s) > 1, "credit was granted")
+    assert engine.granted_s[1] >= 0.25
+    granted = len(engine.granted_s)
+    context.cancel()
+    await asyncio.sleep(0)
+    assert len(engine.granted_s) == granted and isinstance(engine.commands[-1], Cancel)
+
+
+async def test_credit_is_on_the_engines_clock() -> None:
+    """Samples for the listener become samples that the engine must generate."""
+    opened = Opened(stretch=3.0)
+    opened.context.push_text(TEXT)
+    opened.context.flush(1)
+    assert opened.engine.granted_s[0] * SAMPLE_RATE_HZ == 6 * SAMPLE_RATE_HZ + HELD_SAMPLES
+    opened.context.abandon()
+
+
+async def test_credit_names_the_end_of_playback() -> None:
+    """Sent audio ends in its own time, also while more of it is sent."""
+    opened = Opened()
+    context, engine = opened.context, opened.engine
+    context.push_text(TEXT)
+    context.flush(1)
+    loop = asyncio.get_running_loop()
+    engine.make(2.0)
+    before = loop.time()
+    context.sent(2 * SAMPLE_RATE_HZ)
+    await until(lambda: len(engine.granted_s) > 1, "credit was granted")
+    last = [each for each in engine.commands if isinstance(each, Credit)][-1]
+    assert before + 2.0 <= last.playout_end < before + 2.5
+    context.abandon()
+
+
+# Failures.
+
+
+async def test_a_part_that_fails_by_itself_ends_its_context(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A mistake in what a timer starts is `internal` for this context, and its row is free."""
+    opened = Opened(limits=Limits(settle_s=0.0))
+    context = opened.context
+
+    def fail(*_: object) -> bool:
+        raise IndexError("a bug")
+
+    monkeypatch.setattr(type(context._intake), "expire", fail)
+    context.push_text(TEXT)
+    await until(lambda: context.state is ContextState.ENDED, "the context has ended")
+    (failed,) = [each for each in opened.read() if isinstance(each, ContextFailed)]
+    assert failed.error.code is ErrorCode.INTERNAL
+    assert context.close().reason == "error"

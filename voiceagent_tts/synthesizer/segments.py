@@ -1,0 +1,315 @@
+"""The text of a context, cut into the pieces that are spoken one after the other.
+
+`Intake` cuts text as it arrives, and counts its characters. Pieces have the readings of the
+context's lexicons and markup; what is masked in them is here verbatim. `PhraseHold` holds a text
+that is fed token by token back while it may become a phrase of the cache. Both return what is to be
+spoken, and say when they will have more without new text. They know no engine, no audio and no
+clock: the time is passed in.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from voiceagent_tts.cache.context_phrases import ContextPhrases
+from voiceagent_tts.core import Reading, Segment, Word, earliest
+from voiceagent_tts.synthesizer.options import ContextRequest
+from voiceagent_tts.text.language import detect_language
+from voiceagent_tts.text.reader import Passage, Pause, Reader
+from voiceagent_tts.text.segmenter import Segmenter
+
+HOLD_S = 0.04
+"""Longest wait for the rest of a phrase; a miss costs no more."""
+
+_SHORTEST_RETRY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text to speak after the pieces before.
+
+    Args:
+        segment: the text, with its readings.
+        language: its language code; None if the engine chooses.
+        is_last: whether no text follows.
+        is_live: whether it is a part of a text that is fed token by token, which the engine speaks
+            in any case, and whose last word may grow.
+    """
+
+    segment: Segment
+    language: str | None
+    is_last: bool = False
+    is_live: bool = False
+
+
+class Intake:
+    """Cuts the text of one context into pieces, also when no more text arrives.
+
+    A sentence end at the end of the buffer is final after a pause of `settle_s`. Other text waits
+    for `max_buffer_delay_ms`; then its complete words are released. In token feeding every delta is
+    a piece, and only the beginning of a lexicon's entry, of a tag or of a phrase is buffered.
+
+    Args:
+        request: the language, the text feeding, and the longest wait of buffered text.
+        settle_s: pause after which a sentence end is final.
+
+    Attributes:
+        chars: characters received.
+        submitted_char_end: end of the text that was cut into pieces, or is held as a phrase.
+        spoken_char_end: end of the text whose audio is complete.
+        first_text_at: `time.monotonic()` of the first text; None before it.
+        segment_language: language of the last piece; None if unknown.
+    """
+
+    def __init__(self, request: ContextRequest, settle_s: float) -> None:
+        self.chars = 0
+        self.submitted_char_end = 0
+        self.spoken_char_end = 0
+        self.first_text_at: float | None = None
+        self.segment_language = request.language
+        is_token_fed = request.feeding == "token"
+        self._hold = PhraseHold(request.phrases, request.language) if is_token_fed else None
+        self._detects_language = request.language is None and not is_token_fed
+        self._max_buffer_delay_s = request.options.max_buffer_delay_ms / 1000
+        self._settle_s = settle_s
+        self._deltas: list[str] = []
+        self._reader = Reader(request.lexicons, has_markup=request.options.has_markup)
+        self._readings: deque[Reading] = deque()
+        """Readings of text that is not submitted, in order."""
+        self._segmenter = Segmenter(language=request.language)
+        self._settle_at: float | None = None
+        self._release_at: float | None = None
+        self._give_up_at: float | None = None
+        """When the beginning of an entry or a tag is taken for text."""
+
+    @property
+    def text(self) -> str:
+        """All text received; joined once, as the words of a masked text are read one by one."""
+        if len(self._deltas) > 1:
+            self._deltas = ["".join(self._deltas)]
+        return self._deltas[0] if self._deltas else ""
+
+    def verbatim(self, word: Word) -> Word:
+        """The word with the client's characters, which may be masked in it."""
+        if not self._reader.masks_text:
+            return word
+        return replace(word, text=self.text[word.char_start : word.char_end])
+
+    @property
+    def unspoken_chars(self) -> int:
+        """Characters received whose audio is not complete."""
+        return self.chars - self.spoken_char_end
+
+    def speech_language(self) -> str:
+        """Language of the speech so far, detected if it was not given."""
+        return self.segment_language or detect_language(self.text, None)
+
+    @property
+    def due_at(self) -> float | None:
+        """When `expire` may return text; None if only more text decides."""
+        held_until = None if self._hold is None else self._hold.due_at
+        return earliest(self._settle_at, self._release_at, self._give_up_at, held_until)
+
+    def push(self, delta: str, now: float) -> list[Piece | Pause]:
+        """Append `delta`, which is not empty, to the text; return what is to be spoken next."""
+        if self.first_text_at is None:
+            self.first_text_at = now
+        self._deltas.append(delta)
+        self.chars += len(delta)
+        parts = self._read(self._reader.push(delta), now)
+        self._wait_for_text(now)
+        self._give_up_at = now + self._max_buffer_delay_s if self._reader.is_holding else None
+        return parts
+
+    def flush(self, now: float) -> list[Piece | Pause]:
+        """Return all buffered text."""
+        parts = [*self._read(self._reader.flush(), now), *self._complete()]
+        self._wait_for_text(now)
+        return parts
+
+    def finish(self, now: float) -> list[Piece | Pause]:
+        """Return all buffered text; its last segment is the last of the context."""
+        parts = self._read(self._reader.flush(), now)
+        pieces = self._pieces(self._segmenter.finish())
+        if pieces:
+            pieces[-1] = replace(pieces[-1], is_last=True)
+        if self._hold is not None:
+            pieces += self._hold.flush()
+        self._settle_at = self._release_at = self._give_up_at = None
+        return [*parts, *pieces]
+
+    def expire(self, now: float) -> list[Piece | Pause]:
+        """Return the text that waits no longer."""
+        parts: list[Piece | Pause] = []
+        if _is_over(self._give_up_at, now):
+            self._give_up_at = None
+            parts += self._read(self._reader.release(), now)
+            self._wait_for_text(now)
+        if _is_over(self._settle_at, now):
+            parts += self._settle()
+        if _is_over(self._release_at, now):
+            parts += self._release(now)
+        if self._hold is not None and _is_over(self._hold.due_at, now):
+            parts += self._hold.give_up()
+        return parts
+
+    def mark_spoken(self, char_end: int) -> None:
+        """Record that the audio of the text before `char_end` is complete."""
+        self.spoken_char_end = max(self.spoken_char_end, char_end)
+
+    def _read(self, read: Sequence[Passage | Pause], now: float) -> list[Piece | Pause]:
+        """Cut what the reader has decided."""
+        parts: list[Piece | Pause] = []
+        for part in read:
+            if isinstance(part, Pause):
+                parts += [*self._complete(), part]
+            else:
+                self._readings += part.readings
+                parts += self._cut(part.text, now)
+        return parts
+
+    def _cut(self, text: str, now: float) -> list[Piece]:
+        if self._hold is not None:
+            return self._hold.push(self._submit(Segment(text, self.submitted_char_end)), now)
+        segments = self._segmenter.push(text)
+        if segments:
+            self._release_at = None  # the oldest character in the buffer is a new one
+        return self._pieces(segments)
+
+    def _complete(self) -> list[Piece]:
+        """All text that the reader has decided."""
+        return self._pieces(self._segmenter.flush()) if self._hold is None else self._hold.flush()
+
+    def _pieces(self, segments: Iterable[Segment]) -> list[Piece]:
+        return [self._piece(segment) for segment in segments]
+
+    def _piece(self, segment: Segment) -> Piece:
+        segment = self._submit(segment)
+        if self._detects_language:
+            text = segment.text
+            if segment.readings:  # a mask is in no language
+                text = self.text[segment.char_start : segment.char_end]
+            self.segment_language = detect_language(text, self.segment_language)
+        return Piece(segment, self.segment_language)
+
+    def _submit(self, segment: Segment) -> Segment:
+        """Give a segment its readings, and count its characters."""
+        readings: list[Reading] = []
+        while self._readings and self._readings[0].char_start < segment.char_end:
+            readings.append(self._readings.popleft())
+        self.submitted_char_end = segment.char_end
+        return replace(segment, readings=tuple(readings)) if readings else segment
+
+    def _wait_for_text(self, now: float) -> None:
+        if not self._segmenter.pending:
+            self._settle_at = self._release_at = None
+            return
+        self._settle_at = now + self._settle_s if self._segmenter.ends_sentence else None
+        if self._release_at is None:
+            self._release_at = now + self._max_buffer_delay_s
+
+    def _settle(self) -> list[Piece]:
+        self._settle_at = None
+        pieces = self._pieces(self._segmenter.settle())
+        if not self._segmenter.pending:
+            self._release_at = None
+        return pieces
+
+    def _release(self, now: float) -> list[Piece]:
+        pieces = self._pieces(self._segmenter.release())
+        retry_at = now + max(_SHORTEST_RETRY_S, self._max_buffer_delay_s)
+        self._release_at = retry_at if self._segmenter.pending else None
+        return pieces
+
+
+class PhraseHold:
+    """Holds the text of a token-fed context back while it may become a cached phrase.
+
+    In token feeding the engine begins with the first words, before a phrase is complete. So the
+    beginning of a run of text (of the context, or after a flush) waits, while it begins a phrase
+    that the cache has: until the sentence is complete, or 40 ms have passed. Then the rest of the
+    run is live. Text that begins no phrase does not wait at all.
+
+    Args:
+        phrases: the cache, as the context uses it; None to hold nothing back.
+        language: language of the context; None if the engine chooses.
+
+    Attributes:
+        due_at: when `give_up` is due; None if no text is held.
+    """
+
+    def __init__(self, phrases: ContextPhrases | None, language: str | None) -> None:
+        self.due_at: float | None = None
+        self._phrases = phrases
+        self._language = language
+        self._is_first = True
+        self._begin_run()
+
+    def push(self, delta: Segment, now: float) -> list[Piece]:
+        """Append text, with its readings; return what waits no longer."""
+        if self._phrases is None or not self._is_holding:
+            return [self._live(delta)]
+        if not self._text:
+            self._char_start = delta.char_start
+        self._text += delta.text
+        self._readings += delta.readings
+        pieces: list[Piece] = []
+        for sentence in self._segmenter.push(delta.text):
+            pieces += self._say(self._phrases, len(sentence.text))
+            if not self._is_holding:
+                return pieces
+        if self._text and not self._phrases.begins(self._part(len(self._text))):
+            pieces += self.give_up()
+        elif self._text and self.due_at is None:
+            self.due_at = now + HOLD_S
+        return pieces
+
+    def flush(self) -> list[Piece]:
+        """Return all text; text that follows may be a phrase again."""
+        pieces: list[Piece] = []
+        if self._phrases is not None and self._text:
+            pieces = self._say(self._phrases, len(self._text))
+        self.due_at = None
+        self._begin_run()
+        return pieces
+
+    def give_up(self) -> list[Piece]:
+        """Return the held text: the run is live from here on."""
+        self.due_at = None
+        held = self._part(len(self._text))
+        self._is_holding = self._is_first = False
+        self._text, self._readings = "", ()
+        return [self._live(held)] if held.text else []
+
+    def _begin_run(self) -> None:
+        self._is_holding = True
+        self._text = ""
+        self._char_start = 0
+        self._readings: tuple[Reading, ...] = ()
+        self._segmenter = Segmenter(first_clause=False, language=self._language)
+
+    def _say(self, phrases: ContextPhrases, chars: int) -> list[Piece]:
+        """Return a sentence as a phrase, or all held text if the cache does not have it."""
+        sentence = self._part(chars)
+        if not phrases.has(sentence, self._language, is_first=self._is_first):
+            phrases.count_miss()
+            return self.give_up()
+        self.due_at = None
+        self._text = self._text[chars:]
+        self._char_start = sentence.char_end
+        self._readings = self._readings[len(sentence.readings) :]
+        self._is_first = False
+        return [Piece(sentence, self._language)]
+
+    def _live(self, segment: Segment) -> Piece:
+        return Piece(segment, self._language, is_live=True)
+
+    def _part(self, chars: int) -> Segment:
+        """The first characters of the held text."""
+        char_end = self._char_start + chars
+        readings = tuple(each for each in self._readings if each.char_start < char_end)
+        return Segment(self._text[:chars], self._char_start, readings)
+
+
+def _is_over(time_s: float | None, now: float) -> bool:
+    return time_s is not None and time_s <= now
