@@ -16,6 +16,7 @@ EVERYTHING = (*SOURCES, "livekit", "testbed", "tools", "tests")
 
 
 REACHED_THROUGH = {
+    "flash-attn": ("voiceagent_tts/model/attention.py", "flash_attn_with_kvcache"),
     "ray": ("deploy/ray_serve.py", "from ray import serve"),
     "opentelemetry-exporter-otlp-proto-http": (
         "voiceagent_tts/tracing/exporter.py",
@@ -37,7 +38,6 @@ REACHED_THROUGH = {
 
 BROUGHT_BY = {
     "faster_whisper": "voiceagent_tts/bench/quality/transcribers.py",
-    "flash_attn": "voiceagent_tts/model/attention.py",
     "modelscope": "voiceagent_tts/hub.py",
     "pesq": "voiceagent_tts/bench/quality/codecs.py",
     "starlette": "fastapi",
