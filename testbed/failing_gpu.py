@@ -19,6 +19,7 @@ from voiceagent_tts.engine import cuda_graph, device_choice, load, make_runner
 from voiceagent_tts.engine.cuda_graph import Capture
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.model.layers import Kernels
+from voiceagent_tts.seam.engine import RUNG_VARIABLE
 from voiceagent_tts.worker import ladder
 
 ILLEGAL_ACCESS = "CUDA error: an illegal memory access was encountered"
@@ -27,9 +28,9 @@ UNDERWAY = "captures_underway.empty() INTERNAL ASSERT FAILED"
 TOO_SMALL = "2.00 GB of GPU memory are too little"
 GPU = torch.device("cuda")
 
-Place = Literal["gate", "memory", "capture", "replay", "pass"]
+Place = Literal["gate", "memory", "capture", "replay", "pass", "serving"]
 """Where a fault happens: the check of kernels, the plan of memory, a capture, the first replay of a
-graph, or a pass that runs plainly."""
+graph, a pass that runs plainly, or the first pass of a listener."""
 
 
 class _Pinned:
@@ -54,11 +55,13 @@ class FailingGpu:
         faults: kind of the fault at each place, for the rung of this process.
         rung: kernels, and whether graphs are used, as the engine chose them last.
         ends_process: whether the process ends where the memory of a fault is released.
+        is_serving: whether the engine is loaded, and listeners are served.
     """
 
     faults: Mapping[Place, str]
     rung: list[object] = field(default_factory=list[object])
     ends_process: bool = False
+    is_serving: bool = False
 
     def __post_init__(self) -> None:
         self.after = ExitStack()
@@ -94,7 +97,7 @@ class FailingGpu:
         self.meet("capture")
 
         def replay() -> None:
-            self.meet("replay")
+            self.meet("serving" if self.is_serving else "replay")
             function()
 
         return replay
@@ -150,4 +153,4 @@ def failing_gpu(gpu: FailingGpu) -> Iterator[None]:
 
 def rung_of_this_process() -> int:
     """Return the rung that the environment names."""
-    return int(os.environ.get(ladder.VARIABLE, "0").partition(" ")[0])
+    return int(os.environ.get(RUNG_VARIABLE, "0").partition(" ")[0])

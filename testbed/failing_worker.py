@@ -6,10 +6,14 @@
 import json
 import os
 import sys
+from collections.abc import Callable
+from unittest.mock import patch
 
 from testbed.failing_gpu import FailingGpu, failing_gpu, rung_of_this_process
+from voiceagent_tts.seam.engine import Engine
 from voiceagent_tts.synthesizer.workers import WorkerSpec
 from voiceagent_tts.worker.__main__ import main
+from voiceagent_tts.worker.host import _Host
 
 VARIABLE = "FAILING_GPU"
 
@@ -25,7 +29,18 @@ class FailingSpec(WorkerSpec):
         return [sys.executable, "-m", "testbed.failing_worker", *rest]
 
 
+def _served_by(gpu: FailingGpu) -> Callable[[_Host, Engine], None]:
+    serve = _Host._loop
+
+    def loop(hosting: _Host, engine: Engine) -> None:
+        gpu.is_serving = True
+        serve(hosting, engine)
+
+    return loop
+
+
 if __name__ == "__main__":
     faults = json.loads(os.environ[VARIABLE])
-    with failing_gpu(FailingGpu(faults[rung_of_this_process()], ends_process=True)):
+    gpu = FailingGpu(faults[rung_of_this_process()], ends_process=True)
+    with failing_gpu(gpu), patch.object(_Host, "_loop", _served_by(gpu)):
         raise SystemExit(main())

@@ -5,6 +5,10 @@ from typing import Protocol
 from voiceagent_tts.seam.commands import Command
 from voiceagent_tts.seam.events import Capabilities, Event
 
+RUNG_VARIABLE = "VOICEAGENT_TTS_WORKER_RUNG"
+"""Environment variable of a worker that does without something: how many rungs lower it begins, and
+what failed first. Engines with nothing to do without ignore it."""
+
 
 class Inbox(Protocol):
     """Source of an engine's commands; never blocks."""

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -29,6 +29,7 @@ from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError, Voice
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
 from voiceagent_tts.seam.commands import Cancel, Command
+from voiceagent_tts.seam.engine import RUNG_VARIABLE
 from voiceagent_tts.seam.events import (
     AudioStep,
     Cancelled,
@@ -60,6 +61,9 @@ a second."""
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 10.0
 """Pauses between attempts to replace a worker, each twice as long as the one before."""
+
+_SOON_S = 600.0
+"""A worker that fails within this time of its start, as the one before it did, does with less."""
 
 OVERFLOW = "overflow"
 """Name of the worker of `Overflow`, here and in metrics."""
@@ -117,6 +121,7 @@ class WorkerClient:
         stats: its last heartbeat.
         realtime_factor: compute seconds per second of audio, between the last two heartbeats with
             audio in between; None before them.
+        failure: why the engine ended, where the worker or this class can tell.
         closed: set when the process has ended.
     """
 
@@ -132,7 +137,7 @@ class WorkerClient:
         self._rows: set[int] = set()
         self._ready = asyncio.get_running_loop().create_future()
         self._has_sign_of_life = False  # since the last check of `_watch`
-        self._failure: str | None = None
+        self.failure: str | None = None
         self.stats = Stats(0, 0, 0.0)
         self.realtime_factor: float | None = None
         self.closed = asyncio.Event()
@@ -211,7 +216,7 @@ class WorkerClient:
 
     async def close(self) -> None:
         """Stop the process, fail its contexts, and wait until it has ended; idempotent."""
-        self._failure = self._failure or "the engine was stopped"
+        self.failure = self.failure or "the engine was stopped"
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -304,7 +309,7 @@ class WorkerClient:
                     self.realtime_factor = (event.busy_s - self.stats.busy_s) / made_s
                 self.stats = event
             case Failed(None, _, message):
-                self._failure = message
+                self.failure = message
 
     def _pass_on(self, context: int, event: Event | AlignEvent) -> None:
         if handler := self._handlers.get(context):
@@ -339,7 +344,7 @@ class WorkerClient:
             await asyncio.sleep(timeout_s / _CHECKS)
             is_silent = self._ready.done() and not self._has_sign_of_life
             silent_checks = silent_checks + 1 if is_silent else 0
-        self._failure = f"the engine gave no sign of life for {timeout_s:g} s"
+        self.failure = f"the engine gave no sign of life for {timeout_s:g} s"
         self._process.kill()
 
     async def _wait_for_last_messages(self) -> None:
@@ -366,7 +371,7 @@ class WorkerClient:
         for task in (receiving, watching):
             task.cancel()
         await asyncio.gather(receiving, watching, return_exceptions=True)
-        message = self._failure or f"the engine process ended with status {status}"
+        message = self.failure or f"the engine process ended with status {status}"
         _log.info("worker_ended", engine=self._spec.engine, pid=self.pid, status=status)
         self.closed.set()
         self._release()
@@ -427,6 +432,10 @@ class Row:
 class Supervisor:
     """Runs one worker, and replaces it when it ends.
 
+    What fails again and again on a GPU may be a kernel that only some numbers of rows reach. The
+    second worker in a row whose engine fails soon is replaced by one that does with less, and so
+    on; a worker that was killed is replaced by its like.
+
     Args:
         spec: describes the worker's process.
         on_freed: receives, for each cancel, the seconds until the worker had freed the row.
@@ -441,6 +450,7 @@ class Supervisor:
         self._worker: WorkerClient | None = None
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
+        self.failures = 0  # engines in a row that failed soon
         self.restarts = 0
 
     async def start(self) -> None:
@@ -502,14 +512,23 @@ class Supervisor:
 
     async def _keep_running(self, worker: WorkerClient) -> None:
         while True:
+            started = time.monotonic()
             await worker.closed.wait()
             self._worker = None
             self.restarts += 1
+            self._learn_from(worker.failure, time.monotonic() - started)
             _log.warning("worker_restarting", engine=self._spec.engine, restarts=self.restarts)
             worker = await self._start_again()
             async with self._changed:
                 self._worker = worker
                 self._changed.notify_all()
+
+    def _learn_from(self, failure: str | None, served_s: float) -> None:
+        """Let the next worker do with less if engines fail again and again."""
+        self.failures = self.failures + 1 if failure and served_s < _SOON_S else 0
+        if self.failures > 1:
+            place = {RUNG_VARIABLE: f"{self.failures - 1} {failure}"}
+            self._spec = replace(self._spec, environment={**self._spec.environment, **place})
 
     async def _start_again(self) -> WorkerClient:
         pause_s = _FIRST_PAUSE_S

@@ -18,9 +18,7 @@ from typing import Any, NoReturn, TypeVar
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.model.checkpoint import find_device
-
-VARIABLE = "VOICEAGENT_TTS_WORKER_RUNG"
-"""Rung of a process that was started anew, and the first fault."""
+from voiceagent_tts.seam.engine import RUNG_VARIABLE
 
 _PLAIN_CODEC: Mapping[str, Any] = {"codec_kernels": "plain"}
 _PLAIN: Mapping[str, Any] = {**_PLAIN_CODEC, "kernels": "plain"}
@@ -76,8 +74,8 @@ def load_lower(options: Qwen3Options, load: Callable[[Qwen3Options], _Engine]) -
 
 def _place() -> tuple[int, str]:
     """Return the rung of this process, and the first fault of an earlier one."""
-    rung, _, first_fault = os.environ.get(VARIABLE, "0").partition(" ")
-    return int(rung), first_fault
+    rung, _, first_fault = os.environ.get(RUNG_VARIABLE, "0").partition(" ")
+    return min(int(rung), len(_RUNGS) - 1), first_fault
 
 
 def _below(rung: int, options: Qwen3Options) -> int | None:
@@ -98,4 +96,4 @@ def _start_anew(place: str) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     argv = [sys.executable, *sys.orig_argv[1:]]
-    os.execve(sys.executable, argv, {**os.environ, VARIABLE: place})
+    os.execve(sys.executable, argv, {**os.environ, RUNG_VARIABLE: place})
