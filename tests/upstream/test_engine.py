@@ -263,7 +263,7 @@ async def test_an_overflow_whose_upstream_is_away_starts_later(
     upstream: ScriptedUpstream, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server starts without it, and uses it once the upstream is there."""
-    monkeypatch.setattr("voiceagent_tts.synthesizer.workers._RETRY_S", 0.05)
+    monkeypatch.setattr("voiceagent_tts.synthesizer.workers._OVERFLOW_RETRY_S", 0.05)
     spec = WorkerSpec("openai", {"url": f"http://127.0.0.1:{free_port}/v1", "model": "m"})
     overflow = Overflow(Supervisor(spec))
     await overflow.start()
