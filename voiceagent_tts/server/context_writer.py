@@ -111,7 +111,7 @@ class ContextWriter:
         size, but never waits for more.
         """
         while True:
-            if not self.context.has_words_next and self._is_audio_due():
+            if self._audio.queued_bytes and not self.context.has_words_next:
                 return self._audio_message()
             if self._is_marking and not self.context.has_words_next:
                 return None  # what follows the audio follows it
@@ -120,8 +120,7 @@ class ContextWriter:
                 return None
             match event:
                 case AudioChunk(pcm=pcm):
-                    self._is_marking = True
-                    self._record.mark(pcm, functools.partial(self._on_marked, self._audio))
+                    self._mark(pcm)
                 case ContextDone() if event.reason != "cancelled" and self._after_audio is None:
                     self._audio.push(self._output.finish())
                     self._after_audio = event
@@ -140,6 +139,17 @@ class ContextWriter:
         if event is None and self.context.is_read:
             return self.context.close()
         return event
+
+    def _mark(self, pcm: bytes) -> None:
+        """Mark `pcm` and the audio that waits behind it, about as much as a message takes."""
+        pieces, size_bytes = [pcm], len(pcm)
+        while size_bytes < MAX_MESSAGE_PCM_BYTES and self.context.has_audio_next:
+            following = self._next_event()
+            assert isinstance(following, AudioChunk)
+            pieces.append(following.pcm)
+            size_bytes += len(following.pcm)
+        self._is_marking = True
+        self._record.mark(b"".join(pieces), functools.partial(self._on_marked, self._audio))
 
     def _on_marked(self, audio: MessageQueue, pcm: bytes) -> None:
         audio.push(self._output.push(pcm))
@@ -162,12 +172,6 @@ class ContextWriter:
             self._metrics.frame_gap.observe(now - self._audio_sent_at)
         self._audio_sent_at = now
         self.context.sent(samples)
-
-    def _is_audio_due(self) -> bool:
-        queued_bytes = self._audio.queued_bytes
-        is_full = queued_bytes >= MAX_MESSAGE_PCM_BYTES
-        has_more = self._is_marking or self.context.has_audio_next
-        return is_full or (queued_bytes > 0 and not has_more)
 
     def _audio_message(self) -> Outgoing:
         pcm = self._audio.pop()
