@@ -16,12 +16,14 @@ from voiceagent_tts.checks.self_test import (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("device", DEVICES)
 def test_graphs_make_the_samples_of_plain_passes(device: str) -> None:
     """Graphs and plain passes make equal samples of a tiny model."""
     assert graphs_agree(tiny_model(torch.device(device)))
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_s_steps_are_timed() -> None:
     """A checkpoint's steps are timed with as many rows as fit into memory."""
     folder = REFERENCE / "custom_voice-1b7"

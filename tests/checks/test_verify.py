@@ -59,9 +59,8 @@ def test_fewer_bits_report_how_many_choices_they_keep() -> None:
     assert of == "256 codes"
 
 
-@pytest.mark.parametrize(
-    "name", ["custom_voice-1b7", pytest.param("voice_design-1b7", marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["custom_voice-1b7", "voice_design-1b7"])
 def test_weights_that_compute_are_told_from_weights_that_were_trained(name: str) -> None:
     """Random weights pass every check except the codec's round trip."""
     checks = run(REFERENCE / name)
@@ -86,6 +85,7 @@ def broken(tmp_path: Path) -> Path:
     return Path(shutil.copytree(REFERENCE / "custom_voice-1b7", tmp_path / "model"))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("few_frames")
 def test_a_codec_that_makes_no_numbers_is_found(broken: Path) -> None:
     """One weight that is not a number reaches the samples and is found there."""

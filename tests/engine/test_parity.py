@@ -10,6 +10,9 @@ from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.engine.replay import choices_along
 from voiceagent_tts.model.checkpoint import load_checkpoint
 
+LARGE = pytest.param("custom_voice-1b7", marks=pytest.mark.thorough)
+"""The largest checkpoint of the reference."""
+
 
 @pytest.fixture(scope="module")
 def made(load_tiny: LoadTiny) -> dict[str, Tensor]:
@@ -34,7 +37,7 @@ def test_codes_are_those_of_the_official_package(
     assert compare_codes(checkpoint.network, case, prompt, made[str(case)]) != "different"
 
 
-@pytest.mark.parametrize("name", ["custom_voice-1b7", "voice_design-1b7", "base-0b6"])
+@pytest.mark.parametrize("name", [LARGE, "voice_design-1b7", "base-0b6"])
 def test_plain_weights_choose_the_same(name: str, load_tiny: LoadTiny) -> None:
     """Weights as stored give the codes of weights that are packed for the CPU."""
     case = next(case for case in all_cases() if case.checkpoint == name)
@@ -46,7 +49,7 @@ def test_plain_weights_choose_the_same(name: str, load_tiny: LoadTiny) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", ["custom_voice-1b7", "base-0b6"])
+@pytest.mark.parametrize("name", [LARGE, "base-0b6"])
 def test_half_precision_mostly_chooses_the_same(name: str, dtype: torch.dtype) -> None:
     """Along the official speech a half-precision network chooses over 90 % of its codes."""
     case = next(case for case in all_cases() if case.checkpoint == name)
