@@ -42,7 +42,7 @@ class Servers:
             redis=self._redis.url,
             without_redis=without_redis,  # type: ignore[arg-type]
         )
-        access = Access(settings, lambda log: None, lambda change: None)
+        access = Access(settings, lambda change: None)
         self._stack.push_async_callback(access.close)
         await access.start()
         return access
@@ -237,7 +237,7 @@ async def test_keys_in_redis_are_shared_reloaded_and_kept_in_an_outage(redis: Re
     store = RedisKeys(redis.url)
     first, second = [make_key(name, SPEAK, Quota()) for name in ("first", "second")]
     settings = Settings(keys=redis.url)
-    access = Access(settings, lambda log: None, lambda change: None)
+    access = Access(settings, lambda change: None)
     with pytest.raises(InvalidRequestError, match="there are no keys at redis://127"):
         await access.keys.start()
     await store.change(lambda document: document.with_key(first.key))
@@ -268,7 +268,7 @@ async def test_a_server_whose_keys_are_in_a_redis_that_is_away_does_not_start(
     """It could serve nothing; the error names the address without its password."""
     redis.stop()
     url = redis.url.replace("redis://", "redis://user:secret@")
-    access = Access(Settings(keys=url), lambda log: None, lambda change: None)
+    access = Access(Settings(keys=url), lambda change: None)
     with pytest.raises(OverloadedError, match="cannot reach Redis at redis://127") as refused:
         await access.start()
     assert "secret" not in refused.value.message

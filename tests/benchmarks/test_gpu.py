@@ -168,7 +168,7 @@ def test_products_have_the_shapes_of_the_network(tmp_path: Path) -> None:
 def test_targets_are_judged() -> None:
     """A target holds on the correct side of its limit; without a figure it has no verdict."""
     found = {
-        "quick-1.7b": {"lines": {"1": {"ms_per_frame": 4.0}, "256": {"ms_per_frame": 15.5}}},
+        "quick-1.7b": {"lines": {"1": {"ms_per_frame": 4.0}, "256": {"ms_per_frame": 22.5}}},
         "load-1.7b": {"sections": {"20/s": {"underruns": 1}}},
     }
     judged = verdicts(found)

@@ -125,7 +125,7 @@ async def test_logs_can_be_json(tmp_path: Path) -> None:
     async with TTSClient(await ready_url(process)):
         pass
     assert [line["event"] for line in await logged(process)] == [
-        "socket_opened", "socket_closed", "worker_ended",
+        "server_started", "socket_opened", "socket_closed", "worker_ended",
     ]  # fmt: skip
 
 

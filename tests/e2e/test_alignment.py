@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from testbed.agent_text import agent_sentences
+from testbed.linked_models import link_with_short_runs
 from testbed.servers import StartServer
 from testbed.throttling import running_throttled
 from testbed.tiny_aligner import write_tiny_aligner
@@ -332,9 +333,11 @@ async def test_an_engines_process_has_the_aligner(
         return [python, "-c", SHARED, *arguments]
 
     monkeypatch.setattr(WorkerSpec, "argv", argv)
+    model = tmp_path / "model"
+    link_with_short_runs(REFERENCE / "custom_voice-1b7", model, frames=24)
     server = await start_server(
         engine="qwen3",
-        models=(str(REFERENCE / "custom_voice-1b7"),),
+        models=(str(model),),
         threads=1,
         aligner_model=str(write_tiny_aligner(tmp_path / "tiny")),
     )
