@@ -64,6 +64,11 @@ class Playout:
         """Audio that has left and is not played yet."""
         return self._clock.lead_s(now_s)
 
+    @property
+    def sent_samples(self) -> int:
+        """Audio of the current context that has left, at 24 kHz."""
+        return self._clock.sent_samples
+
     def start_context(self, context_id: str | None) -> None:
         """The audio of `context_id` follows that of the previous context."""
         if context_id == self._context_id:

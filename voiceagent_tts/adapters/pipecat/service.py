@@ -414,7 +414,8 @@ class VoiceAgentTTSService(TurnTTSService):
         """Push a frame, timed by the playback of the audio that has left before it."""
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, TTSAudioRawFrame):
-                await self._wait_for_playback(_LEAD_S)
+                if self._has_words_for(frame):
+                    await self._wait_for_playback(_LEAD_S)
                 self._apply_context_interruptible(frame)  # Pipecat does so only in its `push_frame`
             elif isinstance(frame, TTSStartedFrame):
                 await self._begin_utterance()
@@ -436,6 +437,15 @@ class VoiceAgentTTSService(TurnTTSService):
         removal = LLMMessagesTransformFrame(partial(without_end, end=noise))
         removal.pts = commit.pts  # or it overtakes the commit on the way through the transport
         await self.push_frame(removal)
+
+    def _has_words_for(self, frame: TTSAudioRawFrame) -> bool:
+        """Whether no word can arrive behind `frame` whose audio is in it or before it.
+
+        An aligner's words arrive long after their audio. They would queue behind all audio that
+        waits, and leave when they have long been heard; so that audio does not wait.
+        """
+        turn = self._turns.get(frame.context_id or "")
+        return turn is None or self._playout.sent_samples < turn.last_word_sample
 
     async def _wait_for_playback(self, lead_s: float) -> None:
         """Wait until only `lead_s` of the audio that has left is not played yet.

@@ -157,6 +157,7 @@ class TurnTTSService(SocketTTSService):
             case WordsMessage() if turn:
                 turn.active_at_s = self._now_s()
                 words = [turn.place(timestamp) for timestamp in event.timestamps()]
+                turn.last_word_sample = max((word.start_sample for word in words), default=0)
                 await self._call_event_handler("on_words", turn.context_id, words)
                 await self.add_word_timestamps(turn.audible_words(), turn.context_id)
             case WarningMessage():
