@@ -58,3 +58,20 @@ async def test_unmarked_audio_is_returned_at_once() -> None:
     marked = list[bytes]()
     AudioRecord(lambda: "m", None).mark(b"\1\2", marked.append)
     assert marked == [b"\1\2"]
+
+
+async def test_a_context_that_fails_costs_no_other_its_audio() -> None:
+    """What receives the first of eight frames raises; the others get theirs."""
+    loop, failures = asyncio.get_running_loop(), list[object]()
+    loop.set_exception_handler(lambda _, failure: failures.append(failure["exception"]))
+    marking, marked, [frame] = Marking(TEST_KEY), list[bytes](), frames_of(0, 1)
+
+    def fail(pcm: bytes) -> None:
+        raise ValueError(len(pcm))
+
+    for on_marked in (fail, *7 * [marked.append]):
+        AudioRecord(lambda: "m", marking).mark(frame, on_marked)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert marked == 7 * [mark(frame, TEST_KEY)]
+    assert [type(each) for each in failures] == [ValueError]

@@ -48,9 +48,10 @@ class Marking:
         self._waiting.append(_Waiting(marker.take(pcm), on_marked))
 
     def _mark_some(self) -> None:
+        loop = asyncio.get_running_loop()
         some = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_TOGETHER))]
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._mark_some)
+            loop.call_soon(self._mark_some)
         marked = mark_together(self.key, [each.audio for each in some])
         for each, pcm in zip(some, marked, strict=True):
-            each.on_marked(pcm)
+            loop.call_soon(each.on_marked, pcm)  # one that fails is no other context's loss
