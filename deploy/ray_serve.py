@@ -16,7 +16,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.app import create_app
-from voiceagent_tts.server.jobs import Jobs
 from voiceagent_tts.server.state import ServerState
 
 _SETTINGS = Settings(host="0.0.0.0")  # Ray's proxy decides who can reach it: expect keys
@@ -25,21 +24,18 @@ _SETTINGS = Settings(host="0.0.0.0")  # Ray's proxy decides who can reach it: ex
 def build_app() -> Starlette:
     """The app of one replica, whose lifespan starts and stops the engine workers."""
     state = ServerState(_SETTINGS)
-    jobs = Jobs(_SETTINGS, state)
-    state.before_drain = jobs.stop
+    served = RaySockets(create_app(state))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         try:
             await state.start()
-            await jobs.start()
             yield
             await state.drain(0)
         finally:
-            await jobs.close()
             await state.close()
 
-    app = Starlette(routes=[Mount("", RaySockets(create_app(state, jobs)))], lifespan=lifespan)
+    app = Starlette(routes=[Mount("", served)], lifespan=lifespan)
     app.state.server = state
     return app
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from livekit.agents import Agent, AgentSession, utils
 
 from livekit.plugins import voiceagent
-from voiceagent_tts.bench.livekit_devices import Loudspeaker, Screen, on_devices
+from voiceagent_tts.plugins.bench.livekit_devices import Loudspeaker, Screen, on_devices
 
 URL = os.environ.get("VOICEAGENT_TTS_URL", "ws://127.0.0.1:8765")
 TOKENS = ["Monday", ",", " Tues", "day", ", Wednesday", ", Thursday", ", and Friday", "."]

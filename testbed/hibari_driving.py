@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from functools import cache
 
 from testbed import espeak_driving
-from voiceagent_tts.bench.bargein.known_speech import Spoken
 from voiceagent_tts.hibari.load import load_voices
 from voiceagent_tts.hibari.published import DEFAULT_VOICE
 from voiceagent_tts.phonemes.engine import PhonemeEngine
 from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.plugins.bench.bargein.known_speech import Spoken
 from voiceagent_tts.seam.commands import Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.engine import Engine
 

@@ -13,8 +13,6 @@ import soxr
 
 from testbed import flite_speech
 from voiceagent_tts.audio.levels import leading_silence_samples
-from voiceagent_tts.bench.bargein.known_speech import Spoken as Spoken
-from voiceagent_tts.bench.bargein.known_speech import espeak as espeak
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     FRAME_SAMPLES,
@@ -23,6 +21,8 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
+from voiceagent_tts.plugins.bench.bargein.known_speech import Spoken as Spoken
+from voiceagent_tts.plugins.bench.bargein.known_speech import espeak as espeak
 from voiceagent_tts.text.words import split_words
 
 _SILENCE_LEVEL = 33

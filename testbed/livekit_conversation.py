@@ -20,8 +20,8 @@ from livekit.agents.voice.agent_session import SessionConnectOptions
 from livekit.agents.voice.speech_handle import SpeechHandle
 
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.bench.livekit_devices import Loudspeaker, Microphone, Screen, on_devices
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.plugins.bench.livekit_devices import Loudspeaker, Microphone, Screen, on_devices
 
 HEARD_S = 0.02
 """Played length from which a word counts as heard."""

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
 
-from voiceagent_tts.bench.bargein.wire import Wire, wire_to
+from voiceagent_tts.plugins.bench.bargein.wire import Wire, wire_to
 
 
 class Router(Wire):

@@ -6,8 +6,8 @@ import numpy as np
 
 from testbed import known_speech
 from voiceagent_tts.audio.pcm import pcm_to_float
-from voiceagent_tts.bench.quality.clips import Clip, Item, Samples
 from voiceagent_tts.core import ms_to_samples
+from voiceagent_tts.plugins.bench.quality.clips import Clip, Item, Samples
 
 FLITE_VOICES = ("slt", "rms", "awb")
 

@@ -8,7 +8,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from voiceagent_tts.model.config import read_model_config
-from voiceagent_tts.training.dataset import SPEAKER_FILE, SPEAKER_KEY, ClipEntry, write_dataset
+from voiceagent_tts.plugins.training.dataset import (
+    SPEAKER_FILE,
+    SPEAKER_KEY,
+    ClipEntry,
+    write_dataset,
+)
 
 _TEXTS = ("Hello there.", "How are you?", "We are open.", "Good morning!")
 

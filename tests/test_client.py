@@ -34,7 +34,7 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.dialects.dialect import Answer, WireMessages
+from voiceagent_tts.protocol.dialect import Answer, WireMessages
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     AudioFormat,

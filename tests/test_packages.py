@@ -29,7 +29,7 @@ REACHED_THROUGH = {
     "pyright": ("scripts/lint", "pyright"),
     "import-linter": ("scripts/lint", "lint-imports"),
     "build": ("testbed/environments.py", '"-m", "build"'),
-    "tensorboard": ("voiceagent_tts/training/monitor.py", "torch.utils.tensorboard"),
+    "tensorboard": ("voiceagent_tts/plugins/training/monitor.py", "torch.utils.tensorboard"),
     "uv": ("testbed/environments.py", '"uv", "venv"'),
     "mkdocs-material": ("mkdocs.yml", "name: material"),
     "check-jsonschema": ("tests/test_compose.py", "check_jsonschema"),
@@ -37,9 +37,9 @@ REACHED_THROUGH = {
 """Packages without an import -> the file that uses them indirectly, and the words that do it."""
 
 BROUGHT_BY = {
-    "faster_whisper": "voiceagent_tts/bench/quality/transcribers.py",
+    "faster_whisper": "voiceagent_tts/plugins/bench/quality/transcribers.py",
     "modelscope": "voiceagent_tts/hub.py",
-    "pesq": "voiceagent_tts/bench/quality/codecs.py",
+    "pesq": "voiceagent_tts/plugins/bench/quality/codecs.py",
     "starlette": "fastapi",
     "opentelemetry": "opentelemetry-sdk",
     "pydantic_core": "pydantic",

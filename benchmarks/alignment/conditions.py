@@ -28,9 +28,9 @@ from testbed.kokoro import kokoro_files, kokoro_voices
 from testbed.missing import MissingPartError
 from testbed.noise import babble, pink
 from testbed.recordings import RecordingsMissingError, recordings, telephone_prompts
-from voiceagent_tts.bench.texts import choose_texts
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.hibari.published import is_installed
+from voiceagent_tts.plugins.bench.texts import choose_texts
 from voiceagent_tts.text.words import split_words
 
 NOISE_DB = (45, 40, 30, 20)

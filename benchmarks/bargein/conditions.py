@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from benchmarks.bargein.voices import VoiceKind
 from testbed.throttled import VARIABLE
-from voiceagent_tts.bench.bargein.other_work import BUSY_LOOPS
-from voiceagent_tts.bench.bargein.replies import LATEST_CUT_S, Cut, plan, with_faults
-from voiceagent_tts.bench.bargein.session import Host
+from voiceagent_tts.plugins.bench.bargein.other_work import BUSY_LOOPS
+from voiceagent_tts.plugins.bench.bargein.replies import LATEST_CUT_S, Cut, plan, with_faults
+from voiceagent_tts.plugins.bench.bargein.session import Host
 
 SESSIONS = 8
 _LANGUAGES = ("en", "zh", "ja", "de", "es")

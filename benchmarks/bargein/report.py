@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from rich.table import Table
 
-from voiceagent_tts.bench.bargein.score import Outcome, judge, summarize
+from voiceagent_tts.plugins.bench.bargein.score import Outcome, judge, summarize
 
 EXACT, WITHIN_ONE, FURTHER, DROPPED = "#2a9d6f", "#9fd3bd", "#e9b44c", "#d64550"
 _WIDEST_DIFFERENCE = 6

@@ -36,15 +36,15 @@ from benchmarks.bargein.truth import heard_of, read_speeches
 from benchmarks.bargein.voices import service_of
 from benchmarks.common.report import percentiles, provenance, publish
 from testbed.faults import kill_engine
-from voiceagent_tts.bench.bargein.heard import Heard, heard_in
-from voiceagent_tts.bench.bargein.judge import Judge, Recording
-from voiceagent_tts.bench.bargein.other_work import busy_loops
-from voiceagent_tts.bench.bargein.pool import Conversation, SessionPool
-from voiceagent_tts.bench.bargein.run import user_speech
-from voiceagent_tts.bench.bargein.session import Call, Host, Reply
-from voiceagent_tts.bench.own_server import own_server
 from voiceagent_tts.client import DEFAULT_PATH
 from voiceagent_tts.demo.server import ServerProcess
+from voiceagent_tts.plugins.bench.bargein.heard import Heard, heard_in
+from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
+from voiceagent_tts.plugins.bench.bargein.other_work import busy_loops
+from voiceagent_tts.plugins.bench.bargein.pool import Conversation, SessionPool
+from voiceagent_tts.plugins.bench.bargein.run import user_speech
+from voiceagent_tts.plugins.bench.bargein.session import Call, Host, Reply
+from voiceagent_tts.plugins.bench.own_server import own_server
 
 _VOICE = "default"
 _SLOT_POLL_S = 0.005

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from voiceagent_tts.bench.bargein.heard import Heard, heard_in
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.plugins.bench.bargein.heard import Heard, heard_in
 from voiceagent_tts.text.words import split_words
 
 _PROBE_SAMPLES = 64

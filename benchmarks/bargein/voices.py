@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-from voiceagent_tts.bench.bargein.services import own_services, stock_services
-from voiceagent_tts.bench.bargein.session import Host
-from voiceagent_tts.bench.targets.addresses import TargetAddress
-from voiceagent_tts.bench.targets.classes import ServiceClass
+from voiceagent_tts.plugins.bench.bargein.services import own_services, stock_services
+from voiceagent_tts.plugins.bench.bargein.session import Host
+from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
+from voiceagent_tts.plugins.bench.targets.classes import ServiceClass
 
 VoiceKind = Literal["ours", "option off", "no words", "sentence-end words", "baseten", "cartesia"]
 """How the agent speaks: our adapter; the same in a session without LiveKit's option for words; our

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from voiceagent_tts.bench.machine import commit, machine
+from voiceagent_tts.plugins.bench.machine import commit, machine
 
 
 def percentiles(values: Sequence[float], *, unit: str = "ms", digits: int = 2) -> dict[str, float]:

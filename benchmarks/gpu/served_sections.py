@@ -59,8 +59,8 @@ def load(
     aligner: str = "off",
 ) -> None:
     """Keep the figures of a server under load, each load as soon as it ends."""
-    from voiceagent_tts.bench.callers import Section
-    from voiceagent_tts.bench.loads import Load
+    from voiceagent_tts.plugins.bench.callers import Section
+    from voiceagent_tts.plugins.bench.loads import Load
 
     seconds, warm_up_s, frames = _SECONDS, _WARM_UP_S, _FRAMES
     if ground.is_tiny:
@@ -87,13 +87,13 @@ async def _load(
     settings: Mapping[str, str],
 ) -> None:
     from benchmarks.gpu.server_counters import processor_seconds, read_counters, stages
-    from voiceagent_tts.bench.callers import Callers
-    from voiceagent_tts.bench.document import flat, section_document
-    from voiceagent_tts.bench.loads import Style
-    from voiceagent_tts.bench.own_server import own_server
-    from voiceagent_tts.bench.targets.addresses import TargetAddress
-    from voiceagent_tts.bench.targets.target import Options
-    from voiceagent_tts.bench.texts import choose_texts
+    from voiceagent_tts.plugins.bench.callers import Callers
+    from voiceagent_tts.plugins.bench.document import flat, section_document
+    from voiceagent_tts.plugins.bench.loads import Style
+    from voiceagent_tts.plugins.bench.own_server import own_server
+    from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
+    from voiceagent_tts.plugins.bench.targets.target import Options
+    from voiceagent_tts.plugins.bench.texts import choose_texts
 
     model = ground.folder / "load-model"
     shutil.rmtree(model, ignore_errors=True)

@@ -19,11 +19,11 @@ import typer
 
 from benchmarks.engine.peer_packages import OFFICIAL_TRAINING, ahead_of_others, package_folder
 from testbed.tiny_dataset import random_dataset
-from voiceagent_tts.training.dataset import read_dataset
-from voiceagent_tts.training.export import ExportJob, export
-from voiceagent_tts.training.model_card import Consent
-from voiceagent_tts.training.options import TrainOptions
-from voiceagent_tts.training.train import TrainJob, train
+from voiceagent_tts.plugins.training.dataset import read_dataset
+from voiceagent_tts.plugins.training.export import ExportJob, export
+from voiceagent_tts.plugins.training.model_card import Consent
+from voiceagent_tts.plugins.training.options import TrainOptions
+from voiceagent_tts.plugins.training.train import TrainJob, train
 
 BASE = Path(__file__).parents[2] / "tests" / "reference" / "base-0b6"
 SPEAKER = "anna"

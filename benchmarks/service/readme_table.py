@@ -12,13 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
-from voiceagent_tts.bench.callers import Section
-from voiceagent_tts.bench.document import last_line
-from voiceagent_tts.bench.figures import format_figure
-from voiceagent_tts.bench.loads import Load, Style
-from voiceagent_tts.bench.run import Outputs, run_latency
-from voiceagent_tts.bench.targets.target import Options
-from voiceagent_tts.bench.texts import choose_texts
+from voiceagent_tts.plugins.bench.callers import Section
+from voiceagent_tts.plugins.bench.document import last_line
+from voiceagent_tts.plugins.bench.figures import format_figure
+from voiceagent_tts.plugins.bench.loads import Load, Style
+from voiceagent_tts.plugins.bench.run import Outputs, run_latency
+from voiceagent_tts.plugins.bench.targets.target import Options
+from voiceagent_tts.plugins.bench.texts import choose_texts
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"

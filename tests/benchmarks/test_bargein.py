@@ -15,12 +15,12 @@ from benchmarks.bargein.report import Result, complaints_about, markdown_of, plo
 from benchmarks.bargein.run import run
 from benchmarks.bargein.truth import Speech, heard_of, read_speeches, trace
 from testbed.servers import StartServer
-from voiceagent_tts.bench.bargein.heard import HEARD_SAMPLES, Heard
-from voiceagent_tts.bench.bargein.judge_error import error_on
-from voiceagent_tts.bench.bargein.score import Outcome
-from voiceagent_tts.bench.bargein.session import Host
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.plugins.bench.bargein.heard import HEARD_SAMPLES, Heard
+from voiceagent_tts.plugins.bench.bargein.judge_error import error_on
+from voiceagent_tts.plugins.bench.bargein.score import Outcome
+from voiceagent_tts.plugins.bench.bargein.session import Host
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.text.words import split_words
 

@@ -5,8 +5,8 @@ import pytest
 from typer.testing import CliRunner
 
 from testbed.server_process import ServerProcess
-from voiceagent_tts.cli.bench import app
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.plugins.bench.commands import app
 
 
 def run(*arguments: str) -> str:

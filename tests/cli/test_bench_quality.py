@@ -13,10 +13,10 @@ from testbed.parity_reference import REFERENCE
 from testbed.quality_clips import changed, loud_places, spoken, with_noise_burst, with_repeat
 from testbed.scripted_judges import heard, scripted_judge
 from testbed.server_process import ServerProcess
-from voiceagent_tts.bench.quality.clips import Clip
-from voiceagent_tts.bench.quality.speaking import write_clips
-from voiceagent_tts.cli.bench import app
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.plugins.bench.commands import app
+from voiceagent_tts.plugins.bench.quality.clips import Clip
+from voiceagent_tts.plugins.bench.quality.speaking import write_clips
 
 SENTENCES = [
     "Please bring the green umbrella back on your way home.",

@@ -13,7 +13,7 @@ from testbed.tiny_dataset import random_dataset
 from testbed.waiting import until
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.config import read_model_config
-from voiceagent_tts.training.run_folder import Position, RunFolder
+from voiceagent_tts.plugins.training.run_folder import Position, RunFolder
 
 MODEL = ("--model", str(REFERENCE / "base-0b6"))
 

@@ -8,7 +8,7 @@ import pytest
 from voiceagent_tts.cli.undeclared import make, options_in
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.training.options import TrainOptions
+from voiceagent_tts.plugins.training.options import TrainOptions
 
 TYPES = {name: field.annotation for name, field in Settings.model_fields.items()}
 

@@ -8,12 +8,12 @@ from pydantic import BaseModel
 
 from voiceagent_tts.core import WarningCode, Word, WordTimestamp
 from voiceagent_tts.errors import HTTP_STATUS, RETRYABLE, ErrorCode
+from voiceagent_tts.plugins.dialects.cartesia import Cartesia
+from voiceagent_tts.plugins.dialects.elevenlabs import ElevenLabs
+from voiceagent_tts.plugins.dialects.elevenlabs_messages import SocketOptions
+from voiceagent_tts.plugins.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.protocol.client_connection import ClientConnection
-from voiceagent_tts.protocol.dialects.cartesia import Cartesia
-from voiceagent_tts.protocol.dialects.dialect import Dialect
-from voiceagent_tts.protocol.dialects.elevenlabs import ElevenLabs
-from voiceagent_tts.protocol.dialects.elevenlabs_messages import SocketOptions
-from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
+from voiceagent_tts.protocol.dialect import Dialect
 from voiceagent_tts.protocol.messages import (
     CLOSE_CODES,
     AudioBase64Message,

@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from testbed.servers import metric_value
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
-from voiceagent_tts.server.elevenlabs import MAX_WAITING, MAX_WAITING_PER_ADDRESS
+from voiceagent_tts.plugins.dialects.elevenlabs_routes import MAX_WAITING, MAX_WAITING_PER_ADDRESS
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions

@@ -12,8 +12,8 @@ from testbed.papers import ROOT, table_rows
 from testbed.server_process import ServerProcess
 from voiceagent_tts.audio.containers import CONTENT_TYPES
 from voiceagent_tts.errors import HTTP_STATUS, ErrorCode
-from voiceagent_tts.protocol.dialects.cartesia import BytesRequest
-from voiceagent_tts.protocol.dialects.elevenlabs_messages import TextRequest
+from voiceagent_tts.plugins.dialects.cartesia import BytesRequest
+from voiceagent_tts.plugins.dialects.elevenlabs_messages import TextRequest
 from voiceagent_tts.server.speech_request import SpeechRequest
 
 PAGE = "docs/http.md"

@@ -302,7 +302,7 @@ async def test_a_disk_that_fails_is_an_error_of_the_job(
     redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that cannot be stored is tried again, and then the job fails."""
-    monkeypatch.setattr("voiceagent_tts.server.job_runner._RETRY_S", 0.01)
+    monkeypatch.setattr("voiceagent_tts.plugins.jobs.runner._RETRY_S", 0.01)
     (tmp_path / "file").touch()
     settings = {**settings_of(redis, tmp_path / "file" / "jobs"), "port": 0}
     async with (

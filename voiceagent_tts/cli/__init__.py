@@ -12,10 +12,11 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from voiceagent_tts import __version__
-from voiceagent_tts.cli import bench, codec, finetune, keys, models, voices
+from voiceagent_tts.cli import codec, keys, models, voices
 from voiceagent_tts.cli.undeclared import KEPT, options_in
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.extras import extras_with, install_hint
+from voiceagent_tts.hooks import plugin_modules
 
 app = typer.Typer(
     name="voiceagent-tts",
@@ -26,14 +27,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for name, commands in (
-    ("bench", bench),
     ("voices", voices),
     ("models", models),
     ("codec", codec),
-    ("finetune", finetune),
     ("keys", keys),
 ):
     app.add_typer(commands.app, name=name)
+for plugin in plugin_modules("commands"):
+    plugin.add_commands(app)
 
 Url = Annotated[
     str | None,
@@ -162,8 +163,8 @@ def demo(
     The agent speaks English with a natural voice, and other languages with the embedded one; with
     --engine pocket, it answers in the languages of the models.
     """
-    from voiceagent_tts.bench.pipecat_log import quiet
     from voiceagent_tts.cli.demo_voice import demo_voice
+    from voiceagent_tts.demo.pipecat_log import quiet
     from voiceagent_tts.demo.server import EMBEDDED
 
     quiet("ERROR")

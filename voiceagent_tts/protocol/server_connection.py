@@ -13,7 +13,7 @@ from typing import Any
 from voiceagent_tts.core import Cut, WarningCode, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.contexts import ContextState, context_exists, context_not_found
-from voiceagent_tts.protocol.dialects.dialect import (
+from voiceagent_tts.protocol.dialect import (
     Answer,
     Closing,
     Command,

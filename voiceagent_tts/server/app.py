@@ -5,19 +5,20 @@ Keys and origins are checked before anything else runs, and all HTTP errors have
 
 import asyncio
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Response, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voiceagent_tts import __version__
 from voiceagent_tts.errors import UnauthorizedError
+from voiceagent_tts.hooks import plugin_modules
+from voiceagent_tts.protocol.dialect import TtsV1
 from voiceagent_tts.server import (
     auth,
     cache,
     clones,
     consents,
-    elevenlabs,
     health,
     page,
     provenance,
@@ -26,11 +27,10 @@ from voiceagent_tts.server import (
     usage,
     voices,
 )
-from voiceagent_tts.server import jobs as job_routes
-from voiceagent_tts.server.doors import add_doors
 from voiceagent_tts.server.error_answers import answer_errors, error_response
-from voiceagent_tts.server.jobs import FILES_PATH, Jobs
+from voiceagent_tts.server.hooks import ServerHooks
 from voiceagent_tts.server.request_log import RequestLog, note_error
+from voiceagent_tts.server.sockets import add_socket, refuse_other_sockets, serve_socket
 from voiceagent_tts.server.state import ServerState
 
 MAX_BODY_BYTES = 1 << 20
@@ -45,33 +45,31 @@ BODY_S = 10.0
 _SLOWEST_BYTES_PER_S = 4096
 """A body that comes more slowly is refused: a client that sends a part of it and waits would occupy
 an open file as long as it likes."""
-_OPEN_PATHS = ("/health", *page.OPEN_PATHS, FILES_PATH)
-"""Paths without keys: of probes, of browsers, and of links that are signed."""
+_OPEN_PATHS = ("/health", *page.OPEN_PATHS)
+"""Paths without keys: of probes and of browsers."""
 _ROUTES = (
-    speech, speech_batch, job_routes, voices, elevenlabs, clones, consents, provenance, usage,
-    cache, health, page,
+    speech, speech_batch, voices, clones, consents, provenance, usage, cache, health, page,
 )  # fmt: skip
 
 
-def create_app(state: ServerState, jobs: Jobs) -> FastAPI:
-    """Create the app with all routes."""
+def create_app(state: ServerState) -> FastAPI:
+    """Create the app with all routes, those of plugins too."""
     app = FastAPI(
         title="voiceagent-tts",
         version=__version__,
         description="Self-hosted, real-time text-to-speech. The WebSocket protocol tts.v1 at "
-        "`/v1/tts/ws`, and those of vLLM-Omni, Cartesia and ElevenLabs at "
-        "`/v1/audio/speech/stream`, `/tts/websocket` and `/v1/text-to-speech/{voice_id}`, are "
-        "described in docs/protocol.md.",
+        "`/v1/tts/ws` is described in docs/protocol.md, and those of other servers in "
+        "docs/plugins.md.",
         docs_url=None,  # `page` serves one that loads nothing from other sites
         redoc_url=None,
     )
     app.state.server = state
-    app.state.jobs = jobs
-    _add_middleware(app, state)
+    app.state.error_forms = []
+    hooks = ServerHooks(app, state, [*_OPEN_PATHS], {**_UPLOAD_BYTES}, app.state.error_forms)
+    _add_middleware(app, hooks)
     answer_errors(app, state)
     for routes in _ROUTES:
         app.include_router(routes.router)
-    app.include_router(elevenlabs.router, prefix=elevenlabs.LIVEKIT, include_in_schema=False)
     app.mount("/static", page.PageFiles())
 
     @app.get("/metrics", tags=["operations"])
@@ -79,14 +77,21 @@ def create_app(state: ServerState, jobs: Jobs) -> FastAPI:
         """Report the metrics in the Prometheus text format."""
         return Response(state.metrics.render(), media_type="text/plain; version=0.0.4")
 
-    add_doors(app, state)
+    async def serve(websocket: WebSocket) -> None:
+        await serve_socket(state, websocket, TtsV1())
+
+    add_socket(app, "/v1/tts/ws", serve)
+    for plugin in plugin_modules("server"):
+        plugin.add_to_server(hooks)
+    refuse_other_sockets(app)
     return app
 
 
-def _add_middleware(app: FastAPI, state: ServerState) -> None:
+def _add_middleware(app: FastAPI, hooks: ServerHooks) -> None:
     """Add what every request passes, the innermost first."""
-    app.add_middleware(_BodyGuard)
-    app.add_middleware(_KeyGuard, state=state)
+    state = hooks.state
+    app.add_middleware(_BodyGuard, upload_bytes=hooks.upload_bytes)
+    app.add_middleware(_KeyGuard, state=state, open_paths=hooks.open_paths)
     # Outside of the checks: a browser asks without a key whether it may send one.
     app.add_middleware(
         CORSMiddleware,
@@ -101,12 +106,13 @@ def _add_middleware(app: FastAPI, state: ServerState) -> None:
 class _KeyGuard:
     """Checks keys, scopes and origins of HTTP requests before their bodies are read."""
 
-    def __init__(self, app: ASGIApp, state: ServerState) -> None:
+    def __init__(self, app: ASGIApp, state: ServerState, open_paths: list[str]) -> None:
         self._app = app
         self._state = state
+        self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not _is_open(scope["path"]):
+        if scope["type"] == "http" and not self._is_open(scope["path"]):
             try:
                 auth.check(self._state.settings, self._state.keys, scope)
             except UnauthorizedError as error:
@@ -115,20 +121,21 @@ class _KeyGuard:
                 return
         await self._app(scope, receive, send)
 
-
-def _is_open(path: str) -> bool:
-    return any(path == each or path.startswith(f"{each}/") for each in _OPEN_PATHS)
+    def _is_open(self, path: str) -> bool:
+        return any(path == each or path.startswith(f"{each}/") for each in self._open_paths)
 
 
 class _BodyGuard:
     """Refuses a request while it is read, when its body becomes too long or comes too slowly."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, upload_bytes: dict[str, int]) -> None:
         self._app = app
+        self._upload_bytes = upload_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            receive = _GuardedBody(receive, _max_body_bytes(scope["path"])).receive
+            max_bytes = self._upload_bytes.get(scope["path"], MAX_BODY_BYTES)
+            receive = _GuardedBody(receive, max_bytes).receive
         await self._app(scope, receive, send)
 
 
@@ -161,7 +168,3 @@ class _GuardedBody:
         if self._bytes > self._max_bytes:
             raise HTTPException(413, f"expected a body of at most {self._max_bytes} bytes")
         return message
-
-
-def _max_body_bytes(path: str) -> int:
-    return _UPLOAD_BYTES.get(path, MAX_BODY_BYTES)

@@ -16,7 +16,7 @@ from voiceagent_tts.core import (
     samples_to_ms,
 )
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.dialects.dialect import WireMessages
+from voiceagent_tts.protocol.dialect import WireMessages
 from voiceagent_tts.protocol.messages import ContextOpen, ProvenanceFields, WordList
 from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.provenance.record import AudioRecord

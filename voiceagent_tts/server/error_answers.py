@@ -1,4 +1,4 @@
-"""Answers to requests that fail: OpenAI's form, or ElevenLabs' on its routes."""
+"""Answers to requests that fail, in OpenAI's form; plugins have others on their routes."""
 
 import math
 
@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.server import elevenlabs
+from voiceagent_tts.server.hooks import ErrorForm
 from voiceagent_tts.server.request_log import note_error
 from voiceagent_tts.server.state import ServerState
 
@@ -75,7 +75,7 @@ def _kind(status: int) -> str:
 
 
 def error_response(scope: Scope, error: VoiceAgentError) -> JSONResponse:
-    """The response for an error, in OpenAI's form, or in ElevenLabs' on its routes."""
+    """The response for an error, in OpenAI's form, or in that of a plugin's routes."""
     kind, code = _kind(error.status), error.code.value
     body = {"message": error.message, "type": kind, "param": None, "code": code}
     headers: dict[str, str] = {}
@@ -85,6 +85,7 @@ def error_response(scope: Scope, error: VoiceAgentError) -> JSONResponse:
         headers["Upgrade"] = "websocket"
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    is_eleven_labs = elevenlabs.is_route(scope["path"])
-    shown = elevenlabs.error_body(error) if is_eleven_labs else {"error": body}
+    forms: list[ErrorForm] = scope["app"].state.error_forms
+    form = next((form for form in forms if form.has_path(scope["path"])), None)
+    shown = {"error": body} if form is None else form.body(error)
     return JSONResponse(shown, error.status, headers)

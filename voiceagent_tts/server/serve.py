@@ -24,7 +24,6 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.app import create_app
-from voiceagent_tts.server.jobs import Jobs
 from voiceagent_tts.server.slots_agent import slots_agent
 from voiceagent_tts.server.state import CLOSE_GRACE_S, ServerState
 from voiceagent_tts.server.tls import Certificate, certificate_of
@@ -220,13 +219,9 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         stack.callback(listener.close)
         state = ServerState(settings)
         stack.push_async_callback(state.close)
-        jobs = Jobs(settings, state)
-        stack.push_async_callback(jobs.close)
-        state.before_drain = jobs.stop
         host, port = listener.getsockname()[:2]
-        server = _Server(_uvicorn_config(settings, state, jobs, certificate))
+        server = _Server(_uvicorn_config(settings, state, certificate))
         await state.start()
-        await jobs.start()
         if settings.slots_port is not None:
             agent = slots_agent(settings.host, settings.slots_port, state.agent_line)
             await stack.enter_async_context(agent)
@@ -301,10 +296,10 @@ async def serve(
 
 
 def _uvicorn_config(
-    settings: Settings, state: ServerState, jobs: Jobs, certificate: Certificate | None
+    settings: Settings, state: ServerState, certificate: Certificate | None
 ) -> uvicorn.Config:
     return uvicorn.Config(
-        create_app(state, jobs),
+        create_app(state),
         ws=SocketProtocol,
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_ping_interval=settings.ping_interval_s,

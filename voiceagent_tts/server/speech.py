@@ -1,10 +1,10 @@
-"""`POST /v1/audio/speech` and `/tts/bytes`: speak a whole text, streaming the audio.
+"""`POST /v1/audio/speech`: speak a whole text, streaming the audio.
 
-The first route has OpenAI's fields, also under SimpliSmart's names; the second is Cartesia's. A
-request is one context without pacing: audio is sent as fast as the client reads. A streamed body
-is taken to be played on arrival, so it has the deadlines of a listener; a request can give them up
-with `priority`. An error before the first audio is an HTTP error; after it, the body ends early. A
-client that disconnects cancels its context.
+The fields are OpenAI's, also under SimpliSmart's names. A request is one context without pacing:
+audio is sent as fast as the client reads. A streamed body is taken to be played on arrival, so it
+has the deadlines of a listener; a request can give them up with `priority`. An error before the
+first audio is an HTTP error; after it, the body ends early. A client that disconnects cancels its
+context.
 """
 
 import json
@@ -16,18 +16,14 @@ from voiceagent_tts.audio.containers import (
     ContainerEncoder,
     ContainerFormat,
 )
-from voiceagent_tts.audio.output import OutputStream
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.protocol.dialects.cartesia import BytesRequest
 from voiceagent_tts.provenance.record import Provenance
-from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.server.speaking import listener_of, speak_for, start_speaking
+from voiceagent_tts.server.speaking import listener_of, start_speaking
 from voiceagent_tts.server.speech_events import as_json_lines, as_server_sent_events
 from voiceagent_tts.server.speech_file import collect_file, encoded
 from voiceagent_tts.server.speech_request import SpeechRequest
 from voiceagent_tts.server.speech_response import SpeechResponse
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.synthesizer.options import ContextOptions
 
 _L16 = "audio/l16"
 
@@ -41,7 +37,7 @@ async def speak(request: Request, body: SpeechRequest) -> Response:
     listener = listener_of(request)
     speech = await start_speaking(state, listener, body.input, body.options(state.served))
     container_format, content_type = _answer_format(body, request.headers.get("accept", ""))
-    headers = _pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else {}
+    headers = pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else {}
     if not body.is_streamed:
         file = await collect_file(state, listener, speech, container_format)
         headers |= provenance_headers(file.provenance)
@@ -58,32 +54,12 @@ async def speak(request: Request, body: SpeechRequest) -> Response:
     return SpeechResponse(parts, media_type=content_type, headers=headers)
 
 
-@router.post("/tts/bytes", response_class=SpeechResponse)
-async def speak_as_cartesia(request: Request, body: BytesRequest) -> SpeechResponse:
-    """Speak `transcript` and stream the samples, as Cartesia's API does."""
-    options = ContextOptions(
-        voice=body.voice.name,
-        language=body.language,
-        speech=SpeechOptions(speed=body.speed),
-        max_lead_s=0,
-        text_feeding="segment",
-        wants_words=False,
-        has_markup=True,
-    )
-    speech = await speak_for(request, body.transcript, options)
-    output = OutputStream(body.output_format.encoding, body.output_format.sample_rate)
-    headers = _pcm_headers(body.output_format.sample_rate)
-    headers |= provenance_headers(speech.provenance(is_complete=False))
-    audio = encoded(speech.pcm(), output)
-    return SpeechResponse(audio, media_type="audio/pcm", headers=headers)
-
-
 def provenance_headers(provenance: Provenance) -> dict[str, str]:
     """The header that says where audio comes from."""
     return {"X-Provenance": json.dumps(provenance.as_json())}
 
 
-def _pcm_headers(sample_rate_hz: int) -> dict[str, str]:
+def pcm_headers(sample_rate_hz: int) -> dict[str, str]:
     """What a client must know to play samples that have no header of their own."""
     return {"X-Sample-Rate": str(sample_rate_hz), "X-Channels": "1"}
 

@@ -132,8 +132,12 @@ class ServerState:
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[OpenSocket] = set()
         self.is_draining = False
-        self.before_drain: Callable[[], Awaitable[None]] | None = None
+        self.on_start: list[Callable[[], Awaitable[None]]] = []
+        """Called when the engine works."""
+        self.before_drain: list[Callable[[], Awaitable[None]]] = []
         """Called when a drain begins: ends work that no client waits for."""
+        self.on_close: list[Callable[[], Awaitable[None]]] = []
+        """Called before the workers stop."""
         self._watching: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -161,6 +165,8 @@ class ServerState:
             asyncio.create_task(self.watchdog.run()),
             asyncio.create_task(watch_loop_lag(self.metrics.loop_lag.observe)),
         ]
+        for start in self.on_start:
+            await start()
 
     @property
     def slots_free(self) -> int:
@@ -234,8 +240,8 @@ class ServerState:
             is_hurried: ends the wait for open contexts when it returns True.
         """
         self.is_draining = True
-        if self.before_drain is not None:
-            await self.before_drain()
+        for stop in self.before_drain:
+            await stop()
         deadline = time.monotonic() + drain_s
         for session in list(self.sessions):
             session.drain(round(drain_s * 1000))
@@ -255,6 +261,8 @@ class ServerState:
 
     async def close(self) -> None:
         """Stop the workers; idempotent."""
+        for close in self.on_close:
+            await close()
         for watching in self._watching:
             watching.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)

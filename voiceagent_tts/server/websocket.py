@@ -14,7 +14,7 @@ from fastapi import WebSocket, WebSocketDisconnect
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.protocol.dialects.dialect import Answer, Command, Dialect
+from voiceagent_tts.protocol.dialect import Answer, Command, Dialect
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     Close,

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.seam.engine import Engine, Inbox, Outbox
 from voiceagent_tts.worker import host
 
@@ -58,13 +59,6 @@ def _kokoro(options: dict[str, Any]) -> host.MakeEngine:
     return lambda inbox, outbox: load_kokoro(loading, inbox, outbox)
 
 
-def _upstream(options: dict[str, Any]) -> host.MakeEngine:
-    from voiceagent_tts.upstream.load import UpstreamOptions, load_upstream
-
-    loading = UpstreamOptions(**options)
-    return lambda inbox, outbox: load_upstream(loading, inbox, outbox)
-
-
 def _online(options: dict[str, Any]) -> host.MakeEngine:
     from voiceagent_tts.aligner.online.aligner import OnlineAligner
     from voiceagent_tts.aligner.sessions import OnlineSessions
@@ -85,7 +79,6 @@ KINDS: dict[str, Make] = {
     "kokoro": _kokoro,
     "pocket": _pocket,
     "qwen3": _qwen3,
-    "openai": _upstream,
     "online": _online,
     "forced": _forced,
 }
@@ -93,13 +86,16 @@ KINDS: dict[str, Make] = {
 
 def main() -> int:
     """Host one engine or aligner until the parent process ends."""
+    kinds = dict(KINDS)
+    for plugin in plugin_modules("worker"):
+        kinds |= plugin.KINDS
     parser = argparse.ArgumentParser(prog="python -m voiceagent_tts.worker", description=__doc__)
-    parser.add_argument("kind", choices=sorted(KINDS))
+    parser.add_argument("kind", choices=sorted(kinds))
     parser.add_argument("endpoint", help="address on which the parent listens: ipc://PATH")
     parser.add_argument("--options", type=json.loads, default={}, help="its options, as JSON")
     arguments = parser.parse_args()
     gc.disable()  # as in `garbage.without_collection`; `host` enables it when the engine has loaded
-    return host.run(arguments.endpoint, KINDS[arguments.kind](arguments.options))
+    return host.run(arguments.endpoint, kinds[arguments.kind](arguments.options))
 
 
 if __name__ == "__main__":

@@ -36,10 +36,10 @@ from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import until
 from voiceagent_tts.adapters.livekit import TTS
-from voiceagent_tts.bench.livekit_devices import MICROPHONE_RATE_HZ
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.plugins.bench.livekit_devices import MICROPHONE_RATE_HZ
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.server.serve import RunningServer

@@ -1,0 +1,219 @@
+"""The queue in a real Redis: nothing is lost, and nothing ends twice."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from testbed.redis_process import RedisProcess
+from voiceagent_tts.access.limiter import Caller
+from voiceagent_tts.access.redis_server import connect
+from voiceagent_tts.errors import ErrorCode, OverloadedError
+from voiceagent_tts.plugins.jobs import queue as queue_module
+from voiceagent_tts.plugins.jobs.queue import Claim, Job, JobQueue, JobStatus
+
+pytestmark = pytest.mark.services
+
+REQUEST = {"input": "Hello.", "voice": "nova"}
+DONE = {"result": {"name": "a.mp3", "bytes": 7}}
+
+
+@pytest_asyncio.fixture
+async def queue(redis: RedisProcess) -> AsyncIterator[JobQueue]:
+    """A queue for three jobs."""
+    client = connect(redis.url)
+    yield JobQueue(client, keep_s=100, max_waiting=3, share=3)
+    await client.aclose()
+
+
+def new_job(webhook: str | None = None) -> Job:
+    """A job of a key."""
+    return Job.new(REQUEST, Caller("192.0.2.1", "key-1"), "http://host/", webhook)
+
+
+async def claimed(queue: JobQueue) -> Claim:
+    """The next claim; there must be one."""
+    claim = await queue.claim()
+    assert claim is not None
+    return claim
+
+
+async def test_a_job_goes_through_its_states(queue: JobQueue) -> None:
+    """Submitted, taken, started, done, removed: each state has its fields."""
+    job = new_job("https://example.com/")
+    await queue.submit(job)
+    assert await queue.get(job.id) == job
+    claim = await claimed(queue)
+    assert claim.job_id == job.id
+    assert await queue.claim() is None
+    assert await queue.start(claim) is JobStatus.RUNNING
+    assert await queue.renew(claim) is JobStatus.RUNNING
+    assert await queue.finish(claim, JobStatus.DONE, DONE)
+    done = await queue.get(job.id)
+    assert done is not None and done.is_over and done.result == DONE["result"]
+    assert done.starts == 1 and done.error is None
+    assert done.created_at <= (done.started_at or 0) <= (done.finished_at or 0)
+    await queue.set_webhook_state(job.id, "delivered")
+    await queue.remove(claim)
+    assert await queue.claim() is None
+    kept = await queue.get(job.id)
+    assert kept is not None and kept.webhook_state == "delivered"
+
+
+async def test_a_released_job_is_taken_at_once(queue: JobQueue) -> None:
+    """A server that drains gives its job away, and cannot end it any more."""
+    await queue.submit(new_job())
+    first = await claimed(queue)
+    await queue.start(first)
+    await queue.release(first)
+    second = await claimed(queue)
+    assert second.job_id == first.job_id and second.owner != first.owner
+    assert await queue.start(second) is JobStatus.RUNNING
+    assert await queue.renew(first) is None
+    assert not await queue.finish(first, JobStatus.DONE, DONE)
+    await queue.remove(first)
+    assert await queue.finish(second, JobStatus.DONE, DONE)
+    assert not await queue.finish(second, JobStatus.FAILED, {})
+    job = await queue.get(first.job_id)
+    assert job is not None and job.status is JobStatus.DONE and job.starts == 2
+
+
+async def test_a_cancelled_job_is_not_spoken(queue: JobQueue) -> None:
+    """A cancel wins over the end of the work, and does nothing to a job that is over."""
+    waiting, running = new_job(), new_job()
+    await queue.submit(running)
+    claim = await claimed(queue)
+    await queue.start(claim)
+    await queue.submit(waiting)
+    for job in (waiting, running):
+        assert await queue.cancel(job.id) is JobStatus.CANCELLED
+        assert await queue.cancel(job.id) is JobStatus.CANCELLED
+    assert await queue.renew(claim) is JobStatus.CANCELLED
+    assert not await queue.finish(claim, JobStatus.DONE, DONE)
+    assert await queue.start(await claimed(queue)) is JobStatus.CANCELLED
+    assert await queue.cancel("unknown") is None and await queue.get("unknown") is None
+
+
+async def test_the_queue_is_bounded(queue: JobQueue) -> None:
+    """A fourth job is refused until one of three has ended."""
+    for _ in range(3):
+        await queue.submit(new_job())
+    with pytest.raises(OverloadedError):
+        await queue.submit(new_job())
+    await queue.remove(await claimed(queue))
+    await queue.submit(new_job())
+
+
+async def test_one_key_has_a_share_of_the_queue(redis: RedisProcess) -> None:
+    """Its third job is refused, those of other keys and addresses are not; an end makes room.
+
+    Submitting many at the same time does not exceed the share, and a cancelled job counts until
+    a server has removed it, as it still takes its place.
+    """
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=2)
+    outcomes = await asyncio.gather(
+        *(queue.submit(new_job()) for _ in range(8)), return_exceptions=True
+    )
+    refused = [each for each in outcomes if each is not None]
+    assert len(refused) == 6
+    for each in refused:
+        assert isinstance(each, OverloadedError) and each.code is ErrorCode.JOB_QUOTA
+    for caller in (
+        Caller("192.0.2.1", "key-2"), Caller("192.0.2.1"), Caller("192.0.2.1"), Caller("192.0.2.2")
+    ):  # fmt: skip
+        await queue.submit(Job.new(REQUEST, caller, "http://host/", None))
+    first = await claimed(queue)
+    await queue.cancel(first.job_id)
+    with pytest.raises(OverloadedError):
+        await queue.submit(new_job())
+    await queue.remove(first)
+    await queue.remove(first)
+    await queue.submit(new_job())
+    with pytest.raises(OverloadedError):
+        await queue.submit(new_job())
+    while await client.xlen("voiceagent-tts:jobs"):
+        await queue.remove(await claimed(queue))
+    assert not await client.keys("voiceagent-tts:jobs:of:*")
+    await client.aclose()
+
+
+async def test_many_servers_take_every_job_once(redis: RedisProcess) -> None:
+    """Eight takers of fifty jobs share them without a doublet."""
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100)
+    jobs = [new_job() for _ in range(50)]
+    for job in jobs:
+        await queue.submit(job)
+
+    async def take_all() -> list[str]:
+        taken: list[str] = []
+        while (claim := await queue.claim()) is not None:
+            await queue.start(claim)
+            assert await queue.finish(claim, JobStatus.DONE, DONE)
+            await queue.remove(claim)
+            taken.append(claim.job_id)
+        return taken
+
+    taken = [job for jobs in await asyncio.gather(*(take_all() for _ in range(8))) for job in jobs]
+    assert sorted(taken) == sorted(job.id for job in jobs)
+    await client.aclose()
+
+
+async def test_servers_share_one_secret(queue: JobQueue) -> None:
+    """The first server makes it."""
+    first, second = await asyncio.gather(queue.secret(), queue.secret())
+    assert first == second and len(first) == 64
+
+
+async def test_a_job_whose_answer_was_lost_is_taken_again(
+    queue: JobQueue, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis gave the job away, and the server did not learn of it: another server takes it."""
+    job = new_job()
+    await queue.submit(job)
+    client = connect(redis.url)
+    losing = JobQueue(client, keep_s=100, max_waiting=3, share=3)
+    read = client.xreadgroup
+
+    async def lose_answer_and_retry(*arguments: Any, **options: Any) -> Any:
+        await read(*arguments, **options)
+        return await read(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "xreadgroup", lose_answer_and_retry)
+        assert await losing.claim() is None
+    monkeypatch.setattr(queue_module, "LEASE_S", 0.0)
+    assert (await claimed(queue)).job_id == job.id
+    await client.aclose()
+
+
+async def test_a_dead_server_s_job_is_found_behind_many_others(redis: RedisProcess) -> None:
+    """Redis looks at ten entries at a time; all others are renewed, and the last one is not."""
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100)
+    for _ in range(25):
+        await queue.submit(new_job())
+    claims = [await claimed(queue) for _ in range(25)]
+    await queue.start(claims[-1])
+    await queue.release(claims[-1])
+    assert (await claimed(queue)).job_id == claims[-1].job_id
+    await client.aclose()
+
+
+async def test_no_consumer_is_left_behind(redis: RedisProcess) -> None:
+    """However often a job changes hands, its former owners are forgotten."""
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=100, max_waiting=3, share=3)
+    await queue.submit(new_job())
+    for _ in range(5):
+        claim = await claimed(queue)
+        await queue.start(claim)
+        await queue.release(claim)
+    claim = await claimed(queue)
+    await queue.start(claim)
+    await queue.remove(claim)
+    assert await client.xinfo_consumers("voiceagent-tts:jobs", "servers") == []
+    await client.aclose()

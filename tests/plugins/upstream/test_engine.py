@@ -1,0 +1,276 @@
+"""The upstream as an engine: an upstream that fails as the test says, and the real worker."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from testbed.contexts import UNPACED, collect, first, say
+from testbed.scripted_upstream import TONE, Answer, ScriptedUpstream
+from testbed.waiting import PATIENCE_S, until
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
+from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.plugins.upstream.engine import CharBudget
+from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.synthesizer.synthesizer import Synthesizer
+from voiceagent_tts.synthesizer.workers import Overflow, Supervisor, WorkerSpec
+
+pytestmark = pytest.mark.services
+
+TONE_SAMPLES = len(TONE) // 2
+TEXT = "One is here. Two is here. Three is here."
+
+FAULTS = [
+    (Answer(401, b"{}"), "refuses the key"),
+    (Answer(404, b"{}"), "the model 'm'"),
+    (Answer(422, b"Hello."), "does not accept"),
+    (Answer(body=b"<html>", headers={"Content-Type": "text/html"}), "got text/html"),
+    (Answer(body=b"RIFFxxxxWAVE"), "got an audio file"),
+    (Answer(body=b""), "sent no audio"),
+    (Answer(is_silent=True), "sent nothing for 0.5 s"),
+    (Answer(hangs=True), "sent nothing for 0.5 s"),
+]
+
+Start = Callable[..., Awaitable[Synthesizer]]
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[ScriptedUpstream]:
+    """An upstream that answers with tones until it gets a script."""
+    yield ScriptedUpstream()
+
+
+@pytest.fixture
+async def start(upstream: ScriptedUpstream) -> AsyncIterator[Start]:
+    """Start synthesizers whose engine is the upstream."""
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(upstream.running())
+
+        async def start(key: str = "", **options: Any) -> Synthesizer:
+            spec = WorkerSpec(
+                "openai",
+                {"url": url, "model": "m", **options},
+                environment={"VOICEAGENT_TTS_UPSTREAM_KEY": key},
+            )
+            synthesizer = Synthesizer({"openai": Supervisor(spec)})
+            await synthesizer.start()
+            stack.push_async_callback(synthesizer.close)
+            return synthesizer
+
+        yield start
+
+
+async def test_each_segment_is_a_request(start: Start, upstream: ScriptedUpstream) -> None:
+    """One after the other, with the voice, the instruction and the key; all audio arrives."""
+    synthesizer = await start(key="k-1", fields={"lang_code": "a"})
+    options = ContextOptions(
+        "BERT", "en", SpeechOptions(instruct="calm"), max_lead_s=0, max_buffer_delay_ms=10**6
+    )
+    spoken = await say(synthesizer, TEXT, options)
+    assert spoken.report.reason == "complete"
+    assert spoken.samples == 3 * TONE_SAMPLES
+    assert [request["input"].strip() for request in upstream.requests] == [
+        "One is here.", "Two is here.", "Three is here.",
+    ]  # fmt: skip
+    for request in upstream.requests:
+        assert (request["voice"], request["model"]) == ("bert", "m")
+        assert (request["instructions"], request["lang_code"]) == ("calm", "a")
+    assert set(upstream.keys) == {"bearer k-1"}
+    assert upstream.most_at_once == 1
+
+
+async def test_a_failure_before_any_audio_is_tried_again(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
+    """Twice, and the listener notices nothing."""
+    synthesizer = await start()
+    upstream.script += [Answer(503, b"{}"), Answer(body=b"", breaks_off=True)]
+    spoken = await say(synthesizer, "Hello.")
+    assert (spoken.report.reason, spoken.samples) == ("complete", TONE_SAMPLES)
+    assert len(upstream.requests) == 3
+
+
+async def test_audio_that_breaks_off_is_not_spoken_twice(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
+    """What has arrived is heard, and then the context fails."""
+    synthesizer = await start()
+    upstream.script.append(Answer(breaks_off=True))
+    spoken = await say(synthesizer, "Hello.")
+    assert spoken.report.reason == "error"
+    assert isinstance(spoken.error, EngineError)
+    assert "broke off" in str(spoken.error)
+    assert len(upstream.requests) == 1
+
+
+async def test_each_fault_has_a_clear_error(start: Start, upstream: ScriptedUpstream) -> None:
+    """Without the text; the next context is spoken."""
+    synthesizer = await start(timeout_s=0.5)
+    for number, (answer, part) in enumerate(FAULTS, start=1):
+        upstream.script.append(answer)
+        spoken = await say(synthesizer, "Hello.")
+        assert isinstance(spoken.error, EngineError), part
+        assert part in spoken.error.message
+        assert "Hello" not in spoken.error.message
+        assert len(upstream.requests) == number
+    assert (await say(synthesizer, "Hello.")).report.reason == "complete"
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e999", "-1", "soon"])
+async def test_a_limit_with_a_senseless_wait_fails_the_context(
+    start: Start, upstream: ScriptedUpstream, seconds: str
+) -> None:
+    """The context ends, and does not wait forever for what was not understood."""
+    synthesizer = await start()
+    upstream.script += [Answer(429, b"{}", {"Retry-After": seconds})] * 3
+    async with asyncio.timeout(PATIENCE_S):
+        spoken = await say(synthesizer, "Hello.")
+    assert spoken.report.code is ErrorCode.OVERLOADED
+    assert not synthesizer.rows_used
+
+
+async def test_a_limit_of_the_upstream_reaches_the_client(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
+    """With the time after which it may come again."""
+    synthesizer = await start()
+    headers = {"Retry-After": "30"}
+    upstream.script.append(Answer(429, b"{}", headers))
+    error = (await say(synthesizer, "Hello.")).error
+    assert isinstance(error, OverloadedError)
+    assert (error.code, error.retry_after_ms) == (ErrorCode.OVERLOADED, 30_000)
+
+
+async def test_a_cancel_closes_the_request(start: Start, upstream: ScriptedUpstream) -> None:
+    """At once, also while audio is still being made."""
+    synthesizer = await start()
+    upstream.script.append(Answer(hangs=True))
+    context = await synthesizer.open(UNPACED)
+    context.push_text("Hello there. ")
+    assert isinstance(await first(context, AudioChunk), AudioChunk)
+    context.cancel()
+    await until(lambda: upstream.closed_by_client == 1, "the connection is closed")
+    assert (await collect(context)).report.reason == "cancelled"
+
+
+async def test_no_more_than_its_rows_are_asked_at_once(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
+    """A context beyond them is refused."""
+    synthesizer = await start(rows=2)
+    upstream.script += [Answer(hangs=True)] * 2
+    contexts = [await synthesizer.open(UNPACED) for _ in range(2)]
+    for context in contexts:
+        context.push_text("Hello there. ")
+    await until(lambda: upstream.most_at_once == 2, "both are asked")
+    with pytest.raises(OverloadedError):
+        await synthesizer.open(UNPACED)
+    for context in contexts:
+        context.abandon()
+
+
+async def test_another_sample_rate_becomes_ours(start: Start, upstream: ScriptedUpstream) -> None:
+    """Samples that are cut in two are put together."""
+    synthesizer = await start(sample_rate_hz=48_000)
+    upstream.script.append(Answer(body=TONE + b"\x01"))
+    spoken = await say(synthesizer, "Hello.")
+    assert spoken.samples == pytest.approx(TONE_SAMPLES / 2, abs=80)
+
+
+async def test_silence_before_the_first_sound_is_left_out(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
+    """Unless the client wants it."""
+    synthesizer = await start()
+    upstream.script += [Answer(body=bytes(len(TONE)) + TONE)] * 2
+    assert (await say(synthesizer, "Hello.")).samples == TONE_SAMPLES
+    options = ContextOptions(language="en", speech=SpeechOptions(keeps_silence=True), max_lead_s=0)
+    assert (await say(synthesizer, "Hello.", options)).samples == 2 * TONE_SAMPLES
+
+
+async def test_the_upstream_is_not_read_beyond_the_credit(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
+    """A listener's context gets what it will play soon."""
+    synthesizer = await start()
+    upstream.script.append(Answer(body=40 * TONE))
+    context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0.5))
+    context.push_text("Hello.")
+    context.finish()
+    chunk = await first(context, AudioChunk)
+    assert isinstance(chunk, AudioChunk)
+    assert chunk.end_sample <= SAMPLE_RATE_HZ
+    context.cancel()
+    assert (await collect(context)).report.reason == "cancelled"
+
+
+async def test_voices_come_from_the_upstream_or_the_settings(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
+    """Without either, they are OpenAI's; an unknown one is refused before any request."""
+    assert (await start()).voices.names() == ["anna", "bert"]
+    assert (await start(voices=["carl"])).voices.names() == ["carl"]
+    upstream.voices = None
+    synthesizer = await start()
+    assert synthesizer.voices.names()[0] == "alloy"
+    with pytest.raises(InvalidRequestError):
+        await synthesizer.open(ContextOptions("anna"))
+
+
+async def test_an_upstream_that_is_not_there_ends_the_start(free_port: int) -> None:
+    """With its address."""
+    spec = WorkerSpec("openai", {"url": f"http://127.0.0.1:{free_port}/v1", "model": "m"})
+    with pytest.raises(EngineError, match="cannot be reached"):
+        await Synthesizer({"openai": Supervisor(spec)}).start()
+
+
+async def test_the_characters_of_a_day_are_limited(start: Start) -> None:
+    """Text beyond them is refused as overloaded, with the time until there are more."""
+    synthesizer = await start(chars_per_day=20)
+    assert (await say(synthesizer, "Hello there.")).report.reason == "complete"
+    error = (await say(synthesizer, "Hello there.")).error
+    assert isinstance(error, OverloadedError)
+    assert 86_000_000 < (error.retry_after_ms or 0) <= 86_400_000
+
+
+async def test_what_has_begun_is_spoken_beyond_the_characters_of_a_day(start: Start) -> None:
+    """No reply is cut off in its middle; the next one is refused."""
+    synthesizer = await start(chars_per_day=20)
+    long = await say(synthesizer, "Hello there. " + "This goes on beyond the limit. " * 3)
+    assert long.error is None and long.report.reason == "complete"
+    assert isinstance((await say(synthesizer, "Hello.")).error, OverloadedError)
+
+
+def test_a_new_day_has_new_characters() -> None:
+    """A day begins with its first character."""
+    now = 0.0
+    budget = CharBudget(10, lambda: now)
+    now = 500.0
+    budget.check(10)
+    budget.spend(10)
+    with pytest.raises(OverloadedError):
+        budget.check(1)
+    now = 500.0 + 86_400
+    budget.check(10)
+    budget.spend(10)
+    assert budget.total == 20
+
+
+async def test_an_overflow_whose_upstream_is_away_starts_later(
+    upstream: ScriptedUpstream, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server starts without it, and uses it once the upstream is there."""
+    monkeypatch.setattr("voiceagent_tts.synthesizer.workers._OVERFLOW_RETRY_S", 0.05)
+    spec = WorkerSpec("openai", {"url": f"http://127.0.0.1:{free_port}/v1", "model": "m"})
+    overflow = Overflow(Supervisor(spec))
+    await overflow.start()
+    try:
+        assert overflow.free_worker is None
+        async with upstream.running(free_port):
+            await until(lambda: overflow.free_worker is not None, "the worker has started")
+    finally:
+        await overflow.close()
+    assert overflow.free_worker is None

@@ -1,0 +1,31 @@
+"""Finds what plugins add to the core, which knows none of them.
+
+A plugin is a package in `voiceagent_tts/plugins`. Its modules with the names below are hooks:
+
+- `commands.add_commands(app: typer.Typer)` adds commands of the command line;
+- `server.add_to_server(hooks: ServerHooks)` adds routes, sockets, forms of errors, and work beside
+  the server; see `voiceagent_tts.server.hooks`;
+- `worker.KINDS` has, for each further kind of engine, a function that makes it in its process.
+
+Without the folder, or without one of its packages, the rest is there all the same.
+"""
+
+import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Literal
+
+_PLUGINS = "voiceagent_tts.plugins"
+
+
+def plugin_modules(hook: Literal["commands", "server", "worker"]) -> Iterator[ModuleType]:
+    """Import and yield the modules of this name, in the order of the plugins' names."""
+    folder = importlib.util.find_spec(_PLUGINS)
+    if folder is None:
+        return
+    for plugin in pkgutil.iter_modules(folder.submodule_search_locations):
+        name = f"{_PLUGINS}.{plugin.name}.{hook}"
+        if importlib.util.find_spec(name) is not None:
+            yield importlib.import_module(name)

@@ -1,0 +1,1 @@
+"""What stands beside speech. The core finds these packages by `hooks`, and works without them."""

@@ -1,0 +1,148 @@
+"""The script of the barge-in benchmark: replies, the pace of the LLM, and the moments of the cuts.
+
+The agent's replies are in seven languages, with numbers, pauses and more than one sentence. This
+module knows no agent framework, no server and no audio.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from voiceagent_tts.plugins.bench.loads import tokens_of
+
+EARLIEST_CUT_S = 0.2
+LATEST_CUT_S = 3.4
+TOKENS_PER_S = 30.0
+_FIRST_TOKEN_S = 0.1
+
+USER_TEXT = "Oh wait a minute."
+"""What the user says to interrupt a reply and to request the next one."""
+
+REPLIES = {
+    "en": (
+        "Of course, I can help you with that. Your order left our warehouse on Tuesday.",
+        "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve.",
+        "The big one is $42.50 today, which is 15% less than Dr. Smith's old price.",
+        "Good news! We still have one quiet room with a view of the garden left for you.",
+        "Please keep your phone at hand: the technician will call before the visit.",
+    ),
+    "zh": (
+        "今天天气很好,阳光明媚,气温二十五度,我们可以去公园散步。",
+        "您的订单昨天已经发出,三到五天之内就会送到您的手里。",
+        "没问题,我已经把您的预约改到星期四上午九点半了。",
+        "这个房间可以看到花园,而且离地铁站只有两百米。",
+    ),
+    "ja": (
+        "はい、もちろんです。ごちゅうもんのしなは、きのうおくりました。",
+        "あしたはあさからはれて、ごごはすこしくもるでしょう。",
+        "すみません、もういちどおなまえをおしえていただけますか。",
+        "つぎのでんしゃは、じゅうじはんにさんばんせんからでます。",
+    ),
+    "de": (
+        "Guten Tag! Ihre Bestellung wurde heute Morgen verschickt und kommt am Freitag an.",
+        "Der nächste Zug nach Berlin fährt um 14:35 Uhr von Gleis 7 und hält in Halle.",
+        "Eins, zwei, drei, vier, fünf, sechs, sieben, acht, neun, zehn, elf, zwölf.",
+        "Das kostet 3,50 Euro, und wir liefern es Ihnen innerhalb von zwei Tagen.",
+    ),
+    "es": (
+        "Claro que sí. Su pedido salió ayer de nuestro almacén y llega el viernes.",
+        "La farmacia más cercana está en la calle Mayor, a 200 metros de aquí.",
+        "Lunes, martes, miércoles, jueves, viernes, sábado, domingo, ¡y otra vez lunes!",
+        "He cambiado su cita al jueves por la mañana, a las nueve y media.",
+    ),
+    "fr": (
+        "Bien sûr. Votre commande est partie hier de notre entrepôt et arrive vendredi.",
+        "La pharmacie la plus proche est dans la rue Principale, à 200 mètres d'ici.",
+        "Lundi, mardi, mercredi, jeudi, vendredi, samedi, dimanche, et encore lundi !",
+        "J'ai déplacé votre rendez-vous à jeudi matin, à neuf heures et demie.",
+    ),
+    "it": (
+        "Certamente. Il suo ordine è partito ieri dal nostro magazzino e arriva venerdì.",
+        "La farmacia più vicina è in via Garibaldi, a 200 metri da qui.",
+        "Lunedì, martedì, mercoledì, giovedì, venerdì, sabato, domenica, e ancora lunedì!",
+        "Ho spostato il suo appuntamento a giovedì mattina, alle nove e mezza.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A reply of the agent, and when the user interrupts it.
+
+    Args:
+        language: language code of the reply.
+        text: text of the reply.
+        at_s: played length at which the user interrupts.
+        stall: (index of the token before which the LLM pauses, length in seconds), or None.
+        fault_at_s: played length at which a fault is injected; None for no fault.
+        patience_s: total silence within the reply after which the user interrupts earlier.
+    """
+
+    language: str
+    text: str
+    at_s: float
+    stall: tuple[int, float] | None = None
+    fault_at_s: float | None = None
+    patience_s: float = 3.0
+
+    def script(self) -> Iterator[tuple[float, str]]:
+        """(wait in seconds, token) of each token of the reply."""
+        wait_s = _FIRST_TOKEN_S
+        for index, token in enumerate(tokens_of(self.text)):
+            if self.stall is not None and index == self.stall[0]:
+                wait_s += self.stall[1]
+            yield wait_s, token
+            wait_s = 1 / TOKENS_PER_S
+
+
+def plan(
+    cuts: int,
+    sessions: int,
+    rng: random.Random,
+    languages: Sequence[str],
+    latest_s: float = LATEST_CUT_S,
+) -> list[list[Cut]]:
+    """The cuts of each session, spread evenly over a reply; one language per session.
+
+    Args:
+        cuts: number of cuts.
+        sessions: largest number of sessions.
+        rng: source of their moments.
+        languages: codes of languages in `REPLIES`.
+        latest_s: played length of the latest cut.
+    """
+    parts = [(index + rng.random()) / cuts for index in range(cuts)]
+    rng.shuffle(parts)
+    planned: list[list[Cut]] = [[] for _ in range(min(sessions, cuts))]
+    for index, part in enumerate(parts):
+        number, turn = index % len(planned), index // len(planned)
+        language = languages[number % len(languages)]
+        text = REPLIES[language][(number + turn) % len(REPLIES[language])]
+        at_s = EARLIEST_CUT_S + part * (latest_s - EARLIEST_CUT_S)
+        planned[number].append(Cut(language, text, at_s))
+    return planned
+
+
+def with_stalls(cuts: Sequence[Cut], rng: random.Random) -> list[Cut]:
+    """`cuts` with a pause of the LLM in each reply; some cuts fall into the silence of the pause.
+
+    The pauses are longer than the audio that a short reply has by then.
+    """
+    stalled: list[Cut] = []
+    for cut in cuts:
+        stall = (rng.choice(_word_borders(cut.text)), rng.uniform(1.5, 2.5))
+        stalled.append(replace(cut, stall=stall, patience_s=rng.choice((0.4, 3.0))))
+    return stalled
+
+
+def _word_borders(text: str) -> list[int]:
+    """Indices of the tokens in the first half of `text` that start a word."""
+    tokens = tokens_of(text)
+    has_spaces = " " in text
+    half = range(1, len(tokens) // 2)
+    return [index for index in half if tokens[index][0] == " " or not has_spaces]
+
+
+def with_faults(cuts: Sequence[Cut], rng: random.Random) -> list[Cut]:
+    """`cuts` with a fault at a random point before each cut."""
+    return [replace(cut, fault_at_s=rng.uniform(0.1, cut.at_s)) for cut in cuts]

@@ -1,0 +1,178 @@
+"""The figures of barge-ins as a document's sections, and as tables for the terminal."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from voiceagent_tts.plugins.bench.bargein.conditions import Happening
+from voiceagent_tts.plugins.bench.bargein.pool import Conversation
+from voiceagent_tts.plugins.bench.bargein.score import Outcome, Verdict, judge, summarize
+from voiceagent_tts.plugins.bench.document import measures_of
+from voiceagent_tts.plugins.bench.statistics import percentiles, share
+
+KINDS = {
+    "exact": "exact",
+    "one_off": "one word off",
+    "further": "further off",
+    "dropped": "dropped",
+}
+"""How a history can be: name in a section, title."""
+COLUMNS = {
+    "cuts": "cuts",
+    "exact_pct": "exact %",
+    "within_one_pct": "within one %",
+    "dropped_turns": "dropped turns",
+    "unspoken_committed": "unspoken words",
+    "spoken_lost": "words lost",
+    "barge_in_p95_ms": "silent p95, ms",
+}
+"""Figures of a section, and their headings."""
+JUDGE_COLUMNS = {
+    "language": "language",
+    "words": "words",
+    "error_p50_ms": "word times p50, ms",
+    "error_p95_ms": "p95, ms",
+    "cuts": "cuts",
+    "exact_pct": "exact %",
+    "within_one_pct": "within one %",
+}
+"""Figures of the judge's error, and their headings."""
+EAR_COLUMNS = {
+    "cuts": "cuts",
+    "exact_pct": "exact %",
+    "within_one_pct": "within one %",
+    "dropped_turns": "dropped turns",
+    "unspoken_committed": "unspoken words",
+    "spoken_lost": "words lost",
+}
+"""Figures by a recogniser, and their headings."""
+_MOST_LAG_MS = 60.0
+"""Lag of the sessions' event loops from which the figures are doubtful."""
+
+
+def section_of(
+    target: str,
+    load: str,
+    planned: int,
+    outcomes: Sequence[Outcome],
+    conversations: Sequence[Conversation],
+) -> dict[str, Any]:
+    """The section of one target in one condition.
+
+    Args:
+        target: its name.
+        load: title of the condition.
+        planned: number of planned cuts.
+        outcomes: replies with sound that were interrupted.
+        conversations: all sessions.
+    """
+    replies = [reply for conversation in conversations for reply in conversation.replies]
+    verdicts = [judge(outcome.text, outcome.committed, outcome.heard) for outcome in outcomes]
+    figures = summarize(outcomes)
+    exact = share(sum(verdict.is_exact for verdict in verdicts), len(verdicts))
+    barge_ins_ms = [outcome.barge_in_ms for outcome in outcomes]
+    lags_ms = [1000 * lag_s for each in conversations for lag_s in each.lags_s]
+    return {
+        "target": target,
+        "load": load,
+        **figures,
+        "exact_interval": [round(100 * exact.low, 1), round(100 * exact.high, 1)],
+        "kinds": {kind: sum(kind_of(each) == kind for each in verdicts) for kind in KINDS},
+        "planned": planned,
+        "replies": len(replies),
+        "silent_replies": sum(not reply.played for reply in replies),
+        "not_interrupted": sum(not reply.was_interrupted for reply in replies),
+        "broken_off": [each.error for each in conversations if each.error],
+        "client_lag_p99_ms": round(percentiles(lags_ms)[99].value, 1) if lags_ms else None,
+        **measures_of({"barge_in_ms": barge_ins_ms} if barge_ins_ms else {}),
+    }
+
+
+def kind_of(verdict: Verdict) -> str:
+    """The name in `KINDS` of a history."""
+    if verdict.is_dropped:
+        return "dropped"
+    if verdict.is_exact:
+        return "exact"
+    return "one_off" if verdict.is_within_one else "further"
+
+
+def table_of(sections: Sequence[dict[str, Any]]) -> Table:
+    """What histories say against what was heard."""
+    table = Table(
+        title="After an interruption: the history against what was heard",
+        title_justify="left",
+        box=None,
+    )
+    table.add_column("service", no_wrap=True)
+    for heading in COLUMNS.values():
+        table.add_column(heading, justify="right")
+    for section in sections:
+        table.add_row(name_of(section), *cells(section, COLUMNS))
+    return table
+
+
+def ear_figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """What a section has besides where a recogniser judged too."""
+    figures = summarize(outcomes)
+    return {"by_ear": {name: figures[name] for name in EAR_COLUMNS}}
+
+
+def ear_table_of(sections: Sequence[dict[str, Any]]) -> Table:
+    """What histories say against what a recogniser wrote down."""
+    table = Table(title="The same, against what a recogniser heard", title_justify="left", box=None)
+    table.add_column("service", no_wrap=True)
+    for heading in EAR_COLUMNS.values():
+        table.add_column(heading, justify="right")
+    for section in sections:
+        table.add_row(name_of(section), *cells(section["by_ear"], EAR_COLUMNS))
+    return table
+
+
+def judge_table_of(errors: Sequence[dict[str, Any]]) -> Table:
+    """The judge's own error."""
+    table = Table(
+        title="The judge itself, against native word times", title_justify="left", box=None
+    )
+    for heading in JUDGE_COLUMNS.values():
+        table.add_column(heading, justify="right")
+    for figures in errors:
+        table.add_row(*cells(figures, JUDGE_COLUMNS))
+    return table
+
+
+def name_of(section: dict[str, Any]) -> str:
+    """The name of a section: its target, and its condition unless nothing happens in it."""
+    target, load = section["target"], section["load"]
+    return target if load == Happening.NOTHING.heading else f"{target}, {load}"
+
+
+def cells(figures: dict[str, Any], columns: dict[str, str]) -> list[str]:
+    """The figures of `columns` as texts; a dash where there is none."""
+    return [_cell(figures[name]) for name in columns]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else f"{round(value, 1):g}"
+
+
+def warnings_of(sections: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What makes figures doubtful."""
+    for section in sections:
+        name = name_of(section)
+        if silent := section["silent_replies"]:
+            yield f"{name}: {silent} of {section['replies']} replies made no sound."
+        if over := section["not_interrupted"]:
+            yield f"{name}: {over} of {section['replies']} replies were over before the user spoke."
+        if section["replies"] < section["planned"]:
+            yield f"{name}: {section['planned']} replies were planned, {section['replies']} came."
+        if (section["client_lag_p99_ms"] or 0) > _MOST_LAG_MS:
+            yield (
+                f"{name}: this machine was up to {section['client_lag_p99_ms']:.0f} ms late (p99). "
+                "Use fewer sessions (--together) or more free cores."
+            )
+        for error in section["broken_off"]:
+            yield f"{name}: a session broke off: {error}"

@@ -1,0 +1,216 @@
+"""Interrupts agents on both hosts, judges what was heard, and reports what their history says."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console, Group
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from voiceagent_tts.audio.resample import Resampler
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.plugins.bench.bargein.conditions import Condition
+from voiceagent_tts.plugins.bench.bargein.ear import Ear
+from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
+from voiceagent_tts.plugins.bench.bargein.judge_error import measure_judge
+from voiceagent_tts.plugins.bench.bargein.known_speech import espeak
+from voiceagent_tts.plugins.bench.bargein.other_work import busy_loops
+from voiceagent_tts.plugins.bench.bargein.pool import Conversation, SessionPool
+from voiceagent_tts.plugins.bench.bargein.replies import USER_TEXT
+from voiceagent_tts.plugins.bench.bargein.report import (
+    ear_figures,
+    ear_table_of,
+    judge_table_of,
+    section_of,
+    table_of,
+    warnings_of,
+)
+from voiceagent_tts.plugins.bench.bargein.score import Outcome
+from voiceagent_tts.plugins.bench.bargein.services import own_services, stock_services
+from voiceagent_tts.plugins.bench.bargein.session import Call, Host
+from voiceagent_tts.plugins.bench.document import SCHEMA
+from voiceagent_tts.plugins.bench.machine import provenance
+from voiceagent_tts.plugins.bench.own_server import own_server
+from voiceagent_tts.plugins.bench.run import Outputs, publish
+from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
+from voiceagent_tts.plugins.bench.targets.classes import ServiceClass
+
+_USER_SPEAKER, _USER_RATE_HZ = "f2", 16_000
+_SERVER_LOG = "bench-bargein-server.log"
+_TABLE_WIDTH = 120
+_HOSTS: tuple[Host, ...] = ("pipecat", "livekit")
+
+
+def user_speech() -> bytes:
+    """The user's interruption as a microphone hears it: PCM16 at 16 kHz."""
+    spoken = np.frombuffer(espeak(USER_TEXT, "en", _USER_SPEAKER).pcm, "<i2")
+    resampler = Resampler(SAMPLE_RATE_HZ, _USER_RATE_HZ)
+    return np.concatenate((resampler.push(spoken), resampler.finish())).astype("<i2").tobytes()
+
+
+def host_of(address: TargetAddress) -> Host:
+    """The host of a target's class.
+
+    Raises:
+        InvalidRequestError: the target is no class of a host, there is no such class, or a package
+            is missing.
+    """
+    kind = address.address.partition(":")[0]
+    for host in _HOSTS:
+        if kind == host:
+            address.open()
+            return host
+    raise InvalidRequestError(
+        "target: expected pipecat:MODULE.CLASS or livekit:MODULE.CLASS, because a history is its "
+        f"host's; got {address.address!r}"
+    )
+
+
+def outcomes_of(
+    target: str, conversations: Sequence[Conversation], judge: Judge, ear: Ear | None = None
+) -> tuple[list[Outcome], list[Outcome]]:
+    """Judge every reply with sound that was interrupted; the second list is by `ear`."""
+    replies = [
+        reply
+        for conversation in conversations
+        for reply in conversation.replies
+        if reply.played and reply.was_interrupted
+    ]
+    recordings = [
+        Recording(
+            f"{target} {reply.cut.language}", reply.cut.language, reply.cut.text, reply.played
+        )
+        for reply in replies
+    ]
+    judge.learn(recordings)
+    both = list(zip(replies, recordings, strict=True))
+    judged = [reply.outcome(judge.heard(recording)) for reply, recording in both]
+    by_ear = [] if ear is None else [reply.outcome(ear.heard(rec)) for reply, rec in both]
+    return judged, by_ear
+
+
+async def measure(
+    addresses: Sequence[TargetAddress],
+    conditions: Sequence[Condition],
+    seed: int,
+    progress: Progress,
+    ear: Ear | None = None,
+) -> list[dict[str, Any]]:
+    """Put every target into every condition.
+
+    Args:
+        addresses: the targets.
+        conditions: the conditions.
+        seed: seed of the moments of the cuts.
+        progress: shows what is done.
+        ear: also judges what was heard.
+
+    Returns:
+        One section for each, in the order of the targets.
+
+    Raises:
+        InvalidRequestError: a target cannot be measured.
+    """
+    hosts = [host_of(address) for address in addresses]
+    judge, user_pcm = Judge(), user_speech()
+    sections: list[dict[str, Any]] = []
+    async with contextlib.AsyncExitStack() as stack:
+        pools = {
+            host: await stack.enter_async_context(
+                SessionPool(host, max(condition.together for condition in conditions))
+            )
+            for host in _HOSTS
+            if host in hosts
+        }
+        for address, host in zip(addresses, hosts, strict=True):
+            for condition in conditions:
+                title = condition.happening.heading
+                show = _shown(progress, f"{address.name}, {title}", condition.cuts)
+                rng = random.Random(f"{seed} {title}")
+                call = _call(address, condition, user_pcm)
+                with busy_loops(condition.happening.busy_loops):
+                    talked = await pools[host].talk(call, condition.plans(rng), show)
+                outcomes, by_ear = outcomes_of(address.name, talked, judge, ear)
+                section = section_of(address.name, title, condition.cuts, outcomes, talked)
+                sections.append(section if ear is None else section | ear_figures(by_ear))
+    return sections
+
+
+def _call(address: TargetAddress, condition: Condition, user_pcm: bytes) -> Call:
+    path = address.address.partition(":")[2]
+    call = Call(
+        ServiceClass(path, address.options.arguments), user_pcm, fault=condition.happening.fault
+    )
+    if call.fault is not None:
+        _ = call.server_url  # refuses what cannot be cut before anything is spoken
+    return call
+
+
+def _shown(progress: Progress, name: str, total: int) -> Callable[[int], None]:
+    task = progress.add_task(name, total=total)
+    return lambda done: progress.update(task, completed=done)
+
+
+@contextlib.asynccontextmanager
+async def _addresses_or_own(
+    addresses: Sequence[TargetAddress], outputs: Outputs
+) -> AsyncIterator[Sequence[TargetAddress]]:
+    """Yield the targets; without any or with peers, also those of a server of this run."""
+    if addresses and not outputs.has_peers:
+        yield addresses
+        return
+    embedded = {"VOICEAGENT_TTS_ENGINE": "espeak"}
+    async with own_server(log=outputs.folder / _SERVER_LOG, environment=embedded) as server:
+        stock = stock_services(server.url) if outputs.has_peers else []
+        yield [*own_services(server.url), *stock, *addresses]
+
+
+def run_bargein(
+    addresses: Sequence[TargetAddress],
+    conditions: Sequence[Condition],
+    seed: int,
+    outputs: Outputs,
+    command: str | None = None,
+    ear: str | None = None,
+) -> dict[str, Any]:
+    """Measure the judge and the targets, print tables and the JSON line, and write the files.
+
+    Args:
+        addresses: the targets; without any, ours on both hosts.
+        conditions: the conditions.
+        seed: seed of the moments of the cuts.
+        outputs: where results go.
+        command: the command line, if it was not this process's.
+        ear: address of a recogniser that also judges what was heard, as for `Ear.open`.
+
+    Raises:
+        VoiceAgentError, OSError: a target cannot be measured, or a file cannot be written.
+    """
+    origin = provenance(command)
+    hears = None if ear is None else Ear.open(ear)
+    for address in addresses:  # before anything takes time
+        host_of(address)
+    languages = list(dict.fromkeys(name for each in conditions for name in each.languages))
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+
+    async def all_targets(progress: Progress) -> list[dict[str, Any]]:
+        async with _addresses_or_own(addresses, outputs) as opened:
+            return await measure(opened, conditions, seed, progress, hears)
+
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+        show = _shown(progress, "the judge itself", len(languages))
+        errors = [error.figures for error in measure_judge(languages, seed, show)]
+        sections = asyncio.run(all_targets(progress))
+    document = {
+        "schema": SCHEMA, "kind": "bargein", **origin, "seed": seed, "judge": errors, "ear": ear,
+        "sections": sections,
+    }  # fmt: skip
+    by_ear = [] if hears is None else [ear_table_of(sections), ""]
+    tables = Group(table_of(sections), "", *by_ear, judge_table_of(errors))
+    warnings = warnings_of(sections)
+    publish(document, outputs, tables, warnings, least_width=_TABLE_WIDTH)
+    return document

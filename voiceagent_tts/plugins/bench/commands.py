@@ -1,0 +1,266 @@
+"""`voiceagent-tts bench`: how soon, how steadily and how truthfully a server speaks."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.plugins.bench.quality_command import names, quality
+
+app = typer.Typer(
+    help="Measure speech servers, this one and others, at the client.",
+    rich_markup_mode=None,
+)
+app.command()(quality)
+
+
+def add_commands(root: typer.Typer) -> None:
+    """Add `bench` to the command line."""
+    root.add_typer(app, name="bench")
+
+
+@app.callback(invoke_without_command=True)
+def bench(
+    context: typer.Context,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(help="Compare two documents that --json has written."),
+    ] = None,
+) -> None:
+    """Measure speech servers, this one and others, at the client."""
+    if compare is not None:
+        from rich.console import Console
+
+        from voiceagent_tts.plugins.bench.compare import differences, table_of
+        from voiceagent_tts.plugins.bench.document import read_document
+
+        before, after = (read_document(path) for path in compare)
+        Console().print(table_of(differences(before, after)))
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def latency(
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="[NAME=]ADDRESS[{JSON}], may be repeated: ws://HOST (this project's), http://HOST "
+            "(OpenAI-compatible), pocket-tts+http://HOST (its own server), "
+            "cartesia+ws://HOST/tts/websocket, "
+            "vllm+ws://HOST/v1/audio/speech/stream, pipecat:MODULE.CLASS, livekit:MODULE.CLASS. "
+            "[default: a temporary server]"
+        ),
+    ] = None,
+    together: Annotated[
+        str, typer.Option(help="Closed loops: utterances at once, one section each, as 1,8.")
+    ] = "1",
+    rate: Annotated[
+        str, typer.Option(help="Open loops: Poisson arrivals per second, as 1,4.")
+    ] = "",
+    talking: Annotated[
+        str, typer.Option(help="Conversations: callers who listen and think, as 4,16.")
+    ] = "",
+    think_s: Annotated[float, typer.Option(min=0, help="Their mean pause in seconds.")] = 1.5,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each section.")] = 20.0,
+    warm_up_s: Annotated[
+        float, typer.Option(min=0, help="Seconds before it that are not measured.")
+    ] = 2.0,
+    tokens: Annotated[
+        bool,
+        typer.Option("--tokens", help="Text arrives as LLMs write it: 30 to 80 tokens a second."),
+    ] = False,
+    barge_ins: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of utterances that are interrupted.")
+    ] = 0.0,
+    new_sockets: Annotated[
+        bool, typer.Option("--new-sockets", help="Connect for every utterance.")
+    ] = False,
+    languages: Annotated[str, typer.Option(help="Languages of the texts, as en,zh.")] = "en",
+    kinds: Annotated[
+        str,
+        typer.Option(
+            help="Kinds of texts: short, menu, blurb, paragraph, code-mixed, numbers. "
+            "[default: all]"
+        ),
+    ] = "",
+    texts: Annotated[
+        Path | None, typer.Option(help="Speak the lines of this file instead.")
+    ] = None,
+    voice: Annotated[str | None, typer.Option(help="Voice; by default the target's.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model, where a server needs one.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key of the targets.")
+    ] = None,
+    price: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="US$ per hour of the machine; adds the price of a million characters to the "
+            "table.",
+        ),
+    ] = None,
+    peers: Annotated[
+        bool,
+        typer.Option("--peers", help="Also start and measure the peers that run here."),
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of texts, arrivals and voices.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for logs of started servers.")] = Path("out"),
+) -> None:
+    """Measure how soon and how steadily targets speak, under load.
+
+    The last line of standard output is one JSON object.
+    """
+    from voiceagent_tts.plugins.bench.callers import Section
+    from voiceagent_tts.plugins.bench.loads import Load, Style
+    from voiceagent_tts.plugins.bench.run import Outputs, run_latency
+    from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
+    from voiceagent_tts.plugins.bench.targets.target import Options
+    from voiceagent_tts.plugins.bench.texts import choose_texts, texts_in
+
+    loads = [Load(together=count) for count in _counts("together", together)]
+    loads += [Load(per_s=per_s) for per_s in _numbers("rate", rate)]
+    loads += [Load(together=count, think_s=think_s) for count in _counts("talking", talking)]
+    if not loads:
+        raise InvalidRequestError("expected --together, --rate or --talking; got none")
+    options = Options(voice, model, api_key)
+    language_names = names(languages)
+    chosen = (
+        choose_texts(language_names, names(kinds))
+        if texts is None
+        else texts_in(texts, (language_names or ["en"])[0])
+    )
+    run_latency(
+        [TargetAddress.parse(text, options) for text in target or []],
+        [Section(load, seconds, warm_up_s, new_sockets) for load in loads],
+        Style(chosen, tokens, barge_ins, seed),
+        price,
+        Outputs(out, json, html, peers),
+        options,
+    )
+
+
+@app.command()
+def check(
+    together: Annotated[str, typer.Option(help="Streams at once, as 1,50.")] = "1,50",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Duration at each of them.")] = 5.0,
+) -> None:
+    """Measure what this client itself adds, on a server whose true times are known."""
+    from voiceagent_tts.plugins.bench.self_check import run_check
+
+    run_check(_counts("together", together), seconds)
+
+
+@app.command()
+def turn(
+    host: Annotated[
+        str, typer.Option(help="Where turns run: pipecat, livekit, or both as pipecat,livekit.")
+    ] = "pipecat",
+    tts: Annotated[
+        str | None,
+        typer.Option(
+            help="Voice of that host, as MODULE.CLASS{JSON}. [default: ours, on its own server]"
+        ),
+    ] = None,
+    stt: Annotated[
+        str | None, typer.Option(help="Its transcription. [default: a stand-in, at once]")
+    ] = None,
+    llm: Annotated[
+        str | None, typer.Option(help="Its language model. [default: a stand-in, at once]")
+    ] = None,
+    turns: Annotated[int, typer.Option(min=1, help="Number of turns in each host.")] = 20,
+    json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the log of the server.")] = Path("out"),
+) -> None:
+    """Measure whole turns: end of the user's speech, VAD, STT, LLM, first sound.
+
+    In Pipecat or LiveKit, in real time, with real voice activity detection. The last line is one
+    JSON object.
+    """
+    from voiceagent_tts.plugins.bench.run import Outputs
+    from voiceagent_tts.plugins.bench.turns import TurnPlan, run_turns
+
+    run_turns(TurnPlan(names(host), tts, stt, llm, turns), Outputs(out, json, html))
+
+
+@app.command()
+def bargein(
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="[NAME=]pipecat:MODULE.CLASS{JSON} or livekit:MODULE.CLASS{JSON}, repeatable; "
+            "{language} in the arguments is the language of a session. "
+            "[default: ours on both hosts, own server]"
+        ),
+    ] = None,
+    conditions: Annotated[
+        str,
+        typer.Option(
+            help="What happens to the replies: steady, stalls (of the LLM), breaks (of the "
+            "connection), busy (two busy loops run beside them), as steady,stalls."
+        ),
+    ] = "steady",
+    cuts: Annotated[int, typer.Option(min=1, help="Interruptions of each target.")] = 40,
+    together: Annotated[int, typer.Option(min=1, max=64, help="Sessions at once.")] = 5,
+    languages: Annotated[
+        str, typer.Option(help="Languages of the replies: en, de, fr, es, it, zh, ja.")
+    ] = "en,de,fr,es,it",
+    peers: Annotated[
+        bool,
+        typer.Option(
+            "--peers", help="Also start our server, and measure ours and stock services with it."
+        ),
+    ] = False,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            help="Also compare the history with what a recogniser hears in the sound until the "
+            "cut: whisper (faster-whisper:tiny.en), faster-whisper:MODEL, pocketsphinx or "
+            "http(s)://HOST[{JSON}]."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the moments of the cuts.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for logs of started servers.")] = Path("out"),
+) -> None:
+    """Interrupt agents, and compare their history with what was heard, judged from the sound.
+
+    In real time, in real sessions of Pipecat or LiveKit. The judge's own error is measured first.
+    The last line of standard output is one JSON object.
+    """
+    from voiceagent_tts.plugins.bench.bargein.conditions import Condition, conditions_of
+    from voiceagent_tts.plugins.bench.bargein.run import run_bargein
+    from voiceagent_tts.plugins.bench.run import Outputs
+    from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
+    from voiceagent_tts.plugins.bench.targets.target import Options
+
+    base = Condition(cuts=cuts, together=together, languages=tuple(names(languages)))
+    run_bargein(
+        [TargetAddress.parse(text, Options()) for text in target or []],
+        conditions_of(names(conditions), base),
+        seed,
+        Outputs(out, json, html, peers),
+        ear=judge,
+    )
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    try:
+        numbers = [float(part) for part in names(text)]
+    except ValueError:
+        numbers = [-1.0]
+    if any(not 0 < number < 1e6 for number in numbers):
+        raise InvalidRequestError(f"--{option}: expected positive numbers as 1,4; got {text!r}")
+    return numbers
+
+
+def _counts(option: str, text: str) -> list[int]:
+    numbers = _numbers(option, text)
+    if any(number != int(number) for number in numbers):
+        raise InvalidRequestError(f"--{option}: expected whole numbers as 1,4; got {text!r}")
+    return [int(number) for number in numbers]

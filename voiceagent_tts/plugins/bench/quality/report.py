@@ -1,0 +1,70 @@
+"""The document and the table of a quality benchmark."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from voiceagent_tts.plugins.bench.figures import format_figure
+from voiceagent_tts.plugins.bench.quality.measures import MEASURES, Values, is_share
+from voiceagent_tts.plugins.bench.statistics import Interval, mean, share
+
+_DIGITS = 4
+
+
+def section_of(part: str, group: str, count: int, values: Values) -> dict[str, Any]:
+    """The document of one part and group.
+
+    Args:
+        part: name of the part.
+        group: language or kind.
+        count: number of clips.
+        values: what was measured.
+    """
+    return {
+        "part": part,
+        "group": group,
+        "clips": count,
+        "measures": {name: _figure(name, of) for name, of in values.of.items()},
+        "values": {name: [round(value, _DIGITS) for value in of] for name, of in values.of.items()},
+        "examples": values.examples,
+    }
+
+
+def _figure(name: str, values: Sequence[float]) -> dict[str, Any]:
+    """The mean; its interval is Wilson's for shares, which never has no width."""
+    found, scale = mean(values), 1.0
+    if is_share(name):
+        found, scale = share(sum(value > 0 for value in values), len(values)), 100.0
+    found = Interval(*(scale * each for each in (found.value, found.low, found.high)))
+    ends = [round(found.low, _DIGITS), round(found.high, _DIGITS)]
+    return {"n": len(values), "mean": round(found.value, _DIGITS), "interval": ends}
+
+
+def last_line(document: dict[str, Any]) -> str:
+    """The document as one line of JSON, without values and examples."""
+    sections = [
+        {name: of for name, of in section.items() if name not in ("values", "examples")}
+        for section in document["sections"]
+    ]
+    return json.dumps(document | {"sections": sections}, ensure_ascii=False)
+
+
+def table_of(sections: Sequence[dict[str, Any]]) -> Table:
+    """One row for each figure, with its interval."""
+    table = Table(title="Quality, means and 95 % intervals", box=None)
+    for heading in ("target", "part", "clips"):
+        table.add_column(heading, justify="right" if heading == "clips" else "left")
+    for heading in ("figure", "mean", "interval"):
+        table.add_column(heading, justify="left" if heading == "figure" else "right")
+    for section in sections:
+        names = section["target"], f"{section['part']} {section['group']}".strip()
+        if not section["measures"]:
+            table.add_row(*names, str(section["clips"]), "", "", "")
+        for name, figure in section["measures"].items():
+            low, high = map(format_figure, figure["interval"])
+            value = format_figure(figure["mean"])
+            table.add_row(*names, str(section["clips"]), MEASURES[name].heading, value,
+                          f"{low} to {high}")  # fmt: skip
+    return table

@@ -1,0 +1,149 @@
+"""Gets clips: speaks items through a target, or reads their recordings."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import soxr
+
+from voiceagent_tts.audio.file_reader import AudioLimits, read_audio
+from voiceagent_tts.audio.pcm import pcm_to_float
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+from voiceagent_tts.plugins.bench.callers import speak
+from voiceagent_tts.plugins.bench.loads import written
+from voiceagent_tts.plugins.bench.quality.clips import Clip, Item, Samples
+from voiceagent_tts.plugins.bench.recorder import Recorder
+from voiceagent_tts.plugins.bench.targets.target import Connection, Target
+from voiceagent_tts.plugins.bench.utterance import Request, Utterance
+
+RECORDING_LIMITS = AudioLimits(min_s=0.001, max_s=300.0, may_be_silent=True)
+_FAILED = (VoiceAgentError, OSError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What a target made of items.
+
+    Attributes:
+        clips: the speech, in the order of the items.
+        failures: (name of the item, code) of those without speech.
+    """
+
+    clips: list[Clip]
+    failures: list[tuple[str, str]]
+
+
+class AudioRecorder(Recorder):
+    """Keeps the audio of an utterance, beside its measurements."""
+
+    def __init__(self, utterance: Utterance) -> None:
+        super().__init__(utterance)
+        self._pieces: list[bytes] = []
+        self._rate_hz = SAMPLE_RATE_HZ
+
+    def audio(self, pcm: bytes, rate_hz: int = SAMPLE_RATE_HZ) -> None:
+        """See `Recorder`."""
+        super().audio(pcm, rate_hz)
+        if pcm and not self.over.is_set():
+            self._pieces.append(pcm)
+            self._rate_hz = rate_hz
+
+    def clip(self, item: Item) -> Clip:
+        """The audio that has arrived, at 24 kHz."""
+        samples = pcm_to_float(b"".join(self._pieces))
+        if self._rate_hz != SAMPLE_RATE_HZ:
+            samples = soxr.resample(samples, self._rate_hz, SAMPLE_RATE_HZ)
+        ends = accumulate(len(piece) // BYTES_PER_SAMPLE for piece in self._pieces[:-1])
+        scale = SAMPLE_RATE_HZ / self._rate_hz
+        return Clip(item, samples, tuple(round(end * scale) for end in ends))
+
+
+async def speak_items(
+    target: Target,
+    items: Sequence[Item],
+    together: int,
+    *,
+    has_tokens: bool = False,
+    on_item: Callable[[], None] = lambda: None,
+) -> Spoken:
+    """Speak every item once.
+
+    Args:
+        target: what speaks.
+        items: the items.
+        together: utterances at once.
+        has_tokens: whether texts arrive as language models write them, or whole.
+        on_item: called after each.
+
+    Raises:
+        VoiceAgentError, OSError: the target cannot be reached at the start.
+    """
+    results: list[Clip | str | None] = [None] * len(items)
+    waiting = iter(range(len(items)))
+
+    async def caller(connection: Connection) -> None:
+        for place in waiting:
+            if not connection.is_usable:
+                await connection.aclose()
+                connection = await target.connect()
+            results[place] = await _speak(connection, items[place], has_tokens)
+            on_item()
+        await connection.aclose()
+
+    callers = [caller(await target.connect()) for _ in range(min(together, len(items)))]
+    await asyncio.gather(*callers)
+    pairs = list(zip(items, results, strict=True))
+    return Spoken(
+        [result for _, result in pairs if isinstance(result, Clip)],
+        [(item.name, result) for item, result in pairs if isinstance(result, str)],
+    )
+
+
+async def _speak(connection: Connection, item: Item, has_tokens: bool) -> Clip | str:
+    """Speak one item: its clip, or the code of the failure."""
+    pieces = tuple(written(item.text, random.Random(item.seed))) if has_tokens else ()
+    request = Request(
+        item.text, item.language, item.kind, pieces, seed=item.seed, instruction=item.instruction,
+        reference=item.reference, reference_text=item.reference_text,
+    )  # fmt: skip
+    recorder = AudioRecorder(Utterance(request, due=Recorder.now()))
+    try:
+        await speak(connection, recorder)
+    except _FAILED as error:
+        recorder.fail(str(getattr(error, "code", ErrorCode.CONNECTION_LOST)))
+    failure = recorder.utterance.failure
+    return recorder.clip(item) if failure is None else str(failure)
+
+
+def read_clips(recordings: Iterable[tuple[Item, Path]]) -> list[Clip]:
+    """Read recordings of up to five minutes.
+
+    Raises:
+        InvalidRequestError: a file is no audio.
+        OSError: it cannot be read.
+    """
+    return [Clip(item, read_samples(path)) for item, path in recordings]
+
+
+def read_samples(path: Path) -> Samples:
+    """[S] float32 at 24 kHz of an audio file.
+
+    Raises:
+        InvalidRequestError: the file is no audio.
+        OSError: it cannot be read.
+    """
+    return np.array(read_audio(path.read_bytes(), RECORDING_LIMITS))
+
+
+def write_clips(clips: Iterable[Clip], folder: Path) -> None:
+    """Write each clip as `NAME.wav`; the folder is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for clip in clips:
+        name = "".join(each if each.isalnum() or each in "-_." else "_" for each in clip.item.name)
+        soundfile.write(folder / f"{name}.wav", clip.samples, SAMPLE_RATE_HZ, subtype="PCM_16")

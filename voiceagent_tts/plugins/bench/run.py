@@ -1,0 +1,304 @@
+"""Runs loads against targets, one after the other, and reports what was measured."""
+
+import asyncio
+import contextlib
+import importlib.util
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from voiceagent_tts.client import http_address
+from voiceagent_tts.plugins.bench.callers import Callers, Section
+from voiceagent_tts.plugins.bench.document import (
+    SCHEMA,
+    flat,
+    last_line,
+    section_document,
+    write_document,
+)
+from voiceagent_tts.plugins.bench.figures import columns_of, format_figure, warnings_of
+from voiceagent_tts.plugins.bench.loads import Style
+from voiceagent_tts.plugins.bench.machine import provenance
+from voiceagent_tts.plugins.bench.own_server import own_server, whole_utterance_server
+from voiceagent_tts.plugins.bench.recorder import Recorder
+from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
+from voiceagent_tts.plugins.bench.targets.target import Options
+from voiceagent_tts.plugins.bench.usage import Meter
+from voiceagent_tts.plugins.bench.utterance import Utterance
+
+_NATURAL_LOG = "natural-server.log"
+_SERVER_LOG = "bench-server.log"
+_PEER_LOG = "bench-peer.log"
+
+
+_FEW_SECTIONS = 4
+_PAGE_WIDTH = 160
+_PRICE = "usd_per_million_chars"
+_MAIN_COLUMNS = {
+    "n": "utterances",
+    "failed": "failed",
+    "p50": "audible_p50_ms",
+    "p95": "audible_p95_ms",
+    "underruns": "with_underruns",
+    "whole": "e2e_p50_ms",
+    "chars/s": "chars_per_s",
+    "$/M": _PRICE,
+}
+"""Columns where every section is a row: heading -> name in `flat`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What a run starts, and where its results go.
+
+    Attributes:
+        folder: folder of logs.
+        has_peers: whether the peers that run here are started and measured as well.
+        json: file of the document; None to write none.
+        html: file of the table as a page; None to write none.
+        save: folder for the recordings of `bench quality`; None to keep none.
+    """
+
+    folder: Path
+    json: Path | None = None
+    html: Path | None = None
+    has_peers: bool = False
+    save: Path | None = None
+
+
+@contextlib.asynccontextmanager
+async def targets_or_own(
+    addresses: Sequence[TargetAddress], folder: Path, options: Options
+) -> AsyncIterator[Sequence[TargetAddress]]:
+    """Yield the targets; without any, a server that is started for this run, as a process."""
+    if addresses:
+        yield addresses
+        return
+    async with own_server(log=folder / _SERVER_LOG) as server:
+        yield [TargetAddress("own server", server.url, replace(options, server_pid=server.pid))]
+
+
+@contextlib.asynccontextmanager
+async def peers(folder: Path) -> AsyncIterator[Sequence[TargetAddress]]:
+    """Yield what speaks here: our two doors and the usual wrapper, with the embedded voice.
+
+    Where hibari is installed, a server of it is the last one.
+    """
+    embedded = {"VOICEAGENT_TTS_ENGINE": "espeak"}
+    async with (
+        own_server(log=folder / _SERVER_LOG, environment=embedded) as server,
+        _natural_server(folder) as natural,
+        whole_utterance_server(folder / _PEER_LOG) as peer,
+    ):
+        http = http_address(server.url, "")
+        ours = Options(server_pid=server.pid)
+        unpaced = replace(ours, arguments={"max_lead_s": 0})
+        yield [
+            TargetAddress("ours, WebSocket", server.url, ours),
+            TargetAddress("ours, WebSocket, unpaced", server.url, unpaced),
+            TargetAddress("ours, HTTP", http, ours),
+            TargetAddress("whole utterances, HTTP", peer.url, Options(server_pid=peer.pid)),
+            *natural,
+        ]
+
+
+@contextlib.asynccontextmanager
+async def _natural_server(folder: Path) -> AsyncIterator[Sequence[TargetAddress]]:
+    """A server of hibari; no target where its package is missing."""
+    if importlib.util.find_spec("hibari") is None:
+        yield []
+        return
+    natural = {"VOICEAGENT_TTS_ENGINE": "hibari"}
+    async with own_server(log=folder / _NATURAL_LOG, environment=natural) as server:
+        options = Options(server_pid=server.pid)
+        yield [TargetAddress("hibari, WebSocket", server.url, options)]
+
+
+async def measure(
+    addresses: Sequence[TargetAddress],
+    sections: Sequence[Section],
+    style: Style,
+    usd_per_hour: float | None,
+    console: Console,
+) -> list[dict[str, Any]]:
+    """Put every load on every target; show the progress on `console`.
+
+    Returns:
+        One document for each section and target.
+
+    Raises:
+        VoiceAgentError, OSError: a target cannot be reached.
+    """
+    documents: list[dict[str, Any]] = []
+    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}")
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        for address in addresses:
+            meter = Meter(address.options.server_pid)
+            target = address.open()
+            for section in sections:
+                task = progress.add_task(f"{address.name}, {section.name}", figures="")
+                callers = Callers(target, _Display(progress, task, section))
+                try:
+                    async with meter.section():
+                        traffic = await callers.run(section, style)
+                        usage = meter.usage()
+                finally:
+                    await callers.aclose()
+                figures = section_document(address.name, section, traffic, usd_per_hour, style.seed)
+                documents.append(figures | usage.figures(traffic.audio_s, traffic.most_open))
+                progress.remove_task(task)
+    return documents
+
+
+class _Display:
+    """Shows how far a section is, and how many utterances ended and failed."""
+
+    def __init__(self, progress: Progress, task: TaskID, section: Section) -> None:
+        self._progress, self._task = progress, task
+        self._spoken = self._failed = 0
+        self._began: float | None = None
+        self._total = section.warm_up_s + section.seconds
+        progress.update(task, total=self._total)
+
+    def __call__(self, utterance: Utterance) -> None:
+        self._began = utterance.due if self._began is None else self._began
+        self._spoken += 1
+        self._failed += utterance.failure is not None
+        failed = f", {self._failed} failed" if self._failed else ""
+        self._progress.update(
+            self._task,
+            completed=min(self._total, Recorder.now() - self._began),
+            figures=f"{self._spoken} spoken{failed}",
+        )
+
+
+def table_of(sections: Sequence[dict[str, Any]]) -> Table:
+    """The figures as a table: all of a few sections, or the main ones of many."""
+    if len(sections) > _FEW_SECTIONS:
+        return _table_of_many(sections)
+    columns = columns_of(sections)
+    table = Table(title="First audible sample and load", box=None)
+    table.add_column("figure", no_wrap=True)
+    for section in sections:
+        table.add_column(_name(section), justify="right", overflow="fold")
+    figures = [flat(section) for section in sections]
+    for name, heading in columns.items():
+        table.add_row(_full(heading, name), *(format_figure(each.get(name)) for each in figures))
+    return table
+
+
+def _table_of_many(sections: Sequence[dict[str, Any]]) -> Table:
+    table = Table(title="First audible sample and load; times in ms", box=None)
+    table.add_column("section")
+    known = columns_of(sections)
+    names = [name for name in _MAIN_COLUMNS.values() if name != _PRICE or name in known]
+    for heading, name in _MAIN_COLUMNS.items():
+        if name in names:
+            table.add_column(heading, justify="right")
+    for section in sections:
+        figures = flat(section)
+        cells = (format_figure(figures.get(name)) for name in names)
+        table.add_row(_name(section), *cells)
+    return table
+
+
+def _name(section: dict[str, Any]) -> str:
+    return f"{section['target']}, {section['load']}"
+
+
+def _full(heading: str, name: str) -> str:
+    """The heading of a row: those of columns rely on the column before."""
+    return f"audible {heading}" if name.startswith("audible") and heading[0] == "p" else heading
+
+
+def run_latency(
+    addresses: Sequence[TargetAddress],
+    sections: Sequence[Section],
+    style: Style,
+    usd_per_hour: float | None,
+    outputs: Outputs,
+    options: Options,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Measure, print the table and the JSON line, and write the files; returns the document.
+
+    Raises:
+        VoiceAgentError, OSError: a target cannot be reached, or a file cannot be written.
+    """
+    origin = provenance(command)
+    console = Console(stderr=True)
+    if any(address.address.startswith("pipecat:") for address in addresses):
+        from voiceagent_tts.demo.pipecat_log import quiet
+
+        quiet()
+
+    async def all_targets() -> list[dict[str, Any]]:
+        if not outputs.has_peers:
+            async with targets_or_own(addresses, outputs.folder, options) as opened:
+                return await measure(opened, sections, style, usd_per_hour, console)
+        async with peers(outputs.folder) as started:
+            every = [*started, *addresses]
+            return await measure(every, sections, style, usd_per_hour, console)
+
+    documents = asyncio.run(all_targets())
+    document = {
+        "schema": SCHEMA,
+        "kind": "latency",
+        **origin,
+        "seed": style.seed,
+        "usd_per_hour": usd_per_hour,
+        "texts": len(style.texts),
+        "sections": documents,
+    }
+    publish(document, outputs, table_of(documents), warnings_of(documents))
+    return document
+
+
+def publish(
+    document: dict[str, Any],
+    outputs: Outputs,
+    table: RenderableType,
+    warnings: Iterable[str] = (),
+    *,
+    line_of: Callable[[dict[str, Any]], str] = last_line,
+    least_width: int = 0,
+) -> None:
+    """Print the table, the warnings and the last line, and write the files.
+
+    Args:
+        document: what was measured.
+        outputs: the files.
+        table: what is printed.
+        warnings: sentences that are printed below the table.
+        line_of: makes the last line.
+        least_width: columns that the table has at least.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    console, warnings = Console(), list(warnings)
+    console.width = max(least_width, console.width)
+    _show(console, table, warnings)
+    if outputs.json is not None:
+        write_document(document, outputs.json)
+    if outputs.html is not None:
+        outputs.html.parent.mkdir(parents=True, exist_ok=True)
+        page = Console(record=True, file=StringIO(), width=max(least_width, _PAGE_WIDTH))
+        _show(page, table, warnings)
+        for name in ("command", "machine", "load_1_min", "versions", "commit", "started_at"):
+            page.print(f"{name}: {document[name]}", highlight=False, markup=False)
+        page.save_html(str(outputs.html))
+    sys.stdout.write(line_of(document) + "\n")
+
+
+def _show(console: Console, table: RenderableType, warnings: Iterable[str]) -> None:
+    console.print(table)
+    for warning in warnings:
+        console.print(warning, style="yellow", highlight=False, markup=False)

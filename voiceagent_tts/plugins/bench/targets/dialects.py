@@ -1,0 +1,216 @@
+"""The client's side of three WebSocket protocols: `tts.v1`, Cartesia's and vLLM-Omni's.
+
+Source: `protocol/messages.py`; the types of Cartesia's Python package 4.2; vLLM-Omni 0.30
+(`serving_speech_stream.py`) with the word times that Baseten adds.
+"""
+
+import json
+from base64 import b64decode
+from typing import Any
+from uuid import uuid4
+
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.plugins.bench.recorder import Recorder
+from voiceagent_tts.plugins.bench.targets.target import Options
+from voiceagent_tts.plugins.bench.utterance import Request
+from voiceagent_tts.protocol.client_connection import ClientAudio, ClientConnection
+from voiceagent_tts.protocol.messages import (
+    CancelledMessage,
+    DoneMessage,
+    ErrorMessage,
+    WordsMessage,
+)
+
+
+class TtsV1Client:
+    """Our own protocol."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._connection = ClientConnection()
+        self.read_greeting = self._connection.receive
+        self._context_id = ""
+        self._accepts_text = False
+
+    def start(self, request: Request) -> list[str]:
+        """See `ClientDialect`."""
+        self._context_id, self._accepts_text = uuid4().hex, True
+        fields: dict[str, Any] = {
+            "voice": self._options.voice,
+            "language": request.language,
+            "seed": request.seed,
+            "instruct": request.instruction or None,
+            **self._options.arguments,
+        }
+        return [self._connection.open(self._context_id, **fields)]
+
+    def send(self, text: str) -> list[str]:
+        """See `ClientDialect`."""
+        return [self._connection.text(self._context_id, text)] if self._accepts_text else []
+
+    def end(self) -> list[str]:
+        """See `ClientDialect`."""
+        if not self._accepts_text:
+            return []
+        self._accepts_text = False
+        return [self._connection.end(self._context_id)]
+
+    def cancel(self) -> list[str]:
+        """See `ClientDialect`."""
+        self._accepts_text = False
+        return [self._connection.cancel(self._context_id)]
+
+    def read(self, data: str | bytes, recorder: Recorder) -> None:
+        """See `ClientDialect`."""
+        event = self._connection.receive(data)
+        if getattr(event, "context_id", None) != self._context_id:
+            return
+        match event:
+            case ClientAudio():
+                recorder.audio(event.pcm)
+            case WordsMessage():
+                for start_ms in event.start_ms:
+                    recorder.word(start_ms / 1000)
+            case CancelledMessage():
+                recorder.confirm()
+            case ErrorMessage():
+                self._accepts_text = False
+                recorder.fail(event.code, (event.retry_after_ms or 0) / 1000)
+            case DoneMessage():
+                self._accepts_text = False
+                recorder.finish()
+            case _:
+                pass
+
+
+class CartesiaClient:
+    """Cartesia's protocol: audio as base64 in JSON, contexts by id."""
+
+    read_greeting = None
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._context_id = ""
+        self._fields: dict[str, Any] = {}
+
+    def start(self, request: Request) -> list[str]:
+        """See `ClientDialect`."""
+        self._context_id = uuid4().hex
+        self._fields = {
+            "model_id": self._options.model or "sonic-3",
+            "voice": {"mode": "id", "id": self._options.voice},
+            "language": request.language,
+            "context_id": self._context_id,
+            "output_format": {
+                "container": "raw",
+                "encoding": "pcm_s16le",
+                "sample_rate": SAMPLE_RATE_HZ,
+            },
+            "add_timestamps": True,
+            **self._options.arguments,
+        }
+        return []
+
+    def send(self, text: str) -> list[str]:
+        """See `ClientDialect`."""
+        return [json.dumps({**self._fields, "transcript": text, "continue": True})]
+
+    def end(self) -> list[str]:
+        """See `ClientDialect`."""
+        return [json.dumps({**self._fields, "transcript": "", "continue": False})]
+
+    def cancel(self) -> list[str]:
+        """See `ClientDialect`."""
+        return [json.dumps({"context_id": self._context_id, "cancel": True})]
+
+    def read(self, data: str | bytes, recorder: Recorder) -> None:
+        """See `ClientDialect`."""
+        message = json.loads(data)
+        if message.get("context_id") not in (None, self._context_id):
+            return
+        match message["type"]:
+            case "chunk":
+                recorder.audio(b64decode(message["data"]))
+            case "timestamps":
+                for start_s in message["word_timestamps"]["start"]:
+                    recorder.word(start_s)
+            case "error":
+                recorder.fail(str(message.get("error_code", "error")))
+            case "done":
+                recorder.confirm()
+                recorder.finish()
+            case _:
+                pass
+
+
+class VllmOmniClient:
+    """vLLM-Omni's protocol: binary audio in pieces called sentences; nothing cancels one."""
+
+    read_greeting = None
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._config: dict[str, Any] | None = None
+        self._rate_hz = SAMPLE_RATE_HZ
+        self._piece_began_s = self._received_s = 0.0
+
+    def start(self, request: Request) -> list[str]:
+        """See `ClientDialect`."""
+        self._piece_began_s = self._received_s = 0.0
+        config = {
+            "type": "session.config",
+            "voice": self._options.voice,
+            "language": request.language,
+            "response_format": "pcm",
+            "instructions": request.instruction or None,
+            **({"model": self._options.model} if self._options.model else {}),
+            **self._options.arguments,
+        }
+        if config == self._config:
+            return []
+        self._config = config
+        return [json.dumps({name: of for name, of in config.items() if of is not None})]
+
+    def send(self, text: str) -> list[str]:
+        """See `ClientDialect`."""
+        return [json.dumps({"type": "input.text", "text": text})]
+
+    def end(self) -> list[str]:
+        """See `ClientDialect`."""
+        return [json.dumps({"type": "input.done"})]
+
+    def cancel(self) -> None:
+        """See `ClientDialect`."""
+        return None
+
+    def read(self, data: str | bytes, recorder: Recorder) -> None:
+        """See `ClientDialect`."""
+        if isinstance(data, bytes):
+            return self._hear(data, recorder)
+        message = json.loads(data)
+        match message["type"]:
+            case "audio.start":
+                self._rate_hz = message.get("sample_rate", SAMPLE_RATE_HZ)
+                self._piece_began_s = self._received_s
+            case "audio.chunk":
+                self._hear(b64decode(message.get("audio_b64") or ""), recorder)
+            case "error":
+                recorder.fail(str(message.get("code", "error")))
+            case "session.done":
+                recorder.finish()
+            case _:
+                pass
+        for start_s in _word_starts_s(message):
+            recorder.word(self._piece_began_s + start_s)
+        return None
+
+    def _hear(self, pcm: bytes, recorder: Recorder) -> None:
+        recorder.audio(pcm, self._rate_hz)
+        self._received_s += len(pcm) / BYTES_PER_SAMPLE / self._rate_hz
+
+
+def _word_starts_s(message: dict[str, Any]) -> list[float]:
+    """Starts of a message's words after the first sample of its piece: both forms."""
+    ours = [word["start_ms"] / 1000 for word in message.get("timestamps") or []]
+    alignment = (message.get("timestamp_info") or message).get("word_alignment") or {}
+    return ours + alignment.get("word_start_times_seconds", [])

@@ -1,0 +1,269 @@
+"""Speaks the jobs of the queue, in the batch class, as far as this server has room for them.
+
+A job that this server does not finish, because it drains or dies, is spoken by the next one from
+its beginning. Only the server that owns a job can end it, so it ends once. News of a job is sent
+while the next ones are spoken: a receiver that is away delays no other job.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import structlog
+
+from voiceagent_tts.access.limiter import Caller
+from voiceagent_tts.access.redis_server import away_errors
+from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
+from voiceagent_tts.plugins.jobs.queue import LEASE_S, MAX_STARTS, Claim, Job, JobQueue, JobStatus
+from voiceagent_tts.plugins.jobs.storage import JobStorage
+from voiceagent_tts.plugins.jobs.webhook import NotDeliveredError, Webhooks
+from voiceagent_tts.server.context_log import Origin
+from voiceagent_tts.server.speaking import Listener
+from voiceagent_tts.server.speech_batch import speak_file
+from voiceagent_tts.server.speech_events import error_fields
+from voiceagent_tts.server.speech_request import SpeechRequest
+from voiceagent_tts.server.state import ServerState
+
+_POLL_S = 0.5
+_AWAY_S = 2.0
+"""Pause after an error of Redis."""
+_CLEAN_S = 600.0
+_RETRY_S = 5.0
+_ATTEMPTS = 3
+"""Attempts at a job whose engine or storage fails."""
+_NEWS_WAITS_S = (0, 5, 30, 120)
+"""Pauses before the attempts to deliver the news of a job."""
+_MOST_SENDING = 64
+"""Jobs that are over and whose news is being sent; beyond, no further job is taken."""
+_SENDERS = 8
+"""Threads that send news. Those that the rest of the server shares could all wait for receivers."""
+PATH = "/v1/audio/jobs"
+_log = structlog.get_logger(__name__)
+
+
+class _LostError(Exception):
+    """Another server has taken a job, because this one was too slow to renew it."""
+
+
+class JobRunner:
+    """Takes jobs from the queue and speaks them, several at the same time.
+
+    Args:
+        state: what speaks.
+        queue: the jobs.
+        storage: keeps their files.
+        webhooks: sends the news of their end; None for a server without a secret for them.
+    """
+
+    def __init__(
+        self, state: ServerState, queue: JobQueue, storage: JobStorage, webhooks: Webhooks | None
+    ) -> None:
+        self._state = state
+        self._queue = queue
+        self._storage = storage
+        self._webhooks = webhooks
+        self._tasks: list[asyncio.Task[None]] = []
+        self._sending: set[asyncio.Task[None]] = set()
+        self._senders = ThreadPoolExecutor(_SENDERS, "webhook")
+        self._is_closing = False
+        self._is_away = False
+
+    def start(self, at_once: int) -> None:
+        """Speak up to `at_once` jobs at a time from now on."""
+        runs = [self._run() for _ in range(at_once)]
+        self._tasks = [asyncio.create_task(each) for each in (*runs, self._clean())]
+
+    async def close(self) -> None:
+        """Stop, and give the jobs that are being spoken to other servers; idempotent."""
+        self._is_closing = True
+        while pending := [task for task in (*self._tasks, *self._sending) if not task.done()]:
+            for task in pending:  # redis-py loses a cancel that meets the end of a command
+                task.cancel()
+            await asyncio.wait(pending, timeout=_POLL_S)
+        self._senders.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self) -> None:
+        while not self._is_closing:
+            try:
+                while len(self._sending) >= _MOST_SENDING:
+                    await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
+                claim = await self._queue.claim()
+                self._note_queue(is_away=False)
+                if claim is None:
+                    await asyncio.sleep(_POLL_S)
+                else:
+                    await self._handle(claim)
+            except _LostError:
+                _log.warning("job_lost")
+            except away_errors() as error:
+                self._note_queue(is_away=True, problem=type(error).__name__)
+                await asyncio.sleep(_AWAY_S)
+            except Exception as error:  # one bad job must not end all jobs of this server
+                _log.error("job_not_handled", problem=type(error).__name__, exc_info=error)
+                await asyncio.sleep(_AWAY_S)
+
+    def _note_queue(self, *, is_away: bool, **fields: str) -> None:
+        """Log that Redis went away or came back, once for all tasks."""
+        if is_away != self._is_away:
+            self._is_away = is_away
+            log = _log.warning if is_away else _log.info
+            log("job_queue_away" if is_away else "job_queue_back", **fields)
+
+    async def _handle(self, claim: Claim) -> None:
+        """Speak a job, and begin to send its news; whatever was done before is not repeated."""
+        async with self._given_back(claim):
+            if await self._queue.start(claim) is JobStatus.RUNNING:
+                await self._while_ours(claim, self._speak(claim), stops_if_cancelled=True)
+        sending = asyncio.create_task(self._end(claim))
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
+
+    async def _end(self, claim: Claim) -> None:
+        """Send the news of a job that is over, and remove it from the queue."""
+        try:
+            async with self._given_back(claim):
+                await self._while_ours(claim, self._send_news(claim.job_id))
+                await self._queue.remove(claim)
+        except Exception as error:  # it is tried again
+            _log.error("job_news_not_sent", job_id=claim.job_id, problem=type(error).__name__)
+
+    @contextlib.asynccontextmanager
+    async def _given_back(self, claim: Claim) -> AsyncIterator[None]:
+        """Give a job to another server at once if this one stops.
+
+        After an error, the job is taken when its lease has ended.
+        """
+        try:
+            yield
+        except asyncio.CancelledError:
+            with contextlib.suppress(*away_errors()):
+                await self._queue.release(claim)
+            raise
+
+    async def _while_ours(
+        self, claim: Claim, work: Coroutine[Any, Any, None], *, stops_if_cancelled: bool = False
+    ) -> None:
+        """Work on a job, and renew it meanwhile.
+
+        Raises:
+            _LostError: another server has taken the job.
+        """
+        task = asyncio.create_task(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=LEASE_S / 5))[0]:
+                status = await self._queue.renew(claim)
+                if status is None:
+                    raise _LostError
+                if status is JobStatus.CANCELLED and stops_if_cancelled:
+                    return
+            task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _speak(self, claim: Claim) -> None:
+        job = await self._queue.get(claim.job_id)
+        if job is None:
+            return
+        _log.info("job_started", job_id=job.id, starts=job.starts)
+        status, outcome = await self._outcome(job)
+        if await self._queue.finish(claim, status, outcome):
+            _log.info("job_ended", job_id=job.id, status=status.value)
+            self._state.metrics.jobs.labels(status.value).inc()
+
+    async def _outcome(self, job: Job) -> tuple[JobStatus, dict[str, dict[str, Any]]]:
+        try:
+            if job.starts > MAX_STARTS:
+                raise EngineError(f"the job ended {MAX_STARTS} servers, and is not tried again")
+            return JobStatus.DONE, {"result": await self._speak_and_save(job)}
+        except VoiceAgentError as error:
+            return JobStatus.FAILED, {"error": error_fields(error)}
+
+    async def _speak_and_save(self, job: Job) -> dict[str, Any]:
+        """Speak a job; repeat what may succeed later."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return await self._save(job)
+            except VoiceAgentError as error:
+                if not error.is_retryable:
+                    raise
+                await asyncio.sleep((error.retry_after_ms or 0) / 1000 or _RETRY_S)
+        return await self._save(job)
+
+    async def _save(self, job: Job) -> dict[str, Any]:
+        request = SpeechRequest.parse(job.request, "job", self._state.served)
+        origin = Origin(Caller(job.ip, job.key_id), PATH, {"job_id": job.id})
+        file = await speak_file(self._state, Listener(origin, _never), request)
+        name = f"{job.id}.{request.response_format or 'mp3'}"
+        try:
+            await asyncio.to_thread(self._storage.save, name, file.data)
+        except OSError as error:
+            _log.error("job_not_stored", job_id=job.id, problem=str(error))
+            raise EngineError("the file cannot be stored", code=ErrorCode.INTERNAL) from error
+        return {
+            "name": name,
+            "content_type": file.content_type,
+            "bytes": len(file.data),
+            "audio_ms": file.audio_ms,
+            "provenance": file.provenance.as_json(),
+        }
+
+    async def _send_news(self, job_id: str) -> None:
+        """Send the end of a job to its webhook, with some attempts."""
+        job = await self._queue.get(job_id)
+        if job is None or not job.is_over or job.webhook_state != "pending":
+            return
+        if self._webhooks is not None and job.webhook is not None:
+            body = json.dumps({"type": f"job.{job.status}", "data": public_fields(job)}).encode()
+            loop = asyncio.get_running_loop()
+            for wait_s in _NEWS_WAITS_S:
+                await asyncio.sleep(wait_s)
+                try:
+                    now_s = int(time.time())
+                    message = (job.webhook, job.id, body, now_s)
+                    await loop.run_in_executor(self._senders, self._webhooks.send, *message)
+                except NotDeliveredError as error:
+                    _log.info("webhook_not_delivered", job_id=job.id, problem=str(error))
+                else:
+                    await self._queue.set_webhook_state(job.id, "delivered")
+                    return
+        await self._queue.set_webhook_state(job.id, "failed")
+
+    async def _clean(self) -> None:
+        """Delete the files of jobs that are no longer kept."""
+        while True:
+            try:
+                keep_s = self._state.settings.jobs_keep_h * 3600
+                deleted = await asyncio.to_thread(self._storage.delete_old, keep_s)
+                if deleted:
+                    _log.info("job_files_deleted", files=deleted)
+            except OSError as error:
+                _log.warning("job_files_not_deleted", problem=str(error))
+            await asyncio.sleep(_CLEAN_S)
+
+
+def public_fields(job: Job) -> dict[str, Any]:
+    """What a client may know of its job, without a link to its file and without its text."""
+    result = None
+    if job.result is not None:
+        result = {name: value for name, value in job.result.items() if name != "name"}
+    return {
+        "id": job.id,
+        "status": job.status.value,
+        "created_at": job.created_at,
+        "started_at": job.started_at,
+        "finished_at": job.finished_at,
+        "starts": job.starts,
+        "result": result,
+        "error": job.error,
+        "webhook": job.webhook_state,
+    }
+
+
+async def _never() -> bool:
+    """A job waits for nobody, so nobody can be gone."""
+    return False

@@ -1,0 +1,42 @@
+"""What plugins can add to a server: `add_to_server` of a plugin's module `server` gets these."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI
+
+from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.server.state import ServerState
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorForm:
+    """How errors look on some routes.
+
+    Attributes:
+        has_path: whether a path is one of these routes.
+        body: the JSON body for an error.
+    """
+
+    has_path: Callable[[str], bool]
+    body: Callable[[VoiceAgentError], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHooks:
+    """What a plugin adds to; work beside the server is added to `state`.
+
+    Attributes:
+        app: takes routes, and `server.sockets.add_socket` takes sockets.
+        state: what all routes share; `on_start`, `before_drain` and `on_close` are its hooks.
+        open_paths: paths that need no key, with all paths below them.
+        upload_bytes: the longest body of a path that receives files.
+        error_forms: the first that has a request's path decides how its errors look.
+    """
+
+    app: FastAPI
+    state: ServerState
+    open_paths: list[str]
+    upload_bytes: dict[str, int]
+    error_forms: list[ErrorForm]

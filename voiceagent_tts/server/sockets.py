@@ -1,0 +1,87 @@
+"""WebSocket paths: which sockets are served, and how others are refused."""
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI, Request, Response, WebSocket
+from starlette.exceptions import HTTPException
+
+from voiceagent_tts.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    UnauthorizedError,
+    VoiceAgentError,
+)
+from voiceagent_tts.protocol.dialect import Dialect
+from voiceagent_tts.server import auth
+from voiceagent_tts.server.error_answers import error_response, refused_request
+from voiceagent_tts.server.request_log import note_error
+from voiceagent_tts.server.state import ServerState, draining_error
+from voiceagent_tts.server.websocket import Session
+
+
+def add_socket(app: FastAPI, path: str, serve: Callable[..., Awaitable[None]]) -> None:
+    """Add a WebSocket path; who opens it in a browser or with curl is told what it is.
+
+    Args:
+        app: the app.
+        path: its path, with parameters as FastAPI writes them.
+        serve: receives the socket, not accepted yet, as `websocket`, and the path's parameters.
+    """
+    app.websocket(path)(serve)
+
+    @app.get(path, include_in_schema=False)
+    async def not_upgraded(request: Request) -> Response:
+        raise InvalidRequestError(
+            f"expected a WebSocket handshake on {request.url.path}, got a plain GET; connect to "
+            f"ws://{request.url.netloc}{request.url.path}, or POST to /v1/audio/speech",
+            code=ErrorCode.UPGRADE_REQUIRED,
+        )
+
+
+def refuse_other_sockets(app: FastAPI) -> None:
+    """Answer 404 on every other path; Starlette answers 403, which clients take for a bad key."""
+
+    @app.websocket("/{path:path}")
+    async def unknown(websocket: WebSocket, path: str) -> None:
+        await refuse_socket(websocket, refused_request(HTTPException(404)))
+
+
+async def serve_socket(
+    state: ServerState, websocket: WebSocket, dialect: Dialect, query_key: str | None = None
+) -> None:
+    """Serve a socket to its end, or refuse it.
+
+    Args:
+        state: what all routes share.
+        websocket: not yet accepted.
+        dialect: the client's protocol.
+        query_key: a key from elsewhere than the headers.
+    """
+    if refusal := _refusal(state, websocket, query_key):
+        await refuse_socket(websocket, refusal)
+        return
+    await Session(state, websocket, dialect).run()
+
+
+async def refuse_socket(websocket: WebSocket, error: VoiceAgentError) -> None:
+    """Refuse a socket before it is accepted."""
+    note_error(websocket.scope, error)
+    await websocket.send_denial_response(error_response(websocket.scope, error))
+
+
+def _refusal(
+    state: ServerState, websocket: WebSocket, query_key: str | None
+) -> VoiceAgentError | None:
+    try:
+        auth.check(state.settings, state.keys, websocket.scope, query_key)
+    except UnauthorizedError as error:
+        return error
+    if state.is_draining:
+        return draining_error()
+    if len(state.sessions) >= state.settings.max_sockets:
+        return OverloadedError(
+            f"all {state.settings.max_sockets} sockets of this server are in use",
+            retry_after_ms=1000,
+        )
+    return None
