@@ -10,7 +10,6 @@ from voiceagent_tts.core import WarningCode, Word, WordTimestamp
 from voiceagent_tts.errors import HTTP_STATUS, RETRYABLE, ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientConnection
 from voiceagent_tts.protocol.dialects.cartesia import Cartesia
-from voiceagent_tts.protocol.dialects.dialect import Dialect
 from voiceagent_tts.protocol.dialects.elevenlabs import ElevenLabs
 from voiceagent_tts.protocol.dialects.elevenlabs_messages import SocketOptions
 from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
@@ -26,7 +25,7 @@ from voiceagent_tts.protocol.messages import (
     parse_client_message,
     parse_server_message,
 )
-from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.protocol.server_connection import Dialect, ServerConnection
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
 _FOREIGN = re.compile(

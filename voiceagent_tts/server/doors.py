@@ -11,10 +11,10 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.protocol.dialects.cartesia import Cartesia
-from voiceagent_tts.protocol.dialects.dialect import Dialect, TtsV1
 from voiceagent_tts.protocol.dialects.elevenlabs import ElevenLabs
 from voiceagent_tts.protocol.dialects.elevenlabs_messages import SocketOptions, voice_name
 from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
+from voiceagent_tts.protocol.server_connection import Dialect, TtsV1
 from voiceagent_tts.server import auth, elevenlabs
 from voiceagent_tts.server.error_answers import error_response, refused_request
 from voiceagent_tts.server.request_log import note_error

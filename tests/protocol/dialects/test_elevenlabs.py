@@ -6,7 +6,6 @@ import pytest
 
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.protocol.dialects.dialect import Command
 from voiceagent_tts.protocol.dialects.elevenlabs import ElevenLabs
 from voiceagent_tts.protocol.dialects.elevenlabs_messages import (
     OutputFormat,
@@ -23,7 +22,7 @@ from voiceagent_tts.protocol.messages import (
     SessionLimits,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
-from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.protocol.server_connection import Command, ServerConnection
 
 
 def _connection(
