@@ -21,7 +21,6 @@ from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
-from voiceagent_tts.server.loop_lag import watch_loop_lag
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import AudioProvenance
 from voiceagent_tts.server.slots_agent import agent_line
@@ -134,7 +133,7 @@ class ServerState:
         self.is_draining = False
         self.before_drain: Callable[[], Awaitable[None]] | None = None
         """Called when a drain begins: ends work that no client waits for."""
-        self._watching: list[asyncio.Task[None]] = []
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the workers, and speak one word to check them.
@@ -157,10 +156,7 @@ class ServerState:
         )
         self.metrics.is_ready.set_function(lambda: self.is_ready)
         await self.watchdog.probe()
-        self._watching = [
-            asyncio.create_task(self.watchdog.run()),
-            asyncio.create_task(watch_loop_lag(self.metrics.loop_lag.observe)),
-        ]
+        self._watching = asyncio.create_task(self.watchdog.run())
 
     @property
     def slots_free(self) -> int:
@@ -255,9 +251,9 @@ class ServerState:
 
     async def close(self) -> None:
         """Stop the workers; idempotent."""
-        for watching in self._watching:
-            watching.cancel()
-        await asyncio.gather(*self._watching, return_exceptions=True)
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         await self.synthesizer.close()
         self._voice_changes.shutdown(wait=False, cancel_futures=True)
         if self.cache is not None:
