@@ -17,7 +17,7 @@ from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.protocol.server_connection import Dialect, TtsV1
 from voiceagent_tts.server import auth, elevenlabs
 from voiceagent_tts.server.error_answers import error_response, refused_request
-from voiceagent_tts.server.request_log import note_error
+from voiceagent_tts.server.request_log import log_refusal, note_error, request_id_of
 from voiceagent_tts.server.state import ServerState, draining_error
 from voiceagent_tts.server.websocket import Session
 
@@ -101,7 +101,10 @@ def _eleven_labs(state: ServerState, websocket: WebSocket, voice_id: str, kind: 
 async def _refuse(websocket: WebSocket, error: VoiceAgentError) -> None:
     """Refuse a socket before it is accepted."""
     note_error(websocket.scope, error)
-    await websocket.send_denial_response(error_response(websocket.scope, error))
+    answer = error_response(websocket.scope, error)
+    answer.headers["X-Request-Id"] = request_id_of(websocket.scope)
+    log_refusal(websocket.scope, answer.status_code)
+    await websocket.send_denial_response(answer)
 
 
 def _refusal(
