@@ -21,7 +21,6 @@ from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
-from voiceagent_tts.server.loop_lag import watch_loop_lag
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import AudioProvenance
 from voiceagent_tts.server.slots_agent import agent_line
@@ -30,12 +29,10 @@ from voiceagent_tts.server.turns import Turns
 from voiceagent_tts.server.voice_records import VoiceRecords
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
-from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
 from voiceagent_tts.tracing.exporter import start_exporter
-from voiceagent_tts.tracing.spans import Tracer
 from voiceagent_tts.voices import VoiceFolder
 
 SLOTS_HEADER = "X-TTS-Slots-Free"
@@ -93,7 +90,7 @@ class ServerState:
         self.access = Access(settings, self._on_key_change)
         self.keys = self.access.keys
         self.usage = self.access.usage
-        self.provenance = AudioProvenance(settings, self._model_of)
+        self.provenance = AudioProvenance(settings)
         self.clones = VoiceFolder(settings.clones_folder)
         self.voice_records = VoiceRecords(self.clones)
         self.cloners = ClonerProcesses()
@@ -127,7 +124,7 @@ class ServerState:
             self.usage,
             self._context_log,
             self.metrics,
-            Tracer() if self._exporter is None else self._exporter.tracer,
+            None if self._exporter is None else self._exporter.tracer,
         )
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[OpenSocket] = set()
@@ -138,7 +135,7 @@ class ServerState:
         """Called when a drain begins: ends work that no client waits for."""
         self.on_close: list[Callable[[], Awaitable[None]]] = []
         """Called before the workers stop."""
-        self._watching: list[asyncio.Task[None]] = []
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the workers, and speak one word to check them.
@@ -161,10 +158,7 @@ class ServerState:
         )
         self.metrics.is_ready.set_function(lambda: self.is_ready)
         await self.watchdog.probe()
-        self._watching = [
-            asyncio.create_task(self.watchdog.run()),
-            asyncio.create_task(watch_loop_lag(self.metrics.loop_lag.observe)),
-        ]
+        self._watching = asyncio.create_task(self.watchdog.run())
         for start in self.on_start:
             await start()
 
@@ -204,9 +198,6 @@ class ServerState:
             if supervisor.capabilities.needs_instruct:
                 return supervisor.capabilities.voices[0]
         return None
-
-    def _model_of(self, context: Context) -> str:
-        return self.synthesizer.workers[context.voice.worker].capabilities.model
 
     async def change_voices(self, change: Callable[..., _Result], *arguments: Any) -> _Result:
         """Run a change of the voices in a thread of its own: their file system may be slow.
@@ -263,9 +254,9 @@ class ServerState:
         """Stop the workers; idempotent."""
         for close in self.on_close:
             await close()
-        for watching in self._watching:
-            watching.cancel()
-        await asyncio.gather(*self._watching, return_exceptions=True)
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         await self.synthesizer.close()
         self._voice_changes.shutdown(wait=False, cancel_futures=True)
         if self.cache is not None:

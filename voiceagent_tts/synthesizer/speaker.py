@@ -15,9 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from voiceagent_tts.cache.context_phrases import Lookup
-from voiceagent_tts.cache.phrase import Phrase
-from voiceagent_tts.cache.recorder import KnownTimes, Recorder
+from voiceagent_tts.cache.phrases import KnownTimes, Lookup, Phrase, Recorder
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     FRAME_SAMPLES,
@@ -154,6 +152,11 @@ class Speaker:
         return self._has_text and not self._is_released
 
     @property
+    def model(self) -> str:
+        """Name of the model that speaks the context."""
+        return self._row.worker.capabilities.model
+
+    @property
     def languages(self) -> tuple[str, ...]:
         """Codes that the voice speaks which speaks the context; empty if it has its own."""
         return self._request.languages
@@ -241,7 +244,7 @@ class Speaker:
 
     def store_known(self, known_times: KnownTimes, *, is_final: bool = False) -> None:
         """Store the segments whose words have all been timed; arguments as for `Recorder`."""
-        if self._recorder is not None:
+        if self._recorder is not None and self._recorder.complete:
             self._recorder.store_known(known_times, is_final=is_final)
 
     def _use(self, worker: WorkerClient, request: ContextRequest) -> None:
@@ -366,7 +369,9 @@ class Speaker:
             case AudioStep((audio,)):
                 return self._move_audio(audio.chunk)
             case Words(_, words):
-                return SpokenWords(tuple(word.later(self._cached_samples) for word in words))
+                if self._cached_samples:
+                    words = tuple(word.later(self._cached_samples) for word in words)
+                return SpokenWords(words)
             case SegmentEnd(_, char_end, end_sample):
                 self._ended_char_end = max(self._ended_char_end, char_end)
                 if self._recorder is not None:
