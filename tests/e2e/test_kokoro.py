@@ -20,7 +20,11 @@ from voiceagent_tts.protocol.messages import WarningMessage
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.text.words import split_words
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("kokoro")]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.kokoro,
+    pytest.mark.xdist_group("kokoro"),
+]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -6,9 +6,9 @@ import time
 import numpy as np
 
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Segment
-from voiceagent_tts.phonemes.pieces import split_pieces
 from voiceagent_tts.phonemes.speech import Speech
 from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.text.pieces import split_pieces
 
 _MAX_ROWS = 512
 _MAX_LOAD = 0.8
