@@ -90,7 +90,12 @@ def _hibari_specs(settings: Settings) -> dict[str, WorkerSpec]:
 def _kokoro_specs(settings: Settings) -> dict[str, WorkerSpec]:
     spec = WorkerSpec(
         "kokoro",
-        {"model": settings.kokoro_folder, "rows": settings.rows, "threads": _threads(settings)},
+        {
+            "model": settings.kokoro_folder,
+            "rows": settings.rows,
+            "threads": _threads(settings),
+            "device": settings.device,
+        },
         ready_timeout_s=_LOADING_S,
         environment=_ONE_THREAD,
         group="kokoro",

@@ -1,7 +1,7 @@
 import pytest
 
 from voiceagent_tts.core import Reading, Segment
-from voiceagent_tts.phonemes.pieces import split_pieces
+from voiceagent_tts.text.pieces import split_pieces
 from voiceagent_tts.text.words import split_words
 
 
