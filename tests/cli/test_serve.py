@@ -18,8 +18,10 @@ from testbed.throttled import VARIABLE
 from testbed.waiting import until
 from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.client import DEFAULT_PATH, TTSClient
+from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError, UnauthorizedError
 from voiceagent_tts.protocol.messages import DoneMessage
+from voiceagent_tts.server.state import ServerState
 
 ROOT = Path(__file__).parents[2]
 
@@ -225,6 +227,39 @@ def test_a_wrong_setting_ends_it_with_one_clear_line(command_here: CommandHere) 
         "VOICEAGENT_TTS_KEYS or VOICEAGENT_TTS_API_KEYS, or VOICEAGENT_TTS_ALLOW_ANONYMOUS=true "
         "to serve anyone\n"
     )
+
+
+def test_a_clients_key_alone_starts_no_open_server(
+    command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`VOICEAGENT_TTS_API_KEY` is one letter away from the server's keys, which it does not set."""
+    monkeypatch.setenv("VOICEAGENT_TTS_API_KEY", "a-key-of-a-client")
+    outcome = command_here("serve", "--port", "0")
+    assert (outcome.status, outcome.output) == (1, "")
+    assert "set VOICEAGENT_TTS_API_KEYS" in outcome.errors
+    assert "a-key-of-a-client" not in outcome.errors
+
+
+@pytest.mark.parametrize(
+    ("setting", "place"),
+    [
+        ("request_log", "folder"),
+        ("request_log", "file/log"),
+        ("request_log", "/proc/none/log"),
+        ("voices_folder", "file"),
+        ("jobs_storage", "file"),
+    ],
+)
+async def test_a_path_that_cannot_be_used_is_found_at_the_start(
+    setting: str, place: str, tmp_path: Path
+) -> None:
+    """It is refused by the setting's name, and not found missing when the first line is due."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    redis = "redis://127.0.0.1:1" if setting == "jobs_storage" else None
+    settings = Settings.model_validate({setting: tmp_path / place, "redis": redis, "port": 0})
+    with pytest.raises(InvalidRequestError, match=f"{setting}: expected a f"):
+        ServerState(settings)
 
 
 @pytest.mark.parametrize(

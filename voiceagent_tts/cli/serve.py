@@ -13,8 +13,8 @@ from rich.console import Console
 
 from voiceagent_tts.cli.best_voice import choose_engine
 from voiceagent_tts.cli.models import aligner_folder, model_folder
-from voiceagent_tts.cli.settings import read_settings
-from voiceagent_tts.config import Settings, misspelt_variables
+from voiceagent_tts.cli.settings import read_server_settings
+from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.hibari import published
 from voiceagent_tts.kokoro.published import find as find_kokoro
@@ -34,14 +34,12 @@ def run_server(given: dict[str, Any], *, may_download: bool = False) -> None:
         EngineError: the engine cannot start.
         CheckpointError: a model is not on this machine and cannot be downloaded.
     """
-    choice = choose_engine(read_settings(given), may_download=may_download)
+    choice = choose_engine(read_server_settings(given), may_download=may_download)
     console = Console(stderr=True, highlight=False)
     if choice.reason is not None:
         console.print(choice.reason, markup=False, soft_wrap=True)
     settings = _with_models(choice.settings)
     configure_logs(is_json=settings.log_json)
-    for name, meant in misspelt_variables().items():
-        structlog.get_logger(__name__).warning("unknown_variable", name=name, did_you_mean=meant)
     try:
         with console.status(f"starting the {settings.engine} engine") as status:
 
