@@ -26,7 +26,7 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.server.app import create_app
 from voiceagent_tts.server.slots_agent import slots_agent
 from voiceagent_tts.server.state import CLOSE_GRACE_S, ServerState
-from voiceagent_tts.server.tls import Certificate, certificate_of
+from voiceagent_tts.server.tls import Certificate, certificate_of, limit_handshakes, reloading
 
 MAX_MESSAGE_BYTES = 1 << 20
 _MAX_FRAGMENTS = 1024
@@ -221,7 +221,12 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         state = ServerState(settings)
         stack.push_async_callback(state.close)
         host, port = listener.getsockname()[:2]
-        server = _Server(_uvicorn_config(settings, state, certificate))
+        config = _uvicorn_config(settings, state, certificate)
+        config.load()
+        if certificate is not None and config.ssl is not None:
+            limit_handshakes()
+            await stack.enter_async_context(reloading(certificate, config.ssl))
+        server = _Server(config)
         await state.start()
         watching = asyncio.create_task(_watch_loop_lag(state.metrics.loop_lag.observe))
         stack.callback(watching.cancel)
