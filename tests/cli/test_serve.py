@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from websockets.asyncio.client import connect
 
 from testbed.command_line import Command, CommandHere, finished, start
 from testbed.throttled import VARIABLE
@@ -122,12 +123,12 @@ async def test_a_context_that_speaks_may_finish_after_sigterm(tmp_path: Path) ->
 
 @pytest.mark.thorough
 async def test_logs_can_be_json(tmp_path: Path) -> None:
-    """With `--log-json` every line on standard error but the page's address is a JSON object."""
+    """With `--log-json` every line on standard error is a JSON object."""
     process = await start("serve", "--port", "0", "--log-json", folder=tmp_path)
     async with TTSClient(await ready_url(process)):
         pass
     assert [line["event"] for line in await logged(process)] == [
-        "server_started", "socket_opened", "socket_closed", "worker_ended",
+        "server_started", "server_ready", "socket_opened", "socket_closed", "worker_ended",
     ]  # fmt: skip
 
 
@@ -186,6 +187,10 @@ async def send_requests(url: str) -> list[str]:
         chosen = await http.get("/v1/models", headers={"X-Request-Id": "from-the-proxy"})
         escaped = await http.get("/%1b[2Jpage")
     assert chosen.headers["X-Request-Id"] == "from-the-proxy"
+    handshake = {"X-Request-Id": "from-the-edge", "Authorization": "Bearer secret"}
+    async with connect(url, additional_headers=handshake) as socket:
+        assert socket.response is not None
+        assert socket.response.headers["X-Request-Id"] == "from-the-edge"
     return [refused.headers["X-Request-Id"], "from-the-proxy", escaped.headers["X-Request-Id"]]
 
 
@@ -194,7 +199,7 @@ def check_requests(lines: list[dict[str, Any]], request_ids: list[str]) -> None:
     facts = [
         (line["event"], line["method"], line["path"], line["status"], line["code"])
         for line in lines
-        if "request_id" in line
+        if "request_id" in line and line["event"] != "socket_opened"
     ]
     assert facts == [
         ("socket_refused", "GET", "/v1/tts/ws", 401, "unauthorized"),
@@ -204,6 +209,12 @@ def check_requests(lines: list[dict[str, Any]], request_ids: list[str]) -> None:
     ]
     ids = [line["request_id"] for line in lines if line["event"] == "http_request"]
     assert ids == request_ids
+    (opened,) = [line for line in lines if line.get("request_id") == "from-the-edge"]
+    assert opened["event"] == "socket_opened"
+    of_requests = [line for line in lines if line["event"] in ("http_request", "socket_refused")]
+    assert {line["ip"] for line in [opened, *of_requests]} == {"127.0.0.1"}
+    key_ids = [line["key_id"] for line in of_requests]
+    assert key_ids == [None, *[opened["key_id"]] * 3] and opened["key_id"]
 
 
 def websocket_to_http(url: str) -> str:
@@ -215,7 +226,7 @@ async def logged(process: asyncio.subprocess.Process) -> list[dict[str, Any]]:
     """End the server; returns its log lines, all of which are JSON."""
     process.terminate()
     lines = (await finished(process)).errors.splitlines()
-    return [json.loads(line) for line in lines if not line.startswith("Open ")]
+    return [json.loads(line) for line in lines]
 
 
 def test_a_wrong_setting_ends_it_with_one_clear_line(command_here: CommandHere) -> None:

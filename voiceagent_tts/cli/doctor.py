@@ -167,7 +167,7 @@ def _is_our_server(settings: Settings) -> bool:
 async def _voice() -> Finding:
     """Start the embedded voice in a worker process and synthesise a sentence."""
     try:
-        from voiceagent_tts.cli.serve import configure_logs
+        from voiceagent_tts.cli.logs import configure_logs
         from voiceagent_tts.synthesizer.options import ContextOptions
         from voiceagent_tts.synthesizer.synthesizer import Synthesizer
         from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec

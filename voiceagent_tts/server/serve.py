@@ -75,6 +75,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
                 return
         super().send_receive_event_to_app()
 
+    def handle_ping(self) -> None:
+        """Answer a ping, unless the socket was closed by what came just before it."""
+        if not self._is_broken:
+            super().handle_ping()
+
     def data_received(self, data: bytes) -> None:
         """Discard what comes after a broken frame, and refuse a handshake that cannot be read."""
         if self._is_broken:
@@ -96,7 +101,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def _close_as_broken(self, code: int, reason: str) -> None:
         self.frames = []
-        self.conn.send_close(code, reason)
+        if self._is_broken:  # by what came just before it
+            return
+        if self.conn.close_sent is None:  # the client's own close may have come with the message
+            self.conn.send_close(code, reason)
         self.handle_parser_exception()
 
     def handle_parser_exception(self) -> None:
