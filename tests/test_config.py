@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from voiceagent_tts.config import Settings
-from voiceagent_tts.settings.access import hash_key
+from voiceagent_tts.settings.access import Quota, hash_key
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +154,11 @@ def test_an_empty_value_is_the_default(
     Path("voiceagent-tts.toml").write_text(f'{name} = "{empty}"\n')
     assert Settings() == default
     assert Settings.model_validate({name: empty}) == default
+
+
+def test_empty_limits_are_no_limits() -> None:
+    """Also those of one key, which are no setting."""
+    assert Quota.model_validate(" ") == Quota()
 
 
 def test_an_empty_value_does_not_hide_an_unknown_name(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ class Quota(BaseModel):
             return value
         if value.startswith("{"):
             return json.loads(value)
+        if not value.strip():
+            return {}
         parts = (part.partition("=") for part in separated(value))
         return {name.strip(): number for name, _, number in parts}
 
