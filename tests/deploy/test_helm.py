@@ -21,6 +21,7 @@ from testbed.command_line import finished, start
 from testbed.missing import require_program
 from testbed.promql import metrics_in, scraped_names
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
+from voiceagent_tts.cli.production import findings
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.protocol.messages import DoneMessage
@@ -169,6 +170,16 @@ def test_the_server_gets_settings_that_exist_and_time_to_drain(
     assert ports == {"http": DEFAULT_PORT, "slots": settings.slots_port}
     assert container["readinessProbe"]["httpGet"]["path"] == "/health/ready"
     assert container["livenessProbe"]["httpGet"]["path"] == "/health/live"
+
+
+async def test_the_charts_limits_are_those_for_strangers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`doctor --production` finds nothing bad in them."""
+    for name, value in environment(OBJECTS, tmp_path / "keys.json", tmp_path).items():
+        monkeypatch.setenv(name, value)
+    bad = [each async for each in findings(Settings()) if each.verdict == "bad"]
+    assert bad == []
 
 
 async def test_a_server_runs_with_the_charts_defaults(tmp_path: Path) -> None:
