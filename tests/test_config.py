@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.config import Settings
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.settings.access import Quota, hash_key
+
+ONE, TWO = "the-key-of-one-caller", "the-key-of-another"
 
 
 @pytest.fixture(autouse=True)
@@ -111,13 +115,29 @@ def test_settings_do_not_change() -> None:
         Settings().port = 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@pytest.mark.parametrize("value", ["key-1, key-2", '["key-1", "key-2"]', "key-1,key-2,"])
+@pytest.mark.parametrize("value", [f"{ONE}, {TWO}", f'["{ONE}", "{TWO}"]', f"{ONE},{TWO},"])
 def test_keys_are_kept_as_hashes_only(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings hold only hashes of keys, whatever form the keys come in."""
     monkeypatch.setenv("VOICEAGENT_TTS_API_KEYS", value)
     settings = Settings()
-    assert settings.api_keys == (hash_key("key-1"), hash_key("key-2"))
-    assert "key-1" not in repr(settings)
+    assert settings.api_keys == (hash_key(ONE), hash_key(TWO))
+    assert ONE not in repr(settings)
+
+
+@pytest.mark.parametrize("value", ["short", f"{ONE},short", '["short"]', "change-me", "0" * 15])
+def test_a_key_that_can_be_guessed_is_refused_with_what_to_write(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the environment, as an option and in the file; the key itself is not repeated."""
+    with pytest.raises(ValidationError, match="openssl rand -hex 32"):
+        Settings.model_validate({"api_keys": value})
+    (tmp_path / "voiceagent-tts.toml").write_text('api_keys = ["short"]\n')
+    with pytest.raises(ValidationError, match="at least 16 characters"):
+        Settings()
+    monkeypatch.setenv("VOICEAGENT_TTS_API_KEYS", value)
+    with pytest.raises(InvalidRequestError) as refused:
+        read_settings({})
+    assert "short" not in refused.value.message and value not in refused.value.message
 
 
 def test_a_hash_stays_the_hash_that_it_is() -> None:

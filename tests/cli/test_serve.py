@@ -25,6 +25,7 @@ from voiceagent_tts.protocol.messages import DoneMessage
 from voiceagent_tts.server.state import ServerState
 
 ROOT = Path(__file__).parents[2]
+SECRET = "the-secret-of-a-client"
 
 
 async def ready_url(process: asyncio.subprocess.Process) -> str:
@@ -138,7 +139,7 @@ async def test_contexts_and_requests_are_logged(tmp_path: Path) -> None:
     Requests and refusals are a line each with the id that the client gets, a refused handshake too;
     probes are not logged.
     """
-    keys = {"VOICEAGENT_TTS_API_KEYS": "secret"}
+    keys = {"VOICEAGENT_TTS_API_KEYS": SECRET}
     process = await start("serve", "--port", "0", "--log-json", folder=tmp_path, environment=keys)
     url = await ready_url(process)
     await send_contexts(url)
@@ -146,12 +147,12 @@ async def test_contexts_and_requests_are_logged(tmp_path: Path) -> None:
     lines = await logged(process)
     check_contexts(lines)
     check_requests(lines, request_ids)
-    assert "secret" not in str(lines)
+    assert SECRET not in str(lines)
 
 
 async def send_contexts(url: str) -> None:
     """Speak in one context, and have one refused."""
-    async with TTSClient(url, "secret") as client:
+    async with TTSClient(url, SECRET) as client:
         async with await client.open(
             context_id="turn-1", metadata={"call": "c-19"}, language="en", max_lead_s=0
         ) as context:
@@ -181,13 +182,13 @@ async def send_requests(url: str) -> list[str]:
     with pytest.raises(UnauthorizedError):
         await TTSClient(url, "wrong").connect()
     http_url = websocket_to_http(url)
-    async with httpx.AsyncClient(base_url=http_url, headers={"X-API-Key": "secret"}) as http:
+    async with httpx.AsyncClient(base_url=http_url, headers={"X-API-Key": SECRET}) as http:
         await http.get("/health/ready")
-        refused = await http.post("/v1/audio/speech?api_key=secret", json={})
+        refused = await http.post(f"/v1/audio/speech?api_key={SECRET}", json={})
         chosen = await http.get("/v1/models", headers={"X-Request-Id": "from-the-proxy"})
         escaped = await http.get("/%1b[2Jpage")
     assert chosen.headers["X-Request-Id"] == "from-the-proxy"
-    handshake = {"X-Request-Id": "from-the-edge", "Authorization": "Bearer secret"}
+    handshake = {"X-Request-Id": "from-the-edge", "Authorization": f"Bearer {SECRET}"}
     async with connect(url, additional_headers=handshake) as socket:
         assert socket.response is not None
         assert socket.response.headers["X-Request-Id"] == "from-the-edge"

@@ -7,11 +7,12 @@ import re
 from ipaddress import ip_network
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from voiceagent_tts.settings.group import Count, SettingsGroup, Texts, separated
+from voiceagent_tts.settings.group import Count, SettingsGroup, Texts, separated, split_list
 
+MIN_KEY_CHARS = 16
 _HASH_PREFIX = "sha256:"
 _HASH = re.compile(rf"{_HASH_PREFIX}[0-9a-f]{{64}}")
 _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
@@ -94,14 +95,31 @@ class Quota(BaseModel):
         return ",".join(f"{name}={number}" for name, number in self.given.items())
 
 
+def _long_keys(value: object) -> object:
+    """Refuse keys that could be guessed, where people write them: in texts and in files.
+
+    A program that makes its own settings passes a tuple, and knows what it does.
+
+    Raises:
+        ValueError: a key is short.
+    """
+    written = split_list(value)
+    if isinstance(written, list) and any(len(str(key)) < MIN_KEY_CHARS for key in written):
+        raise ValueError(
+            f"expected keys of at least {MIN_KEY_CHARS} characters; make one with "
+            "`openssl rand -hex 32`"
+        )
+    return written
+
+
 class AccessSettings(SettingsGroup):
     """Keys, origins and proxies; limits, and the Redis that counts for several servers.
 
     Attributes:
         keys: JSON file or Redis address (`redis://HOST:PORT/DB`) of the API keys that
             `voiceagent-tts keys` manages. Changes take effect within two seconds.
-        api_keys: API keys with all scopes, or their `sha256:` hashes, separated by commas. The
-            server stores only hashes. Change them with a restart.
+        api_keys: API keys with all scopes, of at least 16 characters, or their `sha256:` hashes,
+            separated by commas. The server stores only hashes. Change them with a restart.
         allow_anonymous: Serve without API keys on an address that other machines can reach.
         allowed_origins: Web origins that may connect, separated by commas. Other requests with an
             `Origin` header are refused, except those from the server's own origin.
@@ -117,7 +135,7 @@ class AccessSettings(SettingsGroup):
     """
 
     keys: str | None = None
-    api_keys: Texts = ()
+    api_keys: Annotated[Texts, BeforeValidator(_long_keys)] = ()
     allow_anonymous: bool = False
     allowed_origins: Texts = ()
     trusted_proxies: Texts = ("127.0.0.1", "::1")
