@@ -322,8 +322,19 @@ def doctor(
         str | None,
         typer.Option(help="With --gpu: Qwen3-TTS model, folder or id. [default: random weights]"),
     ] = None,
+    production: Annotated[
+        bool,
+        typer.Option("--production", help="Judge whether the settings are safe for strangers."),
+    ] = False,
 ) -> None:
-    """Report what works on this machine. Exits with 1 if a server could not speak."""
+    """Report what works on this machine. Exits with 1 if a server could not speak.
+
+    With --production, exits with 1 if callers who do not trust each other could harm each other.
+    """
+    if production:
+        from voiceagent_tts.cli.production import examine_production
+
+        raise typer.Exit(0 if asyncio.run(examine_production()) else 1)
     if cards:
         from voiceagent_tts.cli.gpu import print_cards
 

@@ -55,19 +55,22 @@ def check(
     headers = Headers(scope=request)
     _check_origin(settings, headers)
     host, _ = request.get("client") or ("unknown", 0)
-    key = None
-    if keys.needs_key:
-        offered = key_of(request) or query_key
-        key = _known_key(keys, offered)
-        _check_scope(key, request.get("method", "GET"), request["path"])
+    key = _known_key(keys, key_of(request) or query_key) if keys.needs_key else None
     caller = Caller(host, None if key is None else key.id)
-    request[_CALLER] = caller
+    request[_CALLER] = caller  # before its scope is checked: the log names who was refused
+    if key is not None:
+        _check_scope(key, request.get("method", "GET"), request["path"])
     return caller
 
 
 def caller_of(request: AsgiScope) -> Caller:
     """The caller of a request that `check` has let pass."""
     return request[_CALLER]
+
+
+def noted_caller(request: AsgiScope) -> Caller | None:
+    """The caller of a request; None if it needed no check, or had no known key."""
+    return request.get(_CALLER)
 
 
 def _check_origin(settings: Settings, headers: Headers) -> None:

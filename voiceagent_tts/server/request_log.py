@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.server.auth import noted_caller
 
 _QUIET_PATHS = ("/health", "/metrics")
 """Probes and scrapers request these every few seconds; only their failures are logged."""
@@ -44,7 +45,7 @@ def path_of(scope: Scope) -> str:
 
 
 class RequestLog:
-    """Gives each HTTP request an id, returns it as `X-Request-Id`, and logs the request's end.
+    """Gives each request and handshake an id, answers it as `X-Request-Id`, and logs its end.
 
     An id that a proxy has chosen is kept. The line has no query, no body and no header: those may
     hold keys and text to be spoken. Its path is percent-encoded, because a decoded one could hold
@@ -97,8 +98,14 @@ class RequestLog:
             path=path_of(scope),
             status=status,
             code=scope.get(_ERROR_CODE),
+            **_caller_of(scope),
             seconds=round(time.monotonic() - started, 3),
         )
+
+
+def _caller_of(scope: Scope) -> dict[str, str | None]:
+    caller, (host, _) = noted_caller(scope), scope.get("client") or (None, 0)
+    return {"ip": host, "key_id": None if caller is None else caller.key_id}
 
 
 def _route_of(scope: Scope) -> str:

@@ -4,6 +4,7 @@ This module starts and ends things. It answers no request and knows no engine.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.cache.cache import PhraseCache
 from voiceagent_tts.cache.shared import SharedPhrases
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import ErrorCode, OverloadedError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
@@ -75,6 +76,24 @@ class OpenSocket(Protocol):
         ...
 
 
+def _check_folders(settings: Settings) -> None:
+    """Refuse a folder that is something else; one that is missing is made when it is needed.
+
+    Raises:
+        InvalidRequestError: a setting names no folder, or jobs could not be stored.
+    """
+    folders = {"voices_folder": (settings.voices_folder, os.R_OK)}
+    if settings.redis is not None:
+        folders["jobs_storage"] = (settings.jobs_storage, os.R_OK | os.W_OK)
+    for name, (given, needed) in folders.items():
+        path = given.expanduser()
+        if path.exists() and not (path.is_dir() and os.access(path, needed | os.X_OK)):
+            raise InvalidRequestError(
+                f"{name}: expected a folder that this process can use, got {path}; name another "
+                "one, or change its permissions"
+            )
+
+
 class ServerState:
     """What the routes share; start it before the first request."""
 
@@ -82,9 +101,10 @@ class ServerState:
         """Read the lexicon of the server, and build its parts.
 
         Raises:
-            InvalidRequestError: the lexicon has a mistake, or the settings name keys, a Redis or
-                certificates that cannot be used.
+            InvalidRequestError: the lexicon has a mistake, or the settings name keys, a Redis,
+                certificates, folders or a request log that cannot be used.
         """
+        _check_folders(settings)
         self.settings = settings
         self.metrics = Metrics()
         self.access = Access(settings, self._on_key_change)

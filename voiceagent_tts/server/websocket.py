@@ -39,7 +39,7 @@ from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.failures import log_if_unexpected
 from voiceagent_tts.server.metrics import Metrics
-from voiceagent_tts.server.request_log import path_of
+from voiceagent_tts.server.request_log import path_of, request_id_of
 from voiceagent_tts.server.socket_context import Outgoing, SocketContext
 from voiceagent_tts.server.state import SLOTS_HEADER, ServerState
 from voiceagent_tts.synthesizer.events import SpokenText
@@ -91,11 +91,18 @@ class Session:
         """Accept the socket, serve it until either side ends it, and release its contexts."""
         offered = self._websocket.scope["subprotocols"]
         slots = (SLOTS_HEADER.encode(), str(self._state.slots_free).encode())
-        await self._websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None, [slots])
+        request_id = request_id_of(self._websocket.scope)
+        headers = [slots, (b"X-Request-Id", request_id.encode())]
+        await self._websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None, headers)
         self._state.sessions.add(self)
         self._state.metrics.sockets.inc()
-        path = path_of(self._websocket.scope)
-        self._log.info("socket_opened", path=path, key_id=self.caller.key_id)
+        self._log.info(
+            "socket_opened",
+            path=path_of(self._websocket.scope),
+            request_id=request_id,
+            ip=self.caller.ip,
+            key_id=self.caller.key_id,
+        )
         ready = self._connection.ready(
             session_id=self.session_id,
             model=self._model(),
