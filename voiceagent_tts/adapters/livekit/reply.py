@@ -50,7 +50,7 @@ from voiceagent_tts.protocol.messages import (
     SampleRate,
     WordsMessage,
 )
-from voiceagent_tts.text.borders import has_complete_word
+from voiceagent_tts.text.segmenter import has_complete_word
 
 _ANSWER_TIMEOUT_S = 2.0
 """A server that has not even answered a ping within this is gone, even if the socket is open."""
