@@ -24,11 +24,11 @@ from voiceagent_tts.synthesizer.events import (
     ContextFlushed,
     ContextReport,
     ContextWords,
+    Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, Limits
 from voiceagent_tts.synthesizer.speaker import Speaker, SpeakerEvent
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient, WorkerSpec
 
 GREETING = "Thank you for calling Acme."

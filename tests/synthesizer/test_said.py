@@ -21,9 +21,9 @@ from voiceagent_tts.synthesizer.events import (
     ContextFailed,
     ContextWarned,
     ContextWords,
+    Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import CLONE_SUFFIX, VoiceFolder

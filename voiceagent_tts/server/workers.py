@@ -7,7 +7,7 @@ from typing import Any
 from voiceagent_tts.config import UPSTREAM_KEY, Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.synthesizer.aligners import Aligners
-from voiceagent_tts.synthesizer.word_policy import Source
+from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 
 _SHARING_CORES = {"OMP_WAIT_POLICY": "passive"}

@@ -35,6 +35,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentErro
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.seam.events import Done, Event, Failed, Warned
 from voiceagent_tts.synthesizer.aligners import Aligners
+from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextDone,
@@ -46,6 +47,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextWords,
     DoneReason,
     Milestones,
+    Source,
     SpokenText,
     error_of,
 )
@@ -60,8 +62,7 @@ from voiceagent_tts.synthesizer.speaker import (
     SpokenWords,
 )
 from voiceagent_tts.synthesizer.text_warnings import ipa_warning, language_warning
-from voiceagent_tts.synthesizer.word_policy import Source
-from voiceagent_tts.synthesizer.words import WordPublisher
+from voiceagent_tts.synthesizer.words import Words
 from voiceagent_tts.synthesizer.workers import WorkerClient
 from voiceagent_tts.text.cut import keep_inside
 from voiceagent_tts.text.reader import Pause
@@ -144,8 +145,15 @@ class Context:
         self._clock = PlayoutClock()
         self._intake = Intake(request, limits.settle_s)
         self._speaker = Speaker(worker, request, self._on_engine_event)
-        self._words = WordPublisher(
-            aligners, self._on_aligner_event, request, self._intake.verbatim, self._clock
+        self._listener = ListenerClock(request.stretch)
+        self._aligners = aligners and aligners.attach(self._on_aligner_event, request.recording)
+        self._words = Words(
+            self._clock,
+            self._listener,
+            [Source.NATIVE] if self._aligners is None else self._aligners.sources,
+            aligners=self._aligners,
+            voice_level=0.0 if self._aligners is None else self._aligners.voice_level,
+            verbatim=self._intake.verbatim,
         )
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
@@ -249,7 +257,7 @@ class Context:
                 self._speak_piece(part, now)
             else:
                 self._breaks.append(part)
-                self._words.timeline.expect_break(part.char_end)
+                self._listener.expect_break(part.char_end)
                 self._complete_text(part.char_end)
 
     def _speak_piece(self, piece: Piece, now: float) -> None:
@@ -335,7 +343,7 @@ class Context:
         """
         words, is_final = self._words.published, self._words.is_complete
         if is_final:
-            words = keep_inside(words, self._words.timeline.end_sample)
+            words = keep_inside(words, self._listener.end_sample)
         text = self._intake.text + waiting_text
         return SpokenText(text, words, self._clock.sent_samples, is_final and not waiting_text)
 
@@ -440,13 +448,13 @@ class Context:
                 self._fail(error_of(event))
 
     def _put_audio(self, chunk: AudioChunk, engine_chunk: AudioChunk | None, now: float) -> None:
-        timeline = self._words.timeline
-        if (audio := timeline.push_audio(chunk)) is not None:
+        if (audio := self._listener.push_audio(chunk)) is not None:
             self._put(audio)
+        self._words.push_audio(chunk)
         if engine_chunk is not None:
             self._on_audio()
             self._words.align(engine_chunk, self._intake.speech_language)
-        if timeline.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
+        if self._listener.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
             self._words.break_off()
             self._publish(now)
             self._end("limit")
@@ -455,16 +463,16 @@ class Context:
         """Insert the silence of the breaks in the text before `char_end`, which is spoken."""
         while self._breaks and self._breaks[0].char_end <= char_end:
             pause = self._breaks.popleft()
-            self._put(*self._words.timeline.push_break(pause.char_end, pause.samples))
+            self._put(*self._listener.push_break(pause.char_end, pause.samples))
 
     def _end_audio(self, now: float) -> None:
         """Handle the end of the context's audio; only words may still be missing."""
         self._put_breaks(self._intake.chars)
-        if (rest := self._words.timeline.end_audio()) is not None:
+        if (rest := self._listener.end_audio()) is not None:
             self._put(rest)
         self._intake.mark_spoken(self._intake.chars)
         self._answer_flushes()
-        self._words.finish(now)
+        self._words.end_audio(now)
 
     # What follows every step.
 
@@ -494,14 +502,14 @@ class Context:
         if not self._speaker.is_speaking or (samples := self._pacer.more_samples(now)) is None:
             return False
         playout_end = max(self._clock.playout_end, now)
-        self._speaker.grant(playout_end, self._words.timeline.to_engine_samples(samples))
+        self._speaker.grant(playout_end, self._listener.to_engine_samples(samples))
         return True
 
     def _answer_flushes(self) -> None:
         """Answer flushes in order: each when its text is spoken and its words are published."""
         for flush in self._flushes:
             if flush.end_sample is None and flush.char_end <= self._intake.spoken_char_end:
-                flush.end_sample = self._words.timeline.end_sample
+                flush.end_sample = self._listener.end_sample
         next_char = self._words.policy.next_char
         while self._flushes:
             flush = self._flushes[0]
@@ -592,7 +600,7 @@ class Context:
 
     def _report(self) -> ContextReport:
         now = time.monotonic()
-        audio_samples = self._words.timeline.end_sample
+        audio_samples = self._listener.end_sample
         discarded_samples = 0
         if self._reason == "cancelled":
             discarded_samples = audio_samples - self._clock.played_samples(now)
@@ -613,7 +621,7 @@ class Context:
             ),
             underrun_s=self._clock.underrun_s,
             words=self._words.policy.counts,
-            aligner_lag_s=self._words.aligner_lag_s,
+            aligner_lag_s={} if self._aligners is None else self._aligners.lag_s,
             word_lag_s=self._words.worst_lag_s,
             cached_segments=self._speaker.cached_segments,
             stored_segments=self._speaker.stored_segments,
