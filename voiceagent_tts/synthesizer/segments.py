@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from voiceagent_tts.cache.context_phrases import ContextPhrases
+from voiceagent_tts.cache.phrases import ContextPhrases
 from voiceagent_tts.core import Reading, Segment, Word, earliest
 from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.text.language import detect_language

@@ -15,9 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from voiceagent_tts.cache.context_phrases import Lookup
-from voiceagent_tts.cache.phrase import Phrase
-from voiceagent_tts.cache.recorder import KnownTimes, Recorder
+from voiceagent_tts.cache.phrases import KnownTimes, Lookup, Phrase, Recorder
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     FRAME_SAMPLES,
@@ -241,7 +239,7 @@ class Speaker:
 
     def store_known(self, known_times: KnownTimes, *, is_final: bool = False) -> None:
         """Store the segments whose words have all been timed; arguments as for `Recorder`."""
-        if self._recorder is not None:
+        if self._recorder is not None and self._recorder.complete:
             self._recorder.store_known(known_times, is_final=is_final)
 
     def _use(self, worker: WorkerClient, request: ContextRequest) -> None:

@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.context_phrases import ContextPhrases
-from voiceagent_tts.cache.key import manner_of
-from voiceagent_tts.cache.phrase import Spoken
+from voiceagent_tts.cache.phrases import ContextPhrases, Spoken, manner_of
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.lexicon import Entries
