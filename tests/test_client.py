@@ -34,7 +34,6 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.dialect import Answer, WireMessages
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     AudioFormat,
@@ -52,7 +51,7 @@ from voiceagent_tts.protocol.messages import (
     SessionLimits,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
-from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.protocol.server_connection import Answer, ServerConnection, WireMessages
 from voiceagent_tts.text.cut import cut_text
 
 WORD_SAMPLES = 1_920  # every word sounds for 80 ms

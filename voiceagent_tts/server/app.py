@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from voiceagent_tts import __version__
 from voiceagent_tts.errors import UnauthorizedError
 from voiceagent_tts.hooks import plugin_modules
-from voiceagent_tts.protocol.dialect import TtsV1
+from voiceagent_tts.protocol.server_connection import TtsV1
 from voiceagent_tts.server import (
     auth,
     cache,

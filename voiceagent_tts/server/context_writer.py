@@ -16,9 +16,8 @@ from voiceagent_tts.core import (
     samples_to_ms,
 )
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.dialect import WireMessages
 from voiceagent_tts.protocol.messages import ContextOpen, ProvenanceFields, WordList
-from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.protocol.server_connection import ServerConnection, WireMessages
 from voiceagent_tts.provenance.record import AudioRecord
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.synthesizer.context import Context

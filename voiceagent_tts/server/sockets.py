@@ -12,7 +12,7 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.dialect import Dialect
+from voiceagent_tts.protocol.server_connection import Dialect
 from voiceagent_tts.server import auth
 from voiceagent_tts.server.error_answers import error_response, refused_request
 from voiceagent_tts.server.request_log import note_error

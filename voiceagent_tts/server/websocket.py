@@ -14,7 +14,6 @@ from fastapi import WebSocket, WebSocketDisconnect
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.protocol.dialect import Answer, Command, Dialect
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     Close,
@@ -30,7 +29,7 @@ from voiceagent_tts.protocol.messages import (
     SessionUpdate,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
-from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.protocol.server_connection import Answer, Command, Dialect, ServerConnection
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin

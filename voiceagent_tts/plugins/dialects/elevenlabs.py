@@ -21,18 +21,11 @@ from pydantic_core import to_json
 from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.dialects.character_alignment import CharacterAlignment
+from voiceagent_tts.plugins.dialects.dialect import silence
 from voiceagent_tts.plugins.dialects.elevenlabs_messages import (
     OutputFormat,
     SocketMessage,
     SocketOptions,
-)
-from voiceagent_tts.protocol.dialect import (
-    Answer,
-    Closing,
-    Command,
-    WireMessages,
-    refuse_if_big,
-    silence,
 )
 from voiceagent_tts.protocol.messages import (
     AudioMessage,
@@ -49,6 +42,13 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
 )
 from voiceagent_tts.protocol.refusals import refusal_of
+from voiceagent_tts.protocol.server_connection import (
+    Answer,
+    Closing,
+    Command,
+    WireMessages,
+    refuse_if_big,
+)
 
 _POLICY_VIOLATION = 1008
 _MAX_REASON_BYTES = 120
