@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from voiceagent_tts.audio.framing import MessageQueue
-from voiceagent_tts.audio.output import OutputStream
+from voiceagent_tts.audio.output import MessageQueue, OutputStream
 from voiceagent_tts.core import (
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,

@@ -13,8 +13,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.provenance.detector import FILE_LIMITS, Detection, detect
 from voiceagent_tts.provenance.keys import watermark_keys
 from voiceagent_tts.provenance.manifest import MANIFEST_TYPES, credentials_of, sign
-from voiceagent_tts.provenance.marking import Marking
-from voiceagent_tts.provenance.record import AudioRecord, Provenance
+from voiceagent_tts.provenance.record import AudioRecord, Marking, Provenance
 from voiceagent_tts.settings.provenance import ProvenanceSettings
 from voiceagent_tts.synthesizer.context import Context
 
