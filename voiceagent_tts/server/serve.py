@@ -37,6 +37,7 @@ more; some permit a billion, which would only cost memory."""
 _SWITCH_INTERVAL_S = 0.0005
 """How long the event loop may wait for a thread that computes in Python, such as one that marks a
 file. By default it waits 5 ms each time that it wakes, and several times for one message."""
+_LAG_INTERVAL_S = 0.1
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
@@ -222,6 +223,8 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         host, port = listener.getsockname()[:2]
         server = _Server(_uvicorn_config(settings, state, certificate))
         await state.start()
+        watching = asyncio.create_task(_watch_loop_lag(state.metrics.loop_lag.observe))
+        stack.callback(watching.cancel)
         if settings.slots_port is not None:
             agent = slots_agent(settings.host, settings.slots_port, state.agent_line)
             await stack.enter_async_context(agent)
@@ -234,6 +237,15 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
             await state.drain(0)
             server.should_exit = True
             await serving
+
+
+async def _watch_loop_lag(observe: Callable[[float], None]) -> None:
+    """Report ten times a second by how many seconds the event loop was late, until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + _LAG_INTERVAL_S
+        await asyncio.sleep(_LAG_INTERVAL_S)
+        observe(max(0.0, loop.time() - due))
 
 
 def _connectable(host: str) -> str:

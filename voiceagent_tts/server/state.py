@@ -21,7 +21,6 @@ from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
-from voiceagent_tts.server.loop_lag import watch_loop_lag
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import AudioProvenance
 from voiceagent_tts.server.slots_agent import agent_line
@@ -138,7 +137,7 @@ class ServerState:
         """Called when a drain begins: ends work that no client waits for."""
         self.on_close: list[Callable[[], Awaitable[None]]] = []
         """Called before the workers stop."""
-        self._watching: list[asyncio.Task[None]] = []
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the workers, and speak one word to check them.
@@ -161,10 +160,7 @@ class ServerState:
         )
         self.metrics.is_ready.set_function(lambda: self.is_ready)
         await self.watchdog.probe()
-        self._watching = [
-            asyncio.create_task(self.watchdog.run()),
-            asyncio.create_task(watch_loop_lag(self.metrics.loop_lag.observe)),
-        ]
+        self._watching = asyncio.create_task(self.watchdog.run())
         for start in self.on_start:
             await start()
 
@@ -263,9 +259,9 @@ class ServerState:
         """Stop the workers; idempotent."""
         for close in self.on_close:
             await close()
-        for watching in self._watching:
-            watching.cancel()
-        await asyncio.gather(*self._watching, return_exceptions=True)
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         await self.synthesizer.close()
         self._voice_changes.shutdown(wait=False, cancel_futures=True)
         if self.cache is not None:
