@@ -156,7 +156,6 @@ class Opened:
             limits or Limits(),
             cast("Aligners | None", aligner),
             on_event=self._count,
-            on_audio=lambda: None,
             on_end=lambda _, report: self.reports.append(report),
         )
 

@@ -556,7 +556,7 @@ def _options(message: ContextOpen) -> ContextOptions:
         max_buffer_delay_ms=message.max_buffer_delay_ms,
         max_lead_s=message.max_lead_s,
         text_feeding=message.text_feeding,
-        lexicon=check_entries(message.lexicon or {}),
+        lexicon=check_entries(message.lexicon) if message.lexicon else {},
         has_markup=message.markup,
         idle_s=message.idle_s,
         cache="use" if message.cache else "off",

@@ -114,7 +114,6 @@ class Context:
         limits: limits of every context.
         aligners: find the times of words; None where the engine itself sends them.
         on_event: called whenever `next_event` has something new; None for a caller that iterates.
-        on_audio: called for every audio chunk of the engine.
         on_end: receives the context and its report when the context is closed.
     """
 
@@ -126,7 +125,6 @@ class Context:
         aligners: Aligners | None,
         *,
         on_event: Callable[[], None] | None,
-        on_audio: Callable[[], None],
         on_end: "Callable[[Context, ContextReport], None]",
     ) -> None:
         self.options = options = request.options
@@ -134,7 +132,6 @@ class Context:
         self.state = ContextState.OPEN
         self._request = request
         self._limits = limits
-        self._on_audio = on_audio
         self._on_end = on_end
         self._opened_at = time.monotonic()
         self._first_sent_at: float | None = None
@@ -153,7 +150,7 @@ class Context:
             [Source.NATIVE] if self._aligners is None else self._aligners.sources,
             aligners=self._aligners,
             voice_level=0.0 if self._aligners is None else self._aligners.voice_level,
-            verbatim=self._intake.verbatim,
+            verbatim=self._intake.verbatim if self._intake.masks_text else None,
         )
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
@@ -452,7 +449,6 @@ class Context:
             self._put(audio)
         self._words.push_audio(chunk)
         if engine_chunk is not None:
-            self._on_audio()
             self._words.align(engine_chunk, self._intake.speech_language)
         if self._listener.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
             self._words.break_off()

@@ -73,7 +73,10 @@ class Intake:
         self._max_buffer_delay_s = request.options.max_buffer_delay_ms / 1000
         self._settle_s = settle_s
         self._deltas: list[str] = []
-        self._reader = Reader(request.lexicons, has_markup=request.options.has_markup)
+        self._reader: Reader | None = None
+        """What masks readings and tags; None for a text without them."""
+        if request.lexicons or request.options.has_markup:
+            self._reader = Reader(request.lexicons, has_markup=request.options.has_markup)
         self._readings: deque[Reading] = deque()
         """Readings of text that is not submitted, in order."""
         self._segmenter = Segmenter(language=request.language)
@@ -89,10 +92,13 @@ class Intake:
             self._deltas = ["".join(self._deltas)]
         return self._deltas[0] if self._deltas else ""
 
+    @property
+    def masks_text(self) -> bool:
+        """Whether the text of pieces may differ from the client's."""
+        return self._reader is not None
+
     def verbatim(self, word: Word) -> Word:
         """The word with the client's characters, which may be masked in it."""
-        if not self._reader.masks_text:
-            return word
         return replace(word, text=self.text[word.char_start : word.char_end])
 
     @property
@@ -116,20 +122,24 @@ class Intake:
             self.first_text_at = now
         self._deltas.append(delta)
         self.chars += len(delta)
-        parts = self._read(self._reader.push(delta), now)
+        if self._reader is None:
+            parts: list[Piece | Pause] = [*self._cut(delta, now)]
+        else:
+            parts = self._read(self._reader.push(delta), now)
+            is_holding = self._reader.is_holding
+            self._give_up_at = now + self._max_buffer_delay_s if is_holding else None
         self._wait_for_text(now)
-        self._give_up_at = now + self._max_buffer_delay_s if self._reader.is_holding else None
         return parts
 
     def flush(self, now: float) -> list[Piece | Pause]:
         """Return all buffered text."""
-        parts = [*self._read(self._reader.flush(), now), *self._complete()]
+        parts = [*self._read_rest(now), *self._complete()]
         self._wait_for_text(now)
         return parts
 
     def finish(self, now: float) -> list[Piece | Pause]:
         """Return all buffered text; its last segment is the last of the context."""
-        parts = self._read(self._reader.flush(), now)
+        parts = self._read_rest(now)
         pieces = self._pieces(self._segmenter.finish())
         if pieces:
             pieces[-1] = replace(pieces[-1], is_last=True)
@@ -141,7 +151,7 @@ class Intake:
     def expire(self, now: float) -> list[Piece | Pause]:
         """Return the text that waits no longer."""
         parts: list[Piece | Pause] = []
-        if _is_over(self._give_up_at, now):
+        if self._reader is not None and _is_over(self._give_up_at, now):
             self._give_up_at = None
             parts += self._read(self._reader.release(), now)
             self._wait_for_text(now)
@@ -156,6 +166,10 @@ class Intake:
     def mark_spoken(self, char_end: int) -> None:
         """Record that the audio of the text before `char_end` is complete."""
         self.spoken_char_end = max(self.spoken_char_end, char_end)
+
+    def _read_rest(self, now: float) -> list[Piece | Pause]:
+        """Cut what the reader still holds."""
+        return self._read([] if self._reader is None else self._reader.flush(), now)
 
     def _read(self, read: Sequence[Passage | Pause], now: float) -> list[Piece | Pause]:
         """Cut what the reader has decided."""
@@ -194,10 +208,12 @@ class Intake:
 
     def _submit(self, segment: Segment) -> Segment:
         """Give a segment its readings, and count its characters."""
+        self.submitted_char_end = segment.char_end
+        if not self._readings:
+            return segment
         readings: list[Reading] = []
         while self._readings and self._readings[0].char_start < segment.char_end:
             readings.append(self._readings.popleft())
-        self.submitted_char_end = segment.char_end
         return replace(segment, readings=tuple(readings)) if readings else segment
 
     def _wait_for_text(self, now: float) -> None:

@@ -364,7 +364,9 @@ class Speaker:
             case AudioStep((audio,)):
                 return self._move_audio(audio.chunk)
             case Words(_, words):
-                return SpokenWords(tuple(word.later(self._cached_samples) for word in words))
+                if self._cached_samples:
+                    words = tuple(word.later(self._cached_samples) for word in words)
+                return SpokenWords(words)
             case SegmentEnd(_, char_end, end_sample):
                 self._ended_char_end = max(self._ended_char_end, char_end)
                 if self._recorder is not None:

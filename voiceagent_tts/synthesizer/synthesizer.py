@@ -7,7 +7,6 @@ Knows no sockets, no wire messages and no torch. `context` describes the life of
 import asyncio
 import functools
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -53,7 +52,6 @@ class Synthesizer:
 
     Attributes:
         limits: limits of every context.
-        audio_at: `time.monotonic()` of the last audio from a worker.
         voices: the voices that the workers speak; set by `start`.
     """
 
@@ -79,7 +77,6 @@ class Synthesizer:
         self.limits = limits or Limits()
         self._observe = observe
         self._contexts: set[Context] = set()
-        self.audio_at = -math.inf
 
     async def start(self) -> None:
         """Start the workers.
@@ -130,6 +127,12 @@ class Synthesizer:
     def contexts_active(self) -> int:
         """Contexts that are open and have not ended, without the server's own probes."""
         return sum(not context.options.is_probe for context in self._contexts)
+
+    @property
+    def audio_at(self) -> float:
+        """`time.monotonic()` of the last audio from a worker that runs."""
+        workers = (supervisor.worker for supervisor in self.workers.values())
+        return max((each.audio_at for each in workers if each is not None), default=-math.inf)
 
     @property
     def rows_used(self) -> int:
@@ -203,7 +206,6 @@ class Synthesizer:
             self.limits,
             self._aligners_of(options, capabilities),
             on_event=on_event,
-            on_audio=self._on_audio,
             on_end=functools.partial(self._on_end, on_end),
         )
         self._contexts.add(context)
@@ -333,9 +335,6 @@ class Synthesizer:
             warnings,
             languages=() if _has_own_language(voice, capabilities) else languages,
         )
-
-    def _on_audio(self) -> None:
-        self.audio_at = time.monotonic()
 
     def _on_end(self, on_end: OnEnd, context: Context, report: ContextReport) -> None:
         self._contexts.discard(context)

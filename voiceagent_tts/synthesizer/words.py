@@ -62,7 +62,7 @@ class Words:
         sources: sources that may send times.
         aligners: what finds them; None where the engine does, or nothing.
         voice_level: as for `SpeechClock`.
-        verbatim: returns a word with the client's characters.
+        verbatim: returns a word with the client's characters; None where it has them.
 
     Attributes:
         listener: as given.
@@ -79,7 +79,7 @@ class Words:
         *,
         aligners: ContextAligners | None = None,
         voice_level: float = 0.0,
-        verbatim: Callable[[Word], Word] = lambda word: word,
+        verbatim: Callable[[Word], Word] | None = None,
     ) -> None:
         sources = frozenset(sources)
         self.policy = WordPolicy(sources, voice_level)
@@ -275,7 +275,9 @@ class Words:
         """Words at their place on the listener's clock, with the client's characters."""
         if not self.listener.is_engines:
             words = map(self.listener.place, words)
-        return tuple(replace(each, word=self._verbatim(each.word)) for each in words)
+        if (verbatim := self._verbatim) is not None:
+            words = (replace(each, word=verbatim(each.word)) for each in words)
+        return tuple(words)
 
     # The end.
 

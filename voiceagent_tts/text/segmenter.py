@@ -157,7 +157,7 @@ class Segmenter:
     def _pop(self, end: int) -> Segment:
         segment = Segment("".join(self._text[:end]), self._char_start)
         del self._text[:end]
-        self._char_start = segment.char_end
+        self._char_start += end
         self._speech_start = self._undecided = None
         self._is_first = False
         return segment
