@@ -266,8 +266,10 @@ class SocketContext:
         with self._answering_errors(turn):
             match message:
                 case ContextText(text=text):
-                    if not turn.push_text_now(text):
+                    admission = turn.admission
+                    if admission.subjects and not admission.charge_later(len(text)):
                         return False
+                    turn.context.push_text(text)
                     self._refusals.note_accepted()
                 case ContextFlush(flush_id=flush_id):
                     turn.context.flush(flush_id)

@@ -34,7 +34,6 @@ from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
 from voiceagent_tts.tracing.exporter import start_exporter
-from voiceagent_tts.tracing.spans import Tracer
 from voiceagent_tts.voices import VoiceFolder
 
 SLOTS_HEADER = "X-TTS-Slots-Free"
@@ -126,7 +125,7 @@ class ServerState:
             self.usage,
             self._context_log,
             self.metrics,
-            Tracer() if self._exporter is None else self._exporter.tracer,
+            None if self._exporter is None else self._exporter.tracer,
         )
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[OpenSocket] = set()

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
@@ -349,7 +350,7 @@ class WordPolicy:
     def __init__(self, sources: Iterable[Source], voice_level: float = 0.0) -> None:
         self.counts = WordCounts()
         self._sources = set(sources)
-        self._speech_clock = SpeechClock(voice_level)
+        self._voice_level = voice_level
         self.has_all_audio = False
         self._spoken_char_end = 0  # the words before it lie before `_spoken_end_sample`
         self._spoken_end_sample = 0
@@ -361,6 +362,11 @@ class WordPolicy:
         self._tentative: dict[int, WordTimestamp] = {}
         self._published: list[WordTimestamp] = []
         self._last_start = 0
+
+    @cached_property
+    def _speech_clock(self) -> SpeechClock:
+        """The pace of the voice, for estimates."""
+        return SpeechClock(self._voice_level)
 
     # Text and audio.
 
