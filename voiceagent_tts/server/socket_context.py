@@ -223,7 +223,7 @@ class SocketContext:
             self._connection,
             message,
             context,
-            self._state.provenance.start_record(context),
+            AudioRecord(lambda: context.model, self._state.provenance.marking),
             functools.partial(self._socket.mark_ready, self.context_id),
             functools.partial(self._refusals.note, context_id=self.context_id),
             self._state.metrics,

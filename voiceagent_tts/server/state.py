@@ -29,7 +29,6 @@ from voiceagent_tts.server.turns import Turns
 from voiceagent_tts.server.voice_records import VoiceRecords
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
-from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
@@ -91,7 +90,7 @@ class ServerState:
         self.access = Access(settings, self._on_key_change)
         self.keys = self.access.keys
         self.usage = self.access.usage
-        self.provenance = AudioProvenance(settings, self._model_of)
+        self.provenance = AudioProvenance(settings)
         self.clones = VoiceFolder(settings.clones_folder)
         self.voice_records = VoiceRecords(self.clones)
         self.cloners = ClonerProcesses()
@@ -199,9 +198,6 @@ class ServerState:
             if supervisor.capabilities.needs_instruct:
                 return supervisor.capabilities.voices[0]
         return None
-
-    def _model_of(self, context: Context) -> str:
-        return self.synthesizer.workers[context.voice.worker].capabilities.model
 
     async def change_voices(self, change: Callable[..., _Result], *arguments: Any) -> _Result:
         """Run a change of the voices in a thread of its own: their file system may be slow.

@@ -145,8 +145,7 @@ class Turns:
         self._usage.add(origin.caller.key_id or ANONYMOUS, Used(1, report.chars, audio_ms))
         self._log.ended(origin, context, report)
         if span is not None:
-            model = self._synthesizer.workers[context.voice.worker].capabilities.model
-            _end_span(span, context, report, model)
+            _end_span(span, context, report)
 
 
 def _start_span(tracer: Tracer, origin: Origin, options: ContextOptions) -> Span:
@@ -173,14 +172,14 @@ def _drop_span(span: Span | None, code: str | None = None) -> None:
         span.end()
 
 
-def _end_span(span: Span, context: Context, report: ContextReport, model: str) -> None:
+def _end_span(span: Span, context: Context, report: ContextReport) -> None:
     """Write what became of the context, and end its span."""
     moments = ((name, getattr(report.milestones, field)) for field, name in _EVENTS.items())
     for name, at in sorted((moment for moment in moments if moment[1] is not None), key=_time):
         span.event(name, at)
     span.set(
         {
-            "gen_ai.request.model": model,
+            "gen_ai.request.model": context.model,
             "tts.voice": context.voice.name,
             "tts.language": context.language,
             "tts.chars": report.chars,

@@ -180,6 +180,11 @@ class Context:
         """The voice that speaks; where the client left the choice, final with the first segment."""
         return self._speaker.voice
 
+    @property
+    def model(self) -> str:
+        """Name of the model that speaks; final as `voice` is."""
+        return self._speaker.model
+
     # Text in.
 
     @property

@@ -152,6 +152,11 @@ class Speaker:
         return self._has_text and not self._is_released
 
     @property
+    def model(self) -> str:
+        """Name of the model that speaks the context."""
+        return self._row.worker.capabilities.model
+
+    @property
     def languages(self) -> tuple[str, ...]:
         """Codes that the voice speaks which speaks the context; empty if it has its own."""
         return self._request.languages

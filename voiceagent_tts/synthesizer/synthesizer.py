@@ -192,7 +192,7 @@ class Synthesizer:
         voice = self._voice_for(options)
         await self._lexicons.load(voice.name)
         spoken = Spoken(voice.name)
-        if self._cache is not None:
+        if self._cache is not None and self._clones is not None and voice.name in self._clones:
             spoken = await self._cache.voices.load(voice.name)
         capabilities = self._supervisors[voice.worker].capabilities
         request = self._resolve(options, voice, capabilities)
