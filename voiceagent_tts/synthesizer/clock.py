@@ -57,9 +57,9 @@ class ListenerClock:
 
     def push_audio(self, chunk: AudioChunk) -> AudioChunk | None:
         """Return the engine's next audio at the listener's speed, as far as it is stretched."""
-        self._engine_end_sample = chunk.end_sample
+        self._engine_end_sample = end_sample = chunk.end_sample
         if self._stretch is None and not self._breaks:
-            self.end_sample = chunk.end_sample
+            self.end_sample = end_sample
             return chunk
         pcm = chunk.pcm if self._stretch is None else self._stretch.push(chunk.pcm)
         return self._append(pcm)

@@ -130,6 +130,7 @@ class Context:
         self.options = options = request.options
         self.language = request.language
         self.state = ContextState.OPEN
+        self._has_ended = False
         self._request = request
         self._limits = limits
         self._on_end = on_end
@@ -482,12 +483,13 @@ class Context:
         try:
             for event in self._speaker.advance():
                 self._handle(event, now)
-            self._publish(now)
             self._speaker.store_known(self._words.policy.known_between)
+            self._publish(now)
         except Exception as error:
             self.fail(VoiceAgentError.unexpected(error))
         if not self._has_ended:
-            self._answer_flushes()
+            if self._flushes:
+                self._answer_flushes()
             if self._words.is_complete:
                 self._end(self._reason)
         self._set_timer(now)
@@ -592,6 +594,7 @@ class Context:
         self._reason = reason
         is_cancelled = reason == "cancelled"
         self.state = ContextState.CANCELLED if is_cancelled else ContextState.ENDED
+        self._has_ended = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -627,10 +630,6 @@ class Context:
             cached_segments=self._speaker.cached_segments,
             stored_segments=self._speaker.stored_segments,
         )
-
-    @property
-    def _has_ended(self) -> bool:
-        return self.state >= ContextState.ENDED
 
     def _refuse_unless_open(self) -> None:
         if self.state is not ContextState.OPEN:

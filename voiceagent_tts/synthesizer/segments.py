@@ -59,6 +59,7 @@ class Intake:
         spoken_char_end: end of the text whose audio is complete.
         first_text_at: `time.monotonic()` of the first text; None before it.
         segment_language: language of the last piece; None if unknown.
+        due_at: when `expire` may return text; None if only more text decides.
     """
 
     def __init__(self, request: ContextRequest, settle_s: float) -> None:
@@ -67,6 +68,7 @@ class Intake:
         self.spoken_char_end = 0
         self.first_text_at: float | None = None
         self.segment_language = request.language
+        self.due_at: float | None = None
         is_token_fed = request.feeding == "token"
         self._hold = PhraseHold(request.phrases, request.language) if is_token_fed else None
         self._detects_language = request.language is None and not is_token_fed
@@ -110,12 +112,6 @@ class Intake:
         """Language of the speech so far, detected if it was not given."""
         return self.segment_language or detect_language(self.text, None)
 
-    @property
-    def due_at(self) -> float | None:
-        """When `expire` may return text; None if only more text decides."""
-        held_until = None if self._hold is None else self._hold.due_at
-        return earliest(self._settle_at, self._release_at, self._give_up_at, held_until)
-
     def push(self, delta: str, now: float) -> list[Piece | Pause]:
         """Append `delta`, which is not empty, to the text; return what is to be spoken next."""
         if self.first_text_at is None:
@@ -129,12 +125,14 @@ class Intake:
             is_holding = self._reader.is_holding
             self._give_up_at = now + self._max_buffer_delay_s if is_holding else None
         self._wait_for_text(now)
+        self._schedule()
         return parts
 
     def flush(self, now: float) -> list[Piece | Pause]:
         """Return all buffered text."""
         parts = [*self._read_rest(now), *self._complete()]
         self._wait_for_text(now)
+        self._schedule()
         return parts
 
     def finish(self, now: float) -> list[Piece | Pause]:
@@ -145,7 +143,7 @@ class Intake:
             pieces[-1] = replace(pieces[-1], is_last=True)
         if self._hold is not None:
             pieces += self._hold.flush()
-        self._settle_at = self._release_at = self._give_up_at = None
+        self._settle_at = self._release_at = self._give_up_at = self.due_at = None
         return [*parts, *pieces]
 
     def expire(self, now: float) -> list[Piece | Pause]:
@@ -161,11 +159,16 @@ class Intake:
             parts += self._release(now)
         if self._hold is not None and _is_over(self._hold.due_at, now):
             parts += self._hold.give_up()
+        self._schedule()
         return parts
 
     def mark_spoken(self, char_end: int) -> None:
         """Record that the audio of the text before `char_end` is complete."""
         self.spoken_char_end = max(self.spoken_char_end, char_end)
+
+    def _schedule(self) -> None:
+        held_until = None if self._hold is None else self._hold.due_at
+        self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at, held_until)
 
     def _read_rest(self, now: float) -> list[Piece | Pause]:
         """Cut what the reader still holds."""
@@ -208,11 +211,11 @@ class Intake:
 
     def _submit(self, segment: Segment) -> Segment:
         """Give a segment its readings, and count its characters."""
-        self.submitted_char_end = segment.char_end
+        self.submitted_char_end += len(segment.text)
         if not self._readings:
             return segment
         readings: list[Reading] = []
-        while self._readings and self._readings[0].char_start < segment.char_end:
+        while self._readings and self._readings[0].char_start < self.submitted_char_end:
             readings.append(self._readings.popleft())
         return replace(segment, readings=tuple(readings)) if readings else segment
 

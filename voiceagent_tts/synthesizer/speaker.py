@@ -114,6 +114,7 @@ class Speaker:
 
     Attributes:
         cached_segments: segments that came from the cache.
+        is_speaking: whether there is text of the context, and its row is held.
         voice: the voice that speaks; final once there is a piece.
 
     Raises:
@@ -140,16 +141,10 @@ class Speaker:
         self._samples_wanted = 0
         self._is_credit_stale = False
         """Whether a phrase has used a part of the credit that the worker has."""
-        self._has_sound = self._begins_cached = False
-        self._has_text = False
+        self._has_sound = self._begins_cached = self._has_text = self.is_speaking = False
         self._text_end: int | None = None
         """End of the text, once it is known and the worker has not been told."""
         self._is_released = False
-
-    @property
-    def is_speaking(self) -> bool:
-        """Whether there is text of the context, and its row is held."""
-        return self._has_text and not self._is_released
 
     @property
     def model(self) -> str:
@@ -203,7 +198,7 @@ class Speaker:
             Whether the engine speaks it, and not the cache.
         """
         piece = replace(piece, language=self._readable(piece.language))
-        self._has_text = True
+        self._has_text, self.is_speaking = True, not self._is_released
         lookup = self._look_up(piece)
         self._has_sound = self._has_sound or piece.is_live or lookup.key is not None
         if lookup.phrase is None:
@@ -238,7 +233,7 @@ class Speaker:
 
     def release(self) -> None:
         """Release the row and have nothing more to say; idempotent."""
-        self._is_released = True
+        self._is_released, self.is_speaking = True, False
         self._waiting.clear()
         self._row.release()
 
