@@ -10,10 +10,10 @@ import pytest
 
 from testbed.contexts import UNPACED, Spoken, collect
 from testbed.servers import StartSynthesizer
+from voiceagent_tts import lexicon_reader
 from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.synthesizer import lexicon_reader
 from voiceagent_tts.synthesizer import synthesizer as module
 from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context

@@ -381,7 +381,8 @@ class WordList(WireModel):
     @classmethod
     def of(cls, timestamps: Iterable[WordTimestamp], **fields: str) -> Self:
         """Build a message from `timestamps`; `fields` are its other fields."""
-        return cls.model_validate({**_columns(tuple(timestamps)), **fields})
+        given: dict[str, Any] = {**_columns(tuple(timestamps)), **fields}
+        return cls.model_construct(None, **given)  # what is built here is valid
 
     def timestamps(self) -> list[WordTimestamp]:
         """These words, with times in samples at 24 kHz."""

@@ -52,7 +52,7 @@ from voiceagent_tts.synthesizer.events import (
     error_of,
 )
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
-from voiceagent_tts.synthesizer.segments import Intake, Piece
+from voiceagent_tts.synthesizer.segments import Intake, Piece, ipa_warning, language_warning
 from voiceagent_tts.synthesizer.speaker import (
     Pacer,
     Speaker,
@@ -61,7 +61,6 @@ from voiceagent_tts.synthesizer.speaker import (
     SpokenSegment,
     SpokenWords,
 )
-from voiceagent_tts.synthesizer.text_warnings import ipa_warning, language_warning
 from voiceagent_tts.synthesizer.words import Words
 from voiceagent_tts.synthesizer.workers import WorkerClient
 from voiceagent_tts.text.cut import keep_inside

@@ -3,8 +3,8 @@
 `Intake` cuts text as it arrives, and counts its characters. Pieces have the readings of the
 context's lexicons and markup; what is masked in them is here verbatim. `PhraseHold` holds a text
 that is fed token by token back while it may become a phrase of the cache. Both return what is to be
-spoken, and say when they will have more without new text. They know no engine, no audio and no
-clock: the time is passed in.
+spoken, and say when they will have more without new text. Two functions warn of text that a voice
+cannot speak as it is meant. All know no engine, no audio and no clock: the time is passed in.
 """
 
 from collections import deque
@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from voiceagent_tts.cache.phrases import ContextPhrases
-from voiceagent_tts.core import Reading, Segment, Word, earliest
+from voiceagent_tts.core import Reading, Segment, WarningCode, Word, earliest
+from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.synthesizer.options import ContextRequest
-from voiceagent_tts.text.language import detect_language
+from voiceagent_tts.text.language import LATIN, NAMES, detect_language, unserved_language
 from voiceagent_tts.text.reader import Passage, Pause, Reader
 from voiceagent_tts.text.segmenter import Segmenter
 
@@ -22,6 +23,11 @@ HOLD_S = 0.04
 """Longest wait for the rest of a phrase; a miss costs no more."""
 
 _SHORTEST_RETRY_S = 0.05
+
+_IPA_MESSAGE = (
+    "this voice's engine reads no IPA, so a word of the lexicon or markup is said as it is "
+    "written; add a respelling as `say`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,3 +338,49 @@ class PhraseHold:
 
 def _is_over(time_s: float | None, now: float) -> bool:
     return time_s is not None and time_s <= now
+
+
+# Text that a voice cannot speak as it is meant.
+
+
+def language_warning(
+    text: str, given: str | None, languages: Sequence[str]
+) -> ContextWarned | None:
+    """Return the warning for text in another language; None without.
+
+    Args:
+        text: a part of the context's text, as the client wrote it.
+        given: code of the language that the client named; text in Latin letters is then taken to be
+            in it, as quotes and names in any language may be.
+        languages: codes that the voice speaks.
+    """
+    found = unserved_language(text) or _served_language(text, given, languages)
+    if found is None:
+        return None
+    return ContextWarned(
+        WarningCode.LANGUAGE_UNAVAILABLE,
+        f"expected text in a language of this context ({given or ', '.join(languages)}), got text "
+        f"that seems to be in {found}; choose another voice, or set `language`",
+    )
+
+
+def _served_language(text: str, given: str | None, languages: Sequence[str]) -> str | None:
+    """Name of the language of a text that other voices speak; None if this one may."""
+    code = detect_language(text, given or languages[0]).partition("-")[0]
+    spoken = {each.partition("-")[0] for each in ((given,) if given else languages)}
+    if code in spoken or (given and code in LATIN):
+        return None
+    return NAMES[code][0].capitalize()
+
+
+def ipa_warning(segment: Segment, text: str) -> ContextWarned | None:
+    """Return the warning for a segment with IPA that has no respelling; None without.
+
+    Args:
+        segment: the segment, for an engine that reads no IPA.
+        text: the context's text.
+    """
+    for reading in segment.readings:
+        if reading.ipa and reading.said in text[reading.char_start : reading.char_end]:
+            return ContextWarned(WarningCode.IPA_IGNORED, _IPA_MESSAGE)
+    return None

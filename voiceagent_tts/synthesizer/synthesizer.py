@@ -18,6 +18,7 @@ from voiceagent_tts.cache.phrases import ContextPhrases, Spoken, manner_of
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.lexicon import Entries, Pronunciation
+from voiceagent_tts.lexicon_reader import read_matcher
 from voiceagent_tts.seam.commands import (
     MAX_NATIVE_SPEED,
     MIN_NATIVE_SPEED,
@@ -28,7 +29,6 @@ from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
-from voiceagent_tts.synthesizer.lexicon_reader import read_matcher
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.workers import OVERFLOW, Overflow, Supervisor, WorkerClient
 from voiceagent_tts.text.entries import EntryMatcher

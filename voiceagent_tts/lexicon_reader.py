@@ -27,7 +27,7 @@ def read_matcher(path: Path) -> EntryMatcher:
     Raises:
         InvalidRequestError: the file has a mistake; the message names it.
     """
-    argv = [sys.executable, "-m", "voiceagent_tts.synthesizer.lexicon_reader", str(path)]
+    argv = [sys.executable, "-m", "voiceagent_tts.lexicon_reader", str(path)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         mistake = process.stdout.readline()
