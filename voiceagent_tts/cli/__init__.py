@@ -214,11 +214,13 @@ def say(
     """Speak a text through the loudspeaker, into a file, or both."""
     from voiceagent_tts.cli.files import lexicon_entries
     from voiceagent_tts.cli.say import SayRequest, say_text
+    from voiceagent_tts.protocol.messages import VoiceOptions
 
-    request = SayRequest(
-        text, output, words, voice, language, speed, instruct, seed, lexicon_entries(lexicon),
-        markup, play, url, api_key,
+    options = VoiceOptions(
+        voice=voice, language=language, speed=speed, instruct=instruct, seed=seed,
+        lexicon=lexicon_entries(lexicon), markup=markup,
     )  # fmt: skip
+    request = SayRequest(text, output, words, options, play, url, api_key)
     asyncio.run(say_text(request))
 
 

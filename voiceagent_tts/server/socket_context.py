@@ -15,7 +15,7 @@ import functools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -30,7 +30,6 @@ from voiceagent_tts.core import (
     samples_to_ms,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.protocol.messages import (
     ContextEnd,
     ContextFlush,
@@ -41,11 +40,10 @@ from voiceagent_tts.protocol.messages import (
 )
 from voiceagent_tts.protocol.server_connection import ServerConnection, WireMessages
 from voiceagent_tts.provenance.record import AudioRecord
-from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.server.turns import Turn
+from voiceagent_tts.server.turns import Turn, options_of
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -544,23 +542,19 @@ def _chars_of(message: Input) -> int:
 
 def _options(message: ContextOpen) -> ContextOptions:
     """The synthesizer's options for a context, from the client's message."""
-    return ContextOptions(
+    options = options_of(message)
+    return replace(
+        options,
         voice=message.voice,
         language=message.language,
-        speech=SpeechOptions(
+        speech=replace(
+            options.speech,
             instruct=message.instruct,
-            speed=message.speed,
-            seed=message.seed,
             initial_frames=message.initial_frames,
-            keeps_silence=message.leading_silence,
             is_batch=message.priority == "batch",
         ),
         max_buffer_delay_ms=message.max_buffer_delay_ms,
         max_lead_s=message.max_lead_s,
         text_feeding=message.text_feeding,
-        lexicon=check_entries(message.lexicon) if message.lexicon else {},
-        has_markup=message.markup,
         idle_s=message.idle_s,
-        cache="use" if message.cache else "off",
-        is_strict=message.strict_language,
     )

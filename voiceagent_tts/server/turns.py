@@ -16,6 +16,9 @@ from voiceagent_tts.access.limiter import Admission, Limiter
 from voiceagent_tts.access.usage import UsageBook, Used
 from voiceagent_tts.core import SAMPLE_RATE_HZ, samples_to_ms
 from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.lexicon import check_entries
+from voiceagent_tts.protocol.messages import SpeechFields
+from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.context_log import ContextLog, Origin
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.synthesizer.context import Context
@@ -146,6 +149,23 @@ class Turns:
         self._log.ended(origin, context, report)
         if span is not None:
             _end_span(span, context, report)
+
+
+def options_of(fields: SpeechFields) -> ContextOptions:
+    """The options of a context that all routes have alike; each adds its own.
+
+    Raises:
+        InvalidRequestError: the lexicon has a mistake.
+    """
+    return ContextOptions(
+        speech=SpeechOptions(
+            speed=fields.speed, seed=fields.seed, keeps_silence=fields.leading_silence
+        ),
+        lexicon=check_entries(fields.lexicon) if fields.lexicon else {},
+        has_markup=fields.markup,
+        cache="use" if fields.cache else "off",
+        is_strict=fields.strict_language,
+    )
 
 
 def _start_span(tracer: Tracer, origin: Origin, options: ContextOptions) -> Span:
