@@ -145,13 +145,10 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
         "capacity": settings.capacity,
         "gpu_memory_gb": settings.gpu_memory_gb,
         "kernels": settings.kernels,
-        "codec_kernels": settings.codec_kernels,
-        "has_graphs": settings.graphs,
+        "codec_kernels": settings.kernels,
         "is_deterministic": settings.deterministic,
         "voices": str(settings.clones_folder),
         "threads": settings.threads,
-        "initial_frames": settings.initial_frames,
-        "ramp": settings.ramp,
         "max_load": settings.max_load,
     }
     host = _aligner_host(settings)

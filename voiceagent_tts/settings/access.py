@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 from ipaddress import ip_network
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
 from pydantic_settings import NoDecode
@@ -104,7 +104,8 @@ def _long_keys(value: object) -> object:
         ValueError: a key is short.
     """
     written = split_list(value)
-    if isinstance(written, list) and any(len(str(key)) < MIN_KEY_CHARS for key in written):
+    keys = cast("list[object]", written) if isinstance(written, list) else []
+    if any(len(str(key)) < MIN_KEY_CHARS for key in keys):
         raise ValueError(
             f"expected keys of at least {MIN_KEY_CHARS} characters; make one with "
             "`openssl rand -hex 32`"
