@@ -129,7 +129,6 @@ def _upstream_spec(settings: Settings, rows: int | None) -> WorkerSpec:
             "voices": settings.upstream_voices,
             "fields": settings.upstream_fields or {},
             "sample_rate_hz": settings.upstream_rate_hz,
-            "timeout_s": settings.upstream_timeout_s,
             "rows": rows,
             "chars_per_day": settings.upstream_chars_per_day,
         },

@@ -110,7 +110,7 @@ def _long_keys(value: object) -> object:
             f"expected keys of at least {MIN_KEY_CHARS} characters; make one with "
             "`openssl rand -hex 32`"
         )
-    return written
+    return cast("object", written)
 
 
 class AccessSettings(SettingsGroup):
