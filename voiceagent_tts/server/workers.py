@@ -172,7 +172,7 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
 
 def _devices(settings: Settings) -> list[str | None]:
     """The devices of Qwen3-TTS, one for each worker of a model; None for the engine's choice."""
-    return [f"cuda:{gpu}" for gpu in settings.gpus] or [settings.device]
+    return list(settings.device) or [None]
 
 
 def _numbered(device: str | None) -> str:

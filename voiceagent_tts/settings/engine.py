@@ -28,10 +28,8 @@ class EngineSettings(SettingsGroup):
             hibari: names of voices, the default first, such as `heart` and `emma`. Default: those
             that are on this machine.
             Kokoro: a folder with its files. Default: the published files, which are downloaded.
-        device: Device of the models: `cpu`, `cuda` or `cuda:N`. Default: the GPU, if the machine
-            has one.
-        gpus: GPU numbers, such as `0,1`, instead of `device`. Every model gets workers on each of
-            these GPUs.
+        device: Devices of the models, separated by commas: `cpu`, `cuda` or `cuda:N`. Every model
+            gets workers on each of them. Default: the GPU, if the machine has one.
         workers: Worker processes per model and device, or of Pocket TTS. New contexts go to the
             least loaded one. Raise it if one worker does not use the whole GPU.
         precision: Number format of the models' weights: `float32`, `bfloat16` or `float16`; on a
@@ -63,10 +61,7 @@ class EngineSettings(SettingsGroup):
     engine: Literal["hibari", "kokoro", "espeak", "pocket", "qwen3", "openai"] | None = None
     beside: Literal["kokoro"] | None = None
     models: Texts = ()
-    device: Device | None = None
-    gpus: Annotated[
-        tuple[Annotated[int, Field(ge=0, lt=1024)], ...], NoDecode, BeforeValidator(split_list)
-    ] = ()
+    device: Annotated[tuple[Device, ...], NoDecode, BeforeValidator(split_list)] = ()
     workers: Count = 1
     precision: Literal["float32", "bfloat16", "float16", "int8", "int4", "auto"] | None = None
     rows: Count | None = None
@@ -102,6 +97,4 @@ class EngineSettings(SettingsGroup):
             raise ValueError(
                 f"engine pocket: expected precision float32 or int8, got {self.precision}"
             )
-        if self.gpus and self.device is not None:
-            raise ValueError("expected gpus or a device, got both; keep one of them")
         return self
