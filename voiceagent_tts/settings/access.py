@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 from ipaddress import ip_network
-from typing import Annotated, cast, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
 from pydantic_settings import NoDecode
