@@ -95,9 +95,10 @@ def test_other_languages(language: str, written: str, spoken: str) -> None:
         ("en", "www.example.com", "w w w dot example dot com"),
         (
             "en",
-            "Tue., Sept. 8, since Sept. 9 Sept. 2021",
-            "Tuesday, September eighth, since September the ninth of September twenty twenty-one",
+            "Tue., Sept. 8, or 9 Sept. 2021",
+            "Tuesday, September eighth, or the ninth of September twenty twenty-one",
         ),
+        ("en", "since Sept. we wait", "since September we wait"),
         ("en", "It was May. Then Jan. we met in Dec.", "It was May. Then January we met in Dec."),
         ("de", "www.beispiel.de", "w w w Punkt beispiel Punkt de"),
         ("en", "Acme™ works !", "Acme works!"),
