@@ -1,7 +1,7 @@
 """A voice whose lexicon takes as long to read as a test wants."""
 
+import asyncio
 import contextlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -21,12 +21,12 @@ def slow_lexicon(folder: Path) -> Iterator[None]:
         folder: the server's folder of voices; no context had this voice before.
     """
     (folder / f"{SLOW_VOICE}{LEXICON_SUFFIX}").write_text('nginx = "engine x"')
-    may_end = threading.Event()
+    may_end = asyncio.Event()
     read = lexicons.read_matcher
 
-    def read_slowly(path: Path) -> EntryMatcher:
-        matcher = read(path)
-        may_end.wait()
+    async def read_slowly(path: Path) -> EntryMatcher:
+        matcher = await read(path)
+        await may_end.wait()
         return matcher
 
     with mock.patch.object(lexicons, "read_matcher", read_slowly):

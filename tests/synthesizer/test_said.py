@@ -1,6 +1,5 @@
 """A context with a lexicon or markup: words of the client's text, and exact breaks."""
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -230,12 +229,12 @@ async def test_the_lexicon_of_a_voice_is_read_once_and_in_a_process_of_its_own(
     start_synthesizer: StartSynthesizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long one takes a third of a second, in which others speak and are cancelled."""
-    readers: list[threading.Thread] = []
+    files: list[Path] = []
     read = lexicons.read_matcher
 
-    def read_here(path: Path) -> EntryMatcher:
-        readers.append(threading.current_thread())
-        return read(path)
+    async def read_here(path: Path) -> EntryMatcher:
+        files.append(path)
+        return await read(path)
 
     def refuse(*_: object) -> NoReturn:
         raise AssertionError("the file is parsed here")
@@ -243,11 +242,11 @@ async def test_the_lexicon_of_a_voice_is_read_once_and_in_a_process_of_its_own(
     monkeypatch.setattr(lexicons, "read_matcher", read_here)
     monkeypatch.setattr(lexicon_reader, "read_lexicon", refuse)
     monkeypatch.setattr(lexicon_reader, "rows_of", refuse)
-    (tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
+    (file := tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
     synthesizer = await start_synthesizer(clones=VoiceFolder(tmp_path))
     for _ in range(2):
         (await synthesizer.open(replace(UNPACED, voice="nova"))).abandon()
-    assert len(readers) == 1 and readers[0] is not threading.current_thread()
+    assert files == [file]
 
 
 async def test_ipa_that_cannot_be_said_is_a_warning(start_synthesizer: StartSynthesizer) -> None:

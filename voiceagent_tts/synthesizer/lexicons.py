@@ -49,7 +49,7 @@ class Lexicons:
             await asyncio.shield(reading)  # a context that is cancelled leaves it to the others
 
     async def _keep(self, voice: str, version: object) -> None:
-        self._of_voices[voice] = version, await asyncio.to_thread(self._read, voice)
+        self._of_voices[voice] = version, await self._read(voice)
 
     def of(self, own: Entries, voice: str) -> tuple[EntryMatcher, ...]:
         """Return the lexicons of a context, the first one in the first place.
@@ -62,10 +62,10 @@ class Lexicons:
         _, of_voice = self._of_voices.get(voice, (None, None))
         return tuple(each for each in (given, of_voice, self._server) if each is not None)
 
-    def _read(self, voice: str) -> EntryMatcher | None:
+    async def _read(self, voice: str) -> EntryMatcher | None:
         assert self._folder is not None
         try:
-            return read_matcher(self._folder.lexicon_file(voice))
+            return await read_matcher(self._folder.lexicon_file(voice))
         except InvalidRequestError as error:
             _log.error("lexicon_ignored", voice=voice, error=error.message)
             return None
