@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from voiceagent_tts.synthesizer import lexicons
+from voiceagent_tts.synthesizer.lexicon_reader import LexiconReader
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import LEXICON_SUFFIX
 
@@ -22,14 +22,14 @@ def slow_lexicon(folder: Path) -> Iterator[None]:
     """
     (folder / f"{SLOW_VOICE}{LEXICON_SUFFIX}").write_text('nginx = "engine x"')
     may_end = asyncio.Event()
-    read = lexicons.read_matcher
+    read = LexiconReader.read
 
-    async def read_slowly(path: Path) -> EntryMatcher:
-        matcher = await read(path)
+    async def read_slowly(reader: LexiconReader, path: Path) -> EntryMatcher:
+        matcher = await read(reader, path)
         await may_end.wait()
         return matcher
 
-    with mock.patch.object(lexicons, "read_matcher", read_slowly):
+    with mock.patch.object(LexiconReader, "read", read_slowly):
         try:
             yield
         finally:

@@ -12,7 +12,7 @@ from testbed.servers import StartSynthesizer
 from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.synthesizer import lexicon_reader, lexicons
+from voiceagent_tts.synthesizer import lexicon_reader
 from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
@@ -21,6 +21,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextWarned,
     ContextWords,
 )
+from voiceagent_tts.synthesizer.lexicon_reader import LexiconReader
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
@@ -230,16 +231,16 @@ async def test_the_lexicon_of_a_voice_is_read_once_and_in_a_process_of_its_own(
 ) -> None:
     """A long one takes a third of a second, in which others speak and are cancelled."""
     files: list[Path] = []
-    read = lexicons.read_matcher
+    read = LexiconReader.read
 
-    async def read_here(path: Path) -> EntryMatcher:
+    async def read_here(reader: LexiconReader, path: Path) -> EntryMatcher:
         files.append(path)
-        return await read(path)
+        return await read(reader, path)
 
     def refuse(*_: object) -> NoReturn:
         raise AssertionError("the file is parsed here")
 
-    monkeypatch.setattr(lexicons, "read_matcher", read_here)
+    monkeypatch.setattr(LexiconReader, "read", read_here)
     monkeypatch.setattr(lexicon_reader, "read_lexicon", refuse)
     monkeypatch.setattr(lexicon_reader, "rows_of", refuse)
     (file := tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')

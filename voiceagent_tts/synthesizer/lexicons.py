@@ -7,7 +7,7 @@ import structlog
 
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.lexicon import Entries, Pronunciation
-from voiceagent_tts.synthesizer.lexicon_reader import read_matcher
+from voiceagent_tts.synthesizer.lexicon_reader import LexiconReader
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import VoiceFolder
 
@@ -25,6 +25,7 @@ class Lexicons:
     def __init__(self, server: Entries | None = None, folder: VoiceFolder | None = None) -> None:
         self._server = EntryMatcher(server) if server else None
         self._folder = folder
+        self._reader = LexiconReader()
         self._of_voices: dict[str, tuple[object, EntryMatcher | None]] = {}
         """Version and lexicon of each voice that was loaded and has one; None for a mistake."""
         self._reading: dict[str, tuple[object, asyncio.Task[None]]] = {}
@@ -51,6 +52,10 @@ class Lexicons:
     async def _keep(self, voice: str, version: object) -> None:
         self._of_voices[voice] = version, await self._read(voice)
 
+    async def close(self) -> None:
+        """End the process that reads; idempotent."""
+        await self._reader.close()
+
     def of(self, own: Entries, voice: str) -> tuple[EntryMatcher, ...]:
         """Return the lexicons of a context, the first one in the first place.
 
@@ -65,7 +70,7 @@ class Lexicons:
     async def _read(self, voice: str) -> EntryMatcher | None:
         assert self._folder is not None
         try:
-            return await read_matcher(self._folder.lexicon_file(voice))
+            return await self._reader.read(self._folder.lexicon_file(voice))
         except InvalidRequestError as error:
             _log.error("lexicon_ignored", voice=voice, error=error.message)
             return None

@@ -121,7 +121,7 @@ class Synthesizer:
         closing = [supervisor.close() for supervisor in self._supervisors.values()]
         if self._overflow is not None:
             closing.append(self._overflow.close())
-        await asyncio.gather(*closing, self._aligners.close())
+        await asyncio.gather(*closing, self._aligners.close(), self._lexicons.close())
 
     def fail_contexts(self, error: VoiceAgentError) -> None:
         """End every open context with `error`."""
