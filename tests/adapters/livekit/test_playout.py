@@ -76,6 +76,8 @@ def test_playback_that_starts_late_leaves_more_to_hear() -> None:
     playout = playing(1000)
     playout.play(ms_to_samples(500), 0.2)
     assert playout.left_s(0.2) == 1.3
+    playout.awaits_start = True
+    assert playout.left_s(3.0) == 1.5
     playout.start(4.0)
     assert playout.left_s(5.0) == 0.5
     assert playout.samples == 1.5 * SAMPLE_RATE_HZ

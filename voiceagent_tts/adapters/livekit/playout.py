@@ -50,6 +50,8 @@ class Playout:
         """End of the text whose words are known, or were spoken before a context broke off."""
         self._latency_samples = ms_to_samples(1000 * latency_s)
         self._clock = PlayoutClock()
+        self.awaits_start = False
+        """Whether the listener has not heard anything, and the start will be reported."""
         self._has_started = False
         self._paused_at: float | None = None
         self._words: list[WordTimestamp] = []
@@ -66,6 +68,8 @@ class Playout:
 
     def left_s(self, now: float) -> float:
         """How long the listener still has audio to hear."""
+        if self.awaits_start:
+            return self.samples / SAMPLE_RATE_HZ
         return self._clock.lead_s(self._playing_at(now))
 
     def play(self, samples: int, now: float) -> None:
@@ -75,7 +79,7 @@ class Playout:
     def start(self, started_at: float) -> None:
         """Playback has started, at `started_at`, with all audio so far."""
         if not self._has_started:
-            self._has_started = True
+            self._has_started, self.awaits_start = True, False
             self._clock.playout_end = started_at + self.samples / SAMPLE_RATE_HZ
             self._clock.underrun_s = 0.0
 
@@ -166,6 +170,7 @@ class Listener:
 
     def hear(self, playout: Playout) -> None:
         """Play `playout` after the other replies of its speech."""
+        playout.awaits_start = True
         _playouts.setdefault(self.speech, deque()).append(playout)
         if self.output not in _watches:
             _watches[self.output] = _Watch(self.output)
