@@ -6,11 +6,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from voiceagent_tts.synthesizer.lexicon_reader import LexiconReader
 
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.lexicon_reader import LexiconReader
 
-PROGRAM = "voiceagent_tts.synthesizer.lexicon_reader"
+PROGRAM = "voiceagent_tts.lexicon_reader"
 
 
 @pytest.fixture
