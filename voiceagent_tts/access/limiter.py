@@ -97,8 +97,12 @@ class Admission:
             InvalidRequestError: the text is longer than the limit (`text_too_long`).
         """
         if not self.charge_later(chars):
-            await self._limiter.charge_chars(self.subjects, chars, self._uncharged_chars)
-            self._uncharged_chars = 0
+            earlier_chars, self._uncharged_chars = self._uncharged_chars, 0
+            try:
+                await self._limiter.charge_chars(self.subjects, chars, earlier_chars)
+            except BaseException:
+                self._uncharged_chars += earlier_chars
+                raise
 
     def charge_later(self, chars: int) -> bool:
         """Note text that is charged with later text; return False if it must be charged first."""
@@ -154,7 +158,7 @@ class Limiter:
         try:
             results = await asyncio.shield(checks)
         except asyncio.CancelledError:
-            self._spawn(_end_after(checks, admission))
+            self.spawn(_end_after(checks, admission))
             raise
         if errors := [result for result in results if result is not None]:
             admission.end()
@@ -235,7 +239,7 @@ class Limiter:
             leases.discard(admission.lease)
             if not leases:
                 self._leases.pop(subject.name, None)
-        self._spawn(self._settle(admission, chars, audio_s))
+        self.spawn(self._settle(admission, chars, audio_s))
 
     async def _settle(self, admission: Admission, chars: int, audio_s: int) -> None:
         with contextlib.suppress(OverloadedError):  # Redis is away, and nothing is counted
@@ -247,7 +251,8 @@ class Limiter:
                         lambda store, name=subject.name: store.release(name, admission.lease)
                     )
 
-    def _spawn(self, settling: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, settling: Coroutine[Any, Any, None]) -> None:
+        """Settle something in the background; `close` waits for it."""
         task = asyncio.create_task(settling)
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)

@@ -30,11 +30,13 @@ from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.lexicons import Lexicons
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
+from voiceagent_tts.synthesizer.slices import Slices
 from voiceagent_tts.synthesizer.workers import OVERFLOW, Overflow, Supervisor, WorkerClient
 from voiceagent_tts.text.language import nearest_accent, normalize_language
 from voiceagent_tts.voices import Voice, VoiceBook, VoiceFolder, leaves_choice
 
 OnEnd = Callable[[Context, ContextReport], None]
+OnSurplus = Callable[[Context, int], None]
 
 _NO_ALIGNERS = Aligners({})
 
@@ -81,6 +83,7 @@ class Synthesizer:
         self.limits = limits or Limits()
         self._observe = observe
         self._contexts: set[Context] = set()
+        self._slices = Slices()
         self.audio_at = -math.inf
 
     async def start(self) -> None:
@@ -169,6 +172,7 @@ class Synthesizer:
         options: ContextOptions,
         on_event: Callable[[], None] | None = None,
         on_end: OnEnd = lambda context, report: None,
+        on_surplus: OnSurplus = lambda context, chars: None,
     ) -> Context:
         """Reserve a row for a new context.
 
@@ -176,6 +180,7 @@ class Synthesizer:
             options: the client's choices.
             on_event: called on the event loop whenever `next_event` has something new.
             on_end: receives the context and its report once it has ended.
+            on_surplus: as for `Context`.
 
         Raises:
             InvalidRequestError: an unknown voice or language, or a request that the voice's engine
@@ -207,6 +212,8 @@ class Synthesizer:
             on_event=on_event,
             on_audio=self._on_audio,
             on_end=functools.partial(self._on_end, on_end),
+            on_surplus=on_surplus,
+            slices=self._slices,
         )
         self._contexts.add(context)
         return context
