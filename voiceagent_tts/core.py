@@ -156,7 +156,7 @@ class Segment:
         return self.char_start + len(self.text)
 
     def part(self, char_start: int, char_end: int) -> "Segment":
-        """The part between two offsets of the context's text, with the readings that begin in it."""
+        """The part between two offsets of the context's text, with readings that begin in it."""
         if (char_start, char_end) == (self.char_start, self.char_end):
             return self
         text = self.text[char_start - self.char_start : char_end - self.char_start]

@@ -72,6 +72,25 @@ async def test_text_over_the_limit_is_dropped_and_the_context_stays(
         assert (done.reason, done.chars) == ("complete", 43)
 
 
+async def test_what_a_lexicon_says_is_charged(start_server: StartServer) -> None:
+    """A word of one letter that is said as 200 counts as 200, in usage and against the limit."""
+    server = await start_server(api_keys=("key",), key_limits=Quota(chars_per_minute=1000))
+    lexicon = {"a": "bcd " * 50}
+    async with Wire.connected(server.websocket_url, **KEY) as wire:
+        context = await wire.open(language="en", lexicon=lexicon)
+        await wire.text(context, "a a.")
+        await wire.end(context)
+        assert (await wire.until(DoneMessage, context)).chars == 4
+        (day,) = (await server.state.usage.read(1)).values()
+        (used,) = day.values()
+        assert used.chars == 400
+        context = await wire.open(language="en", lexicon=lexicon)
+        await wire.text(context, "a a a a a a.")
+        await wire.end(context)
+        assert (await wire.until(ErrorMessage, context)).code == "rate_limited"
+        assert (await wire.until(DoneMessage, context)).reason == "error"
+
+
 async def test_a_client_that_ignores_its_limit_is_closed_with_4029(
     start_server: StartServer,
 ) -> None:

@@ -69,13 +69,13 @@ from voiceagent_tts.text.cut import keep_inside
 from voiceagent_tts.text.reader import Pause
 from voiceagent_tts.voices import Voice
 
-_READ_CHARS = 64
+_READ_CHARS = 32
 """Characters that are cut in one step."""
-_STEPS_AT_ONCE = 8
+_STEPS_AT_ONCE = 4
 """Steps in one turn of the event loop: a step cuts some text, or speaks one piece, in 1 ms."""
 _MOST_AHEAD_CHARS = 1_000
-"""Text in segments is cut no further ahead of its audio: about a minute of speech, as it is said. So
-a text that is cancelled, or not paid for, has cost no more than what was spoken of it."""
+"""Text in segments is cut no further ahead of its audio: about a minute of speech, as it is said.
+So a text that is cancelled, or not paid for, has cost no more than what was spoken of it."""
 _CHECKED_CHARS = 60
 """Characters of a text that grows by tokens after which their language is looked at."""
 
@@ -131,8 +131,8 @@ class Context:
         on_event: called whenever `next_event` has something new; None for a caller that iterates.
         on_audio: called for every audio chunk of the engine.
         on_end: receives the context and its report when the context is closed.
-        on_surplus: receives the context and how many characters more than were written it says, each
-            time its text has such readings; the caller may end the context.
+        on_surplus: receives the context and how many characters more than were written it says,
+            each time its text has such readings; the caller may end the context.
         slices: gives contexts turns of the event loop, in which they read long texts; None for a
             context alone.
     """
@@ -260,9 +260,9 @@ class Context:
 
     def _read_on(self, now: float) -> None:
         """Read and speak what was received; what takes many steps, in later turns of the loop."""
-        steps = 0
-        while self._can_read and steps < _STEPS_AT_ONCE:
-            steps += 1
+        steps = 0 if self._is_waiting_for_slice else _STEPS_AT_ONCE
+        while self._can_read and steps:
+            steps -= 1
             if self._unsaid:
                 self._speak(self._unsaid.popleft(), now)
             else:

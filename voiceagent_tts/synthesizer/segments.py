@@ -110,7 +110,7 @@ class Intake:
 
     @property
     def unspoken_cut_chars(self) -> int:
-        """Characters that were cut into pieces, and whose audio is not complete, as they are said."""
+        """Characters in pieces whose audio is not complete, as they are said."""
         return self.submitted_char_end - self.spoken_char_end + self.unspoken_surplus
 
     def speech_language(self) -> str:

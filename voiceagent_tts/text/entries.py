@@ -127,24 +127,23 @@ class EntryMatcher:
         if may_go_on and place < len(self._forms) and self._forms[place].startswith(window):
             return UNDECIDED
         ends = list(accumulate(map(len, folded)))
+        decomposed = [_decomposed(character) for character in text[start:stop]]
         index = self._longest_in(window, place - 1)
         while index >= 0:
-            found = self._judged(text, start, index, ends, is_end=is_end)
-            if found is not None:
-                return found
+            form = self._forms[index]
+            characters = bisect_left(ends, len(form)) + 1
+            if ends[characters - 1] == len(form):
+                written = "".join(decomposed[:characters])
+                found = self._judged(text, start + characters, written, form, is_end=is_end)
+                if found is not None:
+                    return found
             index = self._shorter[index]
         return None
 
     def _judged(
-        self, text: str, start: int, index: int, ends: Sequence[int], *, is_end: bool
+        self, text: str, end: int, written: str, form: str, *, is_end: bool
     ) -> Match | Undecided | None:
-        """The match of a form that the folded text begins with; `ends` are those of characters."""
-        form = self._forms[index]
-        characters = bisect_left(ends, len(form)) + 1
-        if ends[characters - 1] != len(form):
-            return None
-        end = start + characters
-        written = _mapped(_decomposed, text[start:end])
+        """The match of a form that ends at `end`, where the text has it as `written`."""
         pronunciation = self._exact.get(written, self._any_case.get(form))
         if pronunciation is None:
             return None

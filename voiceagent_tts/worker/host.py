@@ -109,7 +109,7 @@ class _Host:
                 return
 
     def _beat(self) -> None:
-        """Send the heartbeat if it is due; also from inside of a long step, which reads commands."""
+        """Send the heartbeat if it is due; a long step does so when it reads commands."""
         now = time.monotonic()
         if self._engine is not None and now >= self._next_heartbeat:
             self._next_heartbeat = now + HEARTBEAT_S
