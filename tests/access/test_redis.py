@@ -273,3 +273,37 @@ async def test_a_server_whose_keys_are_in_a_redis_that_is_away_does_not_start(
         await access.start()
     assert "secret" not in refused.value.message
     await access.close()
+
+
+async def test_a_lease_that_could_not_be_given_back_is_when_redis_writes_again(
+    servers: Servers, redis: RedisProcess
+) -> None:
+    """At `maxmemory`, contexts end and Redis keeps their leases: they lock nobody out after it."""
+    limiter = (await servers.start(Quota(contexts=2))).limiter
+    held = await limiter.admit(CALLER)
+    client = connect(redis.url)
+    try:
+        await client.config_set("maxmemory", 1)
+        (await limiter.admit(CALLER)).end()
+        assert not limiter.is_shared
+        held.end()
+        await limiter.close()
+        await client.config_set("maxmemory", 0)
+        await until(lambda: limiter.is_shared, "Redis writes again")
+        for _ in range(2):
+            await limiter.admit(CALLER)
+    finally:
+        await client.config_set("maxmemory", 0)
+        await client.aclose()
+
+
+async def test_a_lease_waits_for_the_row_of_its_context(servers: Servers) -> None:
+    """A context that is over counts until its row is free; the next one waits for it, not long."""
+    limiter = (await servers.start(Quota(contexts=1))).limiter
+    held = await limiter.admit(CALLER)
+    held.end(has_row=True)
+    waiting = asyncio.create_task(limiter.admit(CALLER))
+    await limiter.close()
+    assert not waiting.done()
+    held.free_row()
+    (await waiting).end()

@@ -5,6 +5,7 @@ This module starts and ends things. It answers no request and knows no engine.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
@@ -73,8 +74,17 @@ class OpenSocket(Protocol):
         """Bytes that the client has not taken from this process yet."""
         ...
 
+    @property
+    def idle_since(self) -> float | None:
+        """`time.monotonic()` of the end of its last context; None while it has one."""
+        ...
+
     def close(self, code: int, reason: str) -> None:
         """Close the socket."""
+        ...
+
+    def displace(self) -> None:
+        """Close the socket at once, for that of another caller."""
         ...
 
 
@@ -219,6 +229,28 @@ class ServerState:
         return await asyncio.get_running_loop().run_in_executor(
             self._voice_changes, change, *arguments
         )
+
+    def make_room(self, caller: Caller) -> bool:
+        """Have room for one more socket of a caller; False if there is none.
+
+        Idle sockets are only lent: where all sockets are in use, the caller with the most of them
+        loses the one that was idle longest to a caller with less.
+        """
+        if len(self.sessions) < self.settings.max_sockets:
+            return True
+        counts = Counter(session.caller.owner for session in self.sessions)
+        most = max(counts.values())
+        idle = [
+            (session.idle_since, id(session), session)
+            for session in self.sessions
+            if counts[session.caller.owner] == most and session.idle_since is not None
+        ]
+        if not idle or counts[caller.owner] + 1 >= most:
+            return False
+        _, _, session = min(idle)
+        self.sessions.discard(session)
+        session.displace()
+        return True
 
     def _on_key_change(self, change: KeyChange) -> None:
         """Close the sockets of keys that may not speak any more."""

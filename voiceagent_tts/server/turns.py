@@ -129,7 +129,9 @@ class Turns:
             admission = await self._limiter.admit(origin.caller, chars)
             on_end = functools.partial(self._end, origin, admission, span)
             on_surplus = functools.partial(self._charge_surplus, admission)
-            context = await self._synthesizer.open(options, on_event, on_end, on_surplus)
+            context = await self._synthesizer.open(
+                options, on_event, on_end, admission.free_row, on_surplus
+            )
             return Turn(context, admission)
         except BaseException:
             if admission is not None:
@@ -157,7 +159,7 @@ class Turns:
         report: ContextReport,
     ) -> None:
         audio_ms = samples_to_ms(report.audio_samples)
-        admission.end(audio_ms / 1000)
+        admission.end(audio_ms / 1000, has_row=True)
         self._usage.add(origin.caller.key_id or ANONYMOUS, Used(1, report.said_chars, audio_ms))
         self._log.ended(origin, context, report)
         model = self._synthesizer.workers[context.voice.worker].capabilities.model

@@ -75,6 +75,7 @@ class Session:
         )
         self._refusals = Refusals(self._connection, self._writer, state.metrics, self.session_id)
         self._recent: dict[str, tuple[SpokenText, float]] = {}  # of ended contexts, for `cut`
+        self._last_end_at = time.monotonic()
 
     async def run(self) -> None:
         """Accept the socket, serve it until either side ends it, and release its contexts."""
@@ -118,9 +119,19 @@ class Session:
         """Bytes that the client has not taken from this process yet."""
         return self._writer.queued_bytes
 
+    @property
+    def idle_since(self) -> float | None:
+        """`time.monotonic()` of the end of its last context; None while it has one."""
+        return None if self.has_contexts else self._last_end_at
+
     def close(self, code: int, reason: str) -> None:
         """Close the socket when the answers that wait have been sent."""
         self._writer.close(code, reason)
+
+    def displace(self) -> None:
+        """Close the socket at once, for that of another caller."""
+        self._log.info("socket_displaced", key_id=self.caller.key_id)
+        self._writer.close_now(1013, "all sockets are in use, and this one was idle")
 
     def _model(self) -> str:
         return next(iter(self._state.synthesizer.supervisors.values())).capabilities.model
@@ -143,6 +154,7 @@ class Session:
             self._receive(event["bytes"] if data is None else data)
             self._close_if_over()
             await self._writer.wait_for_room()
+            await asyncio.sleep(0)  # a client that sends fast would keep others waiting
 
     def _receive(self, data: str | bytes) -> None:
         try:
@@ -233,7 +245,7 @@ class Session:
                 audio_s=_rounded(report.audio_samples / SAMPLE_RATE_HZ),
                 seconds=_rounded(report.gen_s),
             )
-        now = time.monotonic()
+        now = self._last_end_at = time.monotonic()
         self._recent[context.context_id] = (context.spoken_text, now)
         while len(self._recent) > _MAX_RECENT or now - self._oldest_end() > _CUT_MEMORY_S:
             del self._recent[next(iter(self._recent))]

@@ -131,6 +131,7 @@ class Context:
         on_event: called whenever `next_event` has something new; None for a caller that iterates.
         on_audio: called for every audio chunk of the engine.
         on_end: receives the context and its report when the context is closed.
+        on_free: called once the worker has freed the row of the context; None if nobody asks.
         on_surplus: receives the context and how many characters more than were written it says,
             each time its text has such readings; the caller may end the context.
         slices: gives contexts turns of the event loop, in which they read long texts; None for a
@@ -147,6 +148,7 @@ class Context:
         on_event: Callable[[], None] | None,
         on_audio: Callable[[], None],
         on_end: "Callable[[Context, ContextReport], None]",
+        on_free: Callable[[], None] | None = None,
         on_surplus: "Callable[[Context, int], None]" = lambda context, chars: None,
         slices: Slices | None = None,
     ) -> None:
@@ -172,7 +174,7 @@ class Context:
         """Text, flushes and the end of the text that wait to be cut, in order."""
         self._unsaid: deque[Piece | Pause | _Flush | _Finish] = deque()
         """What was cut of them, and waits to be spoken."""
-        self._speaker = Speaker(worker, request, self._on_engine_event)
+        self._speaker = Speaker(worker, request, self._on_engine_event, on_free)
         self._words = WordPublisher(
             aligners, self._on_aligner_event, request, self._intake.verbatim, self._clock
         )

@@ -174,6 +174,7 @@ class Synthesizer:
         options: ContextOptions,
         on_event: Callable[[], None] | None = None,
         on_end: OnEnd = lambda context, report: None,
+        on_free: Callable[[], None] | None = None,
         on_surplus: OnSurplus = lambda context, chars: None,
     ) -> Context:
         """Reserve a row for a new context.
@@ -182,6 +183,7 @@ class Synthesizer:
             options: the client's choices.
             on_event: called on the event loop whenever `next_event` has something new.
             on_end: receives the context and its report once it has ended.
+            on_free: as for `Context`.
             on_surplus: as for `Context`.
 
         Raises:
@@ -214,6 +216,7 @@ class Synthesizer:
             on_event=on_event,
             on_audio=self._on_audio,
             on_end=functools.partial(self._on_end, on_end),
+            on_free=on_free,
             on_surplus=on_surplus,
             slices=self._slices,
         )
