@@ -230,12 +230,14 @@ async def test_a_cancelled_context_counts_until_its_row_is_free(start_server: St
     server = await start_server(api_keys=("key",), key_limits=Quota(contexts=2))
     async with Wire.connected(server.websocket_url, **KEY) as wire:
         with silent(server):  # the worker frees no row meanwhile
-            for _ in range(6):
+            for _ in range(2):
                 context = await wire.open(language="en")
-                await wire.text(context, "A sentence that takes a row. ")
+                await wire.text(context, "A sentence that takes a row. And more.")
+                await wire.until(ContextOpened, context)
                 await wire.cancel(context)
                 await wire.until(DoneMessage, context)
-            assert server.state.synthesizer.rows_used <= 2
+            assert server.state.synthesizer.rows_used == 2
+            assert (await refusal_of(wire)).code == "rate_limited"
         assert (await wire.say("Now there is room.")).done.reason == "complete"
 
 
