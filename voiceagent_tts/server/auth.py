@@ -70,6 +70,12 @@ def caller_of(request: AsgiScope) -> Caller:
     return request[_CALLER]
 
 
+def owner_of(request: AsgiScope) -> str:
+    """Whose a request is; empty for one on an open path."""
+    caller: Caller | None = request.get(_CALLER)
+    return "" if caller is None else caller.owner
+
+
 def _check_origin(settings: Settings, headers: Headers) -> None:
     # The browser's same-origin policy does not cover WebSockets. Only this check stops a web page
     # from using a server that its visitor can reach.

@@ -105,7 +105,7 @@ async def add_voice(
     await asyncio.to_thread(_check_quota, state, record)
     with state.cloners.place():
         if audio_sample is not None and voice_file is None:
-            samples = await read_upload(state, await audio_sample.read())
+            samples = await read_upload(state, audio_sample)
             voice = await state.cloners.clone(model, samples, ref_text)
         elif voice_file is not None and audio_sample is None:
             voice = await state.cloners.check(model, await voice_file.read())
@@ -260,10 +260,10 @@ async def _record(request: Request, text: str, options: ContextOptions) -> npt.N
     return pcm_to_float(bytes(pcm))
 
 
-async def read_upload(state: ServerState, data: bytes) -> npt.NDArray[np.float32]:
-    """Decode a recording; as `read_audio`, a few at the same time."""
+async def read_upload(state: ServerState, file: UploadFile) -> npt.NDArray[np.float32]:
+    """Decode a recording; as `read_audio`, a few at the same time, and only these are in memory."""
     async with state.decoders:
-        return await asyncio.to_thread(read_audio, data)
+        return await asyncio.to_thread(read_audio, await file.read())
 
 
 def clone_model(state: ServerState) -> CloneModel:

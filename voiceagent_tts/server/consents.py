@@ -106,7 +106,7 @@ async def withdraw_consent(request: Request, consent_id: str) -> dict[str, Any]:
 
 async def _voice_of(state: ServerState, recording: UploadFile) -> bytes:
     with state.cloners.place():
-        samples = await read_upload(state, await recording.read())
+        samples = await read_upload(state, recording)
         return (await state.cloners.clone(clone_model(state), samples, "")).content
 
 

@@ -32,16 +32,18 @@ class SpeechFile:
 async def collect_file(
     state: ServerState, listener: Listener, speech: Speech, container_format: ContainerFormat
 ) -> SpeechFile:
-    """Encode all audio of a speech; the server's `max_audio_s` limits it, and with it the memory.
+    """Encode all audio of a speech; the server's `max_audio_s` limits it, and `held` the memory.
 
     Raises:
         ConnectionLostError: the listener is gone.
+        OverloadedError: the caller holds too much memory.
         VoiceAgentError: the speech has ended early.
     """
     answer = file_encoder(container_format)
     data = bytearray()
     async with aclosing(answer.encoded(speech.pcm())) as audio:
         async for piece in audio:
+            listener.hold.take(len(piece))
             data += piece
             if await listener.is_gone():
                 raise ConnectionLostError("the client disconnected before the audio was complete")

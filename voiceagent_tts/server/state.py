@@ -22,9 +22,11 @@ from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
+from voiceagent_tts.server.held import HeldBytes
 from voiceagent_tts.server.loop_lag import watch_loop_lag
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import AudioProvenance
+from voiceagent_tts.server.recent_texts import RecentTexts
 from voiceagent_tts.server.slots_agent import agent_line
 from voiceagent_tts.server.speech_request import Served
 from voiceagent_tts.server.turns import Turns
@@ -141,6 +143,8 @@ class ServerState:
         )
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[OpenSocket] = set()
+        self.recent_texts = RecentTexts()
+        self.held = HeldBytes()
         self.is_draining = False
         self.on_start: list[Callable[[], Awaitable[None]]] = []
         """Called when the engine works."""

@@ -34,6 +34,7 @@ from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
+from voiceagent_tts.server.recent_texts import MEMORY_S
 from voiceagent_tts.server.refusals import Refusals
 from voiceagent_tts.server.request_log import path_of
 from voiceagent_tts.server.socket_context import SocketContext
@@ -42,11 +43,6 @@ from voiceagent_tts.server.state import SLOTS_HEADER, ServerState
 from voiceagent_tts.synthesizer.events import SpokenText
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.tracing.spans import TRACEPARENT
-
-_CUT_MEMORY_S = 120.0
-"""Time after the end of a context in which `cut` is answered; docs/protocol.md promises it."""
-_MAX_RECENT = 4_096
-"""Maximum number of ended contexts kept for `cut`; newer ones displace the oldest."""
 
 
 class Session:
@@ -74,7 +70,6 @@ class Session:
             on_over=self._remember,
         )
         self._refusals = Refusals(self._connection, self._writer, state.metrics, self.session_id)
-        self._recent: dict[str, tuple[SpokenText, float]] = {}  # of ended contexts, for `cut`
         self._last_end_at = time.monotonic()
 
     async def run(self) -> None:
@@ -141,6 +136,7 @@ class Session:
         contexts = self._writer.contexts
         for context in contexts.values():
             context.abandon()
+        self._state.recent_texts.forget(self.caller.owner, self.session_id)
         self._log.info("socket_closed", contexts=list(contexts))
 
     # Receive.
@@ -223,11 +219,12 @@ class Session:
     def _spoken_text(self, context_id: str) -> SpokenText:
         if context_id in self._writer.contexts:
             return self._writer.contexts[context_id].spoken_text
-        spoken_text, ended_at = self._recent.get(context_id, (None, 0.0))
-        if spoken_text is None or time.monotonic() - ended_at > _CUT_MEMORY_S:
+        recent = self._state.recent_texts
+        spoken_text = recent.find(self.caller.owner, self.session_id, context_id)
+        if spoken_text is None:
             raise InvalidRequestError(
                 f"context {context_id!r} cannot be cut any more: it ended more than "
-                f"{_CUT_MEMORY_S:g} s ago, was never opened, or was displaced by newer ones",
+                f"{MEMORY_S:g} s ago, was never opened, or was displaced by newer ones",
                 code=ErrorCode.CONTEXT_NOT_FOUND,
             )
         return spoken_text
@@ -245,19 +242,15 @@ class Session:
                 audio_s=_rounded(report.audio_samples / SAMPLE_RATE_HZ),
                 seconds=_rounded(report.gen_s),
             )
-        now = self._last_end_at = time.monotonic()
-        self._recent[context.context_id] = (context.spoken_text, now)
-        while len(self._recent) > _MAX_RECENT or now - self._oldest_end() > _CUT_MEMORY_S:
-            del self._recent[next(iter(self._recent))]
+        self._last_end_at = time.monotonic()
+        place = (self.caller.owner, self.session_id, context.context_id)
+        self._state.recent_texts.keep(*place, context.spoken_text)
         self._close_if_over()
 
     def _close_if_over(self) -> None:
         """Close the socket if the client expects it."""
         if self._connection.closing is not None:
             self.close(*self._connection.closing)
-
-    def _oldest_end(self) -> float:
-        return next(iter(self._recent.values()))[1]
 
 
 def _rounded(seconds: float | None) -> float | None:
