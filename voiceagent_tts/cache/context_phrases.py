@@ -1,9 +1,9 @@
 """The cache as one context uses it: which of its segments are there, and which shall be stored."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.key import Manner, PhraseKey, Place, key_of, said_text
+from voiceagent_tts.cache.key import Manner, PhraseKey, Place, keys_of, said_text
 from voiceagent_tts.cache.phrase import Phrase, WordTime, words_of
 from voiceagent_tts.core import Segment
 
@@ -52,6 +52,11 @@ class ContextPhrases:
     ) -> None:
         self._cache = cache
         self._manner = manner
+        self._manners = [manner]
+        """How the phrases are spoken that the context may use: its owner's, and everyone's."""
+        if manner.spoken.owner:
+            everyones = replace(manner.spoken, owner="")
+            self._manners.append(replace(manner, spoken=everyones))
         self.needs_words = needs_words
         self._lacks_lead = lacks_lead
         self.has_pauses = has_pauses
@@ -74,25 +79,28 @@ class ContextPhrases:
             lacks_lead=self._lacks_lead and is_first,
             lacks_pause=self.has_pauses and is_last,
         )
-        key = key_of(self._manner, place, segment)
-        if key is None:
-            return Lookup(self._nothing(segment))
         words = len(words_of(segment))
+        keys = list(keys_of(self._manners, place, segment))
+        if not keys:
+            return Lookup(self._nothing(segment))
+        key = next((each for each in keys if self._has(each, words)), keys[0])
         phrase = self._cache.find(key, words, needs_words=self.needs_words)
         return Lookup(phrase, key, self._is_filling or self._cache.admits(key))
+
+    def _has(self, key: PhraseKey, words: int) -> bool:
+        return self._cache.has(key, words, needs_words=self.needs_words)
 
     def has(self, segment: Segment, language: str | None, *, is_first: bool) -> bool:
         """Whether `find` would find a segment, or it has nothing to speak; counts no use."""
         place = Place(language, lacks_lead=self._lacks_lead and is_first)
-        key = key_of(self._manner, place, segment)
         words = len(words_of(segment))
-        if key is None:
-            return not words
-        return self._cache.has(key, words, needs_words=self.needs_words)
+        keys = list(keys_of(self._manners, place, segment))
+        return any(self._has(key, words) for key in keys) if keys else not words
 
     def begins(self, segment: Segment) -> bool:
         """Whether a text may become a phrase of this voice."""
-        return self._cache.memory.begins(said_text(segment), self._manner.spoken)
+        text = said_text(segment)
+        return any(self._cache.memory.begins(text, each.spoken) for each in self._manners)
 
     def count_miss(self) -> None:
         """Count a miss for a sentence that was never passed to `find`."""

@@ -6,6 +6,7 @@ and is in no key.
 
 import hashlib
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 from voiceagent_tts import __version__
@@ -96,11 +97,17 @@ def said_text(segment: Segment) -> str:
 
 def key_of(manner: Manner, place: Place, segment: Segment) -> PhraseKey | None:
     """Return the key of a segment; None if there is nothing to speak."""
+    return next(keys_of((manner,), place, segment), None)
+
+
+def keys_of(manners: Iterable[Manner], place: Place, segment: Segment) -> Iterator[PhraseKey]:
+    """Yield the key of a segment in each manner; none if there is nothing to speak."""
     spoken = said(segment.text, segment.char_start, segment.readings)
     text = spoken.text.strip()
     if not is_spoken(text):
-        return None
+        return
     ipa = [[reach.start, reach.stop, sounds] for reach, sounds in spoken.ipa]
-    parts = [_FORMAT, __version__, asdict(manner), asdict(place), text, ipa]
-    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-    return PhraseKey(digest, text)
+    for manner in manners:
+        parts = [_FORMAT, __version__, asdict(manner), asdict(place), text, ipa]
+        digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        yield PhraseKey(digest, text)

@@ -18,10 +18,13 @@ class Spoken:
     Attributes:
         voice: its name.
         content: hash of a clone's file; empty for a voice that belongs to the model.
+        owner: the key that spoke the phrase: no other learns from a fast answer, or from equal
+            audio, what it said. Empty for a phrase of everyone.
     """
 
     voice: str
     content: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

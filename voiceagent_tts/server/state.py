@@ -30,7 +30,7 @@ from voiceagent_tts.server.recent_texts import RecentTexts
 from voiceagent_tts.server.slots_agent import agent_line
 from voiceagent_tts.server.speech_request import Served
 from voiceagent_tts.server.turns import Turns
-from voiceagent_tts.server.voice_records import VoiceRecords
+from voiceagent_tts.server.voice_records import Viewer, VoiceRecords
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
 from voiceagent_tts.synthesizer.context import Context
@@ -130,6 +130,7 @@ class ServerState:
             read_lexicon(settings.lexicon.expanduser()) if settings.lexicon else None,
             self.cache,
             overflow_of(settings),
+            lambda owner, name: self.viewer(owner).sees(self.voice_records.voice(name)),
         )
         self._context_log = ContextLog(settings, self.metrics.count_log_failure)
         self._exporter = start_exporter()
@@ -195,6 +196,11 @@ class ServerState:
     def is_ready(self) -> bool:
         """Whether new contexts can be opened: the engine works and the server does not drain."""
         return self.watchdog.is_healthy and not self.is_draining
+
+    def viewer(self, key_id: str | None) -> Viewer:
+        """What the key of a request may see; None on a server without keys."""
+        key = None if key_id is None else self.keys.get(key_id)
+        return Viewer(key_id, key_id is None or (key is not None and Scope.ADMIN in key.scopes))
 
     @property
     def served(self) -> Served:

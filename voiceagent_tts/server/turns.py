@@ -128,6 +128,7 @@ class Turns:
         try:
             admission = await self._limiter.admit(origin.caller, chars)
             on_end = functools.partial(self._end, origin, admission, span)
+            options = replace(options, owner=origin.caller.key_id)
             on_surplus = functools.partial(self._charge_surplus, admission)
             context = await self._synthesizer.open(
                 options, on_event, on_end, admission.free_row, on_surplus

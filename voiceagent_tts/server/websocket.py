@@ -195,7 +195,8 @@ class Session:
                 cut = self._spoken_text(context_id).cut(ms_to_samples(played_ms))
                 self._writer.answer(self._connection.cut(context_id, cut))
             case Prepare(voice=voice, language=language, instruct=instruct):
-                options = ContextOptions(voice, language, SpeechOptions(instruct))
+                speech, owner = SpeechOptions(instruct), self.caller.key_id
+                options = ContextOptions(voice, language, speech, owner=owner)
                 self._state.synthesizer.prepare(options)
             case Ping(t=t):
                 self._writer.answer(self._connection.pong(t))

@@ -269,6 +269,9 @@ class Context:
                 self._speak(self._unsaid.popleft(), now)
             else:
                 self._cut(self._unread.popleft(), now)
+            # A break must be known before the audio of the text before it ends.
+            while self._unsaid and not isinstance(self._unsaid[0], Piece):
+                self._speak(self._unsaid.popleft(), now)
         self._advance(now)
 
     @property

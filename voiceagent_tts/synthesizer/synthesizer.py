@@ -54,6 +54,7 @@ class Synthesizer:
         lexicon: pronunciations for all contexts.
         cache: phrases that were spoken before; None to speak everything with the engines.
         overflow: worker for contexts that find no free row; None to refuse them.
+        is_seen: whether the owner of a context may know of a clone, by its name.
 
     Attributes:
         limits: limits of every context.
@@ -73,9 +74,11 @@ class Synthesizer:
         lexicon: Entries | None = None,
         cache: PhraseCache | None = None,
         overflow: Supervisor | None = None,
+        is_seen: Callable[[str | None, str], bool] = lambda owner, name: True,
     ) -> None:
         self._clones = clones
         self._cache = cache
+        self._is_seen = is_seen
         self._overflow = None if overflow is None else Overflow(overflow)
         self._lexicons = Lexicons(lexicon, clones)
         self._aligners = aligners or _NO_ALIGNERS
@@ -241,11 +244,17 @@ class Synthesizer:
             if supervisor.worker is not None:
                 supervisor.worker.send(command)
 
+    def voices_of(self, owner: str | None) -> VoiceBook:
+        """The voices that contexts of an owner may speak with."""
+        return self.voices.seen(functools.partial(self._is_seen, owner))
+
     def _voice_for(self, options: ContextOptions) -> Voice:
         """The voice that the client named, else one that speaks the language that it named."""
         if (language := _named_language(options)) is None:
-            return self.voices.resolve(options.voice)
-        return self.voices.for_language(options.voice, normalize_language(language))
+            return self.voices_of(options.owner).resolve(options.voice)
+        return self.voices_of(options.owner).for_language(
+            options.voice, normalize_language(language)
+        )
 
     def _place(
         self, request: ContextRequest, language: str
@@ -299,6 +308,8 @@ class Synthesizer:
         options = request.options
         if self._cache is None or options.cache == "off" or options.is_probe:
             return None
+        owner = "" if options.cache == "fill" else options.owner or ""
+        spoken = replace(spoken, owner=owner)
         manner = manner_of(capabilities, spoken, request.speech, request.feeding)
         if manner is None:
             return None

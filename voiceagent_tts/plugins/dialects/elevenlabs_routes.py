@@ -33,6 +33,7 @@ from voiceagent_tts.plugins.dialects.elevenlabs_messages import (
 )
 from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.encoding import AnswerEncoder, sample_encoder, stream_encoder
 from voiceagent_tts.server.speaking import speak_for
 from voiceagent_tts.server.speech import provenance_headers
@@ -71,6 +72,7 @@ def error_body(error: VoiceAgentError) -> dict[str, Any]:
 async def list_voices(request: Request) -> dict[str, Any]:
     """List the voices, the default first, as ElevenLabs' API does."""
     state: ServerState = request.app.state.server
+    book = state.synthesizer.voices_of(caller_of(request.scope).key_id)
     return {
         "voices": [
             {
@@ -86,7 +88,7 @@ async def list_voices(request: Request) -> dict[str, Any]:
                     if value is not None
                 },
             }
-            for voice in state.synthesizer.voices.listed()
+            for voice in book.listed()
         ]
     }
 
@@ -122,8 +124,9 @@ def _options(
     request: Request, voice_id: str, body: TextRequest, *, wants_words: bool = False
 ) -> ContextOptions:
     state: ServerState = request.app.state.server
+    book = state.synthesizer.voices_of(caller_of(request.scope).key_id)
     return ContextOptions(
-        voice=voice_name(voice_id, state.synthesizer.voices.names()),
+        voice=voice_name(voice_id, book.names()),
         language=body.language_code,
         speech=SpeechOptions(speed=body.speed, seed=body.seed),
         max_lead_s=0,
