@@ -250,11 +250,10 @@ class Synthesizer:
 
     def _voice_for(self, options: ContextOptions) -> Voice:
         """The voice that the client named, else one that speaks the language that it named."""
+        voices = self.voices_of(options.owner)
         if (language := _named_language(options)) is None:
-            return self.voices_of(options.owner).resolve(options.voice)
-        return self.voices_of(options.owner).for_language(
-            options.voice, normalize_language(language)
-        )
+            return voices.resolve(options.voice)
+        return voices.for_language(options.voice, normalize_language(language))
 
     def _place(
         self, request: ContextRequest, language: str
