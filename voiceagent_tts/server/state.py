@@ -23,7 +23,7 @@ from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
 from voiceagent_tts.server.held import HeldBytes
-from voiceagent_tts.server.loop_lag import watch_loop_lag
+from voiceagent_tts.server.loop_lag import LoopLag
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import AudioProvenance
 from voiceagent_tts.server.recent_texts import RecentTexts
@@ -175,10 +175,12 @@ class ServerState:
             lambda: sum(session.send_queue_bytes for session in self.sessions)
         )
         self.metrics.is_ready.set_function(lambda: self.is_ready)
+        loop_lag = LoopLag(self.metrics.loop_lag.observe)
+        self.metrics.loop_stall.set_function(lambda: loop_lag.longest_s)
         await self.watchdog.probe()
         self._watching = [
             asyncio.create_task(self.watchdog.run()),
-            asyncio.create_task(watch_loop_lag(self.metrics.loop_lag.observe)),
+            asyncio.create_task(loop_lag.watch()),
         ]
         for start in self.on_start:
             await start()
