@@ -32,7 +32,7 @@ from voiceagent_tts.synthesizer.lexicons import Lexicons
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.slices import Slices
 from voiceagent_tts.synthesizer.workers import OVERFLOW, Overflow, Supervisor, WorkerClient
-from voiceagent_tts.text.language import detect_language, nearest_accent, normalize_language
+from voiceagent_tts.text.language import nearest_accent, normalize_language
 from voiceagent_tts.voices import Voice, VoiceBook, VoiceFolder, leaves_choice
 
 OnEnd = Callable[[Context, ContextReport], None]
@@ -99,8 +99,6 @@ class Synthesizer:
             async with asyncio.TaskGroup() as group:
                 for supervisor in self._supervisors.values():
                     group.create_task(supervisor.start())
-                # Loads what detects languages, for which the first text would wait.
-                group.create_task(asyncio.to_thread(detect_language, "no text", None))
         except* VoiceAgentError as errors:
             await self.close()
             raise errors.exceptions[0] from None
