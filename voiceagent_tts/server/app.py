@@ -7,6 +7,7 @@ import asyncio
 
 from fastapi import FastAPI, Response, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -145,7 +146,20 @@ class _BodyGuard:
         max_bytes = self._upload_bytes.get(scope["path"], MAX_BODY_BYTES)
         with self._state.held.hold(auth.owner_of(scope)) as hold:
             scope[HOLD] = hold
+            try:
+                hold.take(_declared_bytes(scope, max_bytes))  # before any of it is read
+            except OverloadedError as error:
+                note_error(scope, error)
+                await error_response(scope, error)(scope, receive, send)
+                return
             await self._app(scope, _GuardedBody(receive, max_bytes, hold).receive, send)
+
+
+def _declared_bytes(scope: Scope, max_bytes: int) -> int:
+    """The length of the body as its client states it; 0 if that is no length or too long."""
+    declared = Headers(scope=scope).get("content-length", "")
+    size_bytes = int(declared) if declared.isdecimal() and len(declared) < 12 else 0
+    return size_bytes if size_bytes <= max_bytes else 0
 
 
 class _GuardedBody:
@@ -155,6 +169,7 @@ class _GuardedBody:
         self._receive = receive
         self._max_bytes = max_bytes
         self._hold = hold
+        self._bytes = 0
         self._deadline = asyncio.get_running_loop().time() + BODY_S
         self._is_complete = False
 
@@ -168,18 +183,17 @@ class _GuardedBody:
         if self._is_complete:
             return await self._receive()
         try:
-            async with asyncio.timeout_at(
-                self._deadline + self._hold.taken_bytes / _SLOWEST_BYTES_PER_S
-            ):
+            async with asyncio.timeout_at(self._deadline + self._bytes / _SLOWEST_BYTES_PER_S):
                 message = await self._receive()
         except TimeoutError:
             sentence = f"expected a body within {BODY_S:g} s, or {_SLOWEST_BYTES_PER_S} bytes/s"
             raise HTTPException(408, sentence) from None
+        self._bytes += len(message.get("body", b""))
         try:
-            self._hold.take(len(message.get("body", b"")))
+            self._hold.take(max(0, self._bytes - self._hold.taken_bytes))
         except OverloadedError as error:  # the only kind that is not taken for a wrong body
             raise HTTPException(429, error.message) from None
         self._is_complete = not message.get("more_body", False)
-        if self._hold.taken_bytes > self._max_bytes:
+        if self._bytes > self._max_bytes:
             raise HTTPException(413, f"expected a body of at most {self._max_bytes} bytes")
         return message
