@@ -3,8 +3,10 @@
 #     docker build --tag voiceagent-tts .
 #     docker run --rm -p 127.0.0.1:8765:8765 -e VOICEAGENT_TTS_API_KEYS=... voiceagent-tts
 #
-# With Qwen3-TTS for a GPU, as Compose builds it: --build-arg EXTRAS=server,espeak,japanese,tracing,qwen3
+# With Qwen3-TTS for a GPU, as Compose builds it:
+# --build-arg EXTRAS=server,espeak,japanese,hibari,kokoro,c2pa,tracing,qwen3
 # --build-arg PACKAGES="gcc libc6-dev" (Triton compiles what loads its kernels when it starts).
+# Pocket TTS, whose torch is larger than all the rest, needs an image of its own: EXTRAS=...,pocket
 
 FROM python:3.11-slim AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -14,7 +16,7 @@ COPY voiceagent_tts voiceagent_tts
 COPY livekit livekit
 
 FROM build AS build-server
-ARG EXTRAS=server,espeak,japanese,tracing
+ARG EXTRAS=server,espeak,japanese,hibari,kokoro,c2pa,tracing
 RUN pip wheel --wheel-dir /wheels ".[${EXTRAS}]"
 RUN python -m venv --without-pip /opt/voiceagent \
     && pip --python /opt/voiceagent/bin/python install --no-index --find-links /wheels \

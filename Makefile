@@ -77,7 +77,7 @@ define tests
 endef
 
 test: setup
-	$(call tests,not ($(LEFT_OUT)))
+	$(call tests,not ($(LEFT_OUT)),--ignore=tests/benchmarks)
 
 # SAMPLE=COMMIT tries more examples in a fifth of the property tests, which the commit chooses.
 test-thorough: setup

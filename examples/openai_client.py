@@ -8,7 +8,7 @@ import sys
 
 from openai import OpenAI
 
-URL = os.environ.get("VOICEAGENT_TTS_HTTP", "http://127.0.0.1:8765")
+URL = os.environ.get("TTS_HTTP_URL", "http://127.0.0.1:8765")
 KEY = os.environ.get("VOICEAGENT_TTS_API_KEY", "none needed on this machine")
 
 path, text = sys.argv[1:]

@@ -1,12 +1,14 @@
 """Start the package's processes as forks of one that has loaded its modules.
 
 Tests start hundreds of engines, servers and commands. Loading modules would take most of their
-processor time: 0.25 s of an engine's, 0.5 to 1.1 s of a command's. A fork is a process of its own
+processor time: 0.25 s of an engine's, 0.5 to 1.1 s of a command's, and 4 s of each worker of
+pytest-xdist, which collects all tests. A fork is a process of its own
 like any other: the test is its parent, and it has the arguments, environment, folder, session and
 standard streams that were asked for. Only its command line in `/proc` is that of the fork server.
 """
 
 import atexit
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -18,9 +20,13 @@ import socket
 import subprocess
 import sys
 import time
+import types
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from voiceagent_tts.garbage import without_collection
 
 _LIGHT = (
     "voiceagent_tts.audio.file_decoder",
@@ -43,21 +49,48 @@ _WITH_TORCH = (
     "voiceagent_tts.pocket.load",
 )
 
+_OF_TESTS = (
+    *_WITH_TORCH,
+    "hypothesis",
+    "livekit.agents",
+    "livekit.plugins.openai",
+    "matplotlib.pyplot",
+    "pipecat.pipeline.worker",
+    "pipecat.services.openai.llm",
+    "playwright.async_api",
+    "torch.utils.tensorboard",
+    "voiceagent_tts.adapters.livekit",
+    "voiceagent_tts.adapters.pipecat",
+    "voiceagent_tts.plugins.bench.run",
+    "voiceagent_tts.plugins.training.train",
+)
+"""Modules that tests load while they are collected; an environment may lack some of them."""
+
 _MODULES = {
-    ("voiceagent_tts.worker", "forced"): _WITH_TORCH,
-    ("voiceagent_tts.worker", "pocket"): _WITH_TORCH,
-    ("voiceagent_tts.worker", "qwen3"): _WITH_TORCH,
-    ("voiceagent_tts.worker", "espeak"): _LIGHT,
-    ("voiceagent_tts.worker", "online"): _LIGHT,
-    ("testbed.throttled_worker", "espeak"): _LIGHT,
-    ("testbed.throttled_worker", "pocket"): _WITH_TORCH,
-    ("testbed.throttled_worker", "qwen3"): _WITH_TORCH,
-    ("testbed.throttled_server",): _LIGHT,
-    ("voiceagent_tts.audio.file_decoder",): _LIGHT,
-    ("voiceagent_tts", "voices", "add"): _WITH_TORCH,
-    ("voiceagent_tts",): _LIGHT,
+    ("-m", "voiceagent_tts.worker", "forced"): _WITH_TORCH,
+    ("-m", "voiceagent_tts.worker", "pocket"): _WITH_TORCH,
+    ("-m", "voiceagent_tts.worker", "qwen3"): _WITH_TORCH,
+    ("-m", "voiceagent_tts.worker", "espeak"): _LIGHT,
+    ("-m", "voiceagent_tts.worker", "online"): _LIGHT,
+    ("-m", "testbed.throttled_worker", "espeak"): _LIGHT,
+    ("-m", "testbed.throttled_worker", "pocket"): _WITH_TORCH,
+    ("-m", "testbed.throttled_worker", "qwen3"): _WITH_TORCH,
+    (
+        "-m",
+        "testbed.throttled_server",
+    ): _LIGHT,
+    (
+        "-m",
+        "voiceagent_tts.audio.file_decoder",
+    ): _LIGHT,
+    ("-m", "voiceagent_tts", "voices", "add"): _WITH_TORCH,
+    (
+        "-m",
+        "voiceagent_tts",
+    ): _LIGHT,
+    ("-u", "-c", "import sys;exec(eval(sys.stdin.readline()))"): _OF_TESTS,  # pytest-xdist
 }
-"""The beginnings of command lines, after `python -m`, with what is loaded for them."""
+"""The beginnings of command lines, after `python`, with what is loaded for them."""
 
 _ROOT = Path(__file__).parents[1]
 _PR_SET_CHILD_SUBREAPER = 36
@@ -139,10 +172,11 @@ def _variables(environment: Sequence[bytes]) -> dict[bytes, bytes]:
 
 def _modules_for(argv: Sequence[Any]) -> tuple[str, ...]:
     """What is loaded for a command line; nothing for one that is none of ours."""
-    if tuple(argv[:2]) != (sys.executable, "-m"):
+    executable, *arguments = argv
+    if executable != sys.executable:
         return ()
     found = (
-        modules for begin, modules in _MODULES.items() if tuple(argv[2:])[: len(begin)] == begin
+        modules for begin, modules in _MODULES.items() if tuple(arguments[: len(begin)]) == begin
     )
     return next(found, ())
 
@@ -199,7 +233,7 @@ def _next_request(requests: socket.socket) -> dict[str, Any]:
 
 
 def _become(request: dict[str, Any]) -> None:
-    """Take over what a new process of Python would have been given, and run its module."""
+    """Take over what a new process of Python would have been given, and run its program."""
     if request["is_session_leader"]:
         os.setsid()
     for limit, numbers in zip(_LIMITS, request["limits"], strict=True):
@@ -207,11 +241,16 @@ def _become(request: dict[str, Any]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["variables"])
-    executable, _, module, *arguments = request["argv"]
     sys.orig_argv = request["argv"]
-    sys.argv = [executable, *arguments]
     sys.path[0] = request["folder"]
-    _end_at_once_after(lambda: runpy.run_module(module, run_name="__main__", alter_sys=True))
+    executable, option, program, *arguments = request["argv"]
+    if option == "-m":
+        sys.argv = [executable, *arguments]
+        _end_at_once_after(lambda: runpy.run_module(program, run_name="__main__", alter_sys=True))
+    else:
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        sys.argv = ["-c"]
+        _end_at_once_after(lambda: exec(arguments[0], vars(main)))
 
 
 def _end_at_once_after(run: Callable[[], object]) -> None:
@@ -234,8 +273,15 @@ def _end_at_once(status: int | str | None) -> None:
         os._exit(status or 0)
 
 
+def _load(modules: Sequence[str]) -> None:
+    with without_collection(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for module in modules:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
+
+
 if __name__ == "__main__":
-    for _module in sys.argv[2:]:
-        importlib.import_module(_module)
+    _load(sys.argv[2:])
     gc.freeze()
     _become(_next_request(socket.socket(fileno=int(sys.argv[1]))))

@@ -1,52 +1,32 @@
-"""A driver that steps hibari with the voice of its package, and speech of it with its words."""
+"""Voices whose networks predict durations, and speech of them with its words."""
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 
-from testbed import espeak_driving
+from testbed.segment_driving import Driver, credit, pcm_of, words_of
 from voiceagent_tts.hibari.load import load_voices
 from voiceagent_tts.hibari.published import DEFAULT_VOICE
 from voiceagent_tts.phonemes.engine import PhonemeEngine
 from voiceagent_tts.phonemes.voice import LoadedVoice
 from voiceagent_tts.plugins.bench.bargein.known_speech import Spoken
-from voiceagent_tts.seam.commands import Credit, SpeechOptions, Submit
-from voiceagent_tts.seam.engine import Engine
+from voiceagent_tts.seam.commands import SpeechOptions
 
 
-class Driver(espeak_driving.Driver):
-    """An engine with an inbox that a test fills and a list of all its events.
-
-    Args:
-        max_rows: maximum number of open contexts.
-        threads: rows that are computed at the same time.
-        voices: its voices, the default first. Default: hibari's.
-    """
-
-    def __init__(
-        self,
-        max_rows: int = 512,
-        threads: int = 1,
-        voices: Mapping[str, LoadedVoice] | None = None,
-    ) -> None:
-        self._threads = threads
-        self._voices = voices or {DEFAULT_VOICE: heart()}
-        super().__init__(max_rows)
-
-    def _make_engine(self, max_rows: int) -> Engine:
-        return PhonemeEngine(
-            self._inbox,
-            self.events.append,
-            self._voices,
-            name="test",
-            model="a voice",
-            max_rows=max_rows,
-            threads=self._threads,
+def phoneme_driver(
+    voices: Mapping[str, LoadedVoice], *, max_rows: int = 512, threads: int = 1
+) -> Driver:
+    """Step the engine of some voices, the default first."""
+    return Driver(
+        partial(
+            PhonemeEngine,
+            voices=voices, name="test", model="a voice", max_rows=max_rows, threads=threads,
         )
+    )  # fmt: skip
 
 
 @cache
 def heart() -> LoadedVoice:
-    """The voice of the package."""
+    """The voice of hibari's package."""
     return load_voices((DEFAULT_VOICE,))[DEFAULT_VOICE]
 
 
@@ -60,10 +40,8 @@ def natural(text: str, pace: float = 1.0, voice: LoadedVoice | None = None) -> S
     """
     voice = voice or heart()
     name, language = voice.details.name, (voice.details.language or "").partition("-")[0]
-    driver = Driver(voices={name: voice})
+    driver = phoneme_driver({name: voice})
     options = SpeechOptions(seed=1, speed=pace)
-    submit = Submit(1, text, 0, False, name, language, options=options)
-    events = driver.run(submit, Credit(1, 0.0, espeak_driving.UNLIMITED))
+    events = driver.run(driver.submit(1, text, language=language, options=options), credit(1))
     driver.engine.close()
-    pcm, words = espeak_driving.pcm_of(events, 1), espeak_driving.words_of(events, 1)
-    return Spoken(language, name, text, pcm, tuple(words))
+    return Spoken(language, name, text, pcm_of(events, 1), tuple(words_of(events, 1)))

@@ -4,9 +4,8 @@ import json
 from typing import Any
 
 from voiceagent_tts.protocol.client_connection import ClientConnection
-from voiceagent_tts.protocol.dialect import WireMessages
 from voiceagent_tts.protocol.messages import SessionLimits
-from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.protocol.server_connection import ServerConnection, WireMessages
 
 
 def session_limits(**fields: Any) -> SessionLimits:

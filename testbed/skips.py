@@ -13,6 +13,7 @@ MARKERS = {
     "weights": "other_machine",
     "services": "optional_part",
     "browser": "optional_part",
+    "kokoro": "optional_part",
 }
 """Marker -> the list in which every test with it is."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from voiceagent_tts.synthesizer import lexicons
+from voiceagent_tts.synthesizer import synthesizer as module
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import LEXICON_SUFFIX
 
@@ -22,14 +22,14 @@ def slow_lexicon(folder: Path) -> Iterator[None]:
     """
     (folder / f"{SLOW_VOICE}{LEXICON_SUFFIX}").write_text('nginx = "engine x"')
     may_end = threading.Event()
-    read = lexicons.read_matcher
+    read = module.read_matcher
 
     def read_slowly(path: Path) -> EntryMatcher:
         matcher = read(path)
         may_end.wait()
         return matcher
 
-    with mock.patch.object(lexicons, "read_matcher", read_slowly):
+    with mock.patch.object(module, "read_matcher", read_slowly):
         try:
             yield
         finally:

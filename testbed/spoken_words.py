@@ -6,9 +6,9 @@ from pocketsphinx import Decoder
 
 from voiceagent_tts.audio.pcm import float_to_pcm, pcm_to_float
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Segment, WordTimestamp
-from voiceagent_tts.phonemes.pieces import split_pieces
 from voiceagent_tts.phonemes.speech import Speech
 from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.text.pieces import split_pieces
 
 
 def speech(voice: LoadedVoice, text: str, *, speed: float = 1.0, trims_lead: bool = True) -> Speech:

@@ -121,7 +121,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark tests by lists and folders; group those that play, before workers name them by group."""
     mark_realtime(items)
     for item in items:
-        if name_of(item) in SKIPS.optional_part:
+        if name_of(item) in SKIPS.optional_part or item.get_closest_marker("kokoro"):
             item.add_marker(pytest.mark.optional_part)
         if item.path.is_relative_to(BENCHMARKS):
             item.add_marker(pytest.mark.tools)

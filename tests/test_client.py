@@ -34,7 +34,6 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.dialect import Answer, WireMessages
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     AudioFormat,
@@ -52,7 +51,7 @@ from voiceagent_tts.protocol.messages import (
     SessionLimits,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
-from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.protocol.server_connection import Answer, ServerConnection, WireMessages
 from voiceagent_tts.text.cut import cut_text
 
 WORD_SAMPLES = 1_920  # every word sounds for 80 ms
@@ -227,6 +226,23 @@ def _words(events: list[Event]) -> list[str]:
     return [event.word.text for event in events if isinstance(event, WordTimestamp)]
 
 
+async def _speaking(client: TTSClient, text: str) -> ClientContext:
+    """A context that has begun to speak, and whose text may go on."""
+    context = await client.open()
+    await context.send_text(text)
+    await _until_audio(context)
+    return context
+
+
+async def _spoken(client: TTSClient, text: str, **options: Any) -> ClientContext:
+    """A context that has sent all of its events."""
+    context = await client.open(**options)
+    await context.send_text(text)
+    await context.end()
+    await _events(context)
+    return context
+
+
 async def _until_audio(context: ClientContext) -> None:
     async for event in context:
         if isinstance(event, ClientAudio):
@@ -273,9 +289,7 @@ async def test_contexts_share_one_socket(small_server: SmallServer) -> None:
 async def test_cancel_waits_for_what_was_heard(small_server: SmallServer) -> None:
     """`cancel` returns the server's cut, and only `cancelled` and `done` follow."""
     async with TTSClient(small_server.url) as client:
-        context = await client.open()
-        await context.send_text("one two three")
-        await _until_audio(context)
+        context = await _speaking(client, "one two three")
         cut = await context.cancel(played_ms=100)
         events = await _events(context)
     assert cut == Cut("one two", " three", is_partial=True)
@@ -286,10 +300,7 @@ async def test_cancel_waits_for_what_was_heard(small_server: SmallServer) -> Non
 async def test_cancel_after_the_end_is_a_cut(small_server: SmallServer) -> None:
     """A reply that was sent completely before the barge-in is still cut."""
     async with TTSClient(small_server.url) as client:
-        context = await client.open()
-        await context.send_text("one two three")
-        await context.end()
-        await _events(context)
+        context = await _spoken(client, "one two three")
         assert await context.cancel(played_ms=90) == Cut("one two", " three", is_partial=True)
         assert await context.cut(500) == Cut("one two three", "", is_partial=False)
 
@@ -298,20 +309,14 @@ async def test_cancel_after_the_end_is_a_cut(small_server: SmallServer) -> None:
 async def test_the_local_cut_is_the_servers(small_server: SmallServer, played_ms: int) -> None:
     """Client and server agree on the heard text at every position."""
     async with TTSClient(small_server.url) as client:
-        context = await client.open(audio=AudioFormat(sample_rate=8000))
-        await context.send_text("one two three ")
-        await context.end()
-        await _events(context)
+        context = await _spoken(client, "one two three ", audio=AudioFormat(sample_rate=8000))
         assert context.cut_locally(played_ms) == await context.cut(played_ms)
 
 
 async def test_cuts_asked_together_are_answered_in_order(small_server: SmallServer) -> None:
     """Several cuts of one context are answered in the order of the requests."""
     async with TTSClient(small_server.url) as client:
-        context = await client.open()
-        await context.send_text("one two three")
-        await context.end()
-        await _events(context)
+        context = await _spoken(client, "one two three")
         cuts = await asyncio.gather(*(context.cut(ms) for ms in (10, 90, 170)))
     assert [cut.text_spoken for cut in cuts] == ["one", "one two", "one two three"]
 
@@ -365,9 +370,7 @@ async def test_too_many_contexts_is_an_error_of_that_context(small_server: Small
 async def test_text_that_the_server_refused_is_no_silent_hole(small_server: SmallServer) -> None:
     """A context with partly refused text raises an error at its end, after speaking the rest."""
     async with TTSClient(small_server.url) as client:
-        context = await client.open()
-        await context.send_text("one")
-        await _until_audio(context)
+        context = await _speaking(client, "one")
         peer = small_server.peers[0]
         error = InvalidRequestError("too long", code=ErrorCode.TEXT_TOO_LONG)
         await peer.websocket.send(peer.connection.error(error, context.context_id))
@@ -382,9 +385,7 @@ async def test_a_lost_socket_fails_its_contexts_and_the_next_works(
 ) -> None:
     """Pending calls raise `ConnectionLostError`; the cut is still known; `open` reconnects."""
     async with TTSClient(small_server.url) as client:
-        context = await client.open()
-        await context.send_text("one two")
-        await _until_audio(context)
+        context = await _speaking(client, "one two")
         waiting = asyncio.create_task(_events(context))
         small_server.peers[0].websocket.transport.abort()
         with pytest.raises(ConnectionLostError):
@@ -399,9 +400,7 @@ async def test_a_lost_socket_fails_its_contexts_and_the_next_works(
 async def test_a_close_code_is_explained(small_server: SmallServer) -> None:
     """The error explains the server's close code and includes the server's last error."""
     async with TTSClient(small_server.url) as client:
-        context = await client.open()
-        await context.send_text("one")
-        await _until_audio(context)
+        context = await _speaking(client, "one")
         peer = small_server.peers[0]
         error = ConnectionLostError("read faster", code=ErrorCode.SLOW_CONSUMER)
         await peer.websocket.send(peer.connection.error(error))
@@ -413,9 +412,7 @@ async def test_a_close_code_is_explained(small_server: SmallServer) -> None:
 async def test_a_cancel_is_answered_when_the_socket_dies(small_server: SmallServer) -> None:
     """A cancel without an answer falls back on the words received so far."""
     async with TTSClient(small_server.url) as client:
-        context = await client.open()
-        await context.send_text("one two")
-        await _until_audio(context)
+        context = await _speaking(client, "one two")
         peer = small_server.peers[0]
         peer.websocket.transport.pause_reading()
         cancelling = asyncio.create_task(context.cancel(played_ms=10))
@@ -427,9 +424,7 @@ async def test_a_cancel_is_answered_when_the_socket_dies(small_server: SmallServ
 async def test_a_server_that_does_not_answer_is_given_up(small_server: SmallServer) -> None:
     """A cancel or cut without an answer raises `ConnectionLostError` after a timeout."""
     async with TTSClient(small_server.url, answer_timeout_s=0.05) as client:
-        context = await client.open()
-        await context.send_text("one")
-        await _until_audio(context)
+        context = await _speaking(client, "one")
         small_server.peers[0].websocket.transport.pause_reading()
         with pytest.raises(ConnectionLostError, match="no answer to cut"):
             await context.cut(10)
@@ -441,9 +436,7 @@ async def test_a_server_that_does_not_answer_is_given_up(small_server: SmallServ
 async def test_a_draining_socket_finishes_and_a_new_one_opens(small_server: SmallServer) -> None:
     """Contexts of a draining server finish, while new ones use another socket."""
     async with TTSClient(small_server.url) as client:
-        old = await client.open()
-        await old.send_text("one")
-        await _until_audio(old)
+        old = await _speaking(client, "one")
         peer = small_server.peers[0]
         await peer.websocket.send(peer.connection.draining(deadline_ms=30_000))
         await old.flush()

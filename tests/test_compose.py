@@ -103,9 +103,29 @@ def test_a_service_is_told_only_what_a_program_reads(name: str) -> None:
     environment = SERVICES[name].get("environment", {})
     known = SETTING_NAMES | CLIENT_NAMES | LIVEKIT_NAMES | LOCAL_MODEL_NAMES
     assert environment.keys() <= known
-    for variable, value in environment.items():
-        if "VOICEAGENT_TTS_API_KEY" in variable:
-            assert value == "${VOICEAGENT_TTS_API_KEY:?the server needs a key}"
+    key = "${VOICEAGENT_TTS_API_KEY:?the server needs a key}"
+    assert environment.get("VOICEAGENT_TTS_API_KEY", key) == key
+    server_keys = f"{key},${{METRICS_KEY:-}}"
+    assert environment.get("VOICEAGENT_TTS_API_KEYS", server_keys) == server_keys
+
+
+@pytest.mark.parametrize("name", [name for name in BUILT if name not in AGENTS])
+def test_a_server_starts_with_what_compose_gives_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its environment makes settings, with and without what the shell may add."""
+    monkeypatch.delenv("VOICEAGENT_TTS_CACHE_MB", raising=False)  # of these tests
+    given = {"VOICEAGENT_TTS_API_KEY": "k" * 64}
+    for more in ({}, {"METRICS_KEY": "m" * 64, "VOICEAGENT_TTS_KEY_LIMITS": "contexts=9"}):
+        for variable, value in SERVICES[name]["environment"].items():
+            monkeypatch.setenv(variable, filled(value, given | more))
+        settings = Settings(host="0.0.0.0")
+        assert len(settings.api_keys) == 1 + bool(more)
+
+
+def filled(value: str, shell: dict[str, str]) -> str:
+    """Return a value of the Compose file with the variables of a shell."""
+    return re.sub(r"\$\{(\w+):[-?]([^}]*)\}", lambda match: shell.get(match[1], match[2]), value)
 
 
 def test_the_profiles_are_a_cpu_a_gpu_and_two_with_agents() -> None:
@@ -168,7 +188,8 @@ def test_prometheus_scrapes_the_servers_with_a_key() -> None:
     assert found["port"] == DEFAULT_PORT
     (secret,) = SERVICES["prometheus"]["secrets"]
     assert job["authorization"]["credentials_file"] == f"/run/secrets/{secret}"
-    assert COMPOSE["secrets"][secret] == {"environment": "VOICEAGENT_TTS_API_KEY"}
+    # A file is mounted; a secret of the environment would be written into a read-only container.
+    assert COMPOSE["secrets"][secret] == {"file": "./replicas/metrics.key"}
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -213,9 +234,12 @@ def test_the_image_names_extras_and_settings_that_exist() -> None:
     named = re.findall(r"(?:\.|voiceagent-tts)\[([\w,]+)\]", text)
     named += re.findall(r"EXTRAS=([\w,]+)", text)
     named += [arguments["EXTRAS"] for arguments in map(build_arguments, BUILT) if arguments]
-    assert len(named) > 3
+    named += re.findall(r"EXTRAS=([\w,]+)", (ROOT / ".github/workflows/release.yml").read_text())
+    assert len(named) > 5
     for extras in named:
         assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys()
+        if "server" in extras:  # settings of the charts and of Compose can ask for all of these
+            assert extras.startswith("server,espeak,japanese,hibari,kokoro,c2pa,tracing")
     assert set(re.findall(r"VOICEAGENT_TTS_\w+", text)) <= SETTING_NAMES
 
 

@@ -1,13 +1,18 @@
 """Settings: their sources, the storage of keys, and addresses that need keys."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.config import Settings
-from voiceagent_tts.settings.access import hash_key
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.settings.access import Quota, hash_key
+
+ONE, TWO = "the-key-of-one-caller", "the-key-of-another"
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +69,21 @@ def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path) -> None:
         ("MAX_LEAD_S", "0"),
         ("DRAIN_S", "-1"),
         ("RAMP", "1,4,2"),
-        ("RAMP", ""),
+        ("RAMP", ","),
+        ("GPUS", "-1"),
+        ("DEVICE", "gpu"),
+        ("API_KEYS", ","),
+        ("API_KEYS", "sha256:abc"),
+        ("KEY_LIMITS", " , "),
+        ("IP_LIMITS", "contexts"),
+        ("SLOW_CONSUMER_S", "1e9"),
+        ("SLOW_CONSUMER_S", "nan"),
+        ("DRAIN_S", "inf"),
+        ("JOBS_KEEP_H", "1e300"),
+        ("CACHE_MB", "inf"),
+        ("MAX_SOCKETS", "1" + "0" * 30),
+        ("REQUEST_LOG", "~nobody-of-that-name/log"),
+        ("UPSTREAM", "http://"),
         ("GPUS", "first"),
         ("WORKERS", "0"),
         ("LOG_JSON", "perhaps"),
@@ -96,13 +115,29 @@ def test_settings_do_not_change() -> None:
         Settings().port = 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@pytest.mark.parametrize("value", ["key-1, key-2", '["key-1", "key-2"]', "key-1,key-2,"])
+@pytest.mark.parametrize("value", [f"{ONE}, {TWO}", f'["{ONE}", "{TWO}"]', f"{ONE},{TWO},"])
 def test_keys_are_kept_as_hashes_only(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings hold only hashes of keys, whatever form the keys come in."""
     monkeypatch.setenv("VOICEAGENT_TTS_API_KEYS", value)
     settings = Settings()
-    assert settings.api_keys == (hash_key("key-1"), hash_key("key-2"))
-    assert "key-1" not in repr(settings)
+    assert settings.api_keys == (hash_key(ONE), hash_key(TWO))
+    assert ONE not in repr(settings)
+
+
+@pytest.mark.parametrize("value", ["short", f"{ONE},short", '["short"]', "change-me", "0" * 15])
+def test_a_key_that_can_be_guessed_is_refused_with_what_to_write(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the environment, as an option and in the file; the key itself is not repeated."""
+    with pytest.raises(ValidationError, match="openssl rand -hex 32"):
+        Settings.model_validate({"api_keys": value})
+    (tmp_path / "voiceagent-tts.toml").write_text('api_keys = ["short"]\n')
+    with pytest.raises(ValidationError, match="at least 16 characters"):
+        Settings()
+    monkeypatch.setenv("VOICEAGENT_TTS_API_KEYS", value)
+    with pytest.raises(InvalidRequestError) as refused:
+        read_settings({})
+    assert "short" not in refused.value.message and value not in refused.value.message
 
 
 def test_a_hash_stays_the_hash_that_it_is() -> None:
@@ -126,6 +161,122 @@ def test_an_open_door_is_refused(host: str) -> None:
 def test_this_machine_needs_no_key(host: str) -> None:
     """Loopback needs no key."""
     assert Settings(host=host).api_keys == ()
+
+
+@pytest.mark.parametrize("empty", ["", " "])
+@pytest.mark.parametrize("name", sorted(Settings.model_fields))
+def test_an_empty_value_is_the_default(
+    name: str, empty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This is one rule for every setting, in the environment, as an option and in the file."""
+    default = Settings()
+    monkeypatch.setenv(f"VOICEAGENT_TTS_{name.upper()}", empty)
+    Path("voiceagent-tts.toml").write_text(f'{name} = "{empty}"\n')
+    assert Settings() == default
+    assert Settings.model_validate({name: empty}) == default
+
+
+def test_empty_limits_are_no_limits() -> None:
+    """Also those of one key, which are no setting."""
+    assert Quota.model_validate(" ") == Quota()
+
+
+def test_an_empty_value_does_not_hide_an_unknown_name(tmp_path: Path) -> None:
+    """A misspelt name is refused whatever its value is."""
+    (tmp_path / "voiceagent-tts.toml").write_text('api_key = ""\n')
+    with pytest.raises(ValidationError, match="api_key"):
+        Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("VOICEAGENT_TTS_ENIGNE", "VOICEAGENT_TTS_ENGINE"),
+        ("VOICEAGENT_TTS_APIKEYS", "VOICEAGENT_TTS_API_KEYS"),
+        ("VOICEAGENT_TTS_KEY", "VOICEAGENT_TTS_KEYS"),
+        ("VOICEAGENT_API_KEYS", "VOICEAGENT_TTS_API_KEYS"),
+        ("VOICE_AGENT_TTS_API_KEYS", "VOICEAGENT_TTS_API_KEYS"),
+        ("VOICEAGENT_TTSAPI_KEYS", "VOICEAGENT_TTS_API_KEYS"),
+        ("voiceagent_tts_api_keyz", "VOICEAGENT_TTS_API_KEYS"),
+        ("VOICEAGENT_TTS_PORT_NUMBER", "VOICEAGENT_TTS_PORT"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_refused_with_the_near_one(
+    name: str, near: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A typing error never starts a server without its keys or its limits."""
+    monkeypatch.setenv(name, "")
+    with pytest.raises(ValueError, match=f"{name} is no setting; did you mean {near}\\?"):
+        Settings()
+
+
+def test_a_variable_like_no_setting_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The prefix is enough; variables of other programs are left alone."""
+    monkeypatch.setenv("VOICEAGENT_DASHBOARD", "1")
+    Settings()
+    monkeypatch.setenv("VOICEAGENT_TTS_QQQQ", "1")
+    with pytest.raises(ValueError, match="QQQQ is no setting"):
+        Settings()
+
+
+SERVICE_LINKS = {
+    "VOICEAGENT_TTS_SERVICE_HOST": "10.0.0.1",
+    "VOICEAGENT_TTS_SERVICE_PORT": "80",
+    "VOICEAGENT_TTS_SERVICE_PORT_HTTP": "80",
+    "VOICEAGENT_TTS_PORT": "tcp://10.0.0.1:80",
+    "VOICEAGENT_TTS_PORT_80_TCP": "tcp://10.0.0.1:80",
+    "VOICEAGENT_TTS_PORT_80_TCP_PROTO": "tcp",
+    "VOICEAGENT_TTS_PORT_80_TCP_PORT": "80",
+    "VOICEAGENT_TTS_PORT_80_TCP_ADDR": "10.0.0.1",
+    "VOICEAGENT_TTS_REDIS_PORT": "tcp://10.0.0.2:6379",
+    "VOICEAGENT_TTS_REDIS_SERVICE_HOST": "10.0.0.2",
+}
+"""What Kubernetes tells pods about services called `voiceagent-tts` and `voiceagent-tts-redis`."""
+
+
+def test_what_kubernetes_sets_for_services_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release may be called voiceagent-tts; the port stays the default or the file's."""
+    Path("voiceagent-tts.toml").write_text("max_sockets = 7\n")
+    for name, value in SERVICE_LINKS.items():
+        monkeypatch.setenv(name, value)
+    assert (Settings().port, Settings().max_sockets, Settings().redis) == (8765, 7, None)
+    monkeypatch.setenv("VOICEAGENT_TTS_PORT", "http://10.0.0.1")
+    with pytest.raises(ValidationError, match="port"):
+        Settings()
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("example.com", "https://example.com"),
+        ("https://example.com/", "https://example.com"),
+        ("https://example.com/app", "https://example.com"),
+        ("https://Example.com", "https://example.com"),
+        ("https://example.com:443", "https://example.com"),
+        ("https://bücher.example", "https://xn--bcher-kva.example"),
+        ("*", "such as https://example.com"),
+        ("https://", "such as https://example.com"),
+    ],
+)
+def test_an_origin_that_no_browser_sends_is_refused(given: str, written: str) -> None:
+    """The sentence says what to write instead."""
+    with pytest.raises(ValidationError, match=re.escape(written)):
+        Settings(allowed_origins=(given,))
+
+
+def test_origins_as_browsers_send_them_are_accepted() -> None:
+    """Ports, addresses, and pages that are part of a program."""
+    origins = ("http://localhost:5173", "http://[::1]:3000", "chrome-extension://abc", "http://a_b")
+    assert Settings(allowed_origins=origins).allowed_origins == origins
+
+
+@pytest.mark.parametrize(
+    ("given", "written"), [("10.0.0.5/24", "10.0.0.0/24"), ("proxy", "such as 10.0.0.0/8")]
+)
+def test_a_proxy_that_is_no_network_is_refused_with_what_to_write(given: str, written: str) -> None:
+    """Uvicorn would ignore it without a word."""
+    with pytest.raises(ValidationError, match=written):
+        Settings(trusted_proxies=(given,))
 
 
 def test_an_empty_list_of_keys_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:

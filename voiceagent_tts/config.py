@@ -2,16 +2,20 @@
 
 Sources, highest priority first: command-line arguments, `VOICEAGENT_TTS_*` in the environment,
 `voiceagent-tts.toml` in the working directory (or the file that `VOICEAGENT_TTS_CONFIG` names), the
-defaults. The settings of each subject, with what they mean, are in the room `settings/`.
+defaults. An empty value, wherever it is written, is the default. The settings of each subject, with
+what they mean, are in the room `settings/`.
 """
 
 import os
+import re
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
 from pydantic import model_validator
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -32,8 +36,16 @@ from voiceagent_tts.settings.voices import VoiceSettings
 _ENV_PREFIX = "VOICEAGENT_TTS_"
 UPSTREAM_KEY = f"{_ENV_PREFIX}UPSTREAM_KEY"
 """The variable with the key for the upstream, which the server's worker reads, too."""
-_OTHER_VARIABLES = ("CONFIG", "URL", "API_KEY")
-"""Variables that are no settings of the server: its file, and a client's server and key."""
+CLIENT_KEY = f"{_ENV_PREFIX}API_KEY"
+"""The variable with the key that clients send."""
+_OTHER_VARIABLES = ("CONFIG", "URL", "API_KEY", "WORKER_RUNG", "JUDGE_KEY", "WHISPER_KEY")
+"""Variables that are no settings of the server: its file, a client's server and key, what a worker
+tells its successor, and the keys of other servers that commands ask."""
+_SERVICE_LINK = re.compile(
+    r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
+)
+_LIKE_PREFIX = re.compile("VOICE_?AGENT", re.IGNORECASE)
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
 
 class Settings(  # pyright: ignore[reportIncompatibleVariableOverride] # `model_config`, as below
@@ -111,7 +123,8 @@ class Settings(  # pyright: ignore[reportIncompatibleVariableOverride] # `model_
         """Return the sources in order of priority: arguments, environment, file.
 
         Raises:
-            ValueError: the environment names a file that does not exist.
+            ValueError: the environment names a file that does not exist, or a variable that is
+                no setting.
         """
         named = os.environ.get("VOICEAGENT_TTS_CONFIG")
         path = Path(named or "voiceagent-tts.toml")
@@ -119,22 +132,63 @@ class Settings(  # pyright: ignore[reportIncompatibleVariableOverride] # `model_
             raise ValueError(
                 f"VOICEAGENT_TTS_CONFIG: there is no file {named!r}; name an existing TOML file"
             )
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, path)
+        file = TomlConfigSettingsSource(settings_cls, path)
+        return init_settings, _Environment(settings_cls), file
 
 
-def misspelt_variables() -> dict[str, str]:
-    """Variables of the environment that look like a misspelt setting, and the setting's variable.
+class _Environment(EnvSettingsSource):
+    """The variables of the environment that are settings; a misspelt one is refused."""
 
-    Others are left alone: Kubernetes sets `VOICEAGENT_TTS_SERVICE_HOST` for a service of that name.
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        """Return the variables without those that Kubernetes sets for services.
+
+        Raises:
+            ValueError: a variable looks like a setting and is none.
+        """
+        links = {name.lower() for name, value in os.environ.items() if _is_link(name, value)}
+        _refuse_unknown(name for name in os.environ if name.lower() not in links)
+        variables = super()._load_env_vars()
+        return {name: value for name, value in variables.items() if name not in links}
+
+
+def _is_link(name: str, value: str) -> bool:
+    """Whether Kubernetes sets this variable for a service.
+
+    A service called `voiceagent-tts` gives each pod `VOICEAGENT_TTS_PORT=tcp://10.0.0.1:80`.
     """
-    names = [*(name.upper() for name in Settings.model_fields), *_OTHER_VARIABLES]
-    known = [_ENV_PREFIX + name for name in names]
-    misspelt: dict[str, str] = {}
-    for name in os.environ:
-        if name.startswith(_ENV_PREFIX.removesuffix("_")) and name.upper() not in known:
-            for near in get_close_matches(name.upper(), known, n=1, cutoff=0.9):
-                misspelt[name] = near
-    return misspelt
+    is_address = name.upper().endswith("_PORT") and _SERVICE_ADDRESS.match(value)
+    return bool(is_address or _SERVICE_LINK.fullmatch(name.upper()))
+
+
+def _refuse_unknown(names: Iterable[str]) -> None:
+    """Refuse a variable with the settings' prefix, or nearly the name of one, that is no setting.
+
+    Raises:
+        ValueError: a variable is no setting.
+    """
+    settings = [_ENV_PREFIX + name.upper() for name in Settings.model_fields]
+    known = {*settings, *(_ENV_PREFIX + name for name in _OTHER_VARIABLES)}
+    for name in sorted(names):
+        is_ours = name.upper().startswith(_ENV_PREFIX)
+        if name.upper() in known or not (is_ours or _LIKE_PREFIX.match(name)):
+            continue
+        near = get_close_matches(name.upper(), settings, n=1, cutoff=0.6 if is_ours else 0.85)
+        if near or is_ours:
+            remedy = f"did you mean {near[0]}?" if near else "docs/settings.md lists all settings"
+            raise ValueError(f"{name} is no setting; {remedy}")
+
+
+def refuse_lone_client_key(settings: Settings) -> None:
+    """Refuse to serve anyone where the environment has a key, but in a client's variable.
+
+    Raises:
+        ValueError: the server would need no key.
+    """
+    if os.environ.get(CLIENT_KEY) and not settings.needs_key and not settings.allow_anonymous:
+        raise ValueError(
+            f"expected the server's keys in {CLIENT_KEY}S, got {CLIENT_KEY}, which is a client's; "
+            f"set {CLIENT_KEY}S, or unset {CLIENT_KEY} to serve this machine without keys"
+        )
 
 
 def upstream_key() -> str | None:
@@ -144,4 +198,4 @@ def upstream_key() -> str | None:
 
 def huggingface_home() -> Path:
     """Return the folder of downloaded model files."""
-    return Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    return Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")

@@ -1,6 +1,6 @@
 """Simulated playout of one context: audio at a real-time factor, word times, and barge-ins.
 
-Runs the product's own clock, timeline and word policy in simulated time: the first frame is sent at
+Runs the product's own clocks and words in simulated time: the first frame is sent at
 once, playout is re-anchored on every frame, and a word is sent when the policy allows it. This
 module knows no voice, and aligners only by their interface.
 """
@@ -18,11 +18,14 @@ from voiceagent_tts.core import (
     FRAME_SAMPLES,
     AudioChunk,
     PlayoutClock,
+    Segment,
     WordTimestamp,
 )
 from voiceagent_tts.synthesizer.aligners import VoiceLevels
-from voiceagent_tts.synthesizer.timeline import Timeline
-from voiceagent_tts.synthesizer.word_policy import Source
+from voiceagent_tts.synthesizer.clock import ListenerClock
+from voiceagent_tts.synthesizer.events import Source
+from voiceagent_tts.synthesizer.words import Words
+from voiceagent_tts.text.words import split_words
 
 BARGE_IN_S = 0.13
 _MAX_LEAD_S = 8.0
@@ -99,24 +102,27 @@ class _Simulation:
         sources |= {Source.FORCED} if forced else set()
         self._spoken, self._rtf, self._session, self._forced = spoken, rtf, session, forced
         self._levels = levels
-        self._timeline = Timeline(1.0, sources, levels.level_of(spoken.speaker))
         self._clock = PlayoutClock()
+        self._listener = ListenerClock()
+        level = levels.level_of(spoken.speaker)
+        self._words = Words(self._clock, self._listener, sources, voice_level=level)
+        self._policy = self._words.policy
         self._playback = Playback()
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = count()
         self._made_samples = 0
 
     def run(self) -> Playback:
-        words = self._timeline.expect_text(self._spoken.text, is_whole=True)
+        self._words.expect(Segment(self._spoken.text, 0), is_whole=True)
         if self._session is not None:
-            self._session.append(words)
+            self._session.append(split_words(self._spoken.text))
         self._at(0.0, self._generate_frame)
         self._at(BARGE_IN_S, self._interrupt)
         while self._events:
             now, _, action = heapq.heappop(self._events)
             action(now)
             self._send_words(now)
-        self._levels.add(self._spoken.speaker, self._timeline.policy.level)
+        self._levels.add(self._spoken.speaker, self._policy.level)
         return self._playback
 
     def _at(self, time: float, action: Callable[[float], None]) -> None:
@@ -129,7 +135,9 @@ class _Simulation:
         )
         pcm = self._spoken.pcm[start * BYTES_PER_SAMPLE : end * BYTES_PER_SAMPLE]
         self._made_samples = end
-        self._timeline.push_audio(AudioChunk(start, pcm))
+        chunk = AudioChunk(start, pcm)
+        self._words.push_audio(chunk)
+        self._listener.push_audio(chunk)
         self._send_words(now)
         self._clock.send(end - start, now)
         is_last = end == self._spoken.samples
@@ -137,7 +145,7 @@ class _Simulation:
             self._align_frame(self._session, pcm, now, is_last=is_last)
         if is_last:
             self._playback.made_s = now
-            self._timeline.end_audio()
+            self._words.end_audio(now)
             self._at(now + FORCED_S, self._add_forced_times)
         else:
             wait_s = self._clock.lead_s(now) + FRAME_S - _MAX_LEAD_S
@@ -149,24 +157,24 @@ class _Simulation:
             final, tentative = (*final, *session.finish()), ()
 
         def answer(_: float) -> None:
-            self._timeline.add_times(Source.ONLINE, final)
-            self._timeline.policy.set_tentative(tentative)
+            self._policy.add_times(Source.ONLINE, final)
+            self._policy.set_tentative(tentative)
             if is_last:
-                self._timeline.policy.drop_source(Source.ONLINE)
+                self._policy.drop_source(Source.ONLINE)
 
         self._at(now + _ONLINE_S, answer)
 
     def _add_forced_times(self, now: float) -> None:
-        self._timeline.add_times(Source.FORCED, tuple(self._forced))
-        self._timeline.policy.drop_source(Source.FORCED)
+        self._policy.add_times(Source.FORCED, tuple(self._forced))
+        self._policy.drop_source(Source.FORCED)
 
     def _send_words(self, now: float) -> None:
         """Send the words that are due, and schedule the next time."""
         played = self._clock.played_samples(now)
-        for word in self._timeline.pop_due(self._clock, now):
+        for word in self._words.pop_due(now):
             self._playback.late += word.start_sample < played
             self._playback.words.append(word)
-        due = self._timeline.next_due_at(self._clock)
+        due = self._words.due_at
         if due is not None and due > now:
             self._at(due, lambda _: None)
 

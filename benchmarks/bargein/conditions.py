@@ -119,8 +119,6 @@ CONDITIONS = (
     Condition("the engine is killed", 40, kills_engine=True, is_quick=True),
     Condition("native words, RTF 0.5", 80, _at(0.5), is_quick=True),
     Condition("LiveKit's option off, RTF 0.5", 40, _at(0.5), "option off", hosts=("livekit",)),
-    Condition("no words, RTF 0.5", 40, _at(0.5), "no words"),
-    Condition("words at sentence ends, RTF 0.5", 40, _at(0.5), "sentence-end words", is_quick=True),
     Condition("stock baseten, RTF 0.5", 40, _at(0.5), "baseten", hosts=("livekit",)),
     Condition("stock cartesia, RTF 0.5", 40, _at(0.5), "cartesia", is_quick=True),
     Condition(RELEASE, _RELEASE_CUTS, _at(0.5), sessions=1, latest_s=_RELEASE_LATEST_S),

@@ -13,25 +13,16 @@ import matplotlib.pyplot as plt
 import numpy as np
 from rich.table import Table
 
+from voiceagent_tts.plugins.bench.bargein.report import COLUMNS, KINDS, cells, kind_of
 from voiceagent_tts.plugins.bench.bargein.score import Outcome, judge, summarize
 
-EXACT, WITHIN_ONE, FURTHER, DROPPED = "#2a9d6f", "#9fd3bd", "#e9b44c", "#d64550"
+_COLORS = ("#2a9d6f", "#9fd3bd", "#e9b44c", "#d64550")
 _WIDEST_DIFFERENCE = 6
 _DARK_PERCENT = 60
 _MOST_UNKNOWN_S = 0.5
 """Unknown audio that is not reported: transports fill their last chunk with silence."""
-_COLUMNS = {
-    "cuts": "cuts",
-    "exact %": "exact_pct",
-    "within one %": "within_one_pct",
-    "dropped turns": "dropped_turns",
-    "unspoken words": "unspoken_committed",
-    "words lost": "spoken_lost",
-    "silent p95 ms": "barge_in_p95_ms",
-    "discarded s": "discarded_s",
-    "loop lag p99 ms": "loop_lag_p99_ms",
-}
-"""Column headings and figures. "Silent" counts from the user's first sound; the loop lag shows how
+_COLUMNS = COLUMNS | {"discarded_s": "discarded s", "loop_lag_p99_ms": "loop lag p99, ms"}
+"""Figures and their headings. "Silent" counts from the user's first sound; the loop lag shows how
 busy the machine was."""
 
 
@@ -59,10 +50,10 @@ def table_of(host: str, results: Sequence[Result]) -> Table:
     """The figures as a table for the terminal."""
     table = Table(title=f"After a barge-in, on {host}", title_justify="left", box=None)
     table.add_column("condition", no_wrap=True)
-    for heading in _COLUMNS:
+    for heading in _COLUMNS.values():
         table.add_column(heading, justify="right")
     for result in results:
-        table.add_row(result.name, *_cells(result))
+        table.add_row(result.name, *cells(result.figures, _COLUMNS))
     return table
 
 
@@ -87,15 +78,10 @@ def complaints_about(results: Sequence[Result]) -> list[str]:
 
 def markdown_of(results: Sequence[Result]) -> str:
     """The table as markdown, for the documentation."""
-    headings = ["condition", *_COLUMNS]
+    headings = ["condition", *_COLUMNS.values()]
     rows = [headings, ["---", *("---:" for _ in _COLUMNS)]]
-    rows += [[result.name, *_cells(result)] for result in results]
+    rows += [[result.name, *cells(result.figures, _COLUMNS)] for result in results]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _cells(result: Result) -> list[str]:
-    figures = result.figures
-    return ["-" if figures[name] is None else f"{figures[name]:g}" for name in _COLUMNS.values()]
 
 
 def plot(host: str, results: Sequence[Result], path: Path) -> None:
@@ -116,10 +102,7 @@ def _draw_bars(axes: Any, results: Sequence[Result]) -> None:
     names = [f"{result.name} ({len(result.outcomes)})" for result in results]
     shares = np.array([_shares(result) for result in results]).reshape(-1, 4).T
     left = np.zeros(len(results))
-    labels = ("exact", "one word off", "further off", "turn dropped")
-    for label, color, widths in zip(
-        labels, (EXACT, WITHIN_ONE, FURTHER, DROPPED), shares, strict=True
-    ):
+    for label, color, widths in zip(KINDS.values(), _COLORS, shares, strict=True):
         axes.barh(names, widths, left=left, color=color, label=label)
         left += widths
     axes.set_ylim(len(results) - 0.5, -0.5)  # aligned with the histogram rows
@@ -127,22 +110,10 @@ def _draw_bars(axes: Any, results: Sequence[Result]) -> None:
     axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize=8)
 
 
-def _shares(result: Result) -> tuple[float, float, float, float]:
-    """Percentages of replies: exact, one word off, further off, dropped."""
-    kinds = Counter[str]()
-    for outcome in result.outcomes:
-        verdict = judge(outcome.text, outcome.committed, outcome.heard)
-        if verdict.is_dropped:
-            kinds["dropped"] += 1
-        elif verdict.is_exact:
-            kinds["exact"] += 1
-        else:
-            kinds["within one" if verdict.is_within_one else "further"] += 1
-    names = ("exact", "within one", "further", "dropped")
-    exact, within_one, further, dropped = (
-        100 * kinds[name] / len(result.outcomes) for name in names
-    )
-    return exact, within_one, further, dropped
+def _shares(result: Result) -> list[float]:
+    """Percentages of replies of each kind of history."""
+    kinds = Counter(kind_of(judge(o.text, o.committed, o.heard)) for o in result.outcomes)
+    return [100 * kinds[kind] / len(result.outcomes) for kind in KINDS]
 
 
 def _draw_histograms(axes: Any, results: Sequence[Result]) -> None:

@@ -1,4 +1,4 @@
-"""The services of the barge-in conditions: ours, plain ones for comparison, and stock ones."""
+"""The services of the barge-in conditions: ours and stock ones."""
 
 from dataclasses import replace
 from typing import Any, Literal
@@ -8,13 +8,9 @@ from voiceagent_tts.plugins.bench.bargein.session import Host
 from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
 from voiceagent_tts.plugins.bench.targets.classes import ServiceClass
 
-VoiceKind = Literal["ours", "option off", "no words", "sentence-end words", "baseten", "cartesia"]
-"""How the agent speaks: our adapter; the same in a session without LiveKit's option for words; our
-audio without words, or with words at the end of each sentence; a stock plugin with our server."""
-_PLAIN: dict[Host, str] = {
-    "livekit": "benchmarks.bargein.livekit_plain.PlainTTS",
-    "pipecat": "benchmarks.bargein.pipecat_plain.PlainTTSService",
-}
+VoiceKind = Literal["ours", "option off", "baseten", "cartesia"]
+"""How the agent speaks: our adapter; the same in a session without LiveKit's option for words; a
+stock plugin with our server."""
 
 
 def service_of(
@@ -33,10 +29,6 @@ def service_of(
         case "ours" | "option off":
             ours = _class(next(each for each in own_services(url) if _host(each) == host))
             return replace(ours, arguments=_spoken_by(ours, voice) | {"max_lead_s": max_lead_s})
-        case "no words" | "sentence-end words":
-            has_words = kind == "sentence-end words"
-            arguments = {"url": url, "voice": voice, "language": "{language}"}
-            return ServiceClass(_PLAIN[host], arguments | {"has_words": has_words})
         case stock:
             found = [each for each in stock_services(url) if _host(each) == host]
             return _class(next(each for each in found if f".{stock}." in each.address))

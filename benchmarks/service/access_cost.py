@@ -9,7 +9,8 @@ that everything that delays a message shows. The figures are
 - admit: the admission of one context, in the server;
 - token: the charge of one token's text, in the server;
 - first audio: from `context.open` to the first audio message, at the client;
-- frame: from one audio message to the next, at the client.
+- frame: from one audio message to the next, at the client;
+- mark: the marking of one frame of 80 ms, in the server, and its share of real time.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import structlog
 import typer
 from rich.console import Console
@@ -32,7 +34,10 @@ from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.access.limiter import Caller
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
+from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES
 from voiceagent_tts.protocol.client_connection import ClientAudio
+from voiceagent_tts.provenance.keys import KEY_BYTES, WatermarkKey
+from voiceagent_tts.provenance.watermark import Marker
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.settings.access import Quota
 
@@ -45,6 +50,7 @@ _ENOUGH = Quota(
 )
 _WARM_UP_TURNS = 5
 _ADMISSIONS = 500
+_MARKED_FRAMES = 2000
 
 Times = defaultdict[str, list[float]]
 
@@ -120,6 +126,17 @@ async def measure(turns: int, keys: int, redis: str | None) -> dict[str, Times]:
     return results
 
 
+def mark_times_s(frames: int = _MARKED_FRAMES) -> list[float]:
+    """Seconds to mark each of `frames` frames of noise."""
+    noise = np.random.default_rng(1).integers(-8000, 8000, frames * FRAME_SAMPLES).astype("<i2")
+    marker, times = Marker(WatermarkKey(bytes(KEY_BYTES))), list[float]()
+    for frame in np.split(noise, frames):
+        began = time.perf_counter()
+        marker.push(frame.tobytes())
+        times.append(time.perf_counter() - began)
+    return times
+
+
 def summarize(results: dict[str, Times]) -> dict[str, Any]:
     """Figures of both servers in milliseconds, and what the guarded one adds."""
     figures: dict[str, Any] = {}
@@ -153,8 +170,11 @@ def main(
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     figures = summarize(asyncio.run(measure(turns, keys, redis)))
     show(figures)
+    mark_s = mark_times_s()
+    mark = percentiles([1000 * second for second in mark_s], digits=3)
+    mark["rtf"] = round(float(np.mean(mark_s)) / FRAME_S, 5)
     store = "memory" if redis is None else "redis"
-    publish({"turns": turns, "keys": keys, "store": store, **figures, **provenance()})
+    publish({"turns": turns, "keys": keys, "store": store, "mark": mark, **figures, **provenance()})
 
 
 if __name__ == "__main__":

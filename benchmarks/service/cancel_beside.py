@@ -33,7 +33,8 @@ from voiceagent_tts.voices import LEXICON_SUFFIX
 SPOKEN = "The quick brown fox jumps over the lazy dog. " * 3
 VOICE = "de"
 """A voice of the other worker, which has the lexicon."""
-_KEY = {"additional_headers": {"X-API-Key": "key"}}
+_SECRET = "a-key-of-this-benchmark"
+_KEY = {"additional_headers": {"X-API-Key": _SECRET}}
 _WITHIN_S = 0.3
 _RESTART_S = 0.2  # from the kill to the open: the server has noticed
 
@@ -138,7 +139,7 @@ def main(
             "engine": "hibari",
             "voices_folder": folder,
             "redis": redis.url,
-            "api_keys": "key",
+            "api_keys": _SECRET,
             "key_limits": "contexts=1000",
         }
         with serving(log=Path(folder, "log"), **settings) as server:

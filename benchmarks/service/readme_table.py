@@ -1,8 +1,9 @@
-"""Makes the README's table of latencies: `make bench-readme`.
+"""Makes the README's tables of latencies and of speed: `make bench-readme`, which takes 4 minutes.
 
 Our two doors and the usual wrapper of a speech model with the embedded voice, and our WebSocket
-with hibari, on this machine. The figures go to `benchmarks/results/readme.json`, and the table made
-of them to README.md.
+with hibari, on this machine: alone, beside 20 talkers and beside 60. Then how fast hibari and
+Kokoro speak with one thread and with two. The figures go to `benchmarks/results/readme.json`, and
+the tables made of them to README.md; `--seconds 1 --no-write` tries it in one minute.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.service.speed import speed_of
 from voiceagent_tts.plugins.bench.callers import Section
 from voiceagent_tts.plugins.bench.document import last_line
 from voiceagent_tts.plugins.bench.figures import format_figure
@@ -26,7 +28,7 @@ FIGURES = ROOT / "benchmarks" / "results" / "readme.json"
 START = "<!-- made by `make bench-readme` -->\n"
 END = "<!-- end of what it made -->\n"
 _COMMAND = "make bench-readme"
-_LOADS = (Load(together=1), Load(together=16, think_s=1.5))
+_LOADS = (Load(together=1), Load(together=20, think_s=1.5), Load(together=60, think_s=1.5))
 _WARM_UP_S = 2.0
 _COLUMNS = {
     "first byte p50": "first_byte_p50_ms",
@@ -34,14 +36,17 @@ _COLUMNS = {
     "audible p95": "audible_p95_ms",
     "underruns": "underruns",
     "utterances": "utterances",
+    "CPU of a stream, %": "server_cpu_percent",
+    "memory of a stream, MiB": "server_mb_per_stream",
 }
 
 
 def table_of(document: dict[str, Any]) -> str:
-    """The table in Markdown, and the sentence that says where its figures are from.
+    """The tables in Markdown, and the sentence that says where their figures are from.
 
     Args:
-        document: a document of `bench latency` without values, as its last line has it.
+        document: a document of `bench latency` without values, as its last line has it, with the
+            figures of `speed_of` as `speed`.
     """
     rows = [
         f"| {section['target']} | {section['load']} | "
@@ -56,12 +61,20 @@ def table_of(document: dict[str, Any]) -> str:
             "|---" * (2 + len(_COLUMNS)) + "|",
             *rows,
             "",
+            *_speed_table(document.get("speed", [])),
             f"`{document['command']}` on {document['started_at'][:10]}: "
             f"{_in_words(document['machine'])}; load {document['load_1_min']:g} at the "
             f"start; commit {document['commit']}.",
             "",
         ]
     )
+
+
+def _speed_table(speed: list[dict[str, Any]]) -> list[str]:
+    if not speed:
+        return []
+    rows = [f"| {each['voice']} | {each['threads']} | {each['rtf']:.3f} |" for each in speed]
+    return ["| voice, two texts at once | threads | RTF |", "|---|---|---|", *rows, ""]
 
 
 def _in_words(machine: str) -> str:
@@ -86,8 +99,9 @@ def put(page: str, table: str) -> str:
 def main(
     seconds: Annotated[float, typer.Option(help="Duration of each section.")] = 6.0,
     out: Annotated[Path, typer.Option(help="Folder for logs.")] = Path("out"),
+    write: Annotated[bool, typer.Option(help="Write the figures and the README.")] = True,
 ) -> None:
-    """Measure, write the figures and the table."""
+    """Measure, write the figures and the tables."""
     document = run_latency(
         [],
         [Section(load, seconds, _WARM_UP_S) for load in _LOADS],
@@ -97,7 +111,10 @@ def main(
         Options(),
         _COMMAND,
     )
-    figures = json.loads(last_line(document))
+    figures = json.loads(last_line(document)) | {"speed": list(speed_of())}
+    if not write:
+        print(table_of(figures))
+        return
     FIGURES.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
     README.write_text(put(README.read_text("utf-8"), table_of(figures)), "utf-8")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.audio.framing import MessageQueue
+from voiceagent_tts.audio.output import MessageQueue
 from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.service.access_cost import measure, summarize
+from benchmarks.service.access_cost import mark_times_s, measure, summarize
 
 
 @pytest.mark.thorough
@@ -15,3 +15,9 @@ async def test_both_servers_are_measured_alike() -> None:
             assert added == pytest.approx(rows["guarded"][name] - rows["plain"][name], abs=0.002)
     assert figures["admit"]["guarded"]["p50_ms"] > figures["admit"]["plain"]["p50_ms"]
     assert figures["first_audio"]["plain"]["p50_ms"] > 0
+
+
+def test_every_frame_is_marked() -> None:
+    """Each has a time."""
+    times_s = mark_times_s(10)
+    assert len(times_s) == 10 and min(times_s) > 0

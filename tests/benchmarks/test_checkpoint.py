@@ -1,4 +1,4 @@
-"""Random checkpoints have the published sizes, load, and speak."""
+"""Random checkpoints have the published tensors and sizes."""
 
 import json
 from pathlib import Path
@@ -14,14 +14,9 @@ from testbed.checkpoint import (
     ready_checkpoint,
     write_checkpoint,
 )
-from testbed.published import ALIGNER, CODEC, SIZES, Kind, model_config
-from testbed.tiny_aligner import write_tiny_aligner
-from voiceagent_tts.engine.generate import Request, generate_codes
+from testbed.published import CODEC, SIZES, Kind, model_config
 from voiceagent_tts.model.checkpoint import build_network, load_checkpoint, open_weights
-from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.config import read_model_config
-from voiceagent_tts.model.prompt import Preset, PromptBuilder
-from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings
 
 REFERENCE = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
 
@@ -38,29 +33,6 @@ def write_tiny(folder: Path, seed: int) -> Path:
     return folder
 
 
-@pytest.mark.thorough
-def test_a_random_checkpoint_speaks(tmp_path: Path) -> None:
-    """A random checkpoint loads like a published one and speaks up to its frame limit."""
-    folder = write_tiny(tmp_path, 1)
-    checkpoint, codec = load_checkpoint(folder), load_codec(folder, has_encoder=True)
-    text = "I have booked your table, and the kitchen knows about the nuts."
-    prompt = PromptBuilder(checkpoint.config, checkpoint.tokenizer).build(text, Preset("Ryan"))
-    greedy = SamplingParams(SamplingSettings(is_sampled=False), SamplingSettings(is_sampled=False))
-    (codes,) = generate_codes(checkpoint.network, [Request(prompt, greedy, 40)], 1, 256)
-    assert len(codes) == 40
-    samples = codec.decode(codes)
-    assert samples.abs().max() > 0
-    assert codec.encoder
-    assert codec.encoder.encode(samples).shape == codes.shape
-
-
-def test_a_turn_has_the_ids_that_prompts_count_on(tmp_path: Path) -> None:
-    """Each role is one token, as in the published vocabulary."""
-    tokenizer = load_checkpoint(write_tiny(tmp_path, 1)).tokenizer
-    for role in ("assistant", "user"):
-        assert len(tokenizer.encode(role)) == len(tokenizer.encode("\n")) == 1
-
-
 def test_a_random_checkpoint_is_complete(tmp_path: Path) -> None:
     """A random checkpoint has exactly the tensors of a published one."""
     folder = write_tiny(tmp_path, 1)
@@ -68,13 +40,6 @@ def test_a_random_checkpoint_is_complete(tmp_path: Path) -> None:
         shapes = {key: tensor.shape for key, tensor in open_weights(folder / part).items()}
         published = open_weights(REFERENCE / part)
         assert shapes == {key: tensor.shape for key, tensor in published.items()}
-
-
-def test_a_seed_gives_the_same_files(tmp_path: Path) -> None:
-    """Equal seeds write equal bytes; another seed writes others."""
-    paths = [write_tiny(tmp_path / str(n), seed) for n, seed in enumerate((1, 1, 2))]
-    first, same, other = ((path / "model.safetensors").read_bytes() for path in paths)
-    assert first == same != other
 
 
 def test_a_checkpoint_that_was_broken_off_is_made_again(tmp_path: Path) -> None:
@@ -117,33 +82,3 @@ def test_the_codec_s_size_is_the_published(tmp_path: Path) -> None:
     shapes = codec_shapes(tmp_path).values()
     numbers = sum(torch.Size(shape).numel() for shape in shapes)
     assert 4 * numbers == pytest.approx(682e6, rel=2e-3)
-
-
-@pytest.mark.thorough
-def test_the_aligner_s_size_is_the_published() -> None:
-    """918 million parameters: audio encoder 314, text model 596, times 5, projections 3."""
-    # Imported here: collection would take seconds longer, in every worker.
-    from transformers import Qwen3ASRConfig, Qwen3ASRForTokenClassification
-
-    with META:
-        network = Qwen3ASRForTokenClassification(Qwen3ASRConfig(**ALIGNER))
-    parts = {
-        "audio_tower": network.model.audio_tower,
-        "language_model": network.model.language_model,
-        "score": network.score,
-        "all": network,
-    }
-    millions = {
-        name: round(sum(weight.numel() for weight in part.parameters()) / 1e6)
-        for name, part in parts.items()
-    }
-    assert millions == {"audio_tower": 314, "language_model": 596, "score": 5, "all": 918}
-
-
-def test_a_seed_gives_the_same_aligner(tmp_path: Path) -> None:
-    """Equal seeds write equal weights and tokenizers; another seed writes other weights."""
-    folders = [write_tiny_aligner(tmp_path / str(n), seed) for n, seed in enumerate((1, 1, 2))]
-    first, same, other = ((path / "model.safetensors").read_bytes() for path in folders)
-    assert first == same != other
-    tokenizers = {(path / "tokenizer.json").read_bytes() for path in folders}
-    assert len(tokenizers) == 1

@@ -1,11 +1,10 @@
-"""The benchmarks of the watermark: clips, verdicts and costs are what they say."""
+"""The benchmarks of the watermark: clips and verdicts are what they say."""
 
 import itertools
 
 import numpy as np
 import pytest
 
-from benchmarks.service.mark_cost import mark_times_s, measure, summarize
 from benchmarks.watermark.clips import CLIP_S, cut, of_espeak, of_noise, of_tones
 from benchmarks.watermark.false_alarms import examine
 from voiceagent_tts.core import SAMPLE_RATE_HZ
@@ -32,14 +31,3 @@ def test_unmarked_clips_are_counted() -> None:
     figures = examine(itertools.islice(of_noise(), 3), seed=1)
     assert figures["clips"] == 3 and figures["false_alarms"] == 0
     assert 0 < figures["highest_score"] < figures["threshold"]
-
-
-@pytest.mark.thorough
-async def test_both_servers_are_measured_alike() -> None:
-    """Every figure exists for both servers, and the difference is what marking adds."""
-    figures = summarize(await measure(turns=2), mark_times_s(10))
-    for name in ("first_audio", "frame"):
-        rows = figures[name]
-        for key, added in rows["added"].items():
-            assert added == pytest.approx(rows["marked"][key] - rows["unmarked"][key], abs=0.002)
-    assert figures["rtf"] > 0 and figures["mark"]["p50_ms"] > 0

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.key import PhraseKey
-from voiceagent_tts.cache.phrase import Phrase, Spoken, WordTime
+from voiceagent_tts.cache.phrases import Phrase, PhraseKey, Spoken, WordTime
 from voiceagent_tts.voices import VoiceFolder
 
 NOVA = Spoken("nova")

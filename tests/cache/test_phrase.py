@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.cache.phrase import Phrase, Spoken, WordTime, word_times
+from voiceagent_tts.cache.phrases import Phrase, Spoken, WordTime, word_times
 from voiceagent_tts.core import Segment, Word, WordTimestamp
 
 PHRASE = Phrase(

@@ -10,8 +10,7 @@ from structlog.testing import capture_logs
 from testbed.redis_process import RedisProcess
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.key import PhraseKey
-from voiceagent_tts.cache.phrase import Phrase, Spoken, WordTime
+from voiceagent_tts.cache.phrases import Phrase, PhraseKey, Spoken, WordTime
 from voiceagent_tts.cache.shared import SharedPhrases
 from voiceagent_tts.voices import VoiceFolder
 

@@ -12,16 +12,20 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from websockets.asyncio.client import connect
 
 from testbed.command_line import Command, CommandHere, finished, start
 from testbed.throttled import VARIABLE
 from testbed.waiting import until
 from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.client import DEFAULT_PATH, TTSClient
+from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError, UnauthorizedError
 from voiceagent_tts.protocol.messages import DoneMessage
+from voiceagent_tts.server.state import ServerState
 
 ROOT = Path(__file__).parents[2]
+SECRET = "the-secret-of-a-client"
 
 
 async def ready_url(process: asyncio.subprocess.Process) -> str:
@@ -120,12 +124,12 @@ async def test_a_context_that_speaks_may_finish_after_sigterm(tmp_path: Path) ->
 
 @pytest.mark.thorough
 async def test_logs_can_be_json(tmp_path: Path) -> None:
-    """With `--log-json` every line on standard error but the page's address is a JSON object."""
+    """With `--log-json` every line on standard error is a JSON object."""
     process = await start("serve", "--port", "0", "--log-json", folder=tmp_path)
     async with TTSClient(await ready_url(process)):
         pass
     assert [line["event"] for line in await logged(process)] == [
-        "server_started", "socket_opened", "socket_closed", "worker_ended",
+        "server_started", "server_ready", "socket_opened", "socket_closed", "worker_ended",
     ]  # fmt: skip
 
 
@@ -135,7 +139,7 @@ async def test_contexts_and_requests_are_logged(tmp_path: Path) -> None:
     Requests and refusals are a line each with the id that the client gets, a refused handshake too;
     probes are not logged.
     """
-    keys = {"VOICEAGENT_TTS_API_KEYS": "secret"}
+    keys = {"VOICEAGENT_TTS_API_KEYS": SECRET}
     process = await start("serve", "--port", "0", "--log-json", folder=tmp_path, environment=keys)
     url = await ready_url(process)
     await send_contexts(url)
@@ -143,12 +147,12 @@ async def test_contexts_and_requests_are_logged(tmp_path: Path) -> None:
     lines = await logged(process)
     check_contexts(lines)
     check_requests(lines, request_ids)
-    assert "secret" not in str(lines)
+    assert SECRET not in str(lines)
 
 
 async def send_contexts(url: str) -> None:
     """Speak in one context, and have one refused."""
-    async with TTSClient(url, "secret") as client:
+    async with TTSClient(url, SECRET) as client:
         async with await client.open(
             context_id="turn-1", metadata={"call": "c-19"}, language="en", max_lead_s=0
         ) as context:
@@ -178,12 +182,16 @@ async def send_requests(url: str) -> list[str]:
     with pytest.raises(UnauthorizedError):
         await TTSClient(url, "wrong").connect()
     http_url = websocket_to_http(url)
-    async with httpx.AsyncClient(base_url=http_url, headers={"X-API-Key": "secret"}) as http:
+    async with httpx.AsyncClient(base_url=http_url, headers={"X-API-Key": SECRET}) as http:
         await http.get("/health/ready")
-        refused = await http.post("/v1/audio/speech?api_key=secret", json={})
+        refused = await http.post(f"/v1/audio/speech?api_key={SECRET}", json={})
         chosen = await http.get("/v1/models", headers={"X-Request-Id": "from-the-proxy"})
         escaped = await http.get("/%1b[2Jpage")
     assert chosen.headers["X-Request-Id"] == "from-the-proxy"
+    handshake = {"X-Request-Id": "from-the-edge", "Authorization": f"Bearer {SECRET}"}
+    async with connect(url, additional_headers=handshake) as socket:
+        assert socket.response is not None
+        assert socket.response.headers["X-Request-Id"] == "from-the-edge"
     return [refused.headers["X-Request-Id"], "from-the-proxy", escaped.headers["X-Request-Id"]]
 
 
@@ -192,7 +200,7 @@ def check_requests(lines: list[dict[str, Any]], request_ids: list[str]) -> None:
     facts = [
         (line["event"], line["method"], line["path"], line["status"], line["code"])
         for line in lines
-        if "request_id" in line
+        if "request_id" in line and line["event"] != "socket_opened"
     ]
     assert facts == [
         ("socket_refused", "GET", "/v1/tts/ws", 401, "unauthorized"),
@@ -202,6 +210,12 @@ def check_requests(lines: list[dict[str, Any]], request_ids: list[str]) -> None:
     ]
     ids = [line["request_id"] for line in lines if line["event"] == "http_request"]
     assert ids == request_ids
+    (opened,) = [line for line in lines if line.get("request_id") == "from-the-edge"]
+    assert opened["event"] == "socket_opened"
+    of_requests = [line for line in lines if line["event"] in ("http_request", "socket_refused")]
+    assert {line["ip"] for line in [opened, *of_requests]} == {"127.0.0.1"}
+    key_ids = [line["key_id"] for line in of_requests]
+    assert key_ids == [None, *[opened["key_id"]] * 3] and opened["key_id"]
 
 
 def websocket_to_http(url: str) -> str:
@@ -213,7 +227,7 @@ async def logged(process: asyncio.subprocess.Process) -> list[dict[str, Any]]:
     """End the server; returns its log lines, all of which are JSON."""
     process.terminate()
     lines = (await finished(process)).errors.splitlines()
-    return [json.loads(line) for line in lines if not line.startswith("Open ")]
+    return [json.loads(line) for line in lines]
 
 
 def test_a_wrong_setting_ends_it_with_one_clear_line(command_here: CommandHere) -> None:
@@ -225,6 +239,39 @@ def test_a_wrong_setting_ends_it_with_one_clear_line(command_here: CommandHere) 
         "VOICEAGENT_TTS_KEYS or VOICEAGENT_TTS_API_KEYS, or VOICEAGENT_TTS_ALLOW_ANONYMOUS=true "
         "to serve anyone\n"
     )
+
+
+def test_a_clients_key_alone_starts_no_open_server(
+    command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`VOICEAGENT_TTS_API_KEY` is one letter away from the server's keys, which it does not set."""
+    monkeypatch.setenv("VOICEAGENT_TTS_API_KEY", "a-key-of-a-client")
+    outcome = command_here("serve", "--port", "0")
+    assert (outcome.status, outcome.output) == (1, "")
+    assert "set VOICEAGENT_TTS_API_KEYS" in outcome.errors
+    assert "a-key-of-a-client" not in outcome.errors
+
+
+@pytest.mark.parametrize(
+    ("setting", "place"),
+    [
+        ("request_log", "folder"),
+        ("request_log", "file/log"),
+        ("request_log", "/proc/none/log"),
+        ("voices_folder", "file"),
+        ("jobs_storage", "file"),
+    ],
+)
+async def test_a_path_that_cannot_be_used_is_found_at_the_start(
+    setting: str, place: str, tmp_path: Path
+) -> None:
+    """It is refused by the setting's name, and not found missing when the first line is due."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    redis = "redis://127.0.0.1:1" if setting == "jobs_storage" else None
+    settings = Settings.model_validate({setting: tmp_path / place, "redis": redis, "port": 0})
+    with pytest.raises(InvalidRequestError, match=f"{setting}: expected a f"):
+        ServerState(settings)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
 from collections import Counter
@@ -19,7 +20,9 @@ from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
 from testbed.waiting import until
 from voiceagent_tts.client import TTSClient
+from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.server.tls import certificate_of
 
 pytestmark = pytest.mark.services
 
@@ -76,6 +79,77 @@ def fleet() -> Iterator[Fleet]:
         finally:
             for stack in fleet.stacks:
                 stack.close()
+
+
+@pytest.fixture
+def behind_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of one server with jobs behind HAProxy that ends TLS."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    front, secure, statistics, redis_port = free_ports(4)
+    made = certificate_of(Settings(ssl_self_signed=True, host="proxy.test", allow_anonymous=True))
+    assert made is not None
+    bind = 'bind "${TTS_BIND}"\n'
+    text = CONFIG.read_text()
+    assert bind in text
+    config = tmp_path / "haproxy.cfg"
+    config.write_text(
+        text.replace(bind, f"{bind}    bind 127.0.0.1:{secure} ssl crt {made.certfile}\n")
+    )
+    with RedisProcess(redis_port) as redis, contextlib.ExitStack() as stack:
+        port, agent = free_ports(2)
+        stack.enter_context(
+            serving(port=str(port), slots_port=str(agent), redis=redis.url,
+                    jobs_storage=str(tmp_path))
+        )  # fmt: skip
+        haproxy = HAProxyProcess(config, (front, statistics), [(port, agent)] * 2)
+        with haproxy:
+            haproxy.wait_for("UP", "UP")
+            yield f"https://127.0.0.1:{secure}"
+
+
+async def test_links_to_jobs_begin_as_the_address_of_the_proxy(behind_tls: str) -> None:
+    """A client that came by HTTPS is sent to HTTPS, whatever it claims itself."""
+    async with httpx.AsyncClient(base_url=behind_tls, verify=False, timeout=20) as http:
+        body = {"input": "Hello there.", "language": "en", "response_format": "wav"}
+        claim = {"X-Forwarded-Proto": "http"}
+        job = (await http.post("/v1/audio/jobs", json=body, headers=claim)).json()
+        while job["status"] not in ("done", "failed"):
+            job = (await http.get(f"/v1/audio/jobs/{job['id']}")).json()
+        assert job["result"]["url"].startswith(f"{behind_tls}/v1/audio/jobs/files/")
+        assert (await http.get(job["result"]["url"])).content[:4] == b"RIFF"
+
+
+PATHS_OF_METRICS = (
+    "/metrics", "/%6detrics", "/%6D%65trics", "//metrics", "/metrics/", "/metrics?a=b",
+    "/%2fmetrics", "http://127.0.0.1/metrics", "/metrics%3F", "/metrics;a", "/./metrics",
+    "/%256detrics", "/metrics%00", "/x/../metrics", "/METRICS", "/metrics#a",
+)  # fmt: skip
+
+
+async def test_no_spelling_of_metrics_passes_the_proxy() -> None:
+    """The replicas decode paths; what they take for `/metrics` stays inside."""
+    text = (CONFIG.parent / "helm/templates/balancer.yaml").read_text()
+    (rule,) = re.findall(r"http-request deny .*", CONFIG.read_text())
+    assert rule in text, "the chart's balancer has the same rule"
+    (front, statistics), (port, agent) = free_ports(2), free_ports(2)
+    with serving(port=str(port), slots_port=str(agent)) as server:
+        with HAProxyProcess(CONFIG, (front, statistics), [(port, agent)] * 2) as haproxy:
+            haproxy.wait_for("UP", "UP")
+            for path in PATHS_OF_METRICS:
+                answer = await raw_get(front, path)
+                assert b"tts_contexts_active" not in answer, path
+                assert answer.split()[1] in (b"400", b"404"), (path, answer[:40])
+            assert b"tts_contexts_active" in await raw_get(port, "/%6detrics"), "a replica answers"
+        assert server.process.poll() is None
+
+
+async def raw_get(port: int, path: str) -> bytes:
+    """Return the answer to a request whose path is sent as it is."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    return answer
 
 
 async def test_a_replica_that_is_killed_takes_only_its_own_listeners_with_it(fleet: Fleet) -> None:

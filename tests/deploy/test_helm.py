@@ -1,11 +1,15 @@
-"""The Helm chart, as far as it can be checked without Helm and Kubernetes.
+"""The Helm chart: its objects, and servers that run with what it gives them.
 
 The templates use values and the release's name only, which a substitution of a few lines fills in;
-what comes out is read as YAML, and checked against itself and against the server.
+what comes out is read as YAML, and checked against itself, the server, and Helm where it is there.
 """
 
+import contextlib
 import json
 import re
+import shutil
+import signal
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,43 +17,89 @@ from typing import Any
 import pytest
 import yaml
 
+from testbed.command_line import finished, start
 from testbed.missing import require_program
 from testbed.promql import metrics_in, scraped_names
+from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
+from voiceagent_tts.cli.production import findings
+from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
+from voiceagent_tts.protocol.messages import DoneMessage
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.settings.access import Quota
 from voiceagent_tts.settings.network import DEFAULT_PORT
 
+SERVICE_LINKS = {
+    "VOICEAGENT_TTS_SERVICE_HOST": "10.0.0.1",
+    "VOICEAGENT_TTS_SERVICE_PORT_HTTP": "80",
+    "VOICEAGENT_TTS_PORT": "tcp://10.0.0.1:80",
+    "VOICEAGENT_TTS_PORT_80_TCP_ADDR": "10.0.0.1",
+}
 CHART = Path(__file__).parent.parent.parent / "deploy" / "helm"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 RELEASE = {"Name": "speech", "Namespace": "voices"}
 _EXPRESSION = re.compile(r"\{\{ \.(Values|Release)\.([\w.]+)(?: \| (toJson|quote))? \}\}")
 
 
-def rendered(name: str) -> str:
+def rendered(name: str, values: dict[str, Any]) -> str:
     """Return a template with its values filled in; no other expression may be left."""
-    text = _EXPRESSION.sub(_value, (CHART / "templates" / name).read_text())
+
+    def value_of(match: re.Match[str]) -> str:
+        value: Any = values if match[1] == "Values" else RELEASE
+        for part in match[2].split("."):
+            value = value[part]
+        return json.dumps(str(value) if match[3] == "quote" else value) if match[3] else str(value)
+
+    text = _EXPRESSION.sub(value_of, (CHART / "templates" / name).read_text())
     assert not re.search(r"\{\{[^}]*\.", text), "expected plain values only"
     return text
 
 
-def _value(match: re.Match[str]) -> str:
-    value: Any = VALUES if match[1] == "Values" else RELEASE
-    for part in match[2].split("."):
-        value = value[part]
-    return json.dumps(str(value) if match[3] == "quote" else value) if match[3] else str(value)
+def objects(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return all objects of the chart with these values."""
+    return [
+        each
+        for name in ("server.yaml", "balancer.yaml", "scaling.yaml")
+        for each in yaml.safe_load_all(rendered(name, values))
+    ]
 
 
-OBJECTS: list[dict[str, Any]] = [
-    each
-    for name in ("server.yaml", "balancer.yaml", "scaling.yaml")
-    for each in yaml.safe_load_all(rendered(name))
-]
+def merged(values: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Return values with those of another file over them, as Helm merges them."""
+    return values | {
+        name: merged(values.get(name, {}), value) if isinstance(value, dict) else value
+        for name, value in more.items()
+    }
 
 
-def one(kind: str, name: str) -> dict[str, Any]:
+OBJECTS = objects(VALUES)
+EXAMPLES = sorted(path.name for path in CHART.glob("values-*.yaml"))
+DOCUMENTED: list[dict[str, Any]] = [
+    {},
+    *(yaml.safe_load((CHART / name).read_text()) for name in EXAMPLES),
+    {"settings": {"VOICEAGENT_TTS_REDIS": "redis://redis:6379/0"}},
+    {"settings": {"VOICEAGENT_TTS_REDIS": "redis://redis:6379/0",
+                  "VOICEAGENT_TTS_CACHE_REDIS_MB": "64"}},
+]  # fmt: skip
+"""Values that the chart and its page name, over the defaults."""
+
+
+def one(kind: str, name: str, among: list[dict[str, Any]] = OBJECTS) -> dict[str, Any]:
     """Return the object of this kind and name."""
-    (found,) = [o for o in OBJECTS if (o["kind"], o["metadata"]["name"]) == (kind, name)]
+    (found,) = [o for o in among if (o["kind"], o["metadata"]["name"]) == (kind, name)]
     return found
+
+
+def environment(among: list[dict[str, Any]], keys: Path, data: Path) -> dict[str, str]:
+    """Return the environment of the server's container, and of its image, on this machine."""
+    spec = one("Deployment", "speech", among)["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    image = dict(re.findall(r"(\w+)=(/data\S*)", (CHART.parents[1] / "Dockerfile").read_text()))
+    given = {each["name"]: each["value"] for each in container["env"]}
+    given |= one("ConfigMap", "speech-settings", among)["data"]
+    assert given["VOICEAGENT_TTS_KEYS"] == "/etc/voiceagent-tts/keys.json"
+    folders = {name: path.replace("/data", str(data)) for name, path in image.items()}
+    return {"VOICEAGENT_TTS_HOST": "0.0.0.0"} | folders | given | {"VOICEAGENT_TTS_KEYS": str(keys)}
 
 
 def test_the_objects_are_of_known_kinds_with_unique_names() -> None:
@@ -58,6 +108,7 @@ def test_the_objects_are_of_known_kinds_with_unique_names() -> None:
         "Deployment": "apps/v1",
         "ConfigMap": "v1",
         "Service": "v1",
+        "PersistentVolumeClaim": "v1",
         "PodDisruptionBudget": "policy/v1",
         "ScaledObject": "keda.sh/v1alpha1",
         "PodMonitor": "monitoring.coreos.com/v1",
@@ -101,20 +152,98 @@ def test_every_pod_runs_without_rights() -> None:
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
 
 
-def test_the_server_gets_settings_that_exist_and_time_to_drain() -> None:
+@pytest.mark.parametrize("more", DOCUMENTED)
+def test_the_server_gets_settings_that_exist_and_time_to_drain(
+    more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its variables are settings with valid values, and Kubernetes waits longer than the drain."""
-    spec = one("Deployment", "speech")["spec"]["template"]["spec"]
+    monkeypatch.delenv("VOICEAGENT_TTS_CACHE_MB", raising=False)  # of these tests
+    found = objects(merged(VALUES, more))
+    for name, value in environment(found, tmp_path / "keys.json", tmp_path).items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    spec = one("Deployment", "speech", found)["spec"]["template"]["spec"]
     (container,) = spec["containers"]
-    given = {each["name"]: each.get("value", "key") for each in container["env"]}
-    given |= one("ConfigMap", "speech-settings")["data"]
-    names = {f"VOICEAGENT_TTS_{name.upper()}": name for name in Settings.model_fields}
-    settings = Settings(**{names[name]: value for name, value in given.items() if value})
     assert settings.needs_key
     assert settings.drain_s < spec["terminationGracePeriodSeconds"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {"http": DEFAULT_PORT, "slots": settings.slots_port}
     assert container["readinessProbe"]["httpGet"]["path"] == "/health/ready"
     assert container["livenessProbe"]["httpGet"]["path"] == "/health/live"
+
+
+async def test_the_charts_limits_are_those_for_strangers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`doctor --production` finds nothing bad in them."""
+    for name, value in environment(OBJECTS, tmp_path / "keys.json", tmp_path).items():
+        monkeypatch.setenv(name, value)
+    bad = [each async for each in findings(Settings()) if each.verdict == "bad"]
+    assert bad == []
+
+
+async def test_a_server_runs_with_the_charts_defaults(tmp_path: Path) -> None:
+    """It starts in a release called voiceagent-tts, and accepts the keys of the Secret."""
+    keys = tmp_path / "keys.json"
+    made = {scope: make_key(scope, frozenset({scope}), Quota()) for scope in Scope}
+    keys.write_text(KeyDocument(keys=tuple(each.key for each in made.values())).dump())
+    own_mark = {"VOICEAGENT_TTS_WATERMARK_KEY": ""}
+    given = environment(OBJECTS, keys, tmp_path) | own_mark | SERVICE_LINKS
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as other:
+        given["VOICEAGENT_TTS_SLOTS_PORT"] = str(other.getsockname()[1])
+    process = await start(
+        "serve", "--port", "0", "--engine", "espeak", folder=tmp_path, environment=given
+    )
+    assert process.stdout is not None
+    ready = (await process.stdout.readline()).decode().split()
+    assert ready[:1] == ["ready"], (await finished(process)).errors
+    async with TTSClient(ready[1], made[Scope.SPEAK].secret) as tts:
+        *_, done = [event async for event in tts.say("Hello.", language="en", max_lead_s=0)]
+    assert isinstance(done, DoneMessage) and done.reason == "complete"
+    process.send_signal(signal.SIGTERM)
+    assert (await finished(process)).status == 0
+    assert (tmp_path / "watermark.keys").is_file(), "on the volume that the replicas share"
+
+
+def test_what_outlives_a_pod_is_on_the_volume_that_all_share() -> None:
+    """The claim is the chart's own, is kept when the release goes, and many pods may write it."""
+    spec = one("Deployment", "speech")["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    claim = one("PersistentVolumeClaim", "speech-data")
+    assert volumes["data"]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_clients_prometheus_and_administrators_have_keys_of_their_own() -> None:
+    """The server mounts hashes only; the monitor sends the key that the Secret has for it."""
+    spec = one("Deployment", "speech")["spec"]["template"]["spec"]
+    (keys,) = [volume["secret"] for volume in spec["volumes"] if volume["name"] == "keys"]
+    assert keys["secretName"] == VALUES["secret"]
+    assert [item["key"] for item in keys["items"]] == ["keys.json"]
+    (endpoint,) = one("PodMonitor", "speech")["spec"]["podMetricsEndpoints"]
+    assert endpoint["authorization"]["credentials"] == {
+        "name": VALUES["secret"], "key": "metrics-key",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["speech", "speech-balancer"])
+def test_no_pod_has_the_variables_of_services(name: str) -> None:
+    """A release called voiceagent-tts would otherwise set `VOICEAGENT_TTS_PORT`."""
+    assert one("Deployment", name)["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
+@pytest.mark.parametrize("more", EXAMPLES)
+def test_helm_renders_the_same_objects(more: str) -> None:
+    """What the substitution of these tests makes is what Helm makes."""
+    helm = shutil.which("helm")
+    if helm is None:
+        pytest.skip("needs helm, which neither pip nor Debian has")
+    argv = [helm, "template", RELEASE["Name"], CHART, "--namespace", RELEASE["Namespace"]]
+    result = subprocess.run([*argv, "-f", CHART / more], capture_output=True, text=True, check=True)
+    values = merged(VALUES, yaml.safe_load((CHART / more).read_text()))
+    by_name = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(result.stdout)}
+    assert by_name == {(o["kind"], o["metadata"]["name"]): o for o in objects(values)}
 
 
 async def test_scaling_follows_a_metric_that_a_server_has(server: RunningServer) -> None:

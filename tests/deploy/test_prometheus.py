@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -55,6 +56,18 @@ def test_promtool_accepts_the_rules(argv: str) -> None:
         [promtool, *argv.split()], cwd=FOLDER, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.services
+async def test_promtool_accepts_the_metrics(server: RunningServer) -> None:
+    """Names, types and help of a live scrape follow Prometheus's rules."""
+    promtool = require_program("promtool", package="prometheus")
+    async with httpx.AsyncClient() as http:
+        scraped = (await http.get(f"{server.url}/metrics")).text
+    result = subprocess.run(
+        [promtool, "check", "metrics"], input=scraped, capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.services

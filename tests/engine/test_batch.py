@@ -1,9 +1,8 @@
 """Rows of a batch: a row's codes do not depend on other rows; it waits for text and ends."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,10 @@ from torch import Tensor
 from testbed.engine_driving import load
 from testbed.parity_reference import GREEDY, REFERENCE, LoadTiny, all_cases
 from voiceagent_tts.engine.batch import Batch
-from voiceagent_tts.engine.generate import Request, generate_codes, make_samplers
+from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.engine.guards import frame_cap
 from voiceagent_tts.engine.passes import Passes
 from voiceagent_tts.engine.sizes import Shapes, graph_sizes
-from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import (
@@ -36,9 +34,6 @@ TEXT = "The quick brown fox jumps over the lazy dog 42 times; then it sleeps."
 SAMPLED = SamplingParams(SamplingSettings(), SamplingSettings(), seed=11)
 ROWS, CAPACITY = 8, 192
 THOROUGH = pytest.mark.thorough
-SEEDS = pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=THOROUGH) for n in (1, 2))])
-
-SpokenAlone = Callable[[SamplingParams, int], Tensor]
 
 
 def prompt_of(checkpoint: Checkpoint, text: str = TEXT, *, is_streaming: bool = True) -> Prompt:
@@ -105,13 +100,6 @@ def custom_voice() -> Checkpoint:
     return load()[0]
 
 
-@pytest.fixture(scope="module")
-def spoken_alone(custom_voice: Checkpoint) -> SpokenAlone:
-    """The codes of `TEXT` alone, generated once per sampling and length."""
-    prompt = prompt_of(custom_voice)
-    return cache(lambda sampling, frames: alone(custom_voice, Request(prompt, sampling, frames)))
-
-
 def noise(checkpoint: Checkpoint, seed: int) -> Iterator[Request]:
     """Yield other texts without end, with different lengths, layouts and settings."""
     numbers = random.Random(seed)
@@ -125,35 +113,6 @@ def noise(checkpoint: Checkpoint, seed: int) -> Iterator[Request]:
 
 PADDED = Shapes(rows=(3, 8), windows=(128, 192, 256), prompts=(16, 64), prompt_rows=(1, 2, 4))
 """Few shapes, as on a GPU: prompts and rows are padded to them."""
-
-
-@pytest.mark.parametrize("shapes", [None, PADDED], ids=["exact", "padded"])
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-@SEEDS
-def test_a_row_among_others_speaks_as_if_alone(
-    custom_voice: Checkpoint,
-    spoken_alone: SpokenAlone,
-    sampling: SamplingParams,
-    seed: int,
-    shapes: Shapes | None,
-) -> None:
-    """A row's codes are unchanged by seven rows that join, end and are cancelled beside it."""
-    request = Request(prompt_of(custom_voice), sampling, 50)
-    expected = spoken_alone(sampling, 50)
-    numbers, others = random.Random(seed), noise(custom_voice, seed)
-    listener, row = Listener(custom_voice, shapes), numbers.randrange(ROWS)
-    while row not in listener.ended:
-        for other in listener.batch.free:
-            if other != row and numbers.random() < 0.4:
-                listener.join(other, next(others))
-        if row not in listener.first and numbers.random() < 0.3:
-            listener.join(row, request)
-        if numbers.random() < 0.2:
-            listener.cancel(numbers.choice([other for other in range(ROWS) if other != row]))
-        listener.step()
-        for other in listener.ended - {row}:
-            listener.batch.cancel(other)
-    assert torch.equal(listener.codes(row), expected)
 
 
 @pytest.mark.parametrize("longest", [16, *(pytest.param(n, marks=THOROUGH) for n in (24, 64))])
@@ -196,14 +155,6 @@ def test_a_prepared_beginning_changes_no_code(load_tiny: LoadTiny, name: str, sh
         assert listener.finish(row).tolist() == case.codes.tolist()
 
 
-def test_sampling_beyond_the_batch_is_refused(custom_voice: Checkpoint) -> None:
-    """A batch refuses sampling settings that its samplers do not support."""
-    batch = Batch(custom_voice.network, 1, CAPACITY, samplers=make_samplers([GREEDY]))
-    with pytest.raises(InvalidRequestError, match=r"got SamplingSettings\(is_sampled=True"):
-        batch.join(0, prompt_of(custom_voice), SAMPLED, 5)
-    batch.join(0, prompt_of(custom_voice), GREEDY, 5)
-
-
 def test_a_row_starts_afresh(custom_voice: Checkpoint) -> None:
     """A row that joins after a cancelled one keeps none of its keys, penalties or random state."""
     request = Request(prompt_of(custom_voice), SAMPLED, 20)
@@ -223,15 +174,6 @@ def test_many_requests_share_few_rows(load_tiny: LoadTiny) -> None:
     requests = [Request(case.prompt(checkpoint), GREEDY, case.max_frames) for case in cases]
     made = generate_codes(checkpoint.network, requests, rows=3, capacity=CAPACITY)
     assert [codes.tolist() for codes in made] == [case.codes.tolist() for case in cases]
-
-
-def test_a_seed_gives_the_same_codes(custom_voice: Checkpoint) -> None:
-    """Equal seeds give equal codes; another seed gives other codes."""
-    prompt = prompt_of(custom_voice)
-    requests = [Request(prompt, replace(SAMPLED, seed=seed), 20) for seed in (1, 2, 1)]
-    first, second, third = generate_codes(custom_voice.network, requests, 2, CAPACITY)
-    assert torch.equal(first, third)
-    assert not torch.equal(first, second)
 
 
 def test_each_frame_has_random_numbers_of_its_own(custom_voice: Checkpoint) -> None:
@@ -296,37 +238,6 @@ def test_prompts_of_a_burst_share_passes(
         batch.join(row, prompt_of(custom_voice, "Yes."), SAMPLED, 4)
     batch.prefill()
     assert shared == [16, 16, 8]
-
-
-def in_parts(checkpoint: Checkpoint, text: str, seed: int) -> Tensor:
-    """Speak a text that arrives in random parts, more slowly than the row could speak it."""
-    numbers = random.Random(seed)
-    build = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
-    turn, ids, rest = checkpoint.tokenizer.open_turn("assistant"), [], text
-    voice = Preset("Ryan")
-    while len(ids) < build.ids_to_start(voice):
-        ids += turn.push(rest[0])
-        rest = rest[1:]
-    prompt = build.build_turn(ids, voice, "English", is_streaming=True, is_open=True)
-    listener = Listener(checkpoint)
-    listener.join(0, Request(prompt, SAMPLED, 60), is_open=True)
-    while rest:
-        for _ in range(numbers.randint(0, 3)):
-            listener.step()
-        size = numbers.randint(1, 9)
-        listener.batch.feed(0, turn.push(rest[:size]))
-        rest = rest[size:]
-    listener.batch.feed(0, turn.finish(), is_last=True)
-    return listener.finish(0)
-
-
-@SEEDS
-def test_text_in_parts_speaks_as_text_at_once(
-    custom_voice: Checkpoint, spoken_alone: SpokenAlone, seed: int
-) -> None:
-    """A text fed in any parts, at any time, gives the codes of the text fed at once."""
-    expected = spoken_alone(SAMPLED, 60)
-    assert torch.equal(in_parts(custom_voice, TEXT, seed), expected)
 
 
 def test_a_starved_row_waits(custom_voice: Checkpoint) -> None:

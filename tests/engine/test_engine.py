@@ -11,7 +11,8 @@ import torch
 
 from testbed.agent_text import agent_sentences
 from testbed.engine_driving import Driver, last_of, load, pcm_of
-from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp
+from testbed.heard_words import HeardWords
+from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.engine.batch import Step
 from voiceagent_tts.engine.cuda_graph import StreamEvent
 from voiceagent_tts.engine.guards import RunawayDetector
@@ -20,7 +21,6 @@ from voiceagent_tts.engine.sequence import EngineContext, Sequence
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.commands import Append, Cancel, Credit, Flush, Prepare
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Failed, SegmentEnd
-from voiceagent_tts.synthesizer.timeline import Timeline
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Hello there, somebody."
@@ -128,26 +128,26 @@ def test_ten_minutes_roll_over_at_sentence_ends() -> None:
     driver = Driver(parts=load(max_frames=5))
     text = " ".join(islice(agent_sentences(seed=1), 95))
     assert len(text) > 9000
-    timeline, clock = Timeline(1.0, ()), PlayoutClock()
+    heard = HeardWords()
     words = list[WordTimestamp]()
     submit, credit = driver.open(1, "", more=True, feeding="token")
     driver.run(submit, credit)
     for start in range(0, len(text), 1000):  # faster than speech
         driver.send(Append(1, text[start : start + 1000], start, True, None))
-        timeline.expect_text(text[start : start + 1000], is_whole=False)
+        heard.expect(text[start : start + 1000], is_whole=False)
     events = driver.run(Append(1, "", len(text), False, None), steps=20_000)
     samples = 0
     for event in events:
         if isinstance(event, AudioStep):
             chunk = event.rows[0].chunk
             assert chunk.start_sample == samples
-            assert timeline.push_audio(chunk) == chunk
-            words += timeline.pop_due(clock, now=samples / SAMPLE_RATE_HZ)
-            clock.send(chunk.samples, now=samples / SAMPLE_RATE_HZ)
+            assert heard.push_audio(chunk) == chunk
+            words += heard.pop_due(samples / SAMPLE_RATE_HZ)
+            heard.playout.send(chunk.samples, now=samples / SAMPLE_RATE_HZ)
             samples = chunk.end_sample
-    timeline.expect_text("", is_whole=True)
-    timeline.end_audio()
-    words += timeline.pop_due(clock, now=samples / SAMPLE_RATE_HZ)
+    heard.expect("")
+    heard.end_audio()
+    words += heard.pop_due(samples / SAMPLE_RATE_HZ)
     assert [word.word for word in words] == split_words(text)
     ends = [event for event in events if isinstance(event, SegmentEnd)]
     assert len(ends) > 20

@@ -130,18 +130,6 @@ def test_a_row_among_others_speaks_as_if_alone(seed: int, sizes: str) -> None:
     assert difference(spoken, expected) <= 8
 
 
-def test_a_starved_row_waits_for_its_text() -> None:
-    """An open row makes frames as far as its text allows; they equal the frames of a whole text."""
-    runner, prompt = make_runner(), prompt_of()
-    begun = replace(prompt, trailing_text_ids=prompt.trailing_text_ids[:3])
-    runner.start(0, begun, sampling(), 20, is_open=True)
-    codes = [frame.code for _ in range(6) for frame in runner.step([0], {}).frames]
-    assert len(codes) == 3
-    runner.feed(0, prompt.trailing_text_ids[3:-1], is_last=True)
-    codes += [frame.code for _ in range(40) for frame in runner.step([0], {}).frames]
-    assert codes == alone().codes
-
-
 def test_a_full_row_waits_for_a_page() -> None:
     """A row whose pages are full makes no frame until it has another; other rows continue."""
     prompt = prompt_of("Fox. " * 60, is_streaming=False)

@@ -1,6 +1,6 @@
 import pytest
 
-from testbed.espeak_driving import Driver
+from testbed.segment_driving import Driver
 from voiceagent_tts.espeak.catalogue import VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
 

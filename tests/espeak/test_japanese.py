@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed.espeak_driving import UNLIMITED, Driver, of_type
+from testbed.segment_driving import UNLIMITED, Driver, of_type
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.espeak.japanese import to_kana
 from voiceagent_tts.espeak.word_times import SpokenText

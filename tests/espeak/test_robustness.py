@@ -7,30 +7,17 @@ import pytest
 
 RANDOM_TEXTS = """
 import random
-from testbed.espeak_driving import UNLIMITED, Driver, pcm_of, words_of
+from testbed.random_texts import random_text
+from testbed.segment_driving import UNLIMITED, Driver, pcm_of, words_of
 from voiceagent_tts.seam.commands import Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import Done
 from voiceagent_tts.espeak.catalogue import LANGUAGES
 from voiceagent_tts.text.words import split_words
 
-RANGES = ((0, 0x7F), (0x80, 0x24F), (0x300, 0x36F), (0x370, 0x52F), (0x590, 0x6FF),
-    (0x900, 0xDFF), (0x2000, 0x206F), (0x2190, 0x2BFF), (0x3000, 0x30FF), (0x4E00, 0x9FFF),
-    (0xAC00, 0xD7A3), (0xD800, 0xDFFF), (0xE000, 0xFFFF), (0x10000, 0x10FFFF))
-BITS = ("[[", "]]", "<speak>", "&amp;", "\\x00", "\\x01", "1e999", "...", "''", "{", "\\u202e",
-    "x" * 200, "9" * 60, "\\u0301" * 50, "A.B.C.", "--", "$", "%s%n", "\\n\\n", " ")
-
-def text(rng):
-    parts = []
-    for _ in range(rng.randrange(30)):
-        low, high = rng.choice(RANGES)
-        run = "".join(chr(rng.randint(low, high)) for _ in range(rng.randrange(12)))
-        parts.append(rng.choice((run, rng.choice(BITS))))
-    return rng.choice(("", " ")).join(parts)
-
 driver = Driver()
 rng = random.Random(SEED)
 for context in range(TEXTS):
-    said = text(rng)
+    said = random_text(rng)
     language, voice = rng.choice(list(LANGUAGES)), rng.choice(driver.engine.capabilities.voices)
     options = SpeechOptions(speed=rng.choice((0.5, 1.0, 2.0)))
     submit = Submit(context, said, 0, False, voice, language, options=options)
@@ -44,7 +31,7 @@ for context in range(TEXTS):
 """
 
 LONG_TEXTS = """
-from testbed.espeak_driving import UNLIMITED, Driver, words_of
+from testbed.segment_driving import UNLIMITED, Driver, words_of
 from voiceagent_tts.seam.commands import Cancel, Credit, Submit
 from voiceagent_tts.seam.events import AudioStep, Done
 from voiceagent_tts.text.words import split_words
@@ -76,40 +63,6 @@ last = driver.run(Submit(99, "Hi.", 0, False, "f1", "de"), Credit(99, 0.0, UNLIM
 assert isinstance(last, Done), last
 """
 
-CANCELS = """
-import random
-from testbed.espeak_driving import Driver
-from voiceagent_tts.seam.commands import Append, Cancel, Credit, Submit
-from voiceagent_tts.seam.events import Cancelled, Done, Failed
-
-driver = Driver(max_rows=20)
-rng = random.Random(7)
-TEXT = "Some text that is said, and said again."
-opened = set()
-for number in range(2_000):
-    context = rng.randrange(max(0, number - 30), number + 1)
-    command = rng.choice((
-        Submit(number, TEXT, 0, rng.random() < 0.3, "f2", "en"),
-        Append(context, " And more.", len(TEXT), rng.random() < 0.5, "fr"),
-        Credit(context, rng.random(), rng.randrange(100_000)),
-        Cancel(context),
-        Cancel(context),
-    ))
-    if isinstance(command, Submit):
-        opened.add(number)
-    driver.send(command, after_inbox_calls=rng.randrange(3))
-    if rng.random() < 0.5:
-        driver.engine.step()
-driver.run(*map(Cancel, opened))
-ended = {event.context for event in driver.events if isinstance(event, Done | Failed | Cancelled)}
-assert opened <= ended
-assert driver.engine.rows_used == 0
-for context in opened:  # nothing follows an end but the answer to a cancel
-    parts = [e for e in driver.events if getattr(e, "context", None) == context]
-    first = next(i for i, e in enumerate(parts) if isinstance(e, Done | Failed | Cancelled))
-    assert all(isinstance(event, Cancelled) for event in parts[first + 1 :]), context
-"""
-
 
 def run_program(program: str, *arguments: str) -> None:
     """Run `program` with assertions on; show its output if it crashes or fails."""
@@ -135,14 +88,9 @@ def test_very_long_texts_never_end_the_process() -> None:
     run_program(LONG_TEXTS)
 
 
-def test_random_cancels_leave_no_row_behind() -> None:
-    """After 2,000 commands in random order every context has ended once, and no row is left."""
-    run_program(CANCELS)
-
-
 SHORT_TEXT = """
 import sys
-from testbed.espeak_driving import UNLIMITED, Driver, words_of
+from testbed.segment_driving import UNLIMITED, Driver, words_of
 from voiceagent_tts.seam.commands import Credit, Submit
 from voiceagent_tts.seam.events import Done
 from voiceagent_tts.text.words import split_words

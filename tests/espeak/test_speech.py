@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from testbed.espeak_driving import Driver
 from testbed.espeak_sentences import SENTENCES
+from testbed.segment_driving import Driver
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Segment, ms_to_samples
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary
@@ -91,7 +91,7 @@ def test_a_fresh_process_gives_the_same_samples() -> None:
     """Samples and word times are equal in every new process, even with a breathy voice."""
     program = """
 import sys
-from testbed.espeak_driving import Driver
+from testbed.segment_driving import Driver
 from testbed.espeak_sentences import SENTENCES
 driver = Driver()
 pcm = driver.speak("The same text, twice. Is it?") + driver.speak("Grüß Gott!", "de", "f2")

@@ -44,7 +44,7 @@ def environment_of(server: ServerProcess, **more: str) -> dict[str, str]:
     return {
         **os.environ,
         "VOICEAGENT_TTS_URL": server.websocket_url,
-        "VOICEAGENT_TTS_HTTP": server.url,
+        "TTS_HTTP_URL": server.url,
         **more,
     }
 

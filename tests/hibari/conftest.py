@@ -4,14 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed.hibari_driving import Driver, heart
+from testbed.hibari_driving import heart, phoneme_driver
+from testbed.segment_driving import Driver
 from voiceagent_tts.phonemes.voice import LoadedVoice
 
 
 @pytest.fixture
 def driver() -> Iterator[Driver]:
     """A new engine over the voice."""
-    driver = Driver()
+    driver = phoneme_driver({"heart": heart()})
     yield driver
     driver.engine.close()
 

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed.hibari_driving import Driver
+from testbed.hibari_driving import phoneme_driver
 from testbed.kokoro import kokoro_voices
 from testbed.missing import skipped_if_missing
+from testbed.segment_driving import Driver
 from voiceagent_tts.phonemes.voice import LoadedVoice
 
 
@@ -20,6 +21,6 @@ def voices() -> dict[str, LoadedVoice]:
 @pytest.fixture
 def driver(voices: dict[str, LoadedVoice]) -> Iterator[Driver]:
     """A new engine over the voices."""
-    driver = Driver(voices=voices)
+    driver = phoneme_driver(voices)
     yield driver
     driver.engine.close()

@@ -10,7 +10,7 @@ from voiceagent_tts.kokoro.network import _IDS, HOP_SAMPLES, Graph, Network, Pro
 from voiceagent_tts.phonemes import graph
 from voiceagent_tts.phonemes.voice import LoadedVoice
 
-pytestmark = pytest.mark.xdist_group("kokoro")
+pytestmark = [pytest.mark.kokoro, pytest.mark.xdist_group("kokoro")]
 
 TEXT = "həlˈO ðˈɛɹ, hˌW ɑɹ ju?"
 

@@ -9,7 +9,7 @@ from voiceagent_tts.audio.levels import onsets
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
 from voiceagent_tts.phonemes.voice import LoadedVoice
 
-pytestmark = pytest.mark.xdist_group("kokoro")
+pytestmark = [pytest.mark.kokoro, pytest.mark.xdist_group("kokoro")]
 
 HELD_OUT = (
     "my flight was late so i took a taxi to the hotel",

@@ -34,14 +34,14 @@ def test_without_a_network_the_sentence_says_what_to_do(empty: Path) -> None:
 
 @pytest.mark.parametrize("has_access", [True, False])
 def test_missing_files_are_downloaded(
-    empty: Path, home: Path, monkeypatch: pytest.MonkeyPatch, has_access: bool
+    empty: Path, hub: Path, monkeypatch: pytest.MonkeyPatch, has_access: bool
 ) -> None:
     """At their pinned commits; where the hub refuses the weights that clone, those for everyone."""
     weights = weights_of(SMALL_MODEL)
     assert weights.cloning is not None and weights.plain is not None
     files = [*weights.shared, weights.plain, *([weights.cloning] if has_access else [])]
     commits = {
-        (file.repo, file.revision or ""): home
+        (file.repo, file.revision or ""): hub
         / "hub"
         / f"models--{file.repo.replace('/', '--')}"
         / "snapshots"

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from testbed.pocket import SMALL_MODEL
-from testbed.pocket_driving import Driver, pcm_of, submit
+from testbed.segment_driving import Driver, credit, pcm_of
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.pocket.published import config_path
 from voiceagent_tts.pocket.states import (
@@ -46,20 +46,20 @@ def test_a_clone_speaks_with_its_own_voice(
     """Its audio differs from the catalogue's, and a replaced voice is loaded again."""
     folder = VoiceFolder(tmp_path / "clones")
     folder.save("Ann", voice_file)
-    said = pcm_of(driver.run(*submit(1, voice="ann")), 1)
-    assert said and said == pcm_of(driver.run(*submit(2, voice="Ann")), 2)
-    assert said != pcm_of(driver.run(*submit(3)), 3)
+    said = pcm_of(driver.run(driver.submit(1, "Hi.", voice="ann"), credit(1)), 1)
+    assert said and said == pcm_of(driver.run(driver.submit(2, "Hi.", voice="Ann"), credit(2)), 2)
+    assert said != pcm_of(driver.run(driver.submit(3, "Hi."), credit(3)), 3)
     folder.remove("ann")
-    (failed,) = driver.run(*submit(4, voice="ann"))
+    (failed,) = driver.run(driver.submit(4, "Hi.", voice="ann"), credit(4))
     assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_VOICE
 
 
 def test_a_file_that_cannot_be_loaded_fails_its_context(driver: Driver, tmp_path: Path) -> None:
     """A later context loads it again, as it may have been replaced."""
     VoiceFolder(tmp_path / "clones").save("ann", b"no voice")
-    (failed,) = driver.run(*submit(1, voice="ann"))
+    (failed,) = driver.run(driver.submit(1, "Hi.", voice="ann"), credit(1))
     assert isinstance(failed, Failed) and "expected a voice file of Pocket TTS" in failed.message
-    assert isinstance(driver.run(*submit(2))[-1], Done)
+    assert isinstance(driver.run(driver.submit(2, "Hi."), credit(2))[-1], Done)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from voiceagent_tts.plugins.dialects.elevenlabs import ElevenLabs
 from voiceagent_tts.plugins.dialects.elevenlabs_messages import SocketOptions
 from voiceagent_tts.plugins.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.protocol.client_connection import ClientConnection
-from voiceagent_tts.protocol.dialect import Dialect
 from voiceagent_tts.protocol.messages import (
     CLOSE_CODES,
     AudioBase64Message,
@@ -26,7 +25,7 @@ from voiceagent_tts.protocol.messages import (
     parse_client_message,
     parse_server_message,
 )
-from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.protocol.server_connection import Dialect, ServerConnection
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
 _FOREIGN = re.compile(

@@ -30,8 +30,7 @@ from voiceagent_tts.protocol.messages import (
     ErrorMessage,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
-from voiceagent_tts.protocol.server_connection import ServerConnection
-from voiceagent_tts.protocol.server_contexts import MAX_HANDLE
+from voiceagent_tts.protocol.server_connection import MAX_HANDLE, ServerConnection
 
 
 def _refusal(server: ServerConnection, data: str | bytes) -> RefusedMessageError:

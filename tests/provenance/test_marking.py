@@ -3,8 +3,7 @@
 import asyncio
 
 from testbed.watermarks import TEST_KEY, speech_pcm
-from voiceagent_tts.provenance.marking import Marking
-from voiceagent_tts.provenance.record import AudioRecord
+from voiceagent_tts.provenance.record import AudioRecord, Marking
 from voiceagent_tts.provenance.watermark import mark
 
 FRAME_BYTES = 3840

@@ -5,7 +5,8 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.exceptions import ConnectionClosedError
+from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
+from websockets.frames import Frame, Opcode
 
 from testbed.wire import Wire
 from voiceagent_tts.errors import ErrorCode
@@ -325,6 +326,32 @@ async def test_invalid_utf8_closes_the_socket(shared_server: RunningServer) -> N
         assert closed.value.rcvd.code == 1007
     async with Wire.connected(shared_server.websocket_url) as wire:
         await check_alive(wire)
+
+
+BESIDE_A_CLOSE = {
+    "text without UTF-8": [Frame(Opcode.TEXT, b"\xff\xfe")],
+    "a fragment without UTF-8": [Frame(Opcode.TEXT, b"\xff", fin=False), Frame(Opcode.CONT, b"")],
+    "too many fragments": [
+        Frame(Opcode.TEXT, b"", fin=False), *[Frame(Opcode.CONT, b"", fin=False)] * 5000
+    ],
+    "a message, and a ping": [Frame(Opcode.TEXT, b"\xff"), Frame(Opcode.PING, b"")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BESIDE_A_CLOSE)
+async def test_a_broken_message_beside_a_close_logs_nothing(
+    name: str, shared_server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both may be read at once; the close is answered, and no traceback is written."""
+    async with Wire.connected(shared_server.websocket_url) as wire:
+        frames = [*BESIDE_A_CLOSE[name], Frame(Opcode.CLOSE, b"\x03\xe8")]
+        data = b"".join(frame.serialize(mask=True) for frame in frames)
+        wire.websocket.transport.write(data)
+        with pytest.raises((ConnectionClosedError, ConnectionClosedOK)):
+            await wire.receive()
+    async with Wire.connected(shared_server.websocket_url) as wire:
+        await check_alive(wire)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_a_huge_message_closes_the_socket(shared_server: RunningServer) -> None:

@@ -35,6 +35,32 @@ async def test_every_route_is_documented(served: ServerProcess) -> None:
     assert {row[0] for row in table_rows(PAGE, "route")} == routes
 
 
+async def test_the_document_has_the_errors_that_are_sent(served: ServerProcess) -> None:
+    """No operation promises 422; those that need a key have all errors that they may send."""
+    long = b" " * ((1 << 20) + 1)
+    async with httpx.AsyncClient(base_url=served.url) as http:
+        document = (await http.get("/openapi.json")).json()
+        answers = [
+            await http.post("/v1/audio/speech", content=b"{"),
+            await http.get("/v1/models/nobody"),
+            await http.post("/v1/audio/speech", content=long),
+        ]
+    assert [answer.status_code for answer in answers] == [400, 404, 413]
+    assert not {"422", "HTTPValidationError"} & set(re.findall(r"\w+", json.dumps(document)))
+    schemes = document["components"]["securitySchemes"]
+    assert schemes and document["security"] == [{name: []} for name in schemes]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            if path.startswith("/health"):
+                assert operation["security"] == []
+                continue
+            needed = {"400", "401", "403", "404", "429", "503"}
+            needed |= {"413"} if "requestBody" in operation else set()
+            assert needed <= operation["responses"].keys()
+    responses = document["paths"]["/v1/audio/speech"]["post"]["responses"]
+    assert "rate_limited" in responses["429"]["description"]
+
+
 def test_every_field_of_a_speech_request_is_documented() -> None:
     """Names, other names and defaults in the table are those of the request's model."""
     documented = {

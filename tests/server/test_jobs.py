@@ -30,6 +30,7 @@ pytestmark = pytest.mark.services
 JOBS = "/v1/audio/jobs"
 HELLO = {"input": "Hello there, how are you today?", "language": "en", "response_format": "wav"}
 LONG = {**HELLO, "input": "This is a long text, which takes a while. " * 20}
+ONE, TWO = "the-key-of-one-caller", "the-key-of-another"
 OVER = ("done", "failed", "cancelled")
 
 
@@ -250,14 +251,14 @@ async def test_links_and_ids_are_checked(http: httpx.AsyncClient) -> None:
 
 async def test_jobs_belong_to_their_key(redis: RedisProcess, tmp_path: Path) -> None:
     """Another key does not see a job; its link works without any key."""
-    settings = {**settings_of(redis, tmp_path / "jobs"), "api_keys": "one,two", "port": 0}
+    settings = {**settings_of(redis, tmp_path / "jobs"), "api_keys": f"{ONE},{TWO}", "port": 0}
     async with (
         running(Settings.model_validate(settings)) as server,
         httpx.AsyncClient(base_url=server.url, timeout=20) as http,
     ):
-        http.headers["Authorization"] = "Bearer one"
+        http.headers["Authorization"] = f"Bearer {ONE}"
         job = await job_over(http, await submitted(http, **HELLO))
-        http.headers["Authorization"] = "Bearer two"
+        http.headers["Authorization"] = f"Bearer {TWO}"
         assert (await http.get(f"{JOBS}/{job['id']}")).status_code == 404
         assert (await http.delete(f"{JOBS}/{job['id']}")).status_code == 404
         del http.headers["Authorization"]

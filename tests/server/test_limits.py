@@ -18,8 +18,8 @@ from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
 from voiceagent_tts.server import app
-from voiceagent_tts.server.refusals import MAX_REFUSALS
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.websocket import MAX_REFUSALS
 from voiceagent_tts.settings.access import Quota, hash_key
 
 KEY = {"additional_headers": {"X-API-Key": "key"}}

@@ -322,15 +322,15 @@ async def test_the_page_loads_nothing_from_elsewhere(opening: tuple[Page, PageLo
 
 async def test_a_server_with_keys_asks_for_one(browser: Browser) -> None:
     """A wrong key is asked for again; the right one is kept for the tab."""
-    with serving(api_keys="page-key") as server:
+    with serving(api_keys="a-key-for-the-page") as server:
         async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
             dialog = page.get_by_role("dialog")
             await expect(dialog).to_be_visible()
-            await page.screenshot(path=OUT / "page-key.png")
+            await page.screenshot(path=OUT / "a-key-for-the-page.png")
             await dialog.get_by_label("API key").fill("wrong")
             await dialog.get_by_label("API key").press("Enter")
             await expect(dialog.get_by_role("alert")).to_contain_text("does not know this key")
-            await dialog.get_by_label("API key").fill("page-key")
+            await dialog.get_by_label("API key").fill("a-key-for-the-page")
             await dialog.get_by_label("API key").press("Enter")
             await expect(page.get_by_label("Hear default")).to_be_visible()
             await speak(page, "The key is right.")
@@ -402,10 +402,10 @@ async def test_a_voice_is_cloned_and_designed_on_the_page(browser: Browser, tmp_
 
 async def test_an_insecure_page_says_what_to_do(browser: Browser) -> None:
     """Over HTTP from another machine there is no sound, and the page names the option."""
-    with serving(api_keys="page-key") as server:
+    with serving(api_keys="a-key-for-the-page") as server:
         url = server.url.replace("127.0.0.1", OTHER_NAME)
         async with opened(browser, url, viewport=DESKTOP) as (page, _):
-            await page.get_by_label("API key", exact=True).fill("page-key")
+            await page.get_by_label("API key", exact=True).fill("a-key-for-the-page")
             await page.get_by_label("API key", exact=True).press("Enter")
             await expect(page.get_by_label("Hear default")).to_be_visible()
             await expect(page.locator("#alert")).to_contain_text("--ssl-self-signed")
@@ -419,11 +419,11 @@ async def test_a_self_signed_page_speaks(
 ) -> None:
     """Over HTTPS from another machine it sounds, once the browser accepts the certificate."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    with serving(api_keys="page-key", ssl_self_signed="true") as server:
+    with serving(api_keys="a-key-for-the-page", ssl_self_signed="true") as server:
         url = server.url.replace("127.0.0.1", OTHER_NAME)
         options = {"viewport": DESKTOP, "ignore_https_errors": True}
         async with opened(browser, url, **options) as (page, _):
-            await page.get_by_label("API key", exact=True).fill("page-key")
+            await page.get_by_label("API key", exact=True).fill("a-key-for-the-page")
             await page.get_by_label("API key", exact=True).press("Enter")
             await expect(page.get_by_label("Hear default")).to_be_visible()
             await speak(page, "This is heard.")

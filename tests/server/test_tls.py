@@ -1,16 +1,20 @@
 """HTTPS and WSS without a proxy: with a certificate of one's own, or a self-signed one."""
 
+import asyncio
 import ssl
 from pathlib import Path
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from testbed.servers import StartServer
+from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.server.tls import certificate_of
+from voiceagent_tts.server import tls
+from voiceagent_tts.server.tls import certificate_of, reloading
 
 
 @pytest.fixture
@@ -60,6 +64,52 @@ def test_ones_own_certificate_is_served_from_its_files(home: Path) -> None:
         certificate_of(Settings(ssl_certfile=home / "cert.pem"))
     with pytest.raises(InvalidRequestError, match="No such file"):
         certificate_of(Settings(ssl_certfile=home / "missing.pem"))
+
+
+async def test_a_renewed_certificate_is_served_without_a_restart(home: Path) -> None:
+    """Files that change are read again; a broken one changes nothing, and is logged once."""
+    made = certificate_of(Settings(ssl_self_signed=True))
+    assert made is not None
+    first = made.certfile.read_text()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.certfile)
+    made.certfile.unlink()
+    second = certificate_of(Settings(ssl_self_signed=True))
+    assert second is not None
+    renewed = made.certfile.read_text()
+    made.certfile.write_text(first)
+    with capture_logs() as logs:
+        async with reloading(made, context, interval_s=0.005):
+            assert await served(context, first)
+            made.certfile.write_text(renewed[:300])
+            await until(lambda: bool(logs), "the broken file is noticed")
+            assert await served(context, first)
+            made.certfile.write_text(renewed)
+            await until(lambda: len(logs) > 1, "the renewed file is noticed")
+            assert await served(context, renewed)
+    assert [line["event"] for line in logs] == ["certificate_not_reloaded", "certificate_reloaded"]
+
+
+async def served(context: ssl.SSLContext, pem: str) -> bool:
+    """Whether a server with this context shows this certificate."""
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        shown = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+    return shown in pem
+
+
+async def test_a_client_without_a_handshake_is_disconnected(
+    start_server: StartServer, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A silent client does not occupy a file for long."""
+    monkeypatch.setattr(tls, "HANDSHAKE_S", 0.05)
+    server = await start_server(ssl_self_signed=True)
+    reader, writer = await asyncio.open_connection(*server.url.removeprefix("https://").split(":"))
+    assert await reader.read() == b""
+    writer.close()
+    monkeypatch.undo()
+    tls.limit_handshakes()
 
 
 def test_contradictory_settings_are_refused(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ from voiceagent_tts.protocol.messages import (
 )
 from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.provenance.record import AudioRecord
-from voiceagent_tts.server.context_writer import ContextWriter
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.socket_context import ContextWriter
 from voiceagent_tts.server.turns import Turn
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.cut import cut_text

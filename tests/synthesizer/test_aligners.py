@@ -15,7 +15,7 @@ from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.seam.events import Done, Failed
 from voiceagent_tts.synthesizer import aligners as module
 from voiceagent_tts.synthesizer.aligners import AlignerHandle, Aligners, VoiceLevels
-from voiceagent_tts.synthesizer.word_policy import Source
+from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient, WorkerSpec
 from voiceagent_tts.text.words import split_words
 
@@ -37,7 +37,8 @@ async def aligners() -> AsyncIterator[Aligners]:
 def attach(aligners: Aligners) -> "tuple[list[AlignerHandle], asyncio.Queue[AlignEvent]]":
     """Connect a new context; return its handles and the queue of all answers."""
     answers: asyncio.Queue[AlignEvent] = asyncio.Queue()
-    return aligners.attach(lambda source, event: answers.put_nowait(event)), answers
+    attached = aligners.attach(lambda source, event: answers.put_nowait(event), "v")
+    return attached.handles, answers
 
 
 def workers(aligners: Aligners) -> list[WorkerClient]:

@@ -10,7 +10,7 @@ from testbed.contexts import NEVER_S, UNPACED, collect, first
 from testbed.servers import StartSynthesizer
 from testbed.waiting import undisturbed, until
 from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.phrase import Phrase
+from voiceagent_tts.cache.phrases import Phrase
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.aligner_messages import AlignEvent
@@ -24,11 +24,11 @@ from voiceagent_tts.synthesizer.events import (
     ContextFlushed,
     ContextReport,
     ContextWords,
+    Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, Limits
 from voiceagent_tts.synthesizer.speaker import Speaker, SpeakerEvent
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient, WorkerSpec
 
 GREETING = "Thank you for calling Acme."

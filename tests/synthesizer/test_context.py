@@ -27,9 +27,9 @@ from voiceagent_tts.synthesizer.events import (
     ContextFlushed,
     ContextReport,
     ContextWords,
+    Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, Limits
-from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 
 # Text in

@@ -3,9 +3,15 @@
 import pytest
 
 from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.context_phrases import ContextPhrases
-from voiceagent_tts.cache.key import Manner, Place, key_of
-from voiceagent_tts.cache.phrase import Phrase, Spoken, WordTime
+from voiceagent_tts.cache.phrases import (
+    ContextPhrases,
+    Manner,
+    Phrase,
+    Place,
+    Spoken,
+    WordTime,
+    key_of,
+)
 from voiceagent_tts.core import Reading, Segment
 from voiceagent_tts.synthesizer.segments import HOLD_S, PhraseHold, Piece
 from voiceagent_tts.text.words import split_words

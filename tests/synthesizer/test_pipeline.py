@@ -4,7 +4,7 @@ The events are scripted, so that the order in which they come is the test's.
 """
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +21,12 @@ from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.aligner_messages import Aligned
 from voiceagent_tts.seam.commands import Cancel, Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Event, SegmentEnd, Words
-from voiceagent_tts.synthesizer.aligners import Aligners, OnAlignerEvent, VoiceLevels
+from voiceagent_tts.synthesizer.aligners import (
+    Aligners,
+    ContextAligners,
+    OnAlignerEvent,
+    VoiceLevels,
+)
 from voiceagent_tts.synthesizer.context import Context, ContextState
 from voiceagent_tts.synthesizer.events import (
     ContextDone,
@@ -30,9 +35,9 @@ from voiceagent_tts.synthesizer.events import (
     ContextFlushed,
     ContextReport,
     ContextWords,
+    Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
-from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.workers import EventHandler, WorkerClient
 from voiceagent_tts.voices import Voice
 
@@ -94,13 +99,11 @@ class Aligner:
     worst_lag_s = 0.0
     is_following = True
 
-    def __init__(self) -> None:
-        self.voice_levels = VoiceLevels()
-
-    def attach(self, on_event: OnAlignerEvent) -> "list[Aligner]":
+    def attach(self, on_event: OnAlignerEvent, recording: str) -> ContextAligners:
         """Connect the context."""
         self._on_event = on_event
-        return [self]
+        handles: list[Any] = [self]
+        return ContextAligners(handles, recording, VoiceLevels())
 
     def answer(self, *words: WordTimestamp) -> None:
         """Send final times of words."""
@@ -153,7 +156,6 @@ class Opened:
             limits or Limits(),
             cast("Aligners | None", aligner),
             on_event=self._count,
-            on_audio=lambda: None,
             on_end=lambda _, report: self.reports.append(report),
         )
 

@@ -10,10 +10,11 @@ import pytest
 
 from testbed.contexts import UNPACED, Spoken, collect
 from testbed.servers import StartSynthesizer
+from voiceagent_tts import lexicon_reader
 from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.synthesizer import lexicon_reader, lexicons
+from voiceagent_tts.synthesizer import synthesizer as module
 from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
@@ -21,9 +22,9 @@ from voiceagent_tts.synthesizer.events import (
     ContextFailed,
     ContextWarned,
     ContextWords,
+    Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import CLONE_SUFFIX, VoiceFolder
@@ -231,7 +232,7 @@ async def test_the_lexicon_of_a_voice_is_read_once_and_in_a_process_of_its_own(
 ) -> None:
     """A long one takes a third of a second, in which others speak and are cancelled."""
     readers: list[threading.Thread] = []
-    read = lexicons.read_matcher
+    read = module.read_matcher
 
     def read_here(path: Path) -> EntryMatcher:
         readers.append(threading.current_thread())
@@ -240,7 +241,7 @@ async def test_the_lexicon_of_a_voice_is_read_once_and_in_a_process_of_its_own(
     def refuse(*_: object) -> NoReturn:
         raise AssertionError("the file is parsed here")
 
-    monkeypatch.setattr(lexicons, "read_matcher", read_here)
+    monkeypatch.setattr(module, "read_matcher", read_here)
     monkeypatch.setattr(lexicon_reader, "read_lexicon", refuse)
     monkeypatch.setattr(lexicon_reader, "rows_of", refuse)
     (tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')

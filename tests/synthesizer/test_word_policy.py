@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.heard_words import HeardWords
 from voiceagent_tts.core import (
     FRAME_S,
     FRAME_SAMPLES,
     SAMPLE_RATE_HZ,
     AudioChunk,
-    PlayoutClock,
     Word,
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.synthesizer.timeline import Timeline
-from voiceagent_tts.synthesizer.word_policy import Source, WordPolicy
+from voiceagent_tts.synthesizer.events import Source
+from voiceagent_tts.synthesizer.words import WordPolicy
 from voiceagent_tts.text.words import split_words
 
 TEXT = "one two three four five six seven eight nine ten eleven twelve"
@@ -385,9 +385,9 @@ class Run:
     _order: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
-        self.clock = PlayoutClock()
-        self.timeline = Timeline(self.voice.speed, [a.source for a in self.aligners])
-        self.timeline.expect_text(TEXT, is_whole=True)
+        self.heard = HeardWords([a.source for a in self.aligners], self.voice.speed)
+        self.heard.expect(TEXT)
+        self.clock = self.heard.playout
         self.audio_at: list[float] = []
         self._spans: list[tuple[int, float]] = []  # (first sample, when it is played) of each chunk
 
@@ -406,7 +406,7 @@ class Run:
         self._at(due, self._end)
         for aligner in self.aligners:
             end = min(due, self.now + aligner.dies_at_s) + aligner.delay_s
-            self._at(end, lambda source=aligner.source: self.timeline.policy.drop_source(source))
+            self._at(end, lambda source=aligner.source: self.heard.policy.drop_source(source))
         while self._later:
             self._pass_until(self._later[0][0])
             self.now, _, act = heapq.heappop(self._later)
@@ -418,12 +418,12 @@ class Run:
 
     def _pass_until(self, when: float) -> None:
         """Publish words at their deadlines, as a context's timer does."""
-        while (due := self.timeline.next_due_at(self.clock)) is not None and due < when:
+        while (due := self.heard.words.due_at) is not None and due < when:
             self.now = max(self.now, due)
             assert self._take(), "a timer that fires lets a word go"
 
     def _take(self) -> bool:
-        taken = self.timeline.pop_due(self.clock, self.now)
+        taken = self.heard.pop_due(self.now)
         played = self.clock.played_samples(self.now)
         assert all(timestamp.start_sample >= played - 1 for timestamp in taken)
         self.left += [(self.now, timestamp) for timestamp in taken]
@@ -431,7 +431,7 @@ class Run:
 
     def _make(self, frame: int) -> None:
         chunk = AudioChunk(frame * FRAME_SAMPLES, sound(FRAME_S))
-        heard = self.timeline.push_audio(chunk)
+        heard = self.heard.push_audio(chunk)
         self._take()
         self._send(heard)
         for aligner in self.aligners:
@@ -447,10 +447,10 @@ class Run:
             for word, start, error in zip(WORDS, self.voice.starts, aligner.errors, strict=True)
             if start + aligner.look_samples <= end_sample
         ]
-        self.timeline.add_times(aligner.source, tuple(certain))
+        self.heard.add_times(aligner.source, *certain)
 
     def _end(self) -> None:
-        self._send(self.timeline.end_audio())
+        self._send(self.heard.end_audio())
 
     def _send(self, heard: AudioChunk | None) -> None:
         if heard is not None:
@@ -497,7 +497,7 @@ def test_every_word_once_in_order_before_it_is_played(voice: Voice, crew: list[A
     starts = [timestamp.start_sample for _, timestamp in run.left]
     assert starts == sorted(starts)
     assert run.left[0][0] <= run.audio_at[0], "word 0 comes ahead of the first audio"
-    refined = run.timeline.refined()
+    refined = run.heard.words.refined()
     if refined is not None:
         assert [timestamp.word for timestamp in refined] == WORDS
         refined_starts = [timestamp.start_sample for timestamp in refined]
@@ -513,9 +513,9 @@ def test_what_is_known_leaves_before_playback_can_reach_it(voice: Voice) -> None
     run = Run(voice, [Aligner(Source.FORCED, 1e6, 0, [0] * len(WORDS), 1e9)])
     known = zip(WORDS, voice.starts, strict=True)
     times = tuple(WordTimestamp(word, int(start), None, 1.0) for word, start in known)
-    run.timeline.add_times(Source.ONLINE, times)
+    run.heard.add_times(Source.ONLINE, *times)
     run.play()
-    assert run.timeline.policy.counts.late == 0
+    assert run.heard.policy.counts.late == 0
     for (left_at, timestamp), start in zip(run.left, voice.starts, strict=True):
         assert timestamp.is_exact
         assert timestamp.start_sample == round(start / voice.speed)
@@ -527,14 +527,14 @@ def test_what_is_known_leaves_before_playback_can_reach_it(voice: Voice) -> None
 def test_no_word_waits_past_its_deadline(voice: Voice, crew: list[Aligner]) -> None:
     """At every moment, words that playback can reach within 150 ms are published."""
     run = Run(voice, crew)
-    take = run.timeline.pop_due
+    take = run.heard.pop_due
 
-    def watched(clock: PlayoutClock, now: float) -> tuple[WordTimestamp, ...]:
-        taken = take(clock, now)
-        if clock.sent_samples and (due := run.timeline.next_due_at(clock)) is not None:
+    def watched(now: float) -> tuple[WordTimestamp, ...]:
+        taken = take(now)
+        if run.clock.sent_samples and (due := run.heard.words.due_at) is not None:
             assert due > now
         return taken
 
-    run.timeline.pop_due = watched  # the original method, with a check
+    run.heard.pop_due = watched  # the original method, with a check
     run.play()
-    assert run.timeline.policy.next_char is None
+    assert run.heard.policy.next_char is None

@@ -1,25 +1,20 @@
 """The publisher's waits for aligners, at times that a test passes in."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any
 
 import pytest
 
 from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
-from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.synthesizer.aligners import Aligners, OnAlignerEvent, VoiceLevels
-from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest
-from voiceagent_tts.synthesizer.word_policy import Source
-from voiceagent_tts.synthesizer.words import WordPublisher
+from voiceagent_tts.synthesizer.aligners import ContextAligners, VoiceLevels
+from voiceagent_tts.synthesizer.clock import ListenerClock
+from voiceagent_tts.synthesizer.events import Source
+from voiceagent_tts.synthesizer.words import Words
 from voiceagent_tts.text.words import split_words
-from voiceagent_tts.voices import Voice
 
 TEXT = "one two three"
 WORDS = split_words(TEXT)
 NOW = 100.0
-REQUEST = ContextRequest(
-    ContextOptions(), Voice("v", "w"), "v", "en", "segment", SpeechOptions(), 1.0
-)
 
 
 class SlowAligner:
@@ -36,53 +31,46 @@ class SlowAligner:
         return lambda *_: None  # what it is told
 
 
-class OneAligner:
-    """`Aligners` with one process."""
-
-    def __init__(self) -> None:
-        self.voice_levels = VoiceLevels()
-
-    def attach(self, on_event: OnAlignerEvent) -> list[SlowAligner]:
-        """Connect the context."""
-        self.handle = SlowAligner()
-        return [self.handle]
-
-
 def publisher_with(
-    aligners: OneAligner, text: str = TEXT, clock: PlayoutClock | None = None
-) -> WordPublisher:
+    aligner: SlowAligner,
+    text: str = TEXT,
+    clock: PlayoutClock | None = None,
+    levels: VoiceLevels | None = None,
+) -> Words:
     """A publisher that expects `text`, and all its words if it is `TEXT`."""
-    publisher = WordPublisher(
-        cast("Aligners", aligners),
-        lambda source, event: None,
-        REQUEST,
-        lambda word: word,
+    handles: list[Any] = [aligner]
+    aligners = ContextAligners(handles, "v", levels or VoiceLevels())
+    publisher = Words(
         clock or PlayoutClock(),
+        ListenerClock(),
+        aligners.sources,
+        aligners=aligners,
+        voice_level=aligners.voice_level,
     )
     publisher.expect(Segment(text, 0), is_whole=text == TEXT)
     return publisher
 
 
-def hear(publisher: WordPublisher, chunk: AudioChunk) -> None:
+def hear(publisher: Words, chunk: AudioChunk) -> None:
     """Receive the engine's audio, and publish what is due."""
-    publisher.timeline.push_audio(chunk)
+    publisher.push_audio(chunk)
+    publisher.listener.push_audio(chunk)
     publisher.pop_due(NOW)
     publisher.align(chunk, lambda: "en")
 
 
-def finished_publisher() -> tuple[WordPublisher, SlowAligner]:
+def finished_publisher() -> tuple[Words, SlowAligner]:
     """A publisher whose audio has all arrived and whose aligner has found nothing yet."""
-    aligners = OneAligner()
-    publisher = publisher_with(aligners)
+    aligner = SlowAligner()
+    publisher = publisher_with(aligner)
     hear(publisher, AudioChunk(0, b"\x00\x10" * 24_000))
     publisher.end_segment(len(TEXT), 24_000, 24_000)
-    publisher.timeline.end_audio()
-    publisher.finish(NOW)
+    publisher.end_audio(NOW)
     publisher.pop_due(NOW)
-    return publisher, aligners.handle
+    return publisher, aligner
 
 
-def answer(publisher: WordPublisher, now: float, *words: WordTimestamp) -> None:
+def answer(publisher: Words, now: float, *words: WordTimestamp) -> None:
     """Give the publisher final times of an aligner."""
     publisher.add_aligned(Source.ONLINE, words, (), now)
     publisher.pop_due(now)
@@ -93,7 +81,7 @@ def timed(place: int) -> WordTimestamp:
     return WordTimestamp(WORDS[place], 6_000 * place, None, 1.0)
 
 
-def exactness(publisher: WordPublisher) -> list[bool]:
+def exactness(publisher: Words) -> list[bool]:
     """Which words were published with exact times; the first leaves ahead of all audio."""
     return [word.is_exact for word in publisher.published]
 
@@ -122,14 +110,14 @@ def test_a_silent_aligner_is_left() -> None:
 
 def test_noise_before_the_first_word_is_told_from_a_voice_that_is_known() -> None:
     """How loud a voice was in one context decides in the next when its first word may begin."""
-    aligners = OneAligner()
+    levels = VoiceLevels()
     noise, speech = b"\xa0\x01" * 1_920, b"\x00\x40" * 24_000
-    unknown = publisher_with(aligners)
+    unknown = publisher_with(SlowAligner(), levels=levels)
     hear(unknown, AudioChunk(0, noise))
     assert len(unknown.published) == 1
     hear(unknown, AudioChunk(1_920, speech))
     unknown.stop()
-    known = publisher_with(aligners)
+    known = publisher_with(SlowAligner(), levels=levels)
     hear(known, AudioChunk(0, noise))
     assert known.published == []
     hear(known, AudioChunk(1_920, speech))
@@ -139,7 +127,7 @@ def test_noise_before_the_first_word_is_told_from_a_voice_that_is_known() -> Non
 def test_a_word_leaves_at_once_if_its_audio_came_before_it() -> None:
     """The last word of a text may turn out to be complete after it was heard; no event follows."""
     clock = PlayoutClock()
-    publisher = publisher_with(OneAligner(), "one two", clock)
+    publisher = publisher_with(SlowAligner(), "one two", clock)
     hear(publisher, AudioChunk(0, b"\x00\x40" * 24_000))
     clock.send(24_000, NOW - 10)
     assert [word.word.text for word in publisher.published] == ["one"]
@@ -152,19 +140,19 @@ def test_a_word_leaves_at_once_if_its_audio_came_before_it() -> None:
 
 def test_a_context_counts_once_for_the_level_of_its_voice() -> None:
     """A context is stopped when its work ends and again when it is done."""
-    aligners = OneAligner()
+    levels = VoiceLevels()
     for amplitude, level in ((b"\x00\x40", 16_384), (b"\x00\x10", 8_192)):
-        publisher = publisher_with(aligners)
+        publisher = publisher_with(SlowAligner(), levels=levels)
         hear(publisher, AudioChunk(0, amplitude * 24_000))
         publisher.stop()
         publisher.stop()
-        assert aligners.voice_levels.level_of("v") == pytest.approx(level)
+        assert levels.level_of("v") == pytest.approx(level)
 
 
 def test_an_engine_that_fails_leaves_the_words_that_it_has_spoken() -> None:
     """After the last audio of a context no word can follow, however far playback has come."""
     clock = PlayoutClock()
-    publisher = publisher_with(OneAligner(), clock=clock)
+    publisher = publisher_with(SlowAligner(), clock=clock)
     hear(publisher, AudioChunk(0, b"\x00\x40" * 9_600))
     clock.send(9_600, NOW + 10)
     assert [word.word.text for word in publisher.published] == ["one"]
@@ -181,7 +169,7 @@ def test_a_lost_text_takes_back_the_words_that_no_aligner_is_sure_of() -> None:
         for index, (word, sure) in enumerate(zip(WORDS, (0.3, 1.0, 0.3), strict=True))
     ]
     for ended_at, spoken in [(0, "one two"), (len(TEXT), TEXT)]:
-        publisher = publisher_with(OneAligner())
+        publisher = publisher_with(SlowAligner())
         publisher.published = list(sent)
         assert publisher.lose_text(ended_at) == len(spoken)
         assert [each.word.text for each in publisher.published] == spoken.split()

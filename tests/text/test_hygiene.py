@@ -272,6 +272,13 @@ def test_each_clean_character_stays_by_the_rules() -> None:
         assert by_the_rules(text) == Speakable(text, tuple(range(len(text))))
 
 
+def test_a_segment_behind_another_one_stays_by_the_rules() -> None:
+    """The space before a later segment is skipped, as by the rules, and is counted."""
+    for text in (" And here.", " 3.5 km", " (a)", " '", " ", "  two", " /x", " -a", " :b"):
+        assert speakable(text) == by_the_rules(text)
+    assert speakable(" And").offsets == (1, 2, 3)
+
+
 @settings(max_examples=500)
 @given(
     st.lists(

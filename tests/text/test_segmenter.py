@@ -362,7 +362,7 @@ def test_time_is_linear(unit: str) -> None:
 
 def test_text_without_speech_is_not_searched_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner asks after every delta, so white space without end must cost nothing."""
-    monkeypatch.delattr(module, "visible_end")
+    monkeypatch.delattr(module, "_visible_end")
     segmenter = Segmenter()
     for _ in range(5):
         assert segmenter.push("\n" * 100) == []

@@ -54,7 +54,9 @@ class Access:
             key_limits=self._settings.key_limits.given,
             ip_limits=self._settings.ip_limits.given,
         )
-        self._tasks = [asyncio.create_task(self._tend()), asyncio.create_task(self.limiter.run())]
+        self._tasks = [asyncio.create_task(self.limiter.run())]
+        if self._settings.keys or self._redis is not None:
+            self._tasks.append(asyncio.create_task(self._tend()))
 
     async def tend(self) -> None:
         """Read the keys again, and move usage to Redis."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import structlog
 
+from voiceagent_tts.errors import InvalidRequestError
+
 _MAX_WAITING = 10_000
 
 _log = structlog.get_logger(__name__)
@@ -67,6 +69,20 @@ class LineFile:
     def __init__(self, path: Path) -> None:
         self._path = path.expanduser()
 
+    def check(self, setting: str) -> None:
+        """Make the file where it is missing; `setting` has its path.
+
+        Raises:
+            InvalidRequestError: the file cannot be written.
+        """
+        try:
+            self._open().close()
+        except OSError as error:
+            raise InvalidRequestError(
+                f"{setting}: expected a file that this process can write, got {self._path} "
+                f"({error.strerror}); name another one, or change its permissions"
+            ) from error
+
     def append(self, line: str) -> None:
         """Append one line; a line that does not fit on the disk leaves no part of it.
 
@@ -74,9 +90,12 @@ class LineFile:
             OSError: the line cannot be written.
         """
         # Opened for each line: 20 us in a thread, and log rotation needs no signal.
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with open_private(self._path) as file:
+        with self._open() as file:
             append_whole(file, f"{line}\n".encode())
+
+    def _open(self) -> FileIO:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        return open_private(self._path)
 
 
 def append_whole(file: FileIO, data: bytes) -> None:

@@ -159,6 +159,7 @@ class Limiter:
         self._keys = keys
         self._leases: dict[str, set[str]] = {}
         self._local = MemoryLimits(self._leases)
+        self._limits_addresses = bool(settings.ip_limits.given)
         self._shared = shared
         self.is_shared = shared is not None
         """Whether limits are counted in Redis now."""
@@ -203,10 +204,12 @@ class Limiter:
             if key is None:
                 raise UnauthorizedError("this key was revoked")
             quota = key.limits.over(self._settings.key_limits)
-            subjects.append(_Subject("key", f"key:{key.id}", quota))
-        ip_limits = self._settings.ip_limits
-        subjects.append(_Subject("address", f"ip:{network_of(caller.ip)}", ip_limits))
-        return [subject for subject in subjects if subject.quota.given]
+            if quota.given:
+                subjects.append(_Subject("key", f"key:{key.id}", quota))
+        if self._limits_addresses:
+            ip_limits = self._settings.ip_limits
+            subjects.append(_Subject("address", f"ip:{network_of(caller.ip)}", ip_limits))
+        return subjects
 
     async def _admit(self, subject: _Subject, lease: str, chars: int) -> None:
         await self._acquire(subject, lease)

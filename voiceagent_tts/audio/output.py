@@ -1,14 +1,18 @@
-"""A context's audio in the rate and encoding that its client requested.
+"""A context's audio as its client gets it: in the rate and encoding requested, cut into messages.
 
-Takes the 24 kHz PCM16 chunks of one context, in order, and returns encoded bytes. This module knows
-no messages, no files and no clock.
+`OutputStream` takes the 24 kHz PCM16 chunks of one context, in order, and returns encoded bytes.
+`MessageQueue` cuts these: the first bytes are sent at once; bytes that queue until the next message
+are merged, up to a maximum. This module knows no sockets, no files, no pacing and no clock, and
+never waits.
 """
+
+from collections import deque
 
 import numpy as np
 
 from voiceagent_tts.audio.pcm import encode
 from voiceagent_tts.audio.resample import Resampler
-from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding
+from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, SAMPLE_RATE_HZ, Encoding
 
 
 class OutputStream:
@@ -33,7 +37,7 @@ class OutputStream:
         """Append whole samples; return the output so far. 24 kHz PCM16 is not copied."""
         if self._resampler is not None:
             pcm = self._resampler.push(np.frombuffer(pcm, "<i2")).astype("<i2").tobytes()
-        return encode(pcm, self.encoding)
+        return pcm if self.encoding == "pcm_s16le" else encode(pcm, self.encoding)
 
     def finish(self) -> bytes:
         """Return the rest; call once, after the last chunk.
@@ -43,3 +47,48 @@ class OutputStream:
         if self._resampler is None:
             return b""
         return encode(self._resampler.finish().astype("<i2").tobytes(), self.encoding)
+
+
+class MessageQueue:
+    """Queues whole samples and returns them in messages of whole samples, in order.
+
+    The cost of `push` and `pop` depends on the bytes that they move, not on the queue's length.
+
+    Args:
+        max_bytes: maximum size of a message; a multiple of the size of a sample.
+    """
+
+    def __init__(self, max_bytes: int = MAX_MESSAGE_PCM_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._pieces: deque[memoryview] = deque()
+        self._queued_bytes = 0
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes pushed and not yet popped."""
+        return self._queued_bytes
+
+    def push(self, data: bytes) -> None:
+        """Queue whole samples without copying them."""
+        if data:
+            self._pieces.append(memoryview(data))
+            self._queued_bytes += len(data)
+
+    def pop(self) -> bytes | None:
+        """Remove and return the next message: the queue up to `max_bytes`; None if it is empty."""
+        if not self._pieces:
+            return None
+        message = b"".join(self._pop_pieces(min(self._queued_bytes, self._max_bytes)))
+        self._queued_bytes -= len(message)
+        return message
+
+    def _pop_pieces(self, size: int) -> list[memoryview]:
+        taken: list[memoryview] = []
+        while size:
+            piece = self._pieces.popleft()
+            if len(piece) > size:
+                self._pieces.appendleft(piece[size:])
+                piece = piece[:size]
+            taken.append(piece)
+            size -= len(piece)
+        return taken

@@ -1,24 +1,26 @@
 """The cache of a server: finds phrases, decides which are stored, and tends them in the background.
 
+`PhraseMemory` has the phrases of this server, bounded in bytes and in time.
+`VoiceContents` hashes cloned voices, since phrases belong to contents and not to names.
+
 A phrase is stored when it was spoken before: sentences that a language model writes once would
 otherwise push out the greetings that every caller hears, and would stay in memory for no use.
 """
 
 import asyncio
+import hashlib
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import structlog
 
 from voiceagent_tts.access.redis_server import away_errors
-from voiceagent_tts.cache.key import PhraseKey
-from voiceagent_tts.cache.memory import PhraseMemory
-from voiceagent_tts.cache.phrase import Phrase, Spoken
+from voiceagent_tts.cache.phrases import Phrase, PhraseKey, Spoken
 from voiceagent_tts.cache.shared import SharedPhrase, SharedPhrases
-from voiceagent_tts.cache.voices import VoiceContents
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.lru import LRUCache
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.voices import VoiceFolder
 
 _TEND_S = 1.0
@@ -92,7 +94,8 @@ class PhraseCache:
         self._shared = shared
         self._clones: set[Spoken] = set()
         """Clones with phrases in memory or in Redis, as far as this server knows."""
-        self._uses: LRUCache[str, int] = LRUCache(_MOST_COUNTED)
+        self._uses: dict[str, int] = {}
+        """How often each key was asked for; the most recent one last."""
         self._tending: asyncio.Task[None] | None = None
 
     @property
@@ -114,13 +117,18 @@ class PhraseCache:
             needs_words: whether a phrase without word times is of no use.
         """
         phrase = self.memory.get(key.digest)
-        self._uses.put(key.digest, (self._uses.get(key.digest) or 0) + 1)
+        self._count_use(key.digest)
         if phrase is None or not _fits(phrase, words, needs_words=needs_words):
             self.counts.misses += 1
             return None
         self.counts.hits += 1
         self.counts.samples += phrase.samples
         return phrase
+
+    def _count_use(self, digest: str) -> None:
+        self._uses[digest] = self._uses.pop(digest, 0) + 1
+        if len(self._uses) > _MOST_COUNTED:
+            del self._uses[next(iter(self._uses))]
 
     def has(self, key: PhraseKey, words: int, *, needs_words: bool) -> bool:
         """Whether `find` would return a phrase; counts nothing."""
@@ -129,7 +137,7 @@ class PhraseCache:
 
     def admits(self, key: PhraseKey) -> bool:
         """Whether the phrase, which `find` has not found, was used often enough to be stored."""
-        return (self._uses.get(key.digest) or 0) >= self._after
+        return self._uses.get(key.digest, 0) >= self._after
 
     def store(self, key: PhraseKey, phrase: Phrase) -> bool:
         """Store a phrase that fits, unless its voice was replaced or withdrawn since it was spoken.
@@ -219,3 +227,144 @@ class PhraseCache:
 
 def _fits(phrase: Phrase, words: int, *, needs_words: bool) -> bool:
     return not needs_words if phrase.words is None else len(phrase.words) == words
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    phrase: Phrase
+    expires_at: float
+
+
+class PhraseMemory:
+    """Keeps the most recently used phrases.
+
+    Args:
+        max_bytes: maximum size of all phrases together.
+        clock: seconds that never go back, such as `time.monotonic`.
+
+    Attributes:
+        size_bytes: memory in use.
+        evicted: phrases that were dropped for lack of room.
+    """
+
+    def __init__(self, max_bytes: float, clock: Callable[[], float]) -> None:
+        self.size_bytes = 0
+        self.evicted = 0
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._entries
+
+    def get(self, digest: str) -> Phrase | None:
+        """Return a phrase and mark it as used; None without one that is young enough."""
+        entry = self._entries.get(digest)
+        if entry is None:
+            return None
+        if entry.expires_at <= self._clock():
+            self.drop(digest)
+            return None
+        self._entries.move_to_end(digest)
+        return entry.phrase
+
+    def begins(self, text: str, spoken: Spoken) -> bool:
+        """Whether a phrase of a voice begins with a text, or is that text."""
+        phrases = (entry.phrase for entry in self._entries.values())
+        return any(each.spoken == spoken and each.text.startswith(text) for each in phrases)
+
+    def put(self, digest: str, phrase: Phrase, ttl_s: float) -> bool:
+        """Keep a phrase for `ttl_s`; return whether it fits at all."""
+        self.drop(digest)
+        if phrase.size_bytes > self._max_bytes:
+            return False
+        self._entries[digest] = _Entry(phrase, self._clock() + ttl_s)
+        self.size_bytes += phrase.size_bytes
+        while self.size_bytes > self._max_bytes:
+            self.drop(next(iter(self._entries)))
+            self.evicted += 1
+        return True
+
+    def drop(self, digest: str) -> None:
+        """Forget a phrase; idempotent."""
+        entry = self._entries.pop(digest, None)
+        if entry is not None:
+            self.size_bytes -= entry.phrase.size_bytes
+
+    def drop_expired(self) -> None:
+        """Forget the phrases that are too old."""
+        now = self._clock()
+        self._drop_where(lambda entry: entry.expires_at <= now)
+
+    def drop_voices(self, withdrawn: set[Spoken]) -> int:
+        """Forget all phrases of some voices; return their number."""
+        return self._drop_where(lambda entry: entry.phrase.spoken in withdrawn)
+
+    def clear(self) -> None:
+        """Forget all phrases."""
+        self._drop_where(lambda entry: True)
+
+    def digests(self) -> list[str]:
+        """The keys of the phrases."""
+        return list(self._entries)
+
+    def _drop_where(self, is_dropped: Callable[[_Entry], bool]) -> int:
+        digests = [digest for digest, each in self._entries.items() if is_dropped(each)]
+        for digest in digests:
+            self.drop(digest)
+        return len(digests)
+
+
+class VoiceContents:
+    """Hashes the files of clones, each version once.
+
+    Args:
+        folder: the clones; None on a server without any.
+    """
+
+    def __init__(self, folder: VoiceFolder | None) -> None:
+        self._folder = folder
+        self._known: dict[str, tuple[object, str]] = {}
+        """Version and hash of each clone's file."""
+
+    async def load(self, name: str) -> Spoken:
+        """Return the voice as it is stored now; its file is read in a thread if it is new."""
+        if self._folder is None or name not in self._folder:
+            self._known.pop(name, None)
+            return Spoken(name)
+        return await asyncio.to_thread(self._read, name)
+
+    def is_current(self, spoken: Spoken) -> bool:
+        """Whether the voice has not been replaced or removed since it was loaded."""
+        version, content = self._known.get(spoken.voice, (None, ""))
+        return content == spoken.content and version == self._version(spoken.voice)
+
+    def withdrawn(self, voices: Iterable[Spoken]) -> set[Spoken]:
+        """Those that are not stored any more as they were. Reads files, so it runs in a thread."""
+        clones = {spoken for spoken in voices if spoken.content}
+        return {spoken for spoken in clones if self._read(spoken.voice).content != spoken.content}
+
+    def _read(self, name: str) -> Spoken:
+        version = self._version(name)
+        if version is None or self._folder is None:
+            self._known.pop(name, None)
+            return Spoken(name)
+        known = self._known.get(name)
+        if known is None or known[0] != version:
+            try:
+                content = hashlib.sha256(self._folder.read(name)).hexdigest()
+            except InvalidRequestError:  # removed at this moment
+                return Spoken(name)
+            self._known[name] = known = (version, content)
+        return Spoken(name, known[1])
+
+    def _version(self, name: str) -> object:
+        if self._folder is None:
+            return None
+        try:
+            return self._folder.version(name)
+        except InvalidRequestError:
+            return None

@@ -214,11 +214,13 @@ def say(
     """Speak a text through the loudspeaker, into a file, or both."""
     from voiceagent_tts.cli.files import lexicon_entries
     from voiceagent_tts.cli.say import SayRequest, say_text
+    from voiceagent_tts.protocol.messages import VoiceOptions
 
-    request = SayRequest(
-        text, output, words, voice, language, speed, instruct, seed, lexicon_entries(lexicon),
-        markup, play, url, api_key,
+    options = VoiceOptions(
+        voice=voice, language=language, speed=speed, instruct=instruct, seed=seed,
+        lexicon=lexicon_entries(lexicon), markup=markup,
     )  # fmt: skip
+    request = SayRequest(text, output, words, options, play, url, api_key)
     asyncio.run(say_text(request))
 
 
@@ -322,8 +324,19 @@ def doctor(
         str | None,
         typer.Option(help="With --gpu: Qwen3-TTS model, folder or id. [default: random weights]"),
     ] = None,
+    production: Annotated[
+        bool,
+        typer.Option("--production", help="Judge whether the settings are safe for strangers."),
+    ] = False,
 ) -> None:
-    """Report what works on this machine. Exits with 1 if a server could not speak."""
+    """Report what works on this machine. Exits with 1 if a server could not speak.
+
+    With --production, exits with 1 if callers who do not trust each other could harm each other.
+    """
+    if production:
+        from voiceagent_tts.cli.production import examine_production
+
+        raise typer.Exit(0 if asyncio.run(examine_production()) else 1)
     if cards:
         from voiceagent_tts.cli.gpu import print_cards
 

@@ -22,8 +22,8 @@ from rich.markup import escape
 
 from voiceagent_tts.cli.best_voice import choose_engine
 from voiceagent_tts.cli.playback import output_device
-from voiceagent_tts.cli.settings import read_settings
-from voiceagent_tts.config import Settings, huggingface_home, misspelt_variables
+from voiceagent_tts.cli.settings import read_server_settings
+from voiceagent_tts.config import Settings, huggingface_home
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import CheckpointError, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.extras import install_hint, packages_of
@@ -79,8 +79,6 @@ async def _findings(port: int | None) -> AsyncIterator[Finding]:
     yield _python()
     settings, finding = _read_settings({} if port is None else {"port": port})
     yield finding
-    for name, meant in misspelt_variables().items():
-        yield Finding("variable", "note", f"{name} is no setting", f"did you mean {meant}?")
     needed = {"server", *({settings.engine} & {"hibari", "kokoro", "pocket", "qwen3"})}
     if settings.upstream is not None:
         needed.add("upstream")
@@ -105,7 +103,7 @@ def _python() -> Finding:
 def _read_settings(given: dict[str, Any]) -> tuple[Settings, Finding]:
     """The settings with which `serve` would start, or the defaults if those are wrong."""
     try:
-        settings = read_settings(given)
+        settings = read_server_settings(given)
     except InvalidRequestError as error:
         defaults = Settings.model_construct(**given)
         return defaults, Finding("settings", "bad", error.message)
@@ -169,7 +167,7 @@ def _is_our_server(settings: Settings) -> bool:
 async def _voice() -> Finding:
     """Start the embedded voice in a worker process and synthesise a sentence."""
     try:
-        from voiceagent_tts.cli.serve import configure_logs
+        from voiceagent_tts.cli.logs import configure_logs
         from voiceagent_tts.synthesizer.options import ContextOptions
         from voiceagent_tts.synthesizer.synthesizer import Synthesizer
         from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec

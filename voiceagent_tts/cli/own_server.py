@@ -29,7 +29,7 @@ async def websocket_url(url: str | None) -> AsyncIterator[str]:
         return
     # Imported here because --url must work without the server's packages.
     from voiceagent_tts.cli.best_voice import choose_engine
-    from voiceagent_tts.cli.serve import configure_logs
+    from voiceagent_tts.cli.logs import configure_logs
     from voiceagent_tts.cli.settings import read_settings
     from voiceagent_tts.server.serve import running
 

@@ -26,8 +26,8 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentErro
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import (
     DoneMessage,
-    LexiconEntries,
     ProvenanceFields,
+    VoiceOptions,
     WarningMessage,
 )
 from voiceagent_tts.provenance.credentials import Credentials
@@ -50,13 +50,7 @@ class SayRequest:
     text: str | None
     output: Path | None
     words: Path | None
-    voice: str | None
-    language: str | None
-    speed: float
-    instruct: str | None
-    seed: int | None
-    lexicon: LexiconEntries | None
-    markup: bool
+    options: VoiceOptions
     play: bool | None
     url: str | None
     api_key: str | None
@@ -90,16 +84,8 @@ async def say_text(request: SayRequest) -> None:
     credentials = None if request.output is None else own_credentials()
     loudspeaker = Loudspeaker.open() if _plays(request) else None
     async with websocket_url(request.url) as url, TTSClient(url, request.api_key) as client:
-        context = await client.open(
-            voice=request.voice,
-            language=request.language,
-            speed=request.speed,
-            instruct=request.instruct,
-            seed=request.seed,
-            lexicon=request.lexicon,
-            markup=request.markup,
-            max_lead_s=None if loudspeaker else 0,
-        )
+        lead = VoiceOptions(max_lead_s=None if loudspeaker else 0)
+        context = await client.open(**{**request.options, **lead})
         window = _TextWindow((await client.connect()).limits.max_text_chars // 2)
         async with context:
             spoken = await _speak(context, request.text, loudspeaker, window)

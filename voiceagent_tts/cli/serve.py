@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import importlib
-import logging
 import sys
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,9 +11,10 @@ import structlog
 from rich.console import Console
 
 from voiceagent_tts.cli.best_voice import choose_engine
+from voiceagent_tts.cli.logs import configure_logs
 from voiceagent_tts.cli.models import aligner_folder, model_folder
-from voiceagent_tts.cli.settings import read_settings
-from voiceagent_tts.config import Settings, misspelt_variables
+from voiceagent_tts.cli.settings import read_server_settings
+from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.hibari import published
 from voiceagent_tts.kokoro.published import find as find_kokoro
@@ -34,14 +34,20 @@ def run_server(given: dict[str, Any], *, may_download: bool = False) -> None:
         EngineError: the engine cannot start.
         CheckpointError: a model is not on this machine and cannot be downloaded.
     """
-    choice = choose_engine(read_settings(given), may_download=may_download)
-    console = Console(stderr=True, highlight=False)
-    if choice.reason is not None:
-        console.print(choice.reason, markup=False, soft_wrap=True)
-    settings = _with_models(choice.settings)
+    settings = read_server_settings(given)
     configure_logs(is_json=settings.log_json)
-    for name, meant in misspelt_variables().items():
-        structlog.get_logger(__name__).warning("unknown_variable", name=name, did_you_mean=meant)
+    choice = choose_engine(settings, may_download=may_download)
+    console = Console(stderr=True, highlight=False)
+
+    def tell(event: str, sentence: str) -> None:
+        if settings.log_json:
+            structlog.get_logger(__name__).info(event, message=sentence)
+        else:
+            console.print(sentence, markup=False, soft_wrap=True)
+
+    if choice.reason is not None:
+        tell("engine_chosen", choice.reason)
+    settings = _with_models(choice.settings)
     try:
         with console.status(f"starting the {settings.engine} engine") as status:
 
@@ -50,7 +56,7 @@ def run_server(given: dict[str, Any], *, may_download: bool = False) -> None:
                 # Standard output has exactly one line, for a parent process that waits for it.
                 sys.stdout.write(f"ready {server.websocket_url}\n")
                 sys.stdout.flush()
-                console.print(_invitation(server.url, settings.host), highlight=False)
+                tell("server_ready", _invitation(server.url, settings.host))
 
             asyncio.run(serve(settings, say_ready))
     except OSError as error:
@@ -92,26 +98,3 @@ def _with_models(settings: Settings) -> Settings:
     if needs_words and settings.aligner in ("auto", "forced"):
         update["aligner_model"] = aligner_folder(settings.aligner_model)
     return settings.model_copy(update=update)
-
-
-def configure_logs(*, is_json: bool, is_quiet: bool = False) -> None:
-    """Log one line per event to standard error; only warnings from uvicorn, or if `is_quiet`."""
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    renderer = (
-        structlog.processors.JSONRenderer()
-        if is_json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.WARNING if is_quiet else logging.INFO
-        ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )

@@ -1,11 +1,13 @@
 """Read the settings for a command; an invalid setting is reported in one sentence."""
 
+import contextlib
+from collections.abc import Generator
 from tomllib import TOMLDecodeError
 from typing import Any
 
 from pydantic import ValidationError
 
-from voiceagent_tts.config import Settings
+from voiceagent_tts.config import Settings, refuse_lone_client_key
 from voiceagent_tts.errors import InvalidRequestError
 
 
@@ -15,8 +17,26 @@ def read_settings(given: dict[str, Any]) -> Settings:
     Raises:
         InvalidRequestError: a value is invalid; the message names the setting.
     """
-    try:
+    with _invalid_settings():
         return Settings(**given)
+
+
+def read_server_settings(given: dict[str, Any]) -> Settings:
+    """Read the settings of a server that others may reach, as `read_settings` does.
+
+    Raises:
+        InvalidRequestError: a value is invalid, or the server would be open by a mistake.
+    """
+    settings = read_settings(given)
+    with _invalid_settings():
+        refuse_lone_client_key(settings)
+    return settings
+
+
+@contextlib.contextmanager
+def _invalid_settings() -> Generator[None, None, None]:
+    try:
+        yield
     except ValidationError as error:
         raise InvalidRequestError(_sentence(error)) from None
     except (TOMLDecodeError, UnicodeDecodeError) as error:

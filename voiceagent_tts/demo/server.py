@@ -12,6 +12,7 @@ from voiceagent_tts.demo.offspring import following
 from voiceagent_tts.errors import EngineError
 
 _OPTIONS = ("--host", "127.0.0.1", "--port", "0")
+_KEYS = ("KEYS", "API_KEYS", "API_KEY")
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 10.0
 
@@ -92,7 +93,7 @@ async def server_process(
         EngineError: the server did not start; its log says why.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    no_keys = {"VOICEAGENT_TTS_KEYS": "", "VOICEAGENT_TTS_API_KEYS": ""}
+    no_keys = dict.fromkeys((f"VOICEAGENT_TTS_{name}" for name in _KEYS), "")
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -1,6 +1,5 @@
 """Loads hibari: its voices, and how many rows this CPU can speak."""
 
-import os
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -14,13 +13,13 @@ from voiceagent_tts.hibari.published import (
 )
 from voiceagent_tts.phonemes.engine import PhonemeEngine
 from voiceagent_tts.phonemes.english import EnglishPronouncer
-from voiceagent_tts.phonemes.pace import measure_rows
+from voiceagent_tts.phonemes.load import make_engine
+from voiceagent_tts.phonemes.pace import Trial
 from voiceagent_tts.phonemes.voice import LoadedVoice
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import VoiceDetails
 
-_MEASUREMENTS = 5
-_MEASURED_TEXT = "This sentence tells how fast this machine can speak, before anyone listens."
+_TRIAL = Trial("This sentence tells how fast this machine can speak, before anyone listens.", 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +46,15 @@ def load_hibari(options: HibariOptions, inbox: Inbox, outbox: Outbox) -> Phoneme
             can be downloaded.
     """
     voices = load_voices(tuple(options.models))
-    threads = options.threads or os.cpu_count() or 1
-    first = next(iter(voices.values()))
-    return PhonemeEngine(
+    return make_engine(
         inbox,
         outbox,
         voices,
+        _TRIAL,
         name="hibari",
         model=f"hibari-tts {version('hibari-tts')}",
-        max_rows=options.rows
-        or measure_rows(first, _MEASURED_TEXT, threads=threads, measurements=_MEASUREMENTS),
-        threads=threads,
+        rows=options.rows,
+        threads=options.threads,
     )
 
 

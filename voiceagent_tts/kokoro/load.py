@@ -1,8 +1,9 @@
 """Loads Kokoro: its weights, its voices, and how many rows this CPU can speak."""
 
-import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.kokoro.espeak_reader import EspeakPronouncer
@@ -10,13 +11,16 @@ from voiceagent_tts.kokoro.network import Graph, Network
 from voiceagent_tts.kokoro.published import SPOKEN, Files, find
 from voiceagent_tts.phonemes.engine import PhonemeEngine
 from voiceagent_tts.phonemes.english import EnglishPronouncer
-from voiceagent_tts.phonemes.pace import measure_rows
+from voiceagent_tts.phonemes.graph import CPU, Provider, providers
+from voiceagent_tts.phonemes.load import make_engine
+from voiceagent_tts.phonemes.pace import Trial
 from voiceagent_tts.phonemes.reading import Pronouncer
 from voiceagent_tts.phonemes.voice import LoadedVoice
 from voiceagent_tts.seam.engine import Inbox, Outbox
 
-_MEASUREMENTS = 2
-_MEASURED_TEXT = "This tells how fast this machine speaks."
+_TRIAL = Trial("This tells how fast this machine speaks.", 2)
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,39 +32,69 @@ class KokoroOptions:
         rows: maximum number of contexts at a time. Default: as many as this CPU speaks in real
             time, measured at start.
         threads: rows that are computed at the same time. Default: one for each core.
+        device: `cpu`, `cuda` or `cuda:N`. Default: the faster of the first GPU, if ONNX Runtime can
+            use one, and the CPU.
     """
 
     model: str | None = None
     rows: int | None = None
     threads: int | None = None
+    device: str | None = None
 
 
 def load_kokoro(options: KokoroOptions, inbox: Inbox, outbox: Outbox) -> PhonemeEngine:
-    """Load the weights and all voices, and measure the CPU unless the number of rows is given.
+    """Load the weights and all voices, and measure the machine unless the rows are given.
 
     Raises:
         CheckpointError: a package is missing, or the files are not here and cannot be downloaded,
-            or are not those of Kokoro.
+            or are not those of Kokoro, or the device cannot be used.
     """
     files = find(options.model)
-    voices = load_voices(files)
-    threads = options.threads or os.cpu_count() or 1
-    first = next(iter(voices.values()))
-    return PhonemeEngine(
+    import onnxruntime
+
+    chosen = providers(options.device, onnxruntime.get_available_providers())
+    voices, provider = fastest(chosen, lambda provider: load_voices(files, provider))
+    return make_engine(
         inbox,
         outbox,
         voices,
+        _TRIAL if provider == CPU else replace(_TRIAL, clock=time.perf_counter),
         name="kokoro",
         model=f"Kokoro-82M v1.0, {files.model.name}",
-        max_rows=options.rows
-        or measure_rows(first, _MEASURED_TEXT, threads=threads, measurements=_MEASUREMENTS),
-        threads=threads,
+        rows=options.rows,
+        threads=options.threads,
     )
 
 
-def load_voices(files: Files) -> dict[str, LoadedVoice]:
+def fastest(
+    choices: Sequence[Provider], load: Callable[[Provider], dict[str, LoadedVoice]]
+) -> tuple[dict[str, LoadedVoice], Provider]:
+    """Load voices with the provider that speaks fastest; only one choice is not measured.
+
+    A GPU may lose: it has no kernels for weights in 8 bits, which are then computed on the CPU.
+
+    Raises:
+        CheckpointError: none can be loaded.
+    """
+    if len(choices) == 1:
+        return load(choices[0]), choices[0]
+    trial = replace(_TRIAL, clock=time.perf_counter)
+    loaded: list[tuple[float, dict[str, LoadedVoice], Provider]] = []
+    for provider in choices:
+        try:
+            voices = load(provider)
+            loaded.append((trial.rtf(next(iter(voices.values()))), voices, provider))
+        except Exception as error:  # of ONNX Runtime, whose GPU may fail in many ways
+            if provider == choices[-1]:
+                raise
+            _logger.warning("Kokoro does without %s: %s", provider, error)
+    _, voices, provider = min(loaded, key=lambda each: each[0])
+    return voices, provider
+
+
+def load_voices(files: Files, provider: Provider = CPU) -> dict[str, LoadedVoice]:
     """Load the voices that the folder has, in their published order."""
-    weights = Graph(files.model)
+    weights = Graph(files.model, provider)
     pronouncers: dict[str, Pronouncer] = {}
     voices: dict[str, LoadedVoice] = {}
     for details in SPOKEN:

@@ -109,20 +109,22 @@ class Graph:
 
     Args:
         model: the ONNX file.
+        provider: what runs it.
 
     Raises:
-        CheckpointError: the file is not a Kokoro-82M v1.0.
+        CheckpointError: the file is not a Kokoro-82M v1.0, or the provider cannot run it.
     """
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, provider: graph.Provider = graph.CPU) -> None:
         try:
             content = model.read_bytes()
             # Exports name them differently: `tokens` or `input_ids`, `audio` or `waveform`.
             self._tokens = (set(graph.input_names(content)) - {"style", "speed"}).pop()
             outputs = graph.output_names(content)
             first = ([self._tokens, "style", "speed"], [_DURATIONS, *_TENSORS])
-            self._prosody = graph.session(graph.cut(content, *first))
-            self._decoder = graph.session(graph.cut(content, [*_TENSORS, "style"], outputs))
+            second = ([*_TENSORS, "style"], outputs)
+            self._prosody = graph.session(graph.cut(content, *first), provider)
+            self._decoder = graph.session(graph.cut(content, *second), provider)
         except (OSError, ValueError, RuntimeError, KeyError) as error:
             raise CheckpointError(
                 f"{model}: expected an ONNX export of Kokoro-82M v1.0, got {type(error).__name__}: "

@@ -9,6 +9,12 @@ Source: `onnx.proto3` of ONNX (field numbers), and the encoding of protocol buff
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from voiceagent_tts.errors import CheckpointError
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+Provider = str | tuple[str, dict[str, int]]
+"""What runs a graph, as ONNX Runtime names it, with its options."""
+
 _GRAPH = 7  # field of ModelProto
 _NODE, _INITIALIZER, _INPUT, _OUTPUT, _VALUE_INFO = 1, 5, 11, 12, 13  # fields of GraphProto
 _NODE_INPUT, _NODE_OUTPUT = 1, 2
@@ -46,14 +52,43 @@ def output_names(model: bytes) -> list[str]:
     return _value_names(model, _OUTPUT)
 
 
-def session(model: bytes) -> Any:
-    """Load a model into ONNX Runtime; each of the threads that run it uses one core."""
+def providers(device: str | None, available: Sequence[str]) -> list[Provider]:
+    """Return what may run a graph on a device.
+
+    Args:
+        device: `cpu`, `cuda` or `cuda:N`; None for the first GPU or the CPU.
+        available: the providers of the installed ONNX Runtime.
+
+    Raises:
+        CheckpointError: the device is a GPU, and ONNX Runtime has no provider for one.
+    """
+    if device == "cpu" or (device is None and CUDA not in available):
+        return [CPU]
+    if CUDA not in available:
+        raise CheckpointError(
+            f"device {device}: expected an ONNX Runtime with {CUDA}, got one with "
+            f"{', '.join(available)}; try `pip install onnxruntime-gpu` in place of onnxruntime"
+        )
+    gpu: Provider = (CUDA, {"device_id": int((device or "").partition(":")[2] or 0)})
+    return [gpu] if device else [gpu, CPU]
+
+
+def session(model: bytes, provider: Provider = CPU) -> Any:
+    """Load a model into ONNX Runtime; each of the threads that run it uses one core.
+
+    Raises:
+        RuntimeError: the provider cannot be used, such as CUDA's without its libraries.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    loaded = onnxruntime.InferenceSession(model, options, providers=[provider])
+    wanted, used = provider if isinstance(provider, str) else provider[0], loaded.get_providers()[0]
+    if used != wanted:  # ONNX Runtime only logs that it uses another one
+        raise RuntimeError(f"expected {wanted} to run the model, got {used}")
+    return loaded
 
 
 def _value_names(model: bytes, wanted: int) -> list[str]:

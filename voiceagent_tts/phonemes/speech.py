@@ -16,6 +16,7 @@ from voiceagent_tts.audio.pcm import float_to_pcm
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.phonemes.network import Network
 from voiceagent_tts.phonemes.reading import PAUSES, Phonemes
+from voiceagent_tts.seam.segment_engine import UNSPOKEN_CONFIDENCE
 
 _ONSET_SAMPLES = ms_to_samples(125)
 """How early a text's first sound may begin: a fricative does so 90 ms before its duration."""
@@ -30,8 +31,6 @@ _DECAY_SAMPLES = ms_to_samples(50)
 """After this sound it is silent, if no pause follows."""
 _SILENCE_LEVEL = AUDIBLE_LEVEL // 2  # a natural voice begins softly: 60 ms from -54 to -40 dB
 _KEPT_LEAD_SAMPLES = ms_to_samples(2)  # keeps the attack of the first sound
-UNSPOKEN_CONFIDENCE = 0.9
-"""Of a word without a sound, such as one in another script."""
 
 
 class Speech:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from voiceagent_tts.core import Word
 from voiceagent_tts.phonemes.network import Network
-from voiceagent_tts.phonemes.pieces import Piece
 from voiceagent_tts.phonemes.reading import Phonemes, Pronouncer
 from voiceagent_tts.seam.events import VoiceDetails
+from voiceagent_tts.text.pieces import Piece
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,14 +156,12 @@ class AudioFormat(WireModel):
         return samples * 1000 // self.sample_rate
 
 
-class OpenOptions(TypedDict, total=False):
-    """The fields of `ContextDefaults` as keyword arguments."""
+class VoiceOptions(TypedDict, total=False):
+    """How a context is spoken, as keyword arguments: what a host's user may choose."""
 
     voice: str | None
     language: str | None
     instruct: str | None
-    audio: AudioFormat
-    timestamps: Literal["word", "char", "none"]
     max_buffer_delay_ms: int
     seed: int | None
     speed: float
@@ -179,7 +177,40 @@ class OpenOptions(TypedDict, total=False):
     strict_language: bool
 
 
-class ContextDefaults(WireModel):
+class OpenOptions(VoiceOptions, total=False):
+    """The fields of `ContextDefaults` as keyword arguments."""
+
+    audio: AudioFormat
+    timestamps: Literal["word", "char", "none"]
+
+
+class SpeechFields(BaseModel):
+    """Options that contexts of a socket and requests over HTTP have alike."""
+
+    speed: Speed = 1.0
+    seed: Count | None = None
+    leading_silence: bool = Field(
+        False, description="Whether the silence before the first sound is sent."
+    )
+    lexicon: LexiconEntries | None = Field(
+        None,
+        description="How written words are said: a respelling, IPA between slashes, or an object "
+        "with `say`, `ipa` or both.",
+    )
+    markup: bool = Field(
+        False, description='Whether tags in the text have an effect: `<break time="300ms"/>`.'
+    )
+    cache: bool = Field(
+        True, description="Whether phrases that were spoken before may come from the cache."
+    )
+    strict_language: bool = Field(
+        False,
+        description="Whether a text in a language that the voice does not speak is refused "
+        "(`language_unavailable`). If false, it is read by the rules of another language.",
+    )
+
+
+class ContextDefaults(WireModel, SpeechFields):
     """Options of a context, and defaults of a session; None is the server's choice."""
 
     voice: Name | None = None
@@ -192,27 +223,15 @@ class ContextDefaults(WireModel):
     timestamps: Literal["word", "char", "none"] = "word"
     max_buffer_delay_ms: Annotated[int, Field(ge=0, le=3000)] = 500
     """Maximum time that text waits for the rest of its sentence, in milliseconds."""
-    seed: Count | None = None
-    speed: Speed = 1.0
     max_lead_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     """Maximum lead of audio over playback, in seconds; 0 sends audio as fast as it is generated."""
     text_feeding: Literal["token", "segment"] | None = None
     initial_frames: Annotated[int, Field(ge=1, le=MAX_INITIAL_FRAMES)] | None = None
     """Number of codec frames in each decode window until there is sound."""
-    leading_silence: bool = False
-    """Whether the silence before the first sound is sent."""
     priority: Literal["live", "batch"] = "live"
     """A `batch` context has no listener yet, and never delays a `live` one."""
-    lexicon: LexiconEntries | None = None
-    """How written words are said: a respelling, IPA between slashes, or both."""
-    markup: bool = False
-    """Whether tags in the text have an effect, such as `<break time="300ms"/>`."""
     idle_s: Annotated[float, Field(gt=0)] | None = None
     """Time without text after which the context ends, in seconds, if the server's is longer."""
-    cache: bool = True
-    """Whether phrases that were spoken before may come from the server's cache."""
-    strict_language: bool = False
-    """Whether text in a language that the voice does not speak is an error, and no warning."""
 
 
 class ContextOpen(ContextDefaults, _ClientMessage):
@@ -381,7 +400,8 @@ class WordList(WireModel):
     @classmethod
     def of(cls, timestamps: Iterable[WordTimestamp], **fields: str) -> Self:
         """Build a message from `timestamps`; `fields` are its other fields."""
-        return cls.model_validate({**_columns(tuple(timestamps)), **fields})
+        given: dict[str, Any] = {**_columns(tuple(timestamps)), **fields}
+        return cls.model_construct(None, **given)  # what is built here is valid
 
     def timestamps(self) -> list[WordTimestamp]:
         """These words, with times in samples at 24 kHz."""

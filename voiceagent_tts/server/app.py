@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from voiceagent_tts import __version__
 from voiceagent_tts.errors import OverloadedError, UnauthorizedError
 from voiceagent_tts.hooks import plugin_modules
-from voiceagent_tts.protocol.dialect import TtsV1
+from voiceagent_tts.protocol.server_connection import TtsV1
 from voiceagent_tts.server import (
     auth,
     cache,
@@ -30,7 +30,8 @@ from voiceagent_tts.server import (
 )
 from voiceagent_tts.server.error_answers import answer_errors, error_response
 from voiceagent_tts.server.held import Hold
-from voiceagent_tts.server.hooks import ServerHooks
+from voiceagent_tts.server.hooks import ServerHooks, is_below
+from voiceagent_tts.server.openapi import add_openapi
 from voiceagent_tts.server.request_log import RequestLog, note_error
 from voiceagent_tts.server.sockets import add_socket, refuse_other_sockets, serve_socket
 from voiceagent_tts.server.speaking import HOLD
@@ -87,6 +88,7 @@ def create_app(state: ServerState) -> FastAPI:
     for plugin in plugin_modules("server"):
         plugin.add_to_server(hooks)
     refuse_other_sockets(app)
+    add_openapi(app, hooks)
     return app
 
 
@@ -115,7 +117,7 @@ class _KeyGuard:
         self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_open(scope["path"]):
+        if scope["type"] == "http" and not is_below(scope["path"], self._open_paths):
             try:
                 auth.check(self._state.settings, self._state.keys, scope)
             except UnauthorizedError as error:
@@ -123,9 +125,6 @@ class _KeyGuard:
                 await error_response(scope, error)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
-
-    def _is_open(self, path: str) -> bool:
-        return any(path == each or path.startswith(f"{each}/") for each in self._open_paths)
 
 
 class _BodyGuard:

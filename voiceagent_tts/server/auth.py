@@ -55,13 +55,11 @@ def check(
     headers = Headers(scope=request)
     _check_origin(settings, headers)
     host, _ = request.get("client") or ("unknown", 0)
-    key = None
-    if keys.needs_key:
-        offered = key_of(request) or query_key
-        key = _known_key(keys, offered)
-        _check_scope(key, request.get("method", "GET"), request["path"])
+    key = _known_key(keys, key_of(request) or query_key) if keys.needs_key else None
     caller = Caller(host, None if key is None else key.id)
-    request[_CALLER] = caller
+    request[_CALLER] = caller  # before its scope is checked: the log names who was refused
+    if key is not None:
+        _check_scope(key, request.get("method", "GET"), request["path"])
     return caller
 
 
@@ -70,9 +68,14 @@ def caller_of(request: AsgiScope) -> Caller:
     return request[_CALLER]
 
 
+def noted_caller(request: AsgiScope) -> Caller | None:
+    """The caller of a request; None if it needed no check, or had no known key."""
+    return request.get(_CALLER)
+
+
 def owner_of(request: AsgiScope) -> str:
-    """Whose a request is; empty for one on an open path."""
-    caller: Caller | None = request.get(_CALLER)
+    """Whose a request is; empty where `noted_caller` is None."""
+    caller = noted_caller(request)
     return "" if caller is None else caller.owner
 
 

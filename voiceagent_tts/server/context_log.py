@@ -48,12 +48,17 @@ class ContextLog:
     Args:
         settings: the file and the secret.
         on_failure: called with the name of a log for every write that fails; may run in a thread.
+
+    Raises:
+        InvalidRequestError: the file cannot be written.
     """
 
     def __init__(self, settings: LogSettings, on_failure: Callable[[str], None]) -> None:
         secret = settings.hash_secret
         self._secret = secret.get_secret_value().encode() if secret else secrets.token_bytes(32)
         self._lines = LineFile(settings.request_log) if settings.request_log else None
+        if self._lines is not None:
+            self._lines.check("request_log")
         self._disk = DiskLog("request_log", on_failure)
 
     def ended(self, origin: Origin, context: Context, report: ContextReport) -> None:

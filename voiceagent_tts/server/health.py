@@ -20,7 +20,7 @@ async def live() -> dict[str, str]:
     return {"status": "alive"}
 
 
-@router.get("/health/ready")
+@router.get("/health/ready", responses={503: {"description": "draining, or unhealthy"}})
 async def ready(request: Request) -> Response:
     """Report whether new contexts can be opened: the engine works and the server does not drain."""
     state: ServerState = request.app.state.server

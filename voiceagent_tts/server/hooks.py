@@ -10,6 +10,11 @@ from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.server.state import ServerState
 
 
+def is_below(path: str, paths: list[str]) -> bool:
+    """Whether a path is one of `paths`, or below one."""
+    return any(path == each or path.startswith(f"{each}/") for each in paths)
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorForm:
     """How errors look on some routes.

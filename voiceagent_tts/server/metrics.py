@@ -247,9 +247,7 @@ class Metrics:
         self._gauge("tts_slots_used", "Rows of the engines in use.").set_function(
             lambda: synthesizer.rows_used
         )
-        self._gauge("tts_slots_total", "Rows of the engines.").set_function(
-            lambda: synthesizer.rows
-        )
+        self._gauge("tts_slots", "Rows of the engines.").set_function(lambda: synthesizer.rows)
         self._gauge("tts_worker_restarts", "Workers that ended and were replaced.").set_function(
             lambda: sum(s.restarts for s in workers)
         )

@@ -1,8 +1,6 @@
 """`POST /v1/provenance/detect`, and what marks and describes the audio of a server."""
 
 import asyncio
-import functools
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -13,10 +11,8 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.provenance.detector import FILE_LIMITS, Detection, detect
 from voiceagent_tts.provenance.keys import watermark_keys
 from voiceagent_tts.provenance.manifest import MANIFEST_TYPES, credentials_of, sign
-from voiceagent_tts.provenance.marking import Marking
-from voiceagent_tts.provenance.record import AudioRecord, Provenance
+from voiceagent_tts.provenance.record import Marking, Provenance
 from voiceagent_tts.settings.provenance import ProvenanceSettings
-from voiceagent_tts.synthesizer.context import Context
 
 MAX_UPLOAD_BYTES = 32 << 20
 """Maximum body of an upload: 10 minutes of WAV at 24 kHz, and room for the form."""
@@ -30,23 +26,19 @@ class AudioProvenance:
 
     Args:
         settings: the watermark and the certificates.
-        model_of: names the model that speaks a context.
+
+    Attributes:
+        marking: marks the audio of contexts; None where none is marked.
 
     Raises:
         InvalidRequestError: the keys or the certificates cannot be used.
     """
 
-    def __init__(self, settings: ProvenanceSettings, model_of: Callable[[Context], str]) -> None:
+    def __init__(self, settings: ProvenanceSettings) -> None:
         self._keys = watermark_keys(settings) if settings.watermark else ()
-        self._marking = Marking(self._keys[0]) if self._keys else None
+        self.marking = Marking(self._keys[0]) if self._keys else None
         self._credentials = credentials_of(settings)
-        self._model_of = model_of
         self._decoders = asyncio.Semaphore(_MAX_DECODERS)
-
-    def start_record(self, context: Context) -> AudioRecord:
-        """Start the record of a context that has just opened."""
-        model = functools.partial(self._model_of, context)
-        return AudioRecord(model, self._marking)
 
     async def signed(self, file: bytes, audio_format: str, provenance: Provenance) -> bytes:
         """Return a complete file with a C2PA manifest, if the server signs files of this format."""

@@ -1,5 +1,6 @@
 """Logs each HTTP request and refused WebSocket in one line, with an id that the client gets too."""
 
+import functools
 import re
 import time
 import uuid
@@ -11,12 +12,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.server.auth import noted_caller
 
 _QUIET_PATHS = ("/health", "/metrics")
 """Probes and scrapers request these every few seconds; only their failures are logged."""
 _REQUEST_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _ERROR_CODE = "voiceagent_tts.error_code"
 _REQUEST_ID_KEY = "voiceagent_tts.request_id"
+_LOG_REFUSAL = "voiceagent_tts.log_refusal"
 
 _log = structlog.get_logger(__name__)
 
@@ -24,6 +27,11 @@ _log = structlog.get_logger(__name__)
 def note_error(scope: Scope, error: VoiceAgentError) -> None:
     """Name the error in the line of this request."""
     scope[_ERROR_CODE] = error.code.value
+
+
+def log_refusal(scope: Scope, status: int) -> None:
+    """Log a WebSocket that is refused with `status` before it is accepted."""
+    scope[_LOG_REFUSAL](status)
 
 
 def request_id_of(scope: Scope) -> str:
@@ -37,7 +45,7 @@ def path_of(scope: Scope) -> str:
 
 
 class RequestLog:
-    """Gives each HTTP request an id, returns it as `X-Request-Id`, and logs the request's end.
+    """Gives each request and handshake an id, answers it as `X-Request-Id`, and logs its end.
 
     An id that a proxy has chosen is kept. The line has no query, no body and no header: those may
     hold keys and text to be spoken. Its path is percent-encoded, because a decoded one could hold
@@ -54,34 +62,50 @@ class RequestLog:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        status: int | None = None
-        started = time.monotonic()
-        scope[_REQUEST_ID_KEY] = request_id = _new_id(scope)
+        log = functools.partial(self._log, scope, time.monotonic())
+        scope[_REQUEST_ID_KEY] = _new_id(scope)
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send, log)
+        else:  # what an accepted socket sends passes nothing here
+            scope[_LOG_REFUSAL] = log
+            await self._app(scope, receive, send)
+
+    async def _serve(
+        self, scope: Scope, receive: Receive, send: Send, log: Callable[[int], None]
+    ) -> None:
+        status = 500  # an exception passes here before it is answered
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
-            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+                MutableHeaders(scope=message)["X-Request-Id"] = request_id_of(scope)
             await send(message)
 
         try:
             await self._app(scope, receive, send_with_id)
         finally:
-            is_quiet = scope["path"].startswith(_QUIET_PATHS) and status == 200
-            is_request = scope["type"] == "http" or status is not None
-            if is_request:
-                self._count(_route_of(scope), status or 500)
-            if is_request and not is_quiet:
-                _log.info(
-                    "http_request" if scope["type"] == "http" else "socket_refused",
-                    request_id=request_id,
-                    method=scope.get("method", "GET"),
-                    path=path_of(scope),
-                    status=status or 500,  # an exception passes here before it is answered
-                    code=scope.get(_ERROR_CODE),
-                    seconds=round(time.monotonic() - started, 3),
-                )
+            log(status)
+
+    def _log(self, scope: Scope, started: float, status: int) -> None:
+        self._count(_route_of(scope), status)
+        if scope["path"].startswith(_QUIET_PATHS) and status == 200:
+            return
+        _log.info(
+            "http_request" if scope["type"] == "http" else "socket_refused",
+            request_id=request_id_of(scope),
+            method=scope.get("method", "GET"),
+            path=path_of(scope),
+            status=status,
+            code=scope.get(_ERROR_CODE),
+            **_caller_of(scope),
+            seconds=round(time.monotonic() - started, 3),
+        )
+
+
+def _caller_of(scope: Scope) -> dict[str, str | None]:
+    caller, (host, _) = noted_caller(scope), scope.get("client") or (None, 0)
+    return {"ip": host, "key_id": None if caller is None else caller.key_id}
 
 
 def _route_of(scope: Scope) -> str:

@@ -24,9 +24,10 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.app import create_app
+from voiceagent_tts.server.loop_lag import LoopLag
 from voiceagent_tts.server.slots_agent import slots_agent
 from voiceagent_tts.server.state import CLOSE_GRACE_S, ServerState
-from voiceagent_tts.server.tls import Certificate, certificate_of
+from voiceagent_tts.server.tls import Certificate, certificate_of, limit_handshakes, reloading
 
 MAX_MESSAGE_BYTES = 1 << 20
 _MAX_FRAGMENTS = 1024
@@ -74,6 +75,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
                 return
         super().send_receive_event_to_app()
 
+    def handle_ping(self) -> None:
+        """Answer a ping, unless the socket was closed by what came just before it."""
+        if not self._is_broken:
+            super().handle_ping()
+
     def data_received(self, data: bytes) -> None:
         """Discard what comes after a broken frame, and refuse a handshake that cannot be read."""
         if self._is_broken:
@@ -95,7 +101,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def _close_as_broken(self, code: int, reason: str) -> None:
         self.frames = []
-        self.conn.send_close(code, reason)
+        if self._is_broken:  # by what came just before it
+            return
+        if self.conn.close_sent is None:  # the client's own close may have come with the message
+            self.conn.send_close(code, reason)
         self.handle_parser_exception()
 
     def handle_parser_exception(self) -> None:
@@ -220,8 +229,17 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         state = ServerState(settings)
         stack.push_async_callback(state.close)
         host, port = listener.getsockname()[:2]
-        server = _Server(_uvicorn_config(settings, state, certificate))
+        config = _uvicorn_config(settings, state, certificate)
+        config.load()
+        if certificate is not None and config.ssl is not None:
+            limit_handshakes()
+            await stack.enter_async_context(reloading(certificate, config.ssl))
+        server = _Server(config)
         await state.start()
+        loop_lag = LoopLag(state.metrics.loop_lag.observe)
+        state.metrics.loop_stall.set_function(lambda: loop_lag.longest_s)
+        watching = asyncio.create_task(loop_lag.watch())
+        stack.callback(watching.cancel)
         if settings.slots_port is not None:
             agent = slots_agent(settings.host, settings.slots_port, state.agent_line)
             await stack.enter_async_context(agent)

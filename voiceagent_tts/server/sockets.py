@@ -12,10 +12,10 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.dialect import Dialect
+from voiceagent_tts.protocol.server_connection import Dialect
 from voiceagent_tts.server import auth
 from voiceagent_tts.server.error_answers import error_response, refused_request
-from voiceagent_tts.server.request_log import note_error
+from voiceagent_tts.server.request_log import log_refusal, note_error, request_id_of
 from voiceagent_tts.server.state import ServerState, draining_error
 from voiceagent_tts.server.websocket import Session
 
@@ -67,7 +67,10 @@ async def serve_socket(
 async def refuse_socket(websocket: WebSocket, error: VoiceAgentError) -> None:
     """Refuse a socket before it is accepted."""
     note_error(websocket.scope, error)
-    await websocket.send_denial_response(error_response(websocket.scope, error))
+    answer = error_response(websocket.scope, error)
+    answer.headers["X-Request-Id"] = request_id_of(websocket.scope)
+    log_refusal(websocket.scope, answer.status_code)
+    await websocket.send_denial_response(answer)
 
 
 def _refusal(

@@ -189,7 +189,8 @@ async def start_speaking(
     except BaseException:
         context.abandon()
         raise
-    return Speech(context, first, events, state.provenance.start_record(context))
+    record = AudioRecord(lambda: context.model, state.provenance.marking)
+    return Speech(context, first, events, record)
 
 
 async def _first_audio(

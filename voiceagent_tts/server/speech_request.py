@@ -16,10 +16,9 @@ from pydantic import (
 
 from voiceagent_tts.audio.containers import ContainerFormat
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.lexicon import check_entries
-from voiceagent_tts.protocol.messages import LexiconEntries, Speed
-from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.protocol.messages import SpeechFields
 from voiceagent_tts.server.model_names import Task, language_of, task_of
+from voiceagent_tts.server.turns import options_of
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.voices import DESIGNED_VOICE
 
@@ -52,8 +51,8 @@ class VoiceId(BaseModel):
     id: Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
-class SpeechRequest(BaseModel):
-    """The body: OpenAI's fields, and `language`, `seed` and `leading_silence`."""
+class SpeechRequest(SpeechFields):
+    """The body: OpenAI's fields, `language`, and those of `SpeechFields`."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -81,10 +80,6 @@ class SpeechRequest(BaseModel):
     response_format: ContainerFormat | None = Field(
         None, description="`mp3` by default; `pcm` if the request accepts `audio/L16`."
     )
-    leading_silence: bool = Field(
-        False, description="Whether the silence before the first sound is sent."
-    )
-    speed: Speed = 1.0
     stream: bool = Field(
         True,
         description="Whether audio is sent while it is generated. If false, the answer comes when "
@@ -101,24 +96,6 @@ class SpeechRequest(BaseModel):
         "delay a listener. By default `live`, and `batch` if `stream` is false.",
     )
     language: str | None = None
-    lexicon: LexiconEntries | None = Field(
-        None,
-        description="How written words are said: a respelling, IPA between slashes, or an object "
-        "with `say`, `ipa` or both.",
-    )
-    markup: bool = Field(
-        False, description='Whether tags in the text have an effect: `<break time="300ms"/>`.'
-    )
-    seed: Annotated[int, Field(ge=0, lt=2**53)] | None = None
-    cache: bool = Field(
-        True, description="Whether phrases that were spoken before may come from the cache."
-    )
-
-    strict_language: bool = Field(
-        False,
-        description="Whether a text in a language that the voice does not speak is refused "
-        "(`language_unavailable`). If false, it is read by the rules of another language.",
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -190,23 +167,15 @@ class SpeechRequest(BaseModel):
             InvalidRequestError: the model is unknown, or the voice is not of the task.
         """
         language = language_of(self.model, served.models)
-        return ContextOptions(
+        options = options_of(self)
+        return replace(
+            options,
             voice=self._voice(served),
             language=self.language or language,
-            speech=SpeechOptions(
-                instruct=self.instructions,
-                speed=self.speed,
-                seed=self.seed,
-                keeps_silence=self.leading_silence,
-                is_batch=self.is_batch,
-            ),
+            speech=replace(options.speech, instruct=self.instructions, is_batch=self.is_batch),
             max_lead_s=0,
             text_feeding="segment",  # the whole text is here
             wants_words=self.stream_format == "ndjson",
-            lexicon=check_entries(self.lexicon or {}),
-            has_markup=self.markup,
-            cache="use" if self.cache else "off",
-            is_strict=self.strict_language,
         )
 
     def _voice(self, served: Served) -> str | None:

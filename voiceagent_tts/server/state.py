@@ -4,6 +4,7 @@ This module starts and ends things. It answers no request and knows no engine.
 """
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -18,12 +19,11 @@ from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.cache.cache import PhraseCache
 from voiceagent_tts.cache.shared import SharedPhrases
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import ErrorCode, OverloadedError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
 from voiceagent_tts.server.held import HeldBytes
-from voiceagent_tts.server.loop_lag import LoopLag
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import AudioProvenance
 from voiceagent_tts.server.recent_texts import RecentTexts
@@ -33,12 +33,10 @@ from voiceagent_tts.server.turns import Turns
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecords
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
-from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
 from voiceagent_tts.tracing.exporter import start_exporter
-from voiceagent_tts.tracing.spans import Tracer
 from voiceagent_tts.voices import VoiceFolder
 
 SLOTS_HEADER = "X-TTS-Slots-Free"
@@ -90,6 +88,24 @@ class OpenSocket(Protocol):
         ...
 
 
+def _check_folders(settings: Settings) -> None:
+    """Refuse a folder that is something else; one that is missing is made when it is needed.
+
+    Raises:
+        InvalidRequestError: a setting names no folder, or jobs could not be stored.
+    """
+    folders = {"voices_folder": (settings.voices_folder, os.R_OK)}
+    if settings.redis is not None:
+        folders["jobs_storage"] = (settings.jobs_storage, os.R_OK | os.W_OK)
+    for name, (given, needed) in folders.items():
+        path = given.expanduser()
+        if path.exists() and not (path.is_dir() and os.access(path, needed | os.X_OK)):
+            raise InvalidRequestError(
+                f"{name}: expected a folder that this process can use, got {path}; name another "
+                "one, or change its permissions"
+            )
+
+
 class ServerState:
     """What the routes share; start it before the first request."""
 
@@ -97,15 +113,16 @@ class ServerState:
         """Read the lexicon of the server, and build its parts.
 
         Raises:
-            InvalidRequestError: the lexicon has a mistake, or the settings name keys, a Redis or
-                certificates that cannot be used.
+            InvalidRequestError: the lexicon has a mistake, or the settings name keys, a Redis,
+                certificates, folders or a request log that cannot be used.
         """
+        _check_folders(settings)
         self.settings = settings
         self.metrics = Metrics()
         self.access = Access(settings, self._on_key_change)
         self.keys = self.access.keys
         self.usage = self.access.usage
-        self.provenance = AudioProvenance(settings, self._model_of)
+        self.provenance = AudioProvenance(settings)
         self.clones = VoiceFolder(settings.clones_folder)
         self.voice_records = VoiceRecords(self.clones)
         self.cloners = ClonerProcesses()
@@ -140,7 +157,7 @@ class ServerState:
             self.usage,
             self._context_log,
             self.metrics,
-            Tracer() if self._exporter is None else self._exporter.tracer,
+            None if self._exporter is None else self._exporter.tracer,
         )
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[OpenSocket] = set()
@@ -153,7 +170,7 @@ class ServerState:
         """Called when a drain begins: ends work that no client waits for."""
         self.on_close: list[Callable[[], Awaitable[None]]] = []
         """Called before the workers stop."""
-        self._watching: list[asyncio.Task[None]] = []
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the workers, and speak one word to check them.
@@ -175,13 +192,8 @@ class ServerState:
             lambda: sum(session.send_queue_bytes for session in self.sessions)
         )
         self.metrics.is_ready.set_function(lambda: self.is_ready)
-        loop_lag = LoopLag(self.metrics.loop_lag.observe)
-        self.metrics.loop_stall.set_function(lambda: loop_lag.longest_s)
         await self.watchdog.probe()
-        self._watching = [
-            asyncio.create_task(self.watchdog.run()),
-            asyncio.create_task(loop_lag.watch()),
-        ]
+        self._watching = asyncio.create_task(self.watchdog.run())
         for start in self.on_start:
             await start()
 
@@ -226,9 +238,6 @@ class ServerState:
             if supervisor.capabilities.needs_instruct:
                 return supervisor.capabilities.voices[0]
         return None
-
-    def _model_of(self, context: Context) -> str:
-        return self.synthesizer.workers[context.voice.worker].capabilities.model
 
     async def change_voices(self, change: Callable[..., _Result], *arguments: Any) -> _Result:
         """Run a change of the voices in a thread of its own: their file system may be slow.
@@ -307,9 +316,9 @@ class ServerState:
         """Stop the workers; idempotent."""
         for close in self.on_close:
             await close()
-        for watching in self._watching:
-            watching.cancel()
-        await asyncio.gather(*self._watching, return_exceptions=True)
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         await self.synthesizer.close()
         self._voice_changes.shutdown(wait=False, cancel_futures=True)
         if self.cache is not None:

@@ -1,17 +1,23 @@
 """The certificate of a server that speaks HTTPS and WSS itself: one's own, or a self-signed one.
 
 A self-signed certificate is kept and used again, so that browsers ask only once whether to accept
-it.
+it. A certificate whose files change is read again, so that a renewed one needs no restart.
 """
 
+import asyncio
+import contextlib
 import datetime
 import ipaddress
 import os
 import socket
 import ssl
+from asyncio import constants
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import structlog
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.settings.network import NetworkSettings
@@ -22,9 +28,14 @@ if TYPE_CHECKING:
 SELF_SIGNED = Path("~/.local/share/voiceagent-tts/self-signed.pem")
 """Key and certificate in one file."""
 
+HANDSHAKE_S = 10.0
+"""Time for a TLS handshake; asyncio's 60 s let silent clients occupy six times as many files."""
+_RELOAD_S = 10.0
 _VALID = datetime.timedelta(days=397)  # browsers refuse certificates that are valid for longer
 _RENEWED = datetime.timedelta(days=30)
 """A certificate with less time left is replaced."""
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,16 @@ class Certificate:
 
     certfile: Path
     keyfile: Path | None = None
+
+    @property
+    def version(self) -> list[tuple[int, int, int]]:
+        """A value that changes whenever a file is replaced.
+
+        Raises:
+            OSError: a file is missing.
+        """
+        statuses = [path.stat() for path in (self.certfile, self.keyfile) if path is not None]
+        return [(each.st_mtime_ns, each.st_ino, each.st_size) for each in statuses]
 
 
 def certificate_of(settings: NetworkSettings) -> Certificate | None:
@@ -48,8 +69,7 @@ def certificate_of(settings: NetworkSettings) -> Certificate | None:
     else:
         return None
     try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate.certfile, certificate.keyfile)
+        _load(certificate, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     except OSError as error:  # ssl.SSLError is one
         reason = error.strerror or "no certificate and key in PEM form"
         raise InvalidRequestError(
@@ -58,6 +78,52 @@ def certificate_of(settings: NetworkSettings) -> Certificate | None:
             code=ErrorCode.INVALID_PARAM,
         ) from error
     return certificate
+
+
+def _load(certificate: Certificate, context: ssl.SSLContext) -> None:
+    context.load_cert_chain(certificate.certfile, certificate.keyfile)
+
+
+def limit_handshakes() -> None:
+    """Close connections of this process whose TLS handshake takes longer than `HANDSHAKE_S`.
+
+    uvicorn passes no limit on to asyncio.
+    """
+    setattr(constants, "SSL_HANDSHAKE_TIMEOUT", HANDSHAKE_S)  # noqa: B010 - typed as final
+
+
+@contextlib.asynccontextmanager
+async def reloading(
+    certificate: Certificate, context: ssl.SSLContext, interval_s: float = _RELOAD_S
+) -> AsyncIterator[None]:
+    """Read a certificate again, within the block, whenever its files have changed.
+
+    Open connections keep theirs. A file that cannot be used, such as one half written, is logged
+    and tried again; until then new connections get the last good certificate.
+    """
+    watching = asyncio.create_task(_reload(certificate, context, interval_s))
+    try:
+        yield
+    finally:
+        watching.cancel()
+
+
+async def _reload(certificate: Certificate, context: ssl.SSLContext, interval_s: float) -> None:
+    loaded, problem = certificate.version, None
+    while True:
+        await asyncio.sleep(interval_s)
+        try:
+            if (version := certificate.version) == loaded:
+                continue
+            # First into another context: a key that does not match would spoil this one.
+            _load(certificate, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            _load(certificate, context)
+        except OSError as error:
+            if problem != (problem := str(error)):
+                _log.error("certificate_not_reloaded", problem=error.strerror or problem)
+            continue
+        loaded, problem = version, None
+        _log.info("certificate_reloaded", certfile=str(certificate.certfile))
 
 
 def _self_signed(settings: NetworkSettings, path: Path) -> Path:

@@ -1,5 +1,7 @@
 """Contexts of callers: admitted within their limits, charged, and recorded when they end.
 
+The span of a context is written from its report.
+
 Every route opens its contexts here; the synthesizer itself knows no keys.
 """
 
@@ -12,16 +14,27 @@ from dataclasses import dataclass, replace
 from voiceagent_tts.access.keys import ANONYMOUS
 from voiceagent_tts.access.limiter import Admission, Limiter
 from voiceagent_tts.access.usage import UsageBook, Used
-from voiceagent_tts.core import samples_to_ms
+from voiceagent_tts.core import SAMPLE_RATE_HZ, samples_to_ms
 from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.lexicon import check_entries
+from voiceagent_tts.protocol.messages import SpeechFields
+from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.context_log import ContextLog, Origin
-from voiceagent_tts.server.context_span import end_context_span, start_context_span
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.tracing.spans import Span, Tracer
+
+_EVENTS = {
+    "opened_at": "admitted",
+    "first_text_at": "first_text",
+    "submitted_at": "first_segment",
+    "first_audio_at": "first_codec_frame",
+    "first_sent_at": "first_audio_sent",
+    "cancelled_at": "cancel_received",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +51,8 @@ class Turn:
             InvalidRequestError: the context does not accept it.
             OverloadedError: the caller has used its limit; nothing of `text` was accepted.
         """
-        if not self.push_text_now(text):
-            await self.admission.charge(len(text))
-            self.context.push_text(text)
-
-    def push_text_now(self, text: str) -> bool:
-        """Speak text that is charged later, with more text; return False if it cannot wait.
-
-        Raises:
-            InvalidRequestError: the context does not accept it.
-        """
-        if not self.admission.charge_later(len(text)):
-            return False
+        await self.admission.charge(len(text))
         self.context.push_text(text)
-        return True
 
 
 class Turns:
@@ -63,7 +64,7 @@ class Turns:
         usage: counts what keys use.
         log: the request log.
         metrics: counts refusals, and how long admission takes.
-        tracer: starts the spans of contexts.
+        tracer: starts the spans of contexts; None where nobody traces.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Turns:
         usage: UsageBook,
         log: ContextLog,
         metrics: Metrics,
-        tracer: Tracer,
+        tracer: Tracer | None,
     ) -> None:
         self._tracer = tracer
         self._metrics = metrics
@@ -98,20 +99,20 @@ class Turns:
             UnauthorizedError: the caller's key was revoked.
         """
         started = time.monotonic()
-        span = start_context_span(self._tracer, origin, options)
-        options = replace(options, traceparent=span.traceparent)
+        span = None if self._tracer is None else _start_span(self._tracer, origin, options)
+        if span is not None:
+            options = replace(options, traceparent=span.traceparent)
         with self._metrics.contexts_waiting.track_inprogress():
             try:
                 return await self._admit(origin, options, on_event, chars, span)
             except VoiceAgentError as error:
                 self._metrics.count_refusal(error.code)
                 self._log.not_opened(origin, options, "refused", error.code)
-                span.fail(error.code)
-                span.end()
+                _drop_span(span, error.code)
                 raise
             except asyncio.CancelledError:
                 self._log.not_opened(origin, options, "cancelled")
-                span.end()
+                _drop_span(span)
                 raise
             finally:
                 self._metrics.admission_wait.observe(time.monotonic() - started)
@@ -122,7 +123,7 @@ class Turns:
         options: ContextOptions,
         on_event: Callable[[], None] | None,
         chars: int,
-        span: Span,
+        span: Span | None,
     ) -> Turn:
         admission: Admission | None = None
         try:
@@ -155,7 +156,7 @@ class Turns:
         self,
         origin: Origin,
         admission: Admission,
-        span: Span,
+        span: Span | None,
         context: Context,
         report: ContextReport,
     ) -> None:
@@ -163,5 +164,73 @@ class Turns:
         admission.end(audio_ms / 1000, has_row=True)
         self._usage.add(origin.caller.key_id or ANONYMOUS, Used(1, report.said_chars, audio_ms))
         self._log.ended(origin, context, report)
-        model = self._synthesizer.workers[context.voice.worker].capabilities.model
-        end_context_span(span, context, report, model)
+        if span is not None:
+            _end_span(span, context, report)
+
+
+def options_of(fields: SpeechFields) -> ContextOptions:
+    """The options of a context that all routes have alike; each adds its own.
+
+    Raises:
+        InvalidRequestError: the lexicon has a mistake.
+    """
+    return ContextOptions(
+        speech=SpeechOptions(
+            speed=fields.speed, seed=fields.seed, keeps_silence=fields.leading_silence
+        ),
+        lexicon=check_entries(fields.lexicon) if fields.lexicon else {},
+        has_markup=fields.markup,
+        cache="use" if fields.cache else "off",
+        is_strict=fields.strict_language,
+    )
+
+
+def _start_span(tracer: Tracer, origin: Origin, options: ContextOptions) -> Span:
+    """Start the span of a context that was asked for."""
+    span = tracer.start("tts.context", "server", origin.traceparent)
+    span.set(
+        {
+            "gen_ai.operation.name": "text_to_speech",
+            "gen_ai.output.type": "speech",
+            "gen_ai.provider.name": "voiceagent-tts",
+            "http.route": origin.path,
+            "tts.is_batch": options.speech.is_batch,
+            **{f"tts.{name}": value for name, value in origin.ids.items()},
+        }
+    )
+    return span
+
+
+def _drop_span(span: Span | None, code: str | None = None) -> None:
+    """End the span of a context that was not opened."""
+    if span is not None:
+        if code is not None:
+            span.fail(code)
+        span.end()
+
+
+def _end_span(span: Span, context: Context, report: ContextReport) -> None:
+    """Write what became of the context, and end its span."""
+    moments = ((name, getattr(report.milestones, field)) for field, name in _EVENTS.items())
+    for name, at in sorted((moment for moment in moments if moment[1] is not None), key=_time):
+        span.event(name, at)
+    span.set(
+        {
+            "gen_ai.request.model": context.model,
+            "tts.voice": context.voice.name,
+            "tts.language": context.language,
+            "tts.chars": report.chars,
+            "tts.audio_s": report.audio_samples / SAMPLE_RATE_HZ,
+            "tts.discarded_s": report.discarded_samples / SAMPLE_RATE_HZ,
+            "tts.time_to_first_audio_s": report.ttfa_s,
+            "tts.underrun_s": report.underrun_s,
+            "tts.reason": report.reason,
+        }
+    )
+    if report.code is not None:
+        span.fail(report.code)
+    span.end()
+
+
+def _time(moment: tuple[str, float]) -> float:
+    return moment[1]

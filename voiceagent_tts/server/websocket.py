@@ -1,20 +1,23 @@
 """One socket, in any dialect: receives the client's messages, acts on them, and answers.
 
 `protocol.server_connection` decides which messages are legal, the dialect how they look, the
-synthesizer what is spoken. Everything leaves through the session's `SocketWriter`. Nothing that a
+synthesizer what is spoken. Everything leaves through the session's `SocketWriter`, which sends
+answers first and then the contexts' messages in turn; `Refusals` answers errors. Nothing that a
 message asks for makes the next message wait: what takes time happens in `SocketContext`.
 """
 
 import asyncio
 import time
 import uuid
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import structlog
 from fastapi import WebSocket, WebSocketDisconnect
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.protocol.dialect import Answer, Command, Dialect
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     Close,
@@ -30,19 +33,27 @@ from voiceagent_tts.protocol.messages import (
     SessionUpdate,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
-from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.protocol.server_connection import Answer, Command, Dialect, ServerConnection
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
+from voiceagent_tts.server.failures import log_if_unexpected
+from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.recent_texts import MEMORY_S
-from voiceagent_tts.server.refusals import Refusals
-from voiceagent_tts.server.request_log import path_of
-from voiceagent_tts.server.socket_context import SocketContext
-from voiceagent_tts.server.socket_writer import SocketWriter
+from voiceagent_tts.server.request_log import path_of, request_id_of
+from voiceagent_tts.server.socket_context import Outgoing, SocketContext
 from voiceagent_tts.server.state import SLOTS_HEADER, ServerState
 from voiceagent_tts.synthesizer.events import SpokenText
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.tracing.spans import TRACEPARENT
+
+_MAX_ANSWERS = 256
+"""Answers that may wait to be sent before no more messages are received."""
+
+MAX_REFUSALS = 32
+"""Number of `rate_limited` answers in a row after which a socket is closed (4029)."""
+
+_log = structlog.get_logger(__name__)
 
 
 class Session:
@@ -76,11 +87,18 @@ class Session:
         """Accept the socket, serve it until either side ends it, and release its contexts."""
         offered = self._websocket.scope["subprotocols"]
         slots = (SLOTS_HEADER.encode(), str(self._state.slots_free).encode())
-        await self._websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None, [slots])
+        request_id = request_id_of(self._websocket.scope)
+        headers = [slots, (b"X-Request-Id", request_id.encode())]
+        await self._websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None, headers)
         self._state.sessions.add(self)
         self._state.metrics.sockets.inc()
-        path = path_of(self._websocket.scope)
-        self._log.info("socket_opened", path=path, key_id=self.caller.key_id)
+        self._log.info(
+            "socket_opened",
+            path=path_of(self._websocket.scope),
+            request_id=request_id,
+            ip=self.caller.ip,
+            key_id=self.caller.key_id,
+        )
         ready = self._connection.ready(
             session_id=self.session_id,
             model=self._model(),
@@ -267,3 +285,194 @@ def _limits(state: ServerState) -> SessionLimits:
         max_audio_s=settings.max_audio_s,
         max_lead_s=settings.max_lead_s,
     )
+
+
+class SocketWriter:
+    """Sends what one socket has to send, from one task, until the socket is closed.
+
+    Each context that has something to send gets one message per turn, so that contexts share the
+    socket evenly. In a sequential dialect only the oldest context speaks.
+
+    Args:
+        websocket: an accepted WebSocket.
+        state: what all routes share.
+        session_id: for the log.
+        is_sequential: whether contexts speak one after the other.
+        on_over: called with each context whose `done` is being sent.
+    """
+
+    def __init__(
+        self,
+        websocket: WebSocket,
+        state: ServerState,
+        session_id: str,
+        *,
+        is_sequential: bool,
+        on_over: Callable[[SocketContext], None],
+    ) -> None:
+        self.contexts: dict[str, SocketContext] = {}
+        """The contexts whose `done` has not been sent, oldest first."""
+        self._websocket = websocket
+        self._state = state
+        self._session_id = session_id
+        self._is_sequential = is_sequential
+        self._on_over = on_over
+        self._answers: deque[str | bytes] = deque()
+        self._ready: deque[str] = deque()  # contexts with something to send, each once
+        self._closing: tuple[int, str] | None = None
+        self._has_work = asyncio.Event()
+        self._has_room = asyncio.Event()
+
+    def answer(self, messages: Iterable[str | bytes]) -> None:
+        """Send `messages` before the messages of the contexts."""
+        self._answers.extend(messages)
+        self._has_work.set()
+
+    def mark_ready(self, context_id: str) -> None:
+        """Note that a context has something to send."""
+        if context_id not in self._ready:
+            self._ready.append(context_id)
+        self._has_work.set()
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the socket when the answers that wait have been sent."""
+        self._closing = (code, reason)
+        self._has_work.set()
+
+    def close_now(self, code: int, reason: str) -> None:
+        """Close without waiting for a client that may not read."""
+        close_now: Callable[[int, str], None]
+        close_now = self._websocket.scope["extensions"]["voiceagent_tts.close_now"]
+        close_now(code, reason)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of audio and messages that wait to be sent, or for the client to read them."""
+        buffered_bytes: Callable[[], int]
+        buffered_bytes = self._websocket.scope["extensions"]["voiceagent_tts.buffered_bytes"]
+        return buffered_bytes() + sum(each.queued_bytes for each in self.contexts.values())
+
+    async def wait_for_room(self) -> None:
+        """Wait while too many answers are unsent: the client does not read them."""
+        while len(self._answers) > _MAX_ANSWERS:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    async def run(self) -> None:
+        """Send until the socket is closed.
+
+        Raises:
+            WebSocketDisconnect: the client left, or did not read and was closed with 4008.
+        """
+        while True:
+            self._has_work.clear()
+            while self._answers or (self._ready and self._closing is None):
+                if self._answers:
+                    await self._send(Outgoing([self._answers.popleft()]))
+                    self._has_room.set()
+                elif outgoing := self._next_of_contexts():
+                    await self._send(outgoing)
+                    if self._ready:
+                        await asyncio.sleep(0)  # sockets that read fast would keep others waiting
+            if self._closing is not None:
+                await self._websocket.close(*self._closing)
+                return
+            await self._has_work.wait()
+
+    def _next_of_contexts(self) -> Outgoing | None:
+        """One message of the context whose turn it is."""
+        context_id = self._ready.popleft()
+        context = self.contexts.get(context_id)
+        if context is None or not self._may_speak(context_id):
+            return None
+        outgoing = context.next_message()
+        if context.done is not None:
+            self.remove(context_id)
+        elif outgoing is not None:
+            self.mark_ready(context_id)
+        return outgoing
+
+    def remove(self, context_id: str) -> None:
+        """Remove a context whose `done` is being sent."""
+        self._on_over(self.contexts.pop(context_id))
+        if self._is_sequential and self.contexts:
+            self.mark_ready(next(iter(self.contexts)))
+
+    def _may_speak(self, context_id: str) -> bool:
+        return not self._is_sequential or context_id == next(iter(self.contexts))
+
+    async def _send(self, outgoing: Outgoing) -> None:
+        try:
+            async with asyncio.timeout(self._state.settings.slow_consumer_s):
+                for message in outgoing.messages:
+                    if isinstance(message, str):
+                        await self._websocket.send_text(message)
+                    else:
+                        await self._websocket.send_bytes(message)
+        except TimeoutError:
+            self._state.metrics.slow_consumers.inc()
+            _log.warning("slow_consumer", session_id=self._session_id)
+            self.close_now(4008, "slow consumer: nothing was read")
+            raise WebSocketDisconnect(4008) from None
+        outgoing.on_sent()
+
+
+class Refusals:
+    """Answers what a socket cannot do, and closes the socket of a client that ignores its limits.
+
+    Args:
+        connection: builds the messages.
+        socket: sends them.
+        metrics: counts them.
+        session_id: for the log.
+    """
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        socket: SocketWriter,
+        metrics: Metrics,
+        session_id: str,
+    ) -> None:
+        self._connection = connection
+        self._socket = socket
+        self._metrics = metrics
+        self._session_id = session_id
+        self._log = structlog.get_logger(__name__).bind(session_id=session_id)
+        self._in_a_row = 0
+
+    def answer(
+        self,
+        error: VoiceAgentError,
+        context_id: str | None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Send an error to the client; `metadata` is what the client gave its context, for the log.
+
+        Closes the socket if the client ignores its limits, or its key was revoked.
+        """
+        self.note(error, context_id, metadata)
+        self._socket.answer(self._connection.error(error, context_id))
+        if error.code is ErrorCode.UNAUTHORIZED:
+            self._socket.close(1008, "the key was revoked")
+        if error.code is ErrorCode.RATE_LIMITED:
+            self._in_a_row += 1
+            if self._in_a_row >= MAX_REFUSALS:
+                self._socket.close(4029, f"{MAX_REFUSALS} messages in a row were over a limit")
+
+    def note(
+        self,
+        error: VoiceAgentError,
+        context_id: str | None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Count and log an error that is sent to the client in another way."""
+        self._metrics.errors.labels(error.code).inc()
+        log_if_unexpected(error, session_id=self._session_id, context_id=context_id)
+        self._log.info(
+            "message_refused", context_id=context_id, code=error.code.value, metadata=metadata
+        )
+
+    def note_accepted(self) -> None:
+        """Note that the client was within its limits: its refusals are not in a row."""
+        self._in_a_row = 0

@@ -7,7 +7,7 @@ from typing import Any
 from voiceagent_tts.config import UPSTREAM_KEY, Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.synthesizer.aligners import Aligners
-from voiceagent_tts.synthesizer.word_policy import Source
+from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 
 _SHARING_CORES = {"OMP_WAIT_POLICY": "passive"}
@@ -90,7 +90,12 @@ def _hibari_specs(settings: Settings) -> dict[str, WorkerSpec]:
 def _kokoro_specs(settings: Settings) -> dict[str, WorkerSpec]:
     spec = WorkerSpec(
         "kokoro",
-        {"model": settings.kokoro_folder, "rows": settings.rows, "threads": _threads(settings)},
+        {
+            "model": settings.kokoro_folder,
+            "rows": settings.rows,
+            "threads": _threads(settings),
+            "device": settings.device,
+        },
         ready_timeout_s=_LOADING_S,
         environment=_ONE_THREAD,
         group="kokoro",

@@ -1,16 +1,22 @@
 """Who may use the server, and how much of it."""
 
+import contextlib
 import hashlib
 import json
+import re
 from ipaddress import ip_network
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from voiceagent_tts.settings.group import SettingsGroup, Texts
+from voiceagent_tts.settings.group import Count, SettingsGroup, Texts, separated, split_list
 
+MIN_KEY_CHARS = 16
 _HASH_PREFIX = "sha256:"
+_HASH = re.compile(rf"{_HASH_PREFIX}[0-9a-f]{{64}}")
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
+_OWN_PORTS = {"http": ":80", "https": ":443"}
 
 
 def hash_key(key: str) -> str:
@@ -24,6 +30,23 @@ def hash_key(key: str) -> str:
 def is_redis(address: str) -> bool:
     """Whether an address is that of a Redis server, and not a path."""
     return address.startswith(("redis://", "rediss://", "unix://"))
+
+
+def _as_browsers_send_it(origin: str) -> str:
+    """The `Origin` header of a page whose address or host somebody wrote down.
+
+    Raises:
+        ValueError: it has no host that a browser could name.
+    """
+    scheme, _, rest = origin.strip().lower().rpartition("://")
+    host = rest.partition("/")[0]
+    with contextlib.suppress(UnicodeError):
+        host = host.encode("idna").decode() if not host.isascii() else host
+    found = _ORIGIN.fullmatch(f"{scheme or 'https'}://{host}")
+    if found is None:
+        raise ValueError(f"expected an origin such as https://example.com, got {origin!r}")
+    port = found[3] or ""
+    return f"{found[1]}://{found[2]}{'' if _OWN_PORTS.get(found[1]) == port else port}"
 
 
 class Quota(BaseModel):
@@ -40,10 +63,10 @@ class Quota(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    contexts: int | None = Field(default=None, ge=1)
-    contexts_per_s: int | None = Field(default=None, ge=1)
-    chars_per_minute: int | None = Field(default=None, ge=1)
-    audio_s_per_day: int | None = Field(default=None, ge=1)
+    contexts: Count | None = None
+    contexts_per_s: Count | None = None
+    chars_per_minute: Count | None = None
+    audio_s_per_day: Count | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -53,8 +76,10 @@ class Quota(BaseModel):
             return value
         if value.startswith("{"):
             return json.loads(value)
-        parts = [part.strip() for part in value.split(",") if part.strip()]
-        return {name.strip(): number for name, _, number in (part.partition("=") for part in parts)}
+        if not value.strip():
+            return {}
+        parts = (part.partition("=") for part in separated(value))
+        return {name.strip(): number for name, _, number in parts}
 
     def over(self, general: "Quota") -> "Quota":
         """Return these limits, and those of `general` where there are none."""
@@ -70,15 +95,32 @@ class Quota(BaseModel):
         return ",".join(f"{name}={number}" for name, number in self.given.items())
 
 
+def _long_keys(value: object) -> object:
+    """Refuse keys that could be guessed, where people write them: in texts and in files.
+
+    A program that makes its own settings passes a tuple, and knows what it does.
+
+    Raises:
+        ValueError: a key is short.
+    """
+    written = split_list(value)
+    keys = cast("list[object]", written) if isinstance(written, list) else []
+    if any(len(str(key)) < MIN_KEY_CHARS for key in keys):
+        raise ValueError(
+            f"expected keys of at least {MIN_KEY_CHARS} characters; make one with "
+            "`openssl rand -hex 32`"
+        )
+    return cast("object", written)
+
+
 class AccessSettings(SettingsGroup):
     """Keys, origins and proxies; limits, and the Redis that counts for several servers.
 
     Attributes:
         keys: JSON file or Redis address (`redis://HOST:PORT/DB`) of the API keys that
-            `voiceagent-tts keys` manages. Changes take effect within two seconds. An empty value
-            is none.
-        api_keys: API keys with all scopes, or their `sha256:` hashes, separated by commas. The
-            server stores only hashes. Change them with a restart.
+            `voiceagent-tts keys` manages. Changes take effect within two seconds.
+        api_keys: API keys with all scopes, of at least 16 characters, or their `sha256:` hashes,
+            separated by commas. The server stores only hashes. Change them with a restart.
         allow_anonymous: Serve without API keys on an address that other machines can reach.
         allowed_origins: Web origins that may connect, separated by commas. Other requests with an
             `Origin` header are refused, except those from the server's own origin.
@@ -94,7 +136,7 @@ class AccessSettings(SettingsGroup):
     """
 
     keys: str | None = None
-    api_keys: Texts = ()
+    api_keys: Annotated[Texts, BeforeValidator(_long_keys)] = ()
     allow_anonymous: bool = False
     allowed_origins: Texts = ()
     trusted_proxies: Texts = ("127.0.0.1", "::1")
@@ -108,15 +150,23 @@ class AccessSettings(SettingsGroup):
         """Whether a request needs a key. A file of keys may be empty; then none is accepted."""
         return bool(self.api_keys) or self.keys is not None
 
-    @field_validator("keys", mode="after")
-    @classmethod
-    def _has_name(cls, value: str | None) -> str | None:
-        return value or None  # so that the environment can take away what the settings file names
-
     @field_validator("api_keys", mode="after")
     @classmethod
     def _hash(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any(key.startswith(_HASH_PREFIX) and not _HASH.fullmatch(key) for key in value):
+            raise ValueError(
+                f"expected {_HASH_PREFIX} and 64 hex digits; try the key itself, or "
+                "`voiceagent-tts keys create`"
+            )
         return tuple(key if key.startswith(_HASH_PREFIX) else hash_key(key) for key in value)
+
+    @field_validator("allowed_origins", mode="after")
+    @classmethod
+    def _check_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            if (sent := _as_browsers_send_it(origin)) != origin:
+                raise ValueError(f"no browser sends the origin {origin!r}; write {sent}")
+        return value
 
     @field_validator("redis", mode="after")
     @classmethod
@@ -130,5 +180,16 @@ class AccessSettings(SettingsGroup):
     def _check_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if value != ("*",):
             for network in value:  # uvicorn ignores what is none, without a word
-                ip_network(network)
+                _check_network(network)
         return value
+
+
+def _check_network(network: str) -> None:
+    with contextlib.suppress(ValueError):
+        ip_network(network)
+        return
+    try:
+        remedy = f"write {ip_network(network, strict=False)}"
+    except ValueError:
+        remedy = "write addresses, or networks such as 10.0.0.0/8"
+    raise ValueError(f"{network!r} is no network; {remedy}")

@@ -2,9 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
-
-from voiceagent_tts.settings.group import SettingsGroup
+from voiceagent_tts.settings.group import Count, Device, SettingsGroup
 
 
 class AlignerSettings(SettingsGroup):
@@ -25,5 +23,5 @@ class AlignerSettings(SettingsGroup):
 
     aligner: Literal["auto", "native", "online", "forced", "off"] = "auto"
     aligner_model: str | None = None
-    aligner_device: str | None = None
-    aligners: int | None = Field(default=None, ge=1)
+    aligner_device: Device | None = None
+    aligners: Count | None = None

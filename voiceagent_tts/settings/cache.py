@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from voiceagent_tts.settings.group import SettingsGroup
+from voiceagent_tts.settings.group import Count, SettingsGroup
 
 
 class CacheSettings(SettingsGroup):
@@ -18,7 +18,7 @@ class CacheSettings(SettingsGroup):
             servers share. Needs `redis`. Default: each server has its own phrases only.
     """
 
-    cache_mb: float = Field(default=128.0, ge=0)
-    cache_ttl_s: float = Field(default=86_400.0, gt=0)
-    cache_after: int = Field(default=2, ge=1)
-    cache_redis_mb: float = Field(default=0.0, ge=0)
+    cache_mb: float = Field(default=128.0, ge=0, le=1e6)
+    cache_ttl_s: float = Field(default=86_400.0, gt=0, le=315_360_000)
+    cache_after: Count = 2
+    cache_redis_mb: float = Field(default=0.0, ge=0, le=1e6)

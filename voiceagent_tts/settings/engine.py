@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from voiceagent_tts.settings.group import SettingsGroup, Texts, split_list
+from voiceagent_tts.settings.group import Count, Device, SettingsGroup, Texts, split_list
 
 
 class EngineSettings(SettingsGroup):
@@ -72,23 +72,23 @@ class EngineSettings(SettingsGroup):
     engine: Literal["hibari", "kokoro", "espeak", "pocket", "qwen3", "openai"] | None = None
     beside: Literal["kokoro"] | None = None
     models: Texts = ()
-    device: str | None = None
-    gpus: Annotated[tuple[int, ...], NoDecode, BeforeValidator(split_list)] = ()
-    workers: int = Field(default=1, ge=1)
+    device: Device | None = None
+    gpus: Annotated[
+        tuple[Annotated[int, Field(ge=0, lt=1024)], ...], NoDecode, BeforeValidator(split_list)
+    ] = ()
+    workers: Count = 1
     precision: Literal["float32", "bfloat16", "float16", "int8", "int4", "auto"] | None = None
-    rows: int | None = Field(default=None, ge=1)
-    capacity: int = Field(default=4096, ge=64)
-    gpu_memory_gb: float | None = Field(default=None, gt=0)
+    rows: Count | None = None
+    capacity: int = Field(default=4096, ge=64, le=10_000_000)
+    gpu_memory_gb: float | None = Field(default=None, gt=0, le=100_000)
     kernels: Literal["auto", "plain", "fused"] = "auto"
     codec_kernels: Literal["auto", "plain", "fused"] = "auto"
     graphs: bool = True
     deterministic: bool = False
-    initial_frames: int = Field(default=1, ge=1)
-    ramp: Annotated[
-        tuple[Annotated[int, Field(ge=1)], ...], NoDecode, BeforeValidator(split_list)
-    ] = (1, 2, 4, 8, 12)
-    max_load: float | None = Field(default=None, gt=0)
-    threads: int | None = Field(default=None, ge=1)
+    initial_frames: Count = 1
+    ramp: Annotated[tuple[Count, ...], NoDecode, BeforeValidator(split_list)] = (1, 2, 4, 8, 12)
+    max_load: float | None = Field(default=None, gt=0, le=1000)
+    threads: Count | None = None
 
     @property
     def pocket_models(self) -> tuple[str, ...]:

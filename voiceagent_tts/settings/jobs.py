@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr
 
-from voiceagent_tts.settings.group import SettingsGroup
+from voiceagent_tts.settings.group import Count, SettingsGroup, UserPath
 
 
 class JobSettings(SettingsGroup):
@@ -22,9 +22,9 @@ class JobSettings(SettingsGroup):
             clients that may reach everything that the server can reach.
     """
 
-    jobs_storage: Path = Path("~/.local/share/voiceagent-tts/jobs")
-    jobs_at_once: int = Field(default=2, ge=0)
-    jobs_per_key: int = Field(default=1000, ge=1)
-    jobs_keep_h: float = Field(default=24.0, gt=0)
+    jobs_storage: UserPath = Path("~/.local/share/voiceagent-tts/jobs")
+    jobs_at_once: int = Field(default=2, ge=0, le=1000)
+    jobs_per_key: Count = 1000
+    jobs_keep_h: float = Field(default=24.0, gt=0, le=87_600)
     webhook_secret: SecretStr | None = None
     webhook_private: bool = False

@@ -1,8 +1,10 @@
 """What one context, one socket and one request may take, and how long the server waits."""
 
+from typing import Annotated
+
 from pydantic import Field
 
-from voiceagent_tts.settings.group import SettingsGroup
+from voiceagent_tts.settings.group import Count, Seconds, SettingsGroup
 
 
 class LimitSettings(SettingsGroup):
@@ -24,14 +26,14 @@ class LimitSettings(SettingsGroup):
             a test word at a third of this age; beyond it, `/health/ready` reports unhealthy.
     """
 
-    max_contexts: int = Field(default=64, ge=1)
-    max_sockets: int = Field(default=2000, ge=1)
-    max_text_chars: int = Field(default=20_000, ge=1)
-    max_audio_s: float = Field(default=3600.0, gt=0)
-    context_idle_s: float = Field(default=120.0, gt=0)
-    max_lead_s: float = Field(default=8.0, gt=0)
-    first_audio_s: float = Field(default=30.0, gt=0)
-    slow_consumer_s: float = Field(default=15.0, gt=0)
-    ping_interval_s: float = Field(default=20.0, gt=0)
-    drain_s: float = Field(default=30.0, ge=0)
-    watchdog_s: float = Field(default=60.0, gt=0)
+    max_contexts: Count = 64
+    max_sockets: Count = 2000
+    max_text_chars: Count = 20_000
+    max_audio_s: Seconds = 3600.0
+    context_idle_s: Seconds = 120.0
+    max_lead_s: Seconds = 8.0
+    first_audio_s: Seconds = 30.0
+    slow_consumer_s: Seconds = 15.0
+    ping_interval_s: Seconds = 20.0
+    drain_s: Annotated[float, Field(ge=0, le=604_800)] = 30.0
+    watchdog_s: Seconds = 60.0

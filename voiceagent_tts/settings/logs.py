@@ -1,10 +1,8 @@
 """Logs."""
 
-from pathlib import Path
-
 from pydantic import SecretStr
 
-from voiceagent_tts.settings.group import SettingsGroup
+from voiceagent_tts.settings.group import SettingsGroup, UserPath
 
 
 class LogSettings(SettingsGroup):
@@ -17,6 +15,6 @@ class LogSettings(SettingsGroup):
         log_json: Write logs as JSON lines instead of coloured text.
     """
 
-    request_log: Path | None = None
+    request_log: UserPath | None = None
     hash_secret: SecretStr | None = None
     log_json: bool = False

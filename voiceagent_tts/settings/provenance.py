@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import SecretStr, model_validator
 
-from voiceagent_tts.settings.group import SettingsGroup
+from voiceagent_tts.settings.group import SettingsGroup, UserPath
 
 
 class ProvenanceSettings(SettingsGroup):
@@ -28,9 +28,9 @@ class ProvenanceSettings(SettingsGroup):
 
     watermark: bool = True
     watermark_key: SecretStr | None = None
-    watermark_key_file: Path = Path("~/.local/share/voiceagent-tts/watermark.keys")
-    c2pa_certfile: Path | None = None
-    c2pa_keyfile: Path | None = None
+    watermark_key_file: UserPath = Path("~/.local/share/voiceagent-tts/watermark.keys")
+    c2pa_certfile: UserPath | None = None
+    c2pa_keyfile: UserPath | None = None
     c2pa_self_signed: bool = False
 
     @property

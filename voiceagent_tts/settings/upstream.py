@@ -1,11 +1,12 @@
 """The speech API of another server, as the engine or for contexts without a row."""
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator
 from pydantic_settings import NoDecode
 
-from voiceagent_tts.settings.group import SettingsGroup, Texts, parse_object
+from voiceagent_tts.settings.group import Count, Seconds, SettingsGroup, Texts, parse_object
 
 
 class UpstreamSettings(SettingsGroup):
@@ -37,13 +38,13 @@ class UpstreamSettings(SettingsGroup):
         None
     )
     upstream_rate_hz: int = Field(default=24_000, ge=8_000, le=48_000)
-    upstream_timeout_s: float = Field(default=10.0, gt=0)
-    upstream_chars_per_day: int | None = Field(default=None, ge=1)
+    upstream_timeout_s: Seconds = 10.0
+    upstream_chars_per_day: Count | None = None
     overflow: bool = False
 
     @field_validator("upstream", mode="after")
     @classmethod
     def _check_address(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://")):
+        if value is not None and not re.match(r"https?://[^/\s]", value):
             raise ValueError("expected an address such as http://127.0.0.1:8880/v1")
         return value

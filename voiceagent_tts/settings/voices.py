@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from voiceagent_tts.settings.group import SettingsGroup
+from voiceagent_tts.settings.group import Count, SettingsGroup, UserPath
 
 
 class VoiceSettings(SettingsGroup):
@@ -23,8 +23,8 @@ class VoiceSettings(SettingsGroup):
         lexicon: TOML file of pronunciations for all contexts: `written = "said"`, one entry a line.
     """
 
-    voices_folder: Path = Path("~/.local/share/voiceagent-tts/voices")
+    voices_folder: UserPath = Path("~/.local/share/voiceagent-tts/voices")
     consent_mode: Literal["statement", "recording"] = "statement"
     consent_similarity: float = Field(default=0.5, ge=-1, le=1)
-    voices_per_key: int | None = Field(default=None, ge=1)
-    lexicon: Path | None = None
+    voices_per_key: Count | None = None
+    lexicon: UserPath | None = None

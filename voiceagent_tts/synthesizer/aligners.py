@@ -1,5 +1,8 @@
 """The aligner processes of a server, and one context's connections to them.
 
+`Aligners` has the processes, `ContextAligners` those that find the words of one context, and
+`AlignerHandle` is its connection to one of them.
+
 If an aligner is missing, late or gone, its contexts lose only the exactness of word times; no
 context waits for one. Knows no playback and no rule that ranks times.
 """
@@ -11,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
-from voiceagent_tts.core import AudioChunk, Word
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, earliest
 from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.seam.aligner_messages import (
@@ -30,11 +33,19 @@ from voiceagent_tts.seam.events import (
     Failed,
     SegmentEnd,
 )
-from voiceagent_tts.synthesizer.word_policy import Source
+from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.workers import Row, RowState, Supervisor, WorkerClient
 
 _MAX_VOICES = 1_000
 """Voices whose loudness is remembered."""
+
+_MIN_LEVEL_SAMPLES = SAMPLE_RATE_HZ
+"""Minimum audio before a context updates the loudness of its voice."""
+
+_ALIGNER_WAIT_S = 5.0
+"""Longest wait for the aligners' next answer after all audio has arrived."""
+_REFINEMENT_WAIT_S = 0.25
+"""Longest wait for better times after all words are published."""
 
 OnAlignerEvent = Callable[[Source, AlignEvent], None]
 
@@ -146,12 +157,16 @@ class Aligners:
         """Whether there is an aligner, also while it is being restarted."""
         return self._host is not None or any(self._supervisors.values())
 
-    def attach(self, on_event: OnAlignerEvent) -> "list[AlignerHandle]":
+    def attach(self, on_event: OnAlignerEvent, recording: str) -> "ContextAligners":
         """Connect a new context to one process of each kind; kinds without a free one are left out.
 
         Args:
             on_event: receives the aligners' answers.
+            recording: name under which aligners store what they learn about the voice.
         """
+        return ContextAligners(self._handles(on_event), recording, self.voice_levels)
+
+    def _handles(self, on_event: OnAlignerEvent) -> "list[AlignerHandle]":
         turn = next(self._turns)
         handles: list[AlignerHandle] = []
         for source, supervisors in self._supervisors.items():
@@ -163,6 +178,109 @@ class Aligners:
         if worker is not None and worker.capabilities.aligner is not None:  # also after a restart
             handles.append(AlignerHandle(worker, Source.FORCED, on_event, takes_row=False))
         return handles
+
+
+class ContextAligners:
+    """Sends one context's words and audio to its aligners, and waits for what they still owe.
+
+    Args:
+        handles: connections to the aligners; none where none is free.
+        recording: as for `Aligners.attach`.
+        levels: how loud voices speak.
+
+    Attributes:
+        handles: as given.
+    """
+
+    def __init__(
+        self, handles: "Sequence[AlignerHandle]", recording: str, levels: VoiceLevels
+    ) -> None:
+        self.handles = handles
+        self._recording = recording
+        self._levels = levels
+        self._answer_until: float | None = None
+        """When aligners that do not answer are given up; None before the end of the audio."""
+        self._refine_until: float | None = None
+        """When better times are waited for no longer; None while a word is missing."""
+        self._is_stopped = False
+
+    @property
+    def sources(self) -> list[Source]:
+        """The kinds of aligners."""
+        return [handle.source for handle in self.handles]
+
+    @property
+    def voice_level(self) -> float:
+        """How loud the voice spoke in earlier contexts."""
+        return self._levels.level_of(self._recording)
+
+    @property
+    def lag_s(self) -> dict[Source, float]:
+        """Longest time from audio to the aligner's answer, by aligner."""
+        return {handle.source: handle.worst_lag_s for handle in self.handles}
+
+    @property
+    def due_at(self) -> float | None:
+        """When a wait ends; None without one."""
+        return earliest(self._answer_until, self._refine_until)
+
+    def expect(self, words: Sequence[Word]) -> None:
+        """Add words of the context, in order."""
+        for handle in self.handles:
+            handle.expect(words)
+
+    def push_audio(self, chunk: AudioChunk, language: Callable[[], str]) -> None:
+        """Send the engine's next audio; `language` returns that of the speech so far."""
+        for handle in self.handles:
+            if chunk.start_sample == 0:
+                handle.follow(language(), self._recording)
+            handle.push_audio(chunk)
+
+    def end_segment(self, char_end: int, end_sample: int) -> None:
+        """Report that the text before `char_end` is spoken in the audio so far."""
+        for handle in self.handles:
+            handle.end_segment(char_end, end_sample)
+
+    def finish(self, now: float) -> bool:
+        """Ask for the missing words after the end of the audio; False if no aligner follows."""
+        aligning = [handle for handle in self.handles if handle.is_following]
+        for handle in aligning:
+            handle.finish()
+        self._answer_until = now + _ALIGNER_WAIT_S if aligning else None
+        return bool(aligning)
+
+    def wait_again(self, now: float) -> None:
+        """Wait on for the aligners: one that answers is busy and does not hang."""
+        if self._answer_until is not None:
+            self._answer_until = now + _ALIGNER_WAIT_S
+
+    def wait_for_better(self, now: float) -> None:
+        """Wait a little for better times of words that are all published; idempotent."""
+        if self._refine_until is None:
+            self._refine_until = now + _REFINEMENT_WAIT_S
+
+    def is_given_up(self, now: float) -> bool:
+        """Whether a wait is over."""
+        due_at = self.due_at
+        return due_at is not None and due_at <= now
+
+    def close(self) -> None:
+        """Disconnect the aligners; idempotent."""
+        self._answer_until = self._refine_until = None
+        for handle in self.handles:
+            handle.close()
+
+    def stop(self, level: float, samples: int) -> None:
+        """Disconnect the aligners and remember how loud the voice spoke; idempotent.
+
+        Args:
+            level: loudness of the context.
+            samples: length of its audio, which must suffice.
+        """
+        if not self._is_stopped and samples >= _MIN_LEVEL_SAMPLES:
+            self._levels.add(self._recording, level)
+        self._is_stopped = True
+        self.close()
 
 
 class AlignerHandle:

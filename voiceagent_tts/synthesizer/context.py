@@ -36,6 +36,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentErro
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.seam.events import Done, Event, Failed, Warned
 from voiceagent_tts.synthesizer.aligners import Aligners
+from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextDone,
@@ -47,11 +48,12 @@ from voiceagent_tts.synthesizer.events import (
     ContextWords,
     DoneReason,
     Milestones,
+    Source,
     SpokenText,
     error_of,
 )
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
-from voiceagent_tts.synthesizer.segments import Intake, Piece
+from voiceagent_tts.synthesizer.segments import Intake, Piece, ipa_warning, language_warning
 from voiceagent_tts.synthesizer.slices import Slices
 from voiceagent_tts.synthesizer.speaker import (
     Pacer,
@@ -61,9 +63,7 @@ from voiceagent_tts.synthesizer.speaker import (
     SpokenSegment,
     SpokenWords,
 )
-from voiceagent_tts.synthesizer.text_warnings import ipa_warning, language_warning
-from voiceagent_tts.synthesizer.word_policy import Source
-from voiceagent_tts.synthesizer.words import WordPublisher
+from voiceagent_tts.synthesizer.words import Words
 from voiceagent_tts.synthesizer.workers import WorkerClient
 from voiceagent_tts.text.cut import keep_inside
 from voiceagent_tts.text.reader import Pause
@@ -129,7 +129,6 @@ class Context:
         limits: limits of every context.
         aligners: find the times of words; None where the engine itself sends them.
         on_event: called whenever `next_event` has something new; None for a caller that iterates.
-        on_audio: called for every audio chunk of the engine.
         on_end: receives the context and its report when the context is closed.
         on_free: called once the worker has freed the row of the context; None if nobody asks.
         on_surplus: receives the context and how many characters more than were written it says,
@@ -146,7 +145,6 @@ class Context:
         aligners: Aligners | None,
         *,
         on_event: Callable[[], None] | None,
-        on_audio: Callable[[], None],
         on_end: "Callable[[Context, ContextReport], None]",
         on_free: Callable[[], None] | None = None,
         on_surplus: "Callable[[Context, int], None]" = lambda context, chars: None,
@@ -155,9 +153,9 @@ class Context:
         self.options = options = request.options
         self.language = request.language
         self.state = ContextState.OPEN
+        self._has_ended = False
         self._request = request
         self._limits = limits
-        self._on_audio = on_audio
         self._on_end = on_end
         self._on_surplus = on_surplus
         self._opened_at = time.monotonic()
@@ -175,8 +173,15 @@ class Context:
         self._unsaid: deque[Piece | Pause | _Flush | _Finish] = deque()
         """What was cut of them, and waits to be spoken."""
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free)
-        self._words = WordPublisher(
-            aligners, self._on_aligner_event, request, self._intake.verbatim, self._clock
+        self._listener = ListenerClock(request.stretch)
+        self._aligners = aligners and aligners.attach(self._on_aligner_event, request.recording)
+        self._words = Words(
+            self._clock,
+            self._listener,
+            [Source.NATIVE] if self._aligners is None else self._aligners.sources,
+            aligners=self._aligners,
+            voice_level=0.0 if self._aligners is None else self._aligners.voice_level,
+            verbatim=self._intake.verbatim if self._intake.masks_text else None,
         )
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
@@ -205,6 +210,11 @@ class Context:
     def voice(self) -> Voice:
         """The voice that speaks; where the client left the choice, final with the first segment."""
         return self._speaker.voice
+
+    @property
+    def model(self) -> str:
+        """Name of the model that speaks; final as `voice` is."""
+        return self._speaker.model
 
     # Text in.
 
@@ -325,7 +335,7 @@ class Context:
                 self._speak_piece(part, now)
             case Pause():
                 self._breaks.append(part)
-                self._words.timeline.expect_break(part.char_end)
+                self._listener.expect_break(part.char_end)
                 self._complete_text(part.char_end)
             case _Flush():
                 self._complete_text(part.char_end)
@@ -426,7 +436,7 @@ class Context:
         """
         words, is_final = self._words.published, self._words.is_complete
         if is_final:
-            words = keep_inside(words, self._words.timeline.end_sample)
+            words = keep_inside(words, self._listener.end_sample)
         text = self._intake.text + waiting_text
         return SpokenText(text, words, self._clock.sent_samples, is_final and not waiting_text)
 
@@ -531,13 +541,12 @@ class Context:
                 self._fail(error_of(event))
 
     def _put_audio(self, chunk: AudioChunk, engine_chunk: AudioChunk | None, now: float) -> None:
-        timeline = self._words.timeline
-        if (audio := timeline.push_audio(chunk)) is not None:
+        if (audio := self._listener.push_audio(chunk)) is not None:
             self._put(audio)
+        self._words.push_audio(chunk)
         if engine_chunk is not None:
-            self._on_audio()
             self._words.align(engine_chunk, self._intake.speech_language)
-        if timeline.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
+        if self._listener.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
             self._words.break_off()
             self._publish(now)
             self._end("limit")
@@ -546,16 +555,16 @@ class Context:
         """Insert the silence of the breaks in the text before `char_end`, which is spoken."""
         while self._breaks and self._breaks[0].char_end <= char_end:
             pause = self._breaks.popleft()
-            self._put(*self._words.timeline.push_break(pause.char_end, pause.samples))
+            self._put(*self._listener.push_break(pause.char_end, pause.samples))
 
     def _end_audio(self, now: float) -> None:
         """Handle the end of the context's audio; only words may still be missing."""
         self._put_breaks(self._intake.chars)
-        if (rest := self._words.timeline.end_audio()) is not None:
+        if (rest := self._listener.end_audio()) is not None:
             self._put(rest)
         self._intake.mark_spoken(self._intake.chars)
         self._answer_flushes()
-        self._words.finish(now)
+        self._words.end_audio(now)
 
     # What follows every step.
 
@@ -564,12 +573,13 @@ class Context:
         try:
             for event in self._speaker.advance():
                 self._handle(event, now)
-            self._publish(now)
             self._speaker.store_known(self._words.policy.known_between)
+            self._publish(now)
         except Exception as error:
             self.fail(VoiceAgentError.unexpected(error))
         if not self._has_ended:
-            self._answer_flushes()
+            if self._flushes:
+                self._answer_flushes()
             if self._words.is_complete:
                 self._end(self._reason)
         if self._can_read and not self._is_waiting_for_slice:
@@ -588,14 +598,14 @@ class Context:
         if not self._speaker.is_speaking or (samples := self._pacer.more_samples(now)) is None:
             return False
         playout_end = max(self._clock.playout_end, now)
-        self._speaker.grant(playout_end, self._words.timeline.to_engine_samples(samples))
+        self._speaker.grant(playout_end, self._listener.to_engine_samples(samples))
         return True
 
     def _answer_flushes(self) -> None:
         """Answer flushes in order: each when its text is spoken and its words are published."""
         for flush in self._flushes:
             if flush.end_sample is None and flush.char_end <= self._intake.spoken_char_end:
-                flush.end_sample = self._words.timeline.end_sample
+                flush.end_sample = self._listener.end_sample
         next_char = self._words.policy.next_char
         while self._flushes:
             flush = self._flushes[0]
@@ -680,6 +690,7 @@ class Context:
         self._reason = reason
         is_cancelled = reason == "cancelled"
         self.state = ContextState.CANCELLED if is_cancelled else ContextState.ENDED
+        self._has_ended = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -691,7 +702,7 @@ class Context:
 
     def _report(self) -> ContextReport:
         now = time.monotonic()
-        audio_samples = self._words.timeline.end_sample
+        audio_samples = self._listener.end_sample
         discarded_samples = 0
         if self._reason == "cancelled":
             discarded_samples = audio_samples - self._clock.played_samples(now)
@@ -713,15 +724,11 @@ class Context:
             ),
             underrun_s=self._clock.underrun_s,
             words=self._words.policy.counts,
-            aligner_lag_s=self._words.aligner_lag_s,
+            aligner_lag_s={} if self._aligners is None else self._aligners.lag_s,
             word_lag_s=self._words.worst_lag_s,
             cached_segments=self._speaker.cached_segments,
             stored_segments=self._speaker.stored_segments,
         )
-
-    @property
-    def _has_ended(self) -> bool:
-        return self.state >= ContextState.ENDED
 
     def _refuse_unless_open(self) -> None:
         if self.state is not ContextState.OPEN:

@@ -1,7 +1,9 @@
 """The events of a context: audio, words, answers, and a report at its end; and what it has said."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Literal
 
 from voiceagent_tts.core import AudioChunk, Cut, WarningCode, WordTimestamp
@@ -13,10 +15,48 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.seam.events import Failed
-from voiceagent_tts.synthesizer.word_policy import Source, WordCounts
 from voiceagent_tts.text.cut import cut_text
 
 DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
+
+
+class Source(IntEnum):
+    """Sources of a word's time; the higher number is the better source."""
+
+    ESTIMATE = 0
+    """The usual pace of speech."""
+    TENTATIVE = 1
+    """The online aligner's times of words that it may still change, though some are exact."""
+    ONLINE = 2
+    """The online aligner's committed times."""
+    FORCED = 3
+    """The forced aligner."""
+    NATIVE = 4
+    """The engine's own words."""
+    CACHE = 5
+    """Stored with the audio of a cached phrase."""
+
+    @property
+    def label(self) -> str:
+        """Name of the source in `/metrics`."""
+        # The metric names tentative times by an older word, which dashboards rely on.
+        return "outlook" if self is Source.TENTATIVE else self.name.lower()
+
+
+@dataclass(slots=True)
+class WordCounts:
+    """Sources and corrections of the words of a context.
+
+    Attributes:
+        sources: words published, by source.
+        late: words published when playback might already have passed their start; they were moved
+            to the earliest time still ahead of playback.
+        doubtful: words about which two aligners disagreed.
+    """
+
+    sources: Counter[Source] = field(default_factory=Counter[Source])
+    late: int = 0
+    doubtful: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from voiceagent_tts.cache.context_phrases import ContextPhrases
+from voiceagent_tts.cache.phrases import ContextPhrases
 from voiceagent_tts.lexicon import Entries, Pronunciation
 from voiceagent_tts.seam.commands import Feeding, SpeechOptions
 from voiceagent_tts.synthesizer.events import ContextWarned

@@ -3,8 +3,8 @@
 `Intake` cuts text as it arrives, and counts its characters. Pieces have the readings of the
 context's lexicons and markup; what is masked in them is here verbatim. `PhraseHold` holds a text
 that is fed token by token back while it may become a phrase of the cache. Both return what is to be
-spoken, and say when they will have more without new text. They know no engine, no audio and no
-clock: the time is passed in.
+spoken, and say when they will have more without new text. Two functions warn of text that a voice
+cannot speak as it is meant. All know no engine, no audio and no clock: the time is passed in.
 """
 
 from collections import deque
@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from voiceagent_tts.cache.context_phrases import ContextPhrases
-from voiceagent_tts.core import Reading, Segment, Word, earliest
+from voiceagent_tts.cache.phrases import ContextPhrases
+from voiceagent_tts.core import Reading, Segment, WarningCode, Word, earliest
+from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.synthesizer.options import ContextRequest
-from voiceagent_tts.text.language import detect_language
+from voiceagent_tts.text.language import LATIN, NAMES, detect_language, unserved_language
 from voiceagent_tts.text.reader import Passage, Pause, Reader
 from voiceagent_tts.text.readings import parts_by_said, said_chars
 from voiceagent_tts.text.segmenter import Segmenter
@@ -26,6 +27,11 @@ HOLD_S = 0.04
 """Longest wait for the rest of a phrase; a miss costs no more."""
 
 _SHORTEST_RETRY_S = 0.05
+
+_IPA_MESSAGE = (
+    "this voice's engine reads no IPA, so a word of the lexicon or markup is said as it is "
+    "written; add a respelling as `say`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,7 @@ class Intake:
         spoken_char_end: end of the text whose audio is complete.
         first_text_at: `time.monotonic()` of the first text; None before it.
         segment_language: language of the last piece; None if unknown.
+        due_at: when `expire` may return text; None if only more text decides.
     """
 
     def __init__(self, request: ContextRequest, settle_s: float) -> None:
@@ -73,13 +80,17 @@ class Intake:
         self.spoken_char_end = 0
         self.first_text_at: float | None = None
         self.segment_language = request.language
+        self.due_at: float | None = None
         is_token_fed = request.feeding == "token"
         self._hold = PhraseHold(request.phrases, request.language) if is_token_fed else None
         self._detects_language = request.language is None and not is_token_fed
         self._max_buffer_delay_s = request.options.max_buffer_delay_ms / 1000
         self._settle_s = settle_s
         self._deltas: list[str] = []
-        self._reader = Reader(request.lexicons, has_markup=request.options.has_markup)
+        self._reader: Reader | None = None
+        """What masks readings and tags; None for a text without them."""
+        if request.lexicons or request.options.has_markup:
+            self._reader = Reader(request.lexicons, has_markup=request.options.has_markup)
         self._readings: deque[Reading] = deque()
         """Readings of text that is not submitted, in order."""
         self._surplus: deque[tuple[int, int]] = deque()
@@ -97,10 +108,13 @@ class Intake:
             self._deltas = ["".join(self._deltas)]
         return self._deltas[0] if self._deltas else ""
 
+    @property
+    def masks_text(self) -> bool:
+        """Whether the text of pieces may differ from the client's."""
+        return self._reader is not None
+
     def verbatim(self, word: Word) -> Word:
         """The word with the client's characters, which may be masked in it."""
-        if not self._reader.masks_text:
-            return word
         return replace(word, text=self.text[word.char_start : word.char_end])
 
     @property
@@ -117,12 +131,6 @@ class Intake:
         """Language of the speech so far, detected if it was not given."""
         return self.segment_language or detect_language(self.text, None)
 
-    @property
-    def due_at(self) -> float | None:
-        """When `expire` may return text; None if only more text decides."""
-        held_until = None if self._hold is None else self._hold.due_at
-        return earliest(self._settle_at, self._release_at, self._give_up_at, held_until)
-
     def receive(self, delta: str, now: float) -> None:
         """Append `delta`, which is not empty, to the text."""
         if self.first_text_at is None:
@@ -132,32 +140,38 @@ class Intake:
 
     def push(self, delta: str, now: float) -> list[Piece | Pause]:
         """Cut the next text, which was received; return what is to be spoken next."""
-        parts = self._read(self._reader.push(delta), now)
+        if self._reader is None:
+            parts: list[Piece | Pause] = [*self._cut(delta, now)]
+        else:
+            parts = self._read(self._reader.push(delta), now)
+            is_holding = self._reader.is_holding
+            self._give_up_at = now + self._max_buffer_delay_s if is_holding else None
         self._wait_for_text(now)
-        self._give_up_at = now + self._max_buffer_delay_s if self._reader.is_holding else None
+        self._schedule()
         return parts
 
     def flush(self, now: float) -> list[Piece | Pause]:
         """Return all buffered text."""
-        parts = [*self._read(self._reader.flush(), now), *self._complete()]
+        parts = [*self._read_rest(now), *self._complete()]
         self._wait_for_text(now)
+        self._schedule()
         return parts
 
     def finish(self, now: float) -> list[Piece | Pause]:
         """Return all buffered text; its last segment is the last of the context."""
-        parts = self._read(self._reader.flush(), now)
+        parts = self._read_rest(now)
         pieces = self._pieces(self._segmenter.finish())
         if pieces:
             pieces[-1] = replace(pieces[-1], is_last=True)
         if self._hold is not None:
             pieces += self._hold.flush()
-        self._settle_at = self._release_at = self._give_up_at = None
+        self._settle_at = self._release_at = self._give_up_at = self.due_at = None
         return [*parts, *pieces]
 
     def expire(self, now: float) -> list[Piece | Pause]:
         """Return the text that waits no longer."""
         parts: list[Piece | Pause] = []
-        if _is_over(self._give_up_at, now):
+        if self._reader is not None and _is_over(self._give_up_at, now):
             self._give_up_at = None
             parts += self._read(self._reader.release(), now)
             self._wait_for_text(now)
@@ -167,6 +181,7 @@ class Intake:
             parts += self._release(now)
         if self._hold is not None and _is_over(self._hold.due_at, now):
             parts += self._hold.give_up()
+        self._schedule()
         return parts
 
     def mark_spoken(self, char_end: int) -> None:
@@ -174,6 +189,14 @@ class Intake:
         self.spoken_char_end = max(self.spoken_char_end, char_end)
         while self._surplus and self._surplus[0][0] <= char_end:
             self.unspoken_surplus -= self._surplus.popleft()[1]
+
+    def _schedule(self) -> None:
+        held_until = None if self._hold is None else self._hold.due_at
+        self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at, held_until)
+
+    def _read_rest(self, now: float) -> list[Piece | Pause]:
+        """Cut what the reader still holds."""
+        return self._read([] if self._reader is None else self._reader.flush(), now)
 
     def _read(self, read: Sequence[Passage | Pause], now: float) -> list[Piece | Pause]:
         """Cut what the reader has decided."""
@@ -213,11 +236,13 @@ class Intake:
 
     def _submit(self, segment: Segment) -> Segment:
         """Give a segment its readings, and count its characters."""
+        self.submitted_char_end += len(segment.text)
+        if not self._readings:
+            return segment
         readings: list[Reading] = []
-        while self._readings and self._readings[0].char_start < segment.char_end:
+        while self._readings and self._readings[0].char_start < self.submitted_char_end:
             readings.append(self._readings.popleft())
             self._count(readings[-1])
-        self.submitted_char_end = segment.char_end
         return replace(segment, readings=tuple(readings)) if readings else segment
 
     def _count(self, reading: Reading) -> None:
@@ -341,3 +366,49 @@ class PhraseHold:
 
 def _is_over(time_s: float | None, now: float) -> bool:
     return time_s is not None and time_s <= now
+
+
+# Text that a voice cannot speak as it is meant.
+
+
+def language_warning(
+    text: str, given: str | None, languages: Sequence[str]
+) -> ContextWarned | None:
+    """Return the warning for text in another language; None without.
+
+    Args:
+        text: a part of the context's text, as the client wrote it.
+        given: code of the language that the client named; text in Latin letters is then taken to be
+            in it, as quotes and names in any language may be.
+        languages: codes that the voice speaks.
+    """
+    found = unserved_language(text) or _served_language(text, given, languages)
+    if found is None:
+        return None
+    return ContextWarned(
+        WarningCode.LANGUAGE_UNAVAILABLE,
+        f"expected text in a language of this context ({given or ', '.join(languages)}), got text "
+        f"that seems to be in {found}; choose another voice, or set `language`",
+    )
+
+
+def _served_language(text: str, given: str | None, languages: Sequence[str]) -> str | None:
+    """Name of the language of a text that other voices speak; None if this one may."""
+    code = detect_language(text, given or languages[0]).partition("-")[0]
+    spoken = {each.partition("-")[0] for each in ((given,) if given else languages)}
+    if code in spoken or (given and code in LATIN):
+        return None
+    return NAMES[code][0].capitalize()
+
+
+def ipa_warning(segment: Segment, text: str) -> ContextWarned | None:
+    """Return the warning for a segment with IPA that has no respelling; None without.
+
+    Args:
+        segment: the segment, for an engine that reads no IPA.
+        text: the context's text.
+    """
+    for reading in segment.readings:
+        if reading.ipa and reading.said in text[reading.char_start : reading.char_end]:
+            return ContextWarned(WarningCode.IPA_IGNORED, _IPA_MESSAGE)
+    return None

@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from voiceagent_tts.cache.context_phrases import Lookup
-from voiceagent_tts.cache.phrase import Phrase
-from voiceagent_tts.cache.recorder import KnownTimes, Recorder
+from voiceagent_tts.cache.phrases import KnownTimes, Lookup, Phrase, Recorder
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     FRAME_SAMPLES,
@@ -117,6 +115,7 @@ class Speaker:
 
     Attributes:
         cached_segments: segments that came from the cache.
+        is_speaking: whether there is text of the context, and its row is held.
         voice: the voice that speaks; final once there is a piece.
 
     Raises:
@@ -148,16 +147,15 @@ class Speaker:
         self._samples_wanted = 0
         self._is_credit_stale = False
         """Whether a phrase has used a part of the credit that the worker has."""
-        self._has_sound = self._begins_cached = False
-        self._has_text = False
+        self._has_sound = self._begins_cached = self._has_text = self.is_speaking = False
         self._text_end: int | None = None
         """End of the text, once it is known and the worker has not been told."""
         self._is_released = False
 
     @property
-    def is_speaking(self) -> bool:
-        """Whether there is text of the context, and its row is held."""
-        return self._has_text and not self._is_released
+    def model(self) -> str:
+        """Name of the model that speaks the context."""
+        return self._row.worker.capabilities.model
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -207,7 +205,7 @@ class Speaker:
             Whether the engine speaks it, and not the cache.
         """
         piece = replace(piece, language=self._readable(piece.language))
-        self._has_text = True
+        self._has_text, self.is_speaking = True, not self._is_released
         lookup = self._look_up(piece)
         self._has_sound = self._has_sound or piece.is_live or lookup.key is not None
         if lookup.phrase is None:
@@ -242,13 +240,13 @@ class Speaker:
 
     def release(self) -> None:
         """Release the row and have nothing more to say; idempotent."""
-        self._is_released = True
+        self._is_released, self.is_speaking = True, False
         self._waiting.clear()
         self._row.release()
 
     def store_known(self, known_times: KnownTimes, *, is_final: bool = False) -> None:
         """Store the segments whose words have all been timed; arguments as for `Recorder`."""
-        if self._recorder is not None:
+        if self._recorder is not None and self._recorder.complete:
             self._recorder.store_known(known_times, is_final=is_final)
 
     def _use(self, worker: WorkerClient, request: ContextRequest) -> None:
@@ -378,7 +376,9 @@ class Speaker:
             case AudioStep((audio,)):
                 return self._move_audio(audio.chunk)
             case Words(_, words):
-                return SpokenWords(tuple(word.later(self._cached_samples) for word in words))
+                if self._cached_samples:
+                    words = tuple(word.later(self._cached_samples) for word in words)
+                return SpokenWords(words)
             case SegmentEnd(_, char_end, end_sample):
                 self._ended_char_end = max(self._ended_char_end, char_end)
                 if self._recorder is not None:

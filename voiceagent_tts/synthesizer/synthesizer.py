@@ -7,17 +7,18 @@ Knows no sockets, no wire messages and no torch. `context` describes the life of
 import asyncio
 import functools
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+
+import structlog
 
 from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.context_phrases import ContextPhrases
-from voiceagent_tts.cache.key import manner_of
-from voiceagent_tts.cache.phrase import Spoken
+from voiceagent_tts.cache.phrases import ContextPhrases, Spoken, manner_of
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
-from voiceagent_tts.lexicon import Entries
+from voiceagent_tts.lexicon import Entries, Pronunciation
+from voiceagent_tts.lexicon_reader import read_matcher
 from voiceagent_tts.seam.commands import (
     MAX_NATIVE_SPEED,
     MIN_NATIVE_SPEED,
@@ -28,10 +29,10 @@ from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
-from voiceagent_tts.synthesizer.lexicons import Lexicons
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.slices import Slices
 from voiceagent_tts.synthesizer.workers import OVERFLOW, Overflow, Supervisor, WorkerClient
+from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.language import nearest_accent, normalize_language
 from voiceagent_tts.voices import Voice, VoiceBook, VoiceFolder, leaves_choice
 
@@ -39,6 +40,8 @@ OnEnd = Callable[[Context, ContextReport], None]
 OnSurplus = Callable[[Context, int], None]
 
 _NO_ALIGNERS = Aligners({})
+
+_log = structlog.get_logger(__name__)
 
 
 class Synthesizer:
@@ -58,7 +61,6 @@ class Synthesizer:
 
     Attributes:
         limits: limits of every context.
-        audio_at: `time.monotonic()` of the last audio from a worker.
         voices: the voices that the workers speak; set by `start`.
     """
 
@@ -87,7 +89,6 @@ class Synthesizer:
         self._observe = observe
         self._contexts: set[Context] = set()
         self._slices = Slices()
-        self.audio_at = -math.inf
 
     async def start(self) -> None:
         """Start the workers.
@@ -138,6 +139,12 @@ class Synthesizer:
     def contexts_active(self) -> int:
         """Contexts that are open and have not ended, without the server's own probes."""
         return sum(not context.options.is_probe for context in self._contexts)
+
+    @property
+    def audio_at(self) -> float:
+        """`time.monotonic()` of the last audio from a worker that runs."""
+        workers = (supervisor.worker for supervisor in self.workers.values())
+        return max((each.audio_at for each in workers if each is not None), default=-math.inf)
 
     @property
     def rows_used(self) -> int:
@@ -195,7 +202,7 @@ class Synthesizer:
         voice = self._voice_for(options)
         await self._lexicons.load(voice.name)
         spoken = Spoken(voice.name)
-        if self._cache is not None:
+        if self._cache is not None and self._clones is not None and voice.name in self._clones:
             spoken = await self._cache.voices.load(voice.name)
         capabilities = self._supervisors[voice.worker].capabilities
         request = self._resolve(options, voice, capabilities)
@@ -215,7 +222,6 @@ class Synthesizer:
             self.limits,
             self._aligners_of(options, capabilities),
             on_event=on_event,
-            on_audio=self._on_audio,
             on_end=functools.partial(self._on_end, on_end),
             on_free=on_free,
             on_surplus=on_surplus,
@@ -356,14 +362,74 @@ class Synthesizer:
             languages=() if _has_own_language(voice, capabilities) else languages,
         )
 
-    def _on_audio(self) -> None:
-        self.audio_at = time.monotonic()
-
     def _on_end(self, on_end: OnEnd, context: Context, report: ContextReport) -> None:
         self._contexts.discard(context)
         if not context.options.is_probe:
             self._observe(report)
         on_end(context, report)
+
+
+class Lexicons:
+    """Finds the lexicons of contexts.
+
+    Args:
+        server: entries that apply to all contexts.
+        folder: the voices' folder, which may have a lexicon for any voice.
+    """
+
+    def __init__(self, server: Entries | None = None, folder: VoiceFolder | None = None) -> None:
+        self._server = EntryMatcher(server) if server else None
+        self._folder = folder
+        self._of_voices: dict[str, tuple[object, EntryMatcher | None]] = {}
+        """Version and lexicon of each voice that was loaded and has one; None for a mistake."""
+        self._reading: dict[str, tuple[object, asyncio.Task[None]]] = {}
+        """Version of the lexicon that is being read for a voice, by the task that reads it."""
+
+    async def load(self, voice: str) -> None:
+        """Read the lexicon of a voice if it is new or has changed.
+
+        Reads in a process, because a lexicon of 20,000 entries takes 0.3 s, and once for all
+        contexts that wait for it. A lexicon with a mistake is logged and left out.
+        """
+        if self._folder is None:
+            return
+        version = self._folder.lexicon_version(voice)
+        if version is None:
+            self._of_voices.pop(voice, None)
+        elif voice not in self._of_voices or self._of_voices[voice][0] != version:
+            reading_version, reading = self._reading.get(voice, (None, None))
+            if reading is None or reading.done() or reading_version != version:
+                reading = asyncio.create_task(self._keep(voice, version))
+                self._reading[voice] = version, reading
+            await asyncio.shield(reading)  # a context that is cancelled leaves it to the others
+
+    async def _keep(self, voice: str, version: object) -> None:
+        self._of_voices[voice] = version, await asyncio.to_thread(self._read, voice)
+
+    def of(self, own: Entries, voice: str) -> tuple[EntryMatcher, ...]:
+        """Return the lexicons of a context, the first one in the first place.
+
+        Args:
+            own: the context's own entries.
+            voice: name of its voice, whose lexicon is that of the last `load`.
+        """
+        given = _matcher(tuple(own.items())) if own else None
+        _, of_voice = self._of_voices.get(voice, (None, None))
+        return tuple(each for each in (given, of_voice, self._server) if each is not None)
+
+    def _read(self, voice: str) -> EntryMatcher | None:
+        assert self._folder is not None
+        try:
+            return read_matcher(self._folder.lexicon_file(voice))
+        except InvalidRequestError as error:
+            _log.error("lexicon_ignored", voice=voice, error=error.message)
+            return None
+
+
+@lru_cache(maxsize=64)
+def _matcher(entries: tuple[tuple[str, Pronunciation], ...]) -> EntryMatcher:
+    """The lexicon that a client sends with every context is built once."""
+    return EntryMatcher(dict(entries))
 
 
 def _refusal(

@@ -1,81 +1,99 @@
-"""Publishes the words of a context: each once, in order, before it can be heard.
+"""The words of a context: each published once, in order, before it can be heard.
 
-Feeds the aligners, waits for them no longer than they are worth, and says when the next word must
-leave, which `Timeline` computes. `word_policy` applies the deadline and chooses the time of each
-word. Has no clock: the time is passed in.
+`WordPolicy` is the rule: the best time of each word that is known, and whether the word is due. A
+word is published when the best source that may still answer has answered, or else at its deadline,
+when playback is about to reach it, with the best time known by then. An estimate is better than a
+time that arrives too late; but a word whose audio is not generated yet cannot be reached and waits
+for it. `Words` applies the rule to a context: it finds the words in the text, knows when playback
+reaches them, and asks the aligners. Neither has a clock: the time is passed in.
 """
 
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     AudioChunk,
     PlayoutClock,
+    Reading,
     Segment,
     Word,
     WordTimestamp,
     earliest,
+    ms_to_samples,
 )
-from voiceagent_tts.synthesizer.aligners import Aligners, OnAlignerEvent, VoiceLevels
-from voiceagent_tts.synthesizer.options import ContextRequest
-from voiceagent_tts.synthesizer.timeline import Timeline
-from voiceagent_tts.synthesizer.word_policy import Source
+from voiceagent_tts.synthesizer.aligners import ContextAligners
+from voiceagent_tts.synthesizer.clock import ListenerClock
+from voiceagent_tts.synthesizer.events import Source, WordCounts
+from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, SpeechClock, typical_samples
+from voiceagent_tts.text.readings import said_word
+from voiceagent_tts.text.words import GrowingWords
 
-_ALIGNER_WAIT_S = 5.0
-"""Longest wait for the aligners' next answer after all audio has arrived."""
-_REFINEMENT_WAIT_S = 0.25
-"""Longest wait for better times after all words are published."""
-_MIN_LEVEL_SAMPLES = SAMPLE_RATE_HZ
-"""Minimum audio before a context updates the loudness of its voice."""
+_DELIVERY_S = 0.02
+"""Longest delay of a timer and a socket together."""
+AHEAD_S = 0.15 + _DELIVERY_S
+"""Time from publishing a word to the moment when playback can reach it. The protocol promises
+150 ms."""
+_TIMER_S = 0.001
+"""Added to a deadline so that rounding to samples cannot leave the word not yet due."""
+_DOUBT_SAMPLES = ms_to_samples(300)
+"""Two sources that differ by more than this about a word make its time doubtful."""
+_AGREED_SAMPLES = ms_to_samples(200)
+_ONLINE_SHARE = 0.7
+"""Where forced and online aligner agree about a word, its start lies this share of the distance
+from the forced time to the online time. Measured by `benchmarks.alignment`: 91.2 % exact cuts at
+RTF 0.2, 88.8 % without."""
+_MOVED_SAMPLES = ms_to_samples(20)
+"""A time that was moved by more than this, to keep the words in order, is not exact."""
+_MOVED_CONFIDENCE = 0.5
+"""Highest confidence of a moved time: playback or another word was already at its place."""
+_DOUBTFUL_CONFIDENCE = 0.5
+"""Highest confidence where two aligners disagree: only one of them can be right."""
 
 
-class WordPublisher:
-    """Publishes the words of one context, and turns its engine audio into the listener's.
+class Words:
+    """Publishes the words of one context.
 
     Args:
-        aligners: find the times of words; None if the engine reports them.
-        on_aligner_event: receives the aligners' answers, to be passed to `add_aligned` or
-            `drop_aligner`.
-        request: the recording of the voice, and the playback speed relative to the engine's audio.
-        verbatim: returns a word with the client's characters.
-        clock: the context's playback.
+        playout: how much of the audio was sent, and when it is played.
+        listener: maps the engine's clock to the listener's.
+        sources: sources that may send times.
+        aligners: what finds them; None where the engine does, or nothing.
+        voice_level: as for `SpeechClock`.
+        verbatim: returns a word with the client's characters; None where it has them.
 
     Attributes:
-        timeline: maps the engine's clock to the listener's.
-        policy: chooses the times of the words.
+        listener: as given.
+        policy: chooses the times of the words, on the engine's clock.
         published: words published so far, in order.
         worst_lag_s: longest time that playback was past the start of a word when it was published.
     """
 
     def __init__(
         self,
-        aligners: Aligners | None,
-        on_aligner_event: OnAlignerEvent,
-        request: ContextRequest,
-        verbatim: Callable[[Word], Word],
-        clock: PlayoutClock,
+        playout: PlayoutClock,
+        listener: ListenerClock,
+        sources: Iterable[Source] = (),
+        *,
+        aligners: ContextAligners | None = None,
+        voice_level: float = 0.0,
+        verbatim: Callable[[Word], Word] | None = None,
     ) -> None:
-        self._handles = [] if aligners is None else aligners.attach(on_aligner_event)
-        sources = [handle.source for handle in self._handles]
-        self._is_native = aligners is None
-        self._levels = VoiceLevels() if aligners is None else aligners.voice_levels
-        self._recording = request.recording
-        self.timeline = Timeline(
-            request.stretch,
-            [Source.NATIVE] if self._is_native else sources,
-            self._levels.level_of(self._recording),
-        )
-        self.policy = self.timeline.policy
+        sources = frozenset(sources)
+        self.policy = WordPolicy(sources, voice_level)
         self.published: list[WordTimestamp] = []
         self.worst_lag_s = 0.0
+        self._playout = playout
+        self.listener = listener
+        self._aligners = aligners
         self._verbatim = verbatim
-        self._clock = clock
-        self._answer_until: float | None = None
-        """When aligners that do not answer are left; None before the end of the audio."""
-        self._refine_until: float | None = None
-        """When better times are waited for no longer; None while a word is missing."""
-        self._is_stopped = False
+        self._growing_words = None if Source.NATIVE in sources else GrowingWords()
+        self._readings: deque[Reading] = deque()
+        """Readings whose words are not complete."""
+        self._is_broken_off = False
 
     @property
     def is_complete(self) -> bool:
@@ -85,11 +103,6 @@ class WordPublisher:
     @property
     def _has_all_words(self) -> bool:
         return self.policy.has_all_audio and self.policy.next_char is None
-
-    @property
-    def aligner_lag_s(self) -> dict[Source, float]:
-        """Longest time from audio to the aligner's answer, by aligner."""
-        return {handle.source: handle.worst_lag_s for handle in self._handles}
 
     # Text and audio in.
 
@@ -101,18 +114,39 @@ class WordPublisher:
             is_whole: whether its last word is complete.
             is_live: whether the engine speaks it; aligners do not hear cached phrases.
         """
-        text, readings = segment.text, segment.readings
-        words = self.timeline.expect_text(text, is_whole=is_whole, readings=readings)
-        if is_live:
-            self._expect(words)
+        if self._growing_words is None:
+            return  # the engine will report them
+        self._readings += segment.readings
+        words = self._growing_words.push(segment.text)
+        if is_whole:
+            words += self._growing_words.finish()
+        self._expect(words, is_live=is_live)
 
     def complete_word(self) -> None:
         """Expect the last word of the text so far; later text begins another word."""
-        self._expect(self.timeline.expect_text("", is_whole=True))
+        if self._growing_words is not None:
+            self._expect(self._growing_words.finish())
 
-    def _expect(self, words: list[Word]) -> None:
-        for handle in self._handles:
-            handle.expect(words)
+    def _expect(self, words: list[Word], *, is_live: bool = True) -> None:
+        """Expect words as they are said."""
+        if self._readings:
+            words = [self._said(word) for word in words]
+        self.policy.expect(words)
+        if is_live and self._aligners is not None:
+            self._aligners.expect(words)
+
+    def _said(self, word: Word) -> Word:
+        readings: list[Reading] = []
+        while self._readings and self._readings[0].char_start < word.char_end:
+            readings.append(self._readings.popleft())
+        if not readings:
+            return word
+        return Word(said_word(word.text, word.char_start, readings), word.char_start, word.char_end)
+
+    def push_audio(self, chunk: AudioChunk) -> None:
+        """Measure the pace of the next audio: the engine's, or that of a cached phrase."""
+        if self._growing_words is not None:
+            self.policy.push_audio(chunk.pcm)
 
     def align(self, chunk: AudioChunk, language: Callable[[], str]) -> None:
         """Send the engine's next audio, on its own clock, to the aligners.
@@ -121,17 +155,8 @@ class WordPublisher:
             chunk: the audio.
             language: returns the language of the speech so far.
         """
-        for handle in self._handles:
-            if chunk.start_sample == 0:
-                handle.follow(language(), self._recording)
-            handle.push_audio(chunk)
-
-    def add_exact(self, words: tuple[WordTimestamp, ...], *, is_cached: bool) -> None:
-        """Add word times of a cached phrase, or those of the engine if the client uses them."""
-        if is_cached:
-            self.timeline.add_stored(words)
-        elif self._is_native:
-            self.timeline.add_times(Source.NATIVE, words)
+        if self._aligners is not None:
+            self._aligners.push_audio(chunk, language)
 
     def end_segment(self, char_end: int, end_sample: int, engine_end_sample: int) -> None:
         """Record that the text before `char_end` is spoken in the audio so far.
@@ -142,20 +167,24 @@ class WordPublisher:
             engine_end_sample: the same, on the engine's clock.
         """
         self.policy.end_segment(char_end, end_sample)
-        for handle in self._handles:
-            handle.end_segment(char_end, engine_end_sample)
+        if self._aligners is not None:
+            self._aligners.end_segment(char_end, engine_end_sample)
 
-    def finish(self, now: float) -> None:
-        """Ask the aligners for the missing words after the end of the audio."""
-        aligning = [handle for handle in self._handles if handle.is_following]
-        if not aligning:
-            self.stop_aligning()
+    def end_audio(self, now: float) -> None:
+        """Record that the engine has sent all of its audio; ask for the missing words."""
+        self.policy.end_audio()
+        if self._aligners is not None and not self._aligners.finish(now):
+            self._stop_aligning()
+
+    # Times in.
+
+    def add_exact(self, words: tuple[WordTimestamp, ...], *, is_cached: bool) -> None:
+        """Add word times of a cached phrase, or those of the engine if the client uses them."""
+        if self._growing_words is None:
+            self.policy.expect(timestamp.word for timestamp in words)
+        elif not is_cached:
             return
-        for handle in aligning:
-            handle.finish()
-        self._answer_until = now + _ALIGNER_WAIT_S
-
-    # What the aligners answer.
+        self.policy.add_times(Source.CACHE if is_cached else Source.NATIVE, words)
 
     def add_aligned(
         self,
@@ -166,7 +195,7 @@ class WordPublisher:
     ) -> None:
         """Add an aligner's final and tentative times, on the context's clock."""
         self._wait_again(now)
-        self.timeline.add_times(source, words)
+        self.policy.add_times(source, words)
         if source is Source.ONLINE:
             self.policy.set_tentative(tentative)
 
@@ -176,51 +205,87 @@ class WordPublisher:
         self.policy.drop_source(source)
 
     def _wait_again(self, now: float) -> None:
-        """Wait on for the aligners: one that answers is busy and does not hang."""
-        if self._answer_until is not None:
-            self._answer_until = now + _ALIGNER_WAIT_S
+        if self._aligners is not None:
+            self._aligners.wait_again(now)
 
-    def stop_aligning(self) -> None:
+    def _stop_aligning(self) -> None:
         """Continue with the times that the aligners have found, and without aligners."""
-        self._answer_until = self._refine_until = None
-        for handle in self._handles:
-            handle.close()
-            self.policy.drop_source(handle.source)
+        if self._aligners is not None:
+            self._aligners.close()
+            for source in self._aligners.sources:
+                self.policy.drop_source(source)
 
     # Words out.
 
     @property
     def due_at(self) -> float | None:
         """When `pop_due` must be called without further events; None if an event decides."""
-        return earliest(
-            self.timeline.next_due_at(self._clock), self._answer_until, self._refine_until
-        )
+        if self._aligners is None:
+            return self._deadline
+        return earliest(self._deadline, self._aligners.due_at)
+
+    @property
+    def _deadline(self) -> float | None:
+        """When the next word is due, as playback is about to reach it."""
+        sent_samples = self._playout.sent_samples
+        if not sent_samples or (start := self.policy.next_start) is None:
+            return None
+        char_start, char_limit = self.policy.next_char, self.listener.char_limit
+        if char_start is None or (char_limit is not None and char_start >= char_limit):
+            return None
+        place = self.listener.to_listener(start, char_start)
+        unsent_s = (place - sent_samples) / SAMPLE_RATE_HZ
+        if unsent_s > AHEAD_S:
+            return None
+        return self._playout.playout_end + unsent_s - AHEAD_S + _TIMER_S
 
     def pop_due(self, now: float) -> tuple[WordTimestamp, ...]:
-        """Return the words to publish at `now`, with the client's characters."""
-        waits = (self._answer_until, self._refine_until)
-        if any(until is not None and until <= now for until in waits):
-            self.stop_aligning()
-        words = self._with_clients_words(self.timeline.pop_due(self._clock, now))
+        """Return the words to publish at `now` (`time.monotonic()`), as the client wrote them."""
+        if self._aligners is not None and self._aligners.is_given_up(now):
+            self._stop_aligning()
+        words = self._as_heard(self._due(now)) if self.policy.next_char is not None else ()
         if words:
-            past_samples = self._clock.played_samples(now) - words[0].start_sample
+            past_samples = self._playout.played_samples(now) - words[0].start_sample
             self.worst_lag_s = max(self.worst_lag_s, past_samples / SAMPLE_RATE_HZ)
             self.published += words
-        if self._refine_until is None and self._has_all_words and not self.is_complete:
-            self._refine_until = now + _REFINEMENT_WAIT_S
+        if self._aligners is not None and self._has_all_words and not self.is_complete:
+            self._aligners.wait_for_better(now)
         return words
+
+    def _due(self, now: float) -> tuple[WordTimestamp, ...]:
+        """The words that playback may reach before words can be published again."""
+        playout, listener = self._playout, self.listener
+        ahead_s = AHEAD_S - playout.lead_s(now)
+        reach = playout.sent_samples + ahead_s * SAMPLE_RATE_HZ
+        if self._is_broken_off:  # no word can be sent once the audio so far has left
+            reach = max(reach, listener.end_sample - 1)
+        on_arrival = playout.played_samples(now) + _DELIVERY_S * SAMPLE_RATE_HZ
+        return self.policy.pop_due(
+            listener.to_engine(reach, in_break=-1),
+            listener.to_engine(min(on_arrival, playout.sent_samples), in_break=0),
+            reach_char=listener.char_at(reach),
+            char_limit=listener.char_limit,
+        )
 
     def refined(self) -> tuple[WordTimestamp, ...] | None:
         """All published words with the best times known now; None where no time is better."""
-        refined = self.timeline.refined()
-        return None if refined is None else self._with_clients_words(refined)
+        refined = self.policy.refined()
+        return None if refined is None else self._as_heard(refined)
+
+    def _as_heard(self, words: Iterable[WordTimestamp]) -> tuple[WordTimestamp, ...]:
+        """Words at their place on the listener's clock, with the client's characters."""
+        if not self.listener.is_engines:
+            words = map(self.listener.place, words)
+        if (verbatim := self._verbatim) is not None:
+            words = (replace(each, word=verbatim(each.word)) for each in words)
+        return tuple(words)
 
     # The end.
 
     def break_off(self) -> None:
         """Let the words that begin in the audio so far be due: the engine sends no more of it."""
-        self.timeline.break_off()
-        self.stop_aligning()
+        self._is_broken_off = True
+        self._stop_aligning()
 
     def lose_text(self, char_end: int) -> int:
         """Take back the words of a sequence that has lost its text, unless they surely sounded.
@@ -239,11 +304,301 @@ class WordPublisher:
 
     def stop(self) -> None:
         """Disconnect the aligners, and remember how loud the voice speaks; idempotent."""
-        if not self._is_stopped and self.timeline.end_sample >= _MIN_LEVEL_SAMPLES:
-            self._levels.add(self._recording, self.policy.level)
-        self._is_stopped = True
-        for handle in self._handles:
-            handle.close()
+        if self._aligners is not None:
+            self._aligners.stop(self.policy.level, self.listener.end_sample)
 
-    def _with_clients_words(self, words: Iterable[WordTimestamp]) -> tuple[WordTimestamp, ...]:
-        return tuple(replace(each, word=self._verbatim(each.word)) for each in words)
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The time of a word from an aligner or the engine."""
+
+    timestamp: WordTimestamp
+    source: Source
+    is_doubtful: bool = False
+
+    def best_with(self, other: "_Known") -> "_Known":
+        """Combine the times of two sources; doubtful if they are far apart.
+
+        If both agree, a time between theirs is better than either: their errors are independent,
+        and the forced aligner's times are multiples of 80 ms.
+        """
+        worse, best = sorted((self, other), key=lambda known: known.source)
+        distance = worse.timestamp.start_sample - best.timestamp.start_sample
+        is_doubtful = self.is_doubtful or abs(distance) > _DOUBT_SAMPLES
+        timestamp = best.timestamp
+        if (worse.source, best.source) == (Source.ONLINE, Source.FORCED) and (
+            abs(distance) <= _AGREED_SAMPLES
+        ):
+            start = timestamp.start_sample + round(_ONLINE_SHARE * distance)
+            confidence = max(timestamp.confidence, worse.timestamp.confidence)
+            timestamp = replace(timestamp, start_sample=start, confidence=confidence)
+        return _Known(timestamp, best.source, is_doubtful)
+
+
+class WordPolicy:
+    """Decides the time of every word of one context, and when it is published.
+
+    Args:
+        sources: sources that may send times. A word without a time at its deadline is estimated.
+        voice_level: as for `SpeechClock`.
+
+    Attributes:
+        counts: sources and corrections of the published words.
+        has_all_audio: whether the engine has sent all of its audio.
+    """
+
+    def __init__(self, sources: Iterable[Source], voice_level: float = 0.0) -> None:
+        self.counts = WordCounts()
+        self._sources = set(sources)
+        self._voice_level = voice_level
+        self.has_all_audio = False
+        self._spoken_char_end = 0  # the words before it lie before `_spoken_end_sample`
+        self._spoken_end_sample = 0
+        self._words: list[Word] = []
+        self._usual_before = [0.0]
+        """For each word, samples that the words before it usually take; as far as asked for."""
+        self._places: dict[int, int] = {}  # a word's `char_start` to its place in `_words`
+        self._known: dict[int, _Known] = {}
+        self._tentative: dict[int, WordTimestamp] = {}
+        self._published: list[WordTimestamp] = []
+        self._last_start = 0
+
+    @cached_property
+    def _speech_clock(self) -> SpeechClock:
+        """The pace of the voice, for estimates."""
+        return SpeechClock(self._voice_level)
+
+    # Text and audio.
+
+    def expect(self, words: Iterable[Word]) -> None:
+        """Add words of the context, in order."""
+        for word in words:
+            self._places[word.char_start] = len(self._words)
+            self._words.append(word)
+
+    def push_audio(self, pcm: bytes) -> None:
+        """Measure the pace of the engine's next audio (PCM16, 24 kHz)."""
+        self._speech_clock.push(pcm)
+
+    def end_segment(self, char_end: int, end_sample: int) -> None:
+        """Record that the words before `char_end` are spoken in the audio up to `end_sample`."""
+        self._spoken_char_end, self._spoken_end_sample = char_end, end_sample
+
+    def end_audio(self) -> None:
+        """Record that the engine has sent all of its audio."""
+        self.has_all_audio = True
+
+    # Times of the sources.
+
+    def add_times(self, source: Source, timestamps: Iterable[WordTimestamp]) -> None:
+        """Add final times of expected words from `source`."""
+        for timestamp in timestamps:
+            place = self._places[timestamp.word.char_start]
+            known = _Known(timestamp, source)
+            if (other := self._known.get(place)) is not None:
+                known = known.best_with(other)
+                self.counts.doubtful += known.is_doubtful and not other.is_doubtful
+            self._known[place] = known
+            if source is not Source.NATIVE:  # whose words are never estimated
+                usual = self._usual_samples_before(place)
+                self._speech_clock.calibrate(known.timestamp.start_sample, usual)
+
+    def set_tentative(self, timestamps: Iterable[WordTimestamp]) -> None:
+        """Replace the tentative times of the online aligner."""
+        self._tentative = {self._places[time.word.char_start]: time for time in timestamps}
+
+    def drop_source(self, source: Source) -> None:
+        """Record that `source` will send no more times: it has finished or failed."""
+        self._sources.discard(source)
+
+    # Words out.
+
+    def pop_due(
+        self,
+        reach_sample: int,
+        played_sample: int,
+        *,
+        reach_char: int = 0,
+        char_limit: int | None = None,
+    ) -> tuple[WordTimestamp, ...]:
+        """Publish the words that are due.
+
+        Args:
+            reach_sample: furthest point that playback may reach before words can be sent again.
+            played_sample: furthest point of playback when the words arrive; no word is published
+                with an earlier time.
+            reach_char: playback may reach the end of the text before this character, so all words
+                in it are due, whatever their times are.
+            char_limit: no word that starts at this character or behind it is published.
+        """
+        first = len(self._published)
+        while (char_start := self.next_char) is not None:
+            if char_limit is not None and char_start >= char_limit:
+                break
+            source, timestamp = self._best(len(self._published))
+            is_due = char_start < reach_char or self._is_due(source, timestamp, reach_sample)
+            if not is_due and not self._is_settled(source):
+                break
+            self._publish(source, timestamp, played_sample)
+        return tuple(self._published[first:])
+
+    @property
+    def next_start(self) -> int | None:
+        """The best known start of the next word, in samples.
+
+        None if no word is expected, or if the next one waits for its audio.
+        """
+        if len(self._published) == len(self._words):
+            return None
+        source, timestamp = self._best(len(self._published))
+        start = max(timestamp.start_sample, self._last_start)
+        return start if self._may_be_heard(source, start) else None
+
+    @property
+    def level(self) -> float:
+        """As of `SpeechClock`."""
+        return self._speech_clock.level
+
+    def known_between(
+        self, char_start: int, char_end: int, is_final: bool
+    ) -> tuple[WordTimestamp, ...] | None:
+        """Return the times of the words that begin between two characters.
+
+        Args:
+            char_start: offset in the context's text.
+            char_end: offset of the first character after the span.
+            is_final: whether a time is taken that a better source might still replace.
+
+        Returns:
+            The times in order; None while a word has none from the engine or an aligner.
+        """
+        first, last = (
+            bisect_left(self._words, at, key=_char_start) for at in (char_start, char_end)
+        )
+        known = [self._known.get(place) for place in range(first, last)]
+        times: list[WordTimestamp] = []
+        for each in known:
+            if each is None or not (is_final or self._is_settled(each.source)):
+                return None
+            times.append(_with_doubt(each))
+        return tuple(times)
+
+    @property
+    def awaits_aligners(self) -> bool:
+        """Whether an aligner may still send times."""
+        return bool(self._sources - {Source.NATIVE})
+
+    @property
+    def next_char(self) -> int | None:
+        """Start of the next word in the text; None if none is expected."""
+        left = self._words[len(self._published) : len(self._published) + 1]
+        return left[0].char_start if left else None
+
+    def refined(self) -> list[WordTimestamp] | None:
+        """All published words with the best times known now; None where no time is better."""
+        refined: list[WordTimestamp] = []
+        start = 0
+        for place, published in enumerate(self._published):
+            known = self._known.get(place)
+            timestamp = (
+                self._tentative.get(place, published) if known is None else _with_doubt(known)
+            )
+            start = max(start, timestamp.start_sample)
+            refined.append(_moved_to(timestamp, start))
+        return None if refined == self._published else refined
+
+    def _best(self, place: int) -> tuple[Source, WordTimestamp]:
+        if (known := self._known.get(place)) is not None:
+            return known.source, _with_doubt(known)
+        if (tentative := self._tentative.get(place)) is not None:
+            # The aligner has confidence 0 in a word that it has only just heard, or not at all.
+            if place == 0 and tentative.confidence == 0.0:
+                start = max(tentative.start_sample, self._first_speech)
+                tentative = replace(tentative, start_sample=start)
+            return Source.TENTATIVE, tentative
+        return Source.ESTIMATE, WordTimestamp(
+            self._words[place], self._estimate(place), None, ESTIMATE_CONFIDENCE
+        )
+
+    def _estimate(self, place: int) -> int:
+        if place == 0:
+            return self._first_speech
+        usual = typical_samples(self._words[place - 1])
+        start = self._speech_clock.sample_after(self._start_of(place - 1), usual)
+        if self.has_all_audio:
+            return min(start, self._speech_clock.made_samples)
+        is_spoken = self._words[place].char_start < self._spoken_char_end
+        limit = min if is_spoken else max  # the word lies before the end of a segment, or after it
+        return limit(start, self._spoken_end_sample)
+
+    def _usual_samples_before(self, place: int) -> float:
+        while len(self._usual_before) <= place:
+            word = self._words[len(self._usual_before) - 1]
+            self._usual_before.append(self._usual_before[-1] + typical_samples(word))
+        return self._usual_before[place]
+
+    @property
+    def _first_speech(self) -> int:
+        # Only the online aligner recognizes a voice that is quieter than before.
+        clock = self._speech_clock
+        return clock.first_speech if Source.ONLINE in self._sources else clock.first_sound
+
+    def _start_of(self, place: int) -> int:
+        """Return the start of a published word by the best time known now."""
+        if (known := self._known.get(place)) is not None:
+            return known.timestamp.start_sample
+        return self._tentative.get(place, self._published[place]).start_sample
+
+    def _is_settled(self, source: Source) -> bool:
+        """Whether no better source may still answer."""
+        return source >= max(self._sources, default=Source.ONLINE) and source >= Source.ONLINE
+
+    def _is_due(self, source: Source, timestamp: WordTimestamp, reach_sample: int) -> bool:
+        if self.has_all_audio and not self._sources:
+            return True
+        start = max(timestamp.start_sample, self._last_start)
+        return self._may_be_heard(source, start) and start <= reach_sample
+
+    def _may_be_heard(self, source: Source, start: int) -> bool:
+        """Whether the next word, at `start`, may be in the audio so far, or its time is known."""
+        if self.has_all_audio or source >= Source.ONLINE:
+            return True
+        place = len(self._published)
+        if self._words[place].char_start < self._spoken_char_end:
+            return True
+        return start < self._speech_clock.made_samples and self._has_ended(place - 1)
+
+    def _has_ended(self, place: int) -> bool:
+        """Whether the word may be over: none ends before its vowel. Only aligners know whispers."""
+        if place < 0 or Source.ONLINE not in self._sources:
+            return True
+        return self._speech_clock.was_loud_since(self._start_of(place))
+
+    def _publish(self, source: Source, timestamp: WordTimestamp, played_sample: int) -> None:
+        self.counts.sources[source] += 1
+        self.counts.late += timestamp.start_sample < played_sample
+        self._last_start = max(timestamp.start_sample, played_sample, self._last_start)
+        self._published.append(_moved_to(timestamp, self._last_start))
+
+
+def _char_start(word: Word) -> int:
+    return word.char_start
+
+
+def _with_doubt(known: _Known) -> WordTimestamp:
+    timestamp = known.timestamp
+    if not known.is_doubtful:
+        return timestamp
+    return replace(timestamp, confidence=min(timestamp.confidence, _DOUBTFUL_CONFIDENCE))
+
+
+def _moved_to(timestamp: WordTimestamp, start_sample: int) -> WordTimestamp:
+    """Move a start to `start_sample`, which is not earlier; the end is never before the start."""
+    end = timestamp.end_sample
+    is_moved = start_sample - timestamp.start_sample > _MOVED_SAMPLES
+    return WordTimestamp(
+        timestamp.word,
+        start_sample,
+        None if end is None else max(end, start_sample),
+        min(timestamp.confidence, _MOVED_CONFIDENCE) if is_moved else timestamp.confidence,
+    )

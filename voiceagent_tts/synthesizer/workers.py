@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 import json
+import math
 import os
 import sys
 import tempfile
@@ -124,6 +125,7 @@ class WorkerClient:
             audio in between; None before them.
         failure: why the engine ended, where the worker or this class can tell.
         closed: set when the process has ended.
+        audio_at: `time.monotonic()` of its last audio.
     """
 
     capabilities: Capabilities
@@ -143,6 +145,7 @@ class WorkerClient:
         self.stats = Stats(0, 0, 0.0)
         self.realtime_factor: float | None = None
         self.closed = asyncio.Event()
+        self.audio_at = -math.inf
 
     @classmethod
     async def start(
@@ -297,6 +300,7 @@ class WorkerClient:
     def _dispatch(self, event: Event | AlignEvent) -> None:
         match event:
             case AudioStep(rows):
+                self.audio_at = time.monotonic()
                 for row in rows:
                     self._pass_on(row.context, AudioStep((row,)))
             case Words(context) | Warned(context) | SegmentEnd(context) | Aligned(context):

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from voiceagent_tts.core import Reading
-from voiceagent_tts.text.borders import marks_before
 from voiceagent_tts.text.hygiene import Hygiene
 from voiceagent_tts.text.readings import GrowingLetters
+from voiceagent_tts.text.segmenter import marks_before
 from voiceagent_tts.text.sentences import LOOKBACK_CHARS, Ending, ending_of
 
 _MAX_OVERRUN = 4

@@ -62,8 +62,10 @@ def speakable(text: str) -> Speakable:
 
     The time is linear in the length of `text`, whatever it contains.
     """
-    if _CLEAN.fullmatch(text):
-        return Speakable(text, tuple(range(len(text)))) if is_spoken(text) else NOTHING
+    start = 1 if text.startswith(" ") else 0  # of a segment that follows another one
+    if _CLEAN.fullmatch(text, start):
+        clean = Speakable(text[start:], tuple(range(start, len(text))))
+        return clean if is_spoken(text) else NOTHING
     hygiene = Hygiene()
     hygiene.push(text)
     parts = [*hygiene.words(), hygiene.finish()]

@@ -14,24 +14,23 @@ A segment ends at
 - in the first segment of a context, a clause end after a few words, or white space once it is
   long, so that audio starts early.
 
-The segmenter has no clock: its owner calls `settle` and `release` when its timers fire.
+A border is an index: the split lies before the character there. The functions at the end judge
+borders from the characters around them. The segmenter has no clock: its owner calls `settle` and
+`release` when its timers fire.
 """
 
+import re
 import unicodedata
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from voiceagent_tts.core import Segment
-from voiceagent_tts.text.borders import (
-    Lines,
-    best_border,
-    complete_words_end,
-    is_clause_end,
-    last_border,
-    marks_before,
-    may_follow_wide_mark,
-    visible_end,
+from voiceagent_tts.text.punctuation import (
+    CLAUSE_ENDS,
+    SENTENCE_ENDS,
+    WIDE_CLAUSE_ENDS,
+    WIDE_SENTENCE_ENDS,
 )
-from voiceagent_tts.text.punctuation import WIDE_SENTENCE_ENDS
 from voiceagent_tts.text.sentences import LOOKBACK_CHARS, Ending, ending_of, ends_sentence_before
 from voiceagent_tts.text.words import is_syllabic, split_words
 
@@ -43,6 +42,15 @@ _FIRST_SEGMENT_WIDTH = 80
 """About five seconds of speech: enough to play while the next segment is generated."""
 _WIDE_CHARACTER_WIDTH = 3
 """A Han, Kana or Hangul character takes about as long to say as three Latin letters."""
+
+_CLOSING_CHARS = 16
+"""Longest run of closing quotes, brackets, emphasis and emoji after a mark."""
+
+_FIRST_WORDS_CHARS = 256
+"""Characters that contain any first word, with marks and markup around it."""
+
+_BLOCK_START = re.compile(r"(?:[-*+•‣◦–]|\d{1,3}[.)]|#{1,6}|>)\s|\||`{3}")
+_BLOCK_START_CHARS = 7
 
 
 class Segmenter:
@@ -65,7 +73,7 @@ class Segmenter:
         self._is_finished = False
         self._has_kept_number = False
         """Whether `release` has kept a number since the last text."""
-        self._lines = Lines()
+        self._lines = _Lines()
         self._text: list[str] = []
         """Pending characters; a list, as a string would be copied for each new character."""
         self._char_start = 0
@@ -94,7 +102,7 @@ class Segmenter:
         for character in delta:
             border = self._lines.border(character)
             if border is not None and border > self._char_start and self._speech_start is not None:
-                self._split(visible_end(self._text, border - self._char_start), segments)
+                self._split(_visible_end(self._text, border - self._char_start), segments)
             self._accept(character, segments)
         return segments
 
@@ -154,7 +162,7 @@ class Segmenter:
     def _pop(self, end: int) -> Segment:
         segment = Segment("".join(self._text[:end]), self._char_start)
         del self._text[:end]
-        self._char_start = segment.char_end
+        self._char_start += end
         self._is_first = self._is_first and self._speech_start is None
         self._speech_start = self._undecided = None
         return segment
@@ -181,8 +189,7 @@ class Segmenter:
         undecided, self._undecided = self._undecided, None
         if undecided is not None and self._is_confirmed(undecided, at):
             return undecided
-        start, stop = marks_before(self._text, at)
-        ending = ending_of(self._before(stop), self._joined(start, stop), self._language)
+        ending = self._ending_at(at)
         if ending is Ending.SENTENCE:
             return at
         if ending is Ending.UNDECIDED:
@@ -190,7 +197,7 @@ class Segmenter:
         return self._first_segment_end(at)
 
     def _unspaced_end(self, at: int, character: str) -> int | None:
-        if not may_follow_wide_mark(character):
+        if not _may_follow_wide_mark(character):
             return None
         start, stop = marks_before(self._text, at)
         marks = set(self._text[start:stop])
@@ -201,10 +208,10 @@ class Segmenter:
     def _first_segment_end(self, at: int) -> int | None:
         if not self._is_first or self._first_width < _FIRST_CLAUSE_WIDTH:
             return None
-        if is_clause_end(self._text, at) and self._has_words(at, _FIRST_CLAUSE_WORDS):
+        if _is_clause_end(self._text, at) and self._has_words(at, _FIRST_CLAUSE_WORDS):
             return at
         if self._text[at].isspace() and self._first_width > _FIRST_SEGMENT_WIDTH:
-            return best_border(self._text, self._speech_start or 0, at)
+            return _best_border(self._text, self._speech_start or 0, at)
         return None
 
     def _overflow_end(self, at: int) -> int | None:
@@ -212,17 +219,15 @@ class Segmenter:
         uncounted = start if start > self._max_chars // 2 else 0
         if at < self._max_chars + uncounted:
             return None
-        return best_border(self._text, start, at)
+        return _best_border(self._text, start, at)
 
     def _settled_end(self) -> int | None:
         if self._speech_start is None or self._ends_in_number():
             return None
-        end = visible_end(self._text, len(self._text))
-        start, stop = marks_before(self._text, end)
-        before = self._before(stop)
-        ending = ending_of(before, self._joined(start, stop), self._language)
-        if ending is Ending.UNDECIDED and ends_sentence_before(before, "", self._language):
-            return end
+        end = _visible_end(self._text, len(self._text))
+        ending = self._ending_at(end)
+        if ending is Ending.UNDECIDED:
+            return end if self._is_confirmed(end, len(self._text)) else None
         return end if ending is Ending.SENTENCE else None
 
     def _released_end(self) -> int | None:
@@ -231,13 +236,20 @@ class Segmenter:
         settled = self._settled_end()
         if settled is not None:
             return settled
-        clause = last_border(self._text, self._speech_start, len(self._text) - 1, is_clause_end)
+        clause = _last_border(self._text, self._speech_start, len(self._text) - 1, _is_clause_end)
         return complete_words_end("".join(self._text)) if clause is None else clause
 
     def _ends_in_number(self) -> bool:
         """Whether more digits may follow: "$3." may become "$3.50"."""
         end = self._text[-2:]
         return len(end) == 2 and end[0].isdigit() and end[1] in ".,:"
+
+    def _ending_at(self, end: int) -> Ending:
+        """Judge the end of the token before `end`, whose next word is not known yet."""
+        start, stop = marks_before(self._text, end)
+        if start == stop:
+            return Ending.NONE
+        return ending_of(self._before(stop), self._joined(start, stop), self._language)
 
     def _is_confirmed(self, undecided: int, at: int) -> bool:
         _, stop = marks_before(self._text, undecided)
@@ -258,3 +270,166 @@ class Segmenter:
 def _width_of(character: str) -> int:
     is_wide = unicodedata.east_asian_width(character) in "WF"
     return _WIDE_CHARACTER_WIDTH if is_wide else 1
+
+
+class _Lines:
+    """Tracks the lines of a text to find where markdown blocks begin and end."""
+
+    def __init__(self) -> None:
+        self._head = ""
+        """First characters of the current line, without leading white space."""
+        self._length = 0
+        """Length of the whole text so far, whatever has become of it."""
+        self._is_block = False
+
+    def border(self, character: str) -> int | None:
+        """Process the next character.
+
+        Returns:
+            Offset of a block border in the whole text; None for no border. The caller may already
+            have split after it: inside the block's mark, or in white space before the block.
+        """
+        self._length += 1
+        if character == "\n":
+            is_border = self._is_block or not self._head
+            self._head, self._is_block = "", False
+            return self._length - 1 if is_border else None
+        if not self._head and character.isspace():
+            return None
+        return self._length - len(self._head) if self._starts_block(character) else None
+
+    def _starts_block(self, character: str) -> bool:
+        if self._is_block or len(self._head) >= _BLOCK_START_CHARS:
+            return False
+        self._head += character
+        self._is_block = _BLOCK_START.match(self._head) is not None
+        return self._is_block
+
+
+# Borders.
+
+
+@lru_cache(maxsize=8192)
+def _closes(character: str) -> bool:
+    """Whether a character may stand between a mark and the border: quotes, emphasis, emoji."""
+    if character in "\"'*_~`":
+        return True
+    category = unicodedata.category(character)
+    return category in ("Pe", "Pf", "Pi", "So", "Sk", "Mn", "Me", "Cf")
+
+
+@lru_cache(maxsize=8192)
+def _opens(character: str) -> bool:
+    return unicodedata.category(character) in ("Pi", "Ps")
+
+
+def _visible_end(text: Sequence[str], end: int) -> int:
+    """Index after the last character before `end` that is not white space."""
+    while end and text[end - 1].isspace():
+        end -= 1
+    return end
+
+
+def marks_before(text: Sequence[str], end: int) -> tuple[int, int]:
+    """Span of the sentence marks at the end of `text[:end]`, without closing quotes after them."""
+    stop = _unclosed_end(text, end)
+    start = stop
+    while start and text[start - 1] in SENTENCE_ENDS:
+        start -= 1
+    return start, stop
+
+
+def _unclosed_end(text: Sequence[str], end: int) -> int:
+    stop = end
+    while stop > max(0, end - _CLOSING_CHARS) and _closes(text[stop - 1]):
+        stop -= 1
+    return stop
+
+
+def _may_follow_wide_mark(character: str) -> bool:
+    """Whether a wide mark before `character` ends its sentence: the character does not close it."""
+    return _opens(character) or not (_closes(character) or character in SENTENCE_ENDS)
+
+
+def _is_clause_end(text: Sequence[str], at: int) -> bool:
+    """Whether a clause ends at `at`: after punctuation, or at the end of a line."""
+    stop = _unclosed_end(text, at)
+    if not stop or text[stop - 1].isspace():
+        return False
+    if text[at].isspace():
+        return text[at] == "\n" or text[stop - 1] in CLAUSE_ENDS
+    return text[stop - 1] in WIDE_CLAUSE_ENDS and _may_follow_wide_mark(text[at])
+
+
+def _is_word_end(text: Sequence[str], at: int) -> bool:
+    """Whether white space ends a token at `at`."""
+    return text[at].isspace() and not text[at - 1].isspace()
+
+
+def _best_border(text: Sequence[str], start: int, limit: int) -> int:
+    """Choose where to split a text that must end by `limit`; a clause end sounds best.
+
+    Args:
+        text: characters up to and including `limit`.
+        start: index of the first letter or digit; the border lies after it.
+        limit: last index that may be chosen.
+
+    Returns:
+        The last clause end in the last two thirds, else the last white space there, else the last
+        word border, else (inside one long word) an index that splits no combined character.
+    """
+    least = start + (limit - start) // 3
+    for is_border in (_is_clause_end, _is_word_end):
+        border = _last_border(text, least, limit, is_border)
+        if border is not None:
+            return border
+    words = split_words("".join(text[start : limit + 1]))
+    is_one_word = len(words) < 2
+    border = _character_border(text, start, limit) if is_one_word else start + words[-1].char_start
+    return _visible_end(text, border)
+
+
+def _last_border(
+    text: Sequence[str], least: int, limit: int, is_border: Callable[[Sequence[str], int], bool]
+) -> int | None:
+    """Last index in (`least`, `limit`] that is a border; None if there is none."""
+    return next((at for at in range(limit, least, -1) if is_border(text, at)), None)
+
+
+def _character_border(text: Sequence[str], start: int, limit: int) -> int:
+    at = limit
+    while at > start + 1 and _is_joined(text[at - 1], text[at]):
+        at -= 1
+    return at if at > start + 1 else limit
+
+
+def _is_joined(left: str, right: str) -> bool:
+    """Whether both are parts of one combined character: marks, emoji sequences, surrogates."""
+    is_pair = "\ud800" <= left <= "\udbff" and "\udc00" <= right <= "\udfff"
+    return is_pair or left == "\u200d" or unicodedata.category(right) in _EXTENDING
+
+
+_EXTENDING = frozenset(("Mn", "Mc", "Me", "Cf", "Sk", "Lm"))
+
+
+def complete_words_end(text: str) -> int | None:
+    """End of the last word that later text cannot change; None if there is none.
+
+    A word is complete before white space or another word, and with a sentence mark ("No."). Han is
+    complete at the end of the text too.
+    """
+    words = split_words(text)
+    if words and words[-1].char_end == len(text) and not _is_han_or_closed(text[-1]):
+        words.pop()
+    return words[-1].char_end if words else None
+
+
+def has_complete_word(text: str) -> bool:
+    """Whether `text` begins with a word that later text cannot change."""
+    return complete_words_end(text[:_FIRST_WORDS_CHARS]) is not None
+
+
+def _is_han_or_closed(character: str) -> bool:
+    is_wide_mark = character in WIDE_CLAUSE_ENDS or unicodedata.category(character) == "Pe"
+    is_mark = is_wide_mark or character in SENTENCE_ENDS
+    return is_mark or unicodedata.name(character, "").startswith("CJK UNIFIED")

@@ -7,7 +7,7 @@ import pytest
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.dialects.cartesia import Cartesia
-from voiceagent_tts.protocol.dialect import Command, TtsV1, WireMessages, silence
+from voiceagent_tts.plugins.dialects.shared import silence
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     ContextCancel,
@@ -19,7 +19,7 @@ from voiceagent_tts.protocol.messages import (
     SessionLimits,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
-from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.protocol.server_connection import Command, ServerConnection, TtsV1, WireMessages
 
 _UUID = "f786b574-daa5-4673-aa0c-cbe3e8534c02"
 _FORMAT = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000}

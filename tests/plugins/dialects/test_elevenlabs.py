@@ -12,7 +12,6 @@ from voiceagent_tts.plugins.dialects.elevenlabs_messages import (
     SocketOptions,
     voice_name,
 )
-from voiceagent_tts.protocol.dialect import Command
 from voiceagent_tts.protocol.messages import (
     Close,
     ContextCancel,
@@ -23,7 +22,7 @@ from voiceagent_tts.protocol.messages import (
     SessionLimits,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
-from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.protocol.server_connection import Command, ServerConnection
 
 
 def _connection(

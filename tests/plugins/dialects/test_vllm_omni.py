@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.plugins.dialects.vllm_omni import VllmOmni
-from voiceagent_tts.protocol.dialect import Answer, WireMessages
 from voiceagent_tts.protocol.messages import (
     Close,
     ContextEnd,
@@ -21,7 +20,7 @@ from voiceagent_tts.protocol.messages import (
     SessionLimits,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
-from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.protocol.server_connection import Answer, ServerConnection, WireMessages
 
 _CONFIG = {
     "task_type": "Base",

@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import aiohttp
 from livekit.agents import (
@@ -59,7 +59,7 @@ from voiceagent_tts.client import (
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.client_connection import check_not_negative
-from voiceagent_tts.protocol.messages import LexiconEntries
+from voiceagent_tts.protocol.messages import VoiceOptions
 
 _VOICES_PATH = "/v1/audio/voices"
 _WARM_TIMEOUT_S = 5.0
@@ -102,25 +102,21 @@ class TTS(tts.TTS[Literal["words"]]):
         extra_headers: further HTTP headers, such as those that a proxy asks for.
         model: name of the model in metrics and traces; None for the server's own. The voice decides
             which model speaks.
-        voice: id of a voice of `list_voices`; None for the server's first voice.
-        language: name, code or region code; None to detect the language of each segment.
-        instruct: description of how to speak, for voices that support one.
-        speed: 0.25 to 4.0 times the normal speed, pitch unchanged.
-        seed: makes the audio repeatable for one voice and text, as far as the engine can.
-        lexicon: how written words are said, such as `{"nginx": "engine x"}`.
-        markup: whether tags in the text have an effect, such as `<break time="300ms"/>`.
         sample_rate: sample rate of the audio in Hz; engines and LiveKit use 24 kHz.
-        max_buffer_delay_ms: how long the server may hold text back to wait for its sentence.
-        max_lead_s: how far the server may run ahead of playback.
         leading_silence_ms: silence before each reply, for outputs that drop the first audio.
         output_latency_s: delay between LiveKit's output and the listener (the room, the player's
             buffer); words count as heard that much later.
         heartbeat_s: interval of the pings on an idle socket; a socket without an answer within
             half of this is replaced before the next reply needs one.
         http_session: HTTP session to use outside of a LiveKit job.
+        **options: how replies are spoken: `voice` (an id of `list_voices`), `language` (a name or
+            code; detected for each segment without), `instruct`, `speed`, `seed`, `lexicon` (such
+            as `{"nginx": "engine x"}`), `markup`, and the other options of `context.open` in
+            docs/protocol.md. The server chooses what is not given, or None.
 
     Raises:
         InvalidRequestError: `url` is not the address of a server, or an option is wrong.
+        TypeError: there is no such option.
     """
 
     def __init__(
@@ -130,40 +126,19 @@ class TTS(tts.TTS[Literal["words"]]):
         api_key: str | None = None,
         extra_headers: Mapping[str, str] | None = None,
         model: str | None = None,
-        voice: str | None = None,
-        language: str | None = None,
-        instruct: str | None = None,
-        speed: float | None = None,
-        seed: int | None = None,
-        lexicon: LexiconEntries | None = None,
-        markup: bool = False,
         sample_rate: SampleRate = SAMPLE_RATE_HZ,
-        max_buffer_delay_ms: int | None = None,
-        max_lead_s: float | None = None,
         leading_silence_ms: int = 0,
         output_latency_s: float = 0.0,
         heartbeat_s: float = 15.0,
         http_session: aiohttp.ClientSession | None = None,
+        **options: Unpack[VoiceOptions],
     ) -> None:
         super().__init__(
             capabilities=tts.TTSCapabilities(streaming=True, aligned_transcript=True),
             sample_rate=sample_rate,
             num_channels=1,
         )
-        self.options = ReplyOptions(
-            voice=voice,
-            language=language,
-            instruct=instruct,
-            speed=speed,
-            seed=seed,
-            lexicon=lexicon,
-            markup=markup,
-            max_buffer_delay_ms=max_buffer_delay_ms,
-            max_lead_s=max_lead_s,
-            sample_rate=sample_rate,
-            leading_silence_ms=leading_silence_ms,
-            output_latency_s=output_latency_s,
-        )
+        self.options = ReplyOptions(options, sample_rate, leading_silence_ms, output_latency_s)
         self.options.check()
         check_not_negative(heartbeat_s=heartbeat_s)
         self._label = "livekit.plugins.voiceagent.TTS"  # as users import it, in logs and metrics
@@ -200,32 +175,24 @@ class TTS(tts.TTS[Literal["words"]]):
         self,
         *,
         model: NotGivenOr[str | None] = NOT_GIVEN,
-        voice: NotGivenOr[str | None] = NOT_GIVEN,
-        language: NotGivenOr[str | None] = NOT_GIVEN,
-        instruct: NotGivenOr[str | None] = NOT_GIVEN,
-        speed: NotGivenOr[float | None] = NOT_GIVEN,
-        seed: NotGivenOr[int | None] = NOT_GIVEN,
-        lexicon: NotGivenOr[LexiconEntries | None] = NOT_GIVEN,
-        markup: NotGivenOr[bool] = NOT_GIVEN,
+        **options: Unpack[VoiceOptions],
     ) -> None:
         """Change how the next replies are spoken; replies that have started keep their options.
 
+        Args:
+            model: as for the constructor.
+            **options: as for the constructor; those that are not given stay.
+
         Raises:
             InvalidRequestError: an option is wrong.
+            TypeError: there is no such option.
         """
-        given: dict[str, Any] = {
-            "voice": voice,
-            "language": language,
-            "instruct": instruct,
-            "speed": speed,
-            "seed": seed,
-            "lexicon": lexicon,
-            "markup": markup,
-        }
-        changes = {name: value for name, value in given.items() if utils.is_given(value)}
-        options = replace(self.options, **changes)
-        options.check()
-        self.options = options
+        given: dict[str, Any] = dict(options)
+        changed = self.options.changed(
+            **{name: value for name, value in given.items() if utils.is_given(value)}
+        )
+        changed.check()
+        self.options = changed
         if utils.is_given(model):
             self._model = model
         if self._socket is not None and self._socket.is_usable:
@@ -338,11 +305,13 @@ class TTS(tts.TTS[Literal["words"]]):
         return self._http_session or utils.http_context.http_session()
 
     def _prepare(self, socket: Socket) -> None:
-        options = self.options
+        options = self.options.spoken
         with contextlib.suppress(VoiceAgentError):  # the next reply reports what is wrong
             socket.send(
                 socket.connection.prepare(
-                    voice=options.voice, language=options.language, instruct=options.instruct
+                    voice=options.get("voice"),
+                    language=options.get("language"),
+                    instruct=options.get("instruct"),
                 )
             )
 
@@ -441,7 +410,7 @@ class ChunkedStream(_ReplyStream, tts.ChunkedStream):
     def __init__(self, *, tts: TTS, input_text: str, conn_options: APIConnectOptions) -> None:
         super().__init__(tts=tts, input_text=input_text, conn_options=conn_options)
         self._plugin = tts
-        self._options = replace(tts.options, max_lead_s=0.0)
+        self._options = tts.options.changed(max_lead_s=0.0)
 
     async def stop(self) -> None:
         """Close the stream; an audible reply ends with an error."""

@@ -13,8 +13,8 @@ import asyncio
 import enum
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Unpack, get_args
 from uuid import uuid4
 
 import aiohttp
@@ -45,12 +45,12 @@ from voiceagent_tts.protocol.messages import (
     AudioFormat,
     DoneMessage,
     ErrorMessage,
-    LexiconEntries,
     OpenOptions,
     SampleRate,
+    VoiceOptions,
     WordsMessage,
 )
-from voiceagent_tts.text.borders import has_complete_word
+from voiceagent_tts.text.segmenter import has_complete_word
 
 _ANSWER_TIMEOUT_S = 2.0
 """A server that has not even answered a ping within this is gone, even if the socket is open."""
@@ -60,17 +60,16 @@ _SILENCE_S = 0.04
 
 @dataclass(frozen=True, slots=True)
 class ReplyOptions:
-    """How a reply is spoken and timed; the server chooses where a value is None."""
+    """How a reply is spoken and timed.
 
-    voice: str | None
-    language: str | None
-    instruct: str | None
-    speed: float | None
-    seed: int | None
-    lexicon: LexiconEntries | None
-    markup: bool
-    max_buffer_delay_ms: int | None
-    max_lead_s: float | None
+    Args:
+        spoken: how it is spoken; the server chooses what is left out or None.
+        sample_rate: sample rate of the audio in Hz.
+        leading_silence_ms: silence before the reply.
+        output_latency_s: delay between the output and the listener.
+    """
+
+    spoken: VoiceOptions
     sample_rate: SampleRate
     leading_silence_ms: int
     output_latency_s: float
@@ -80,7 +79,10 @@ class ReplyOptions:
 
         Raises:
             InvalidRequestError: an option is wrong.
+            TypeError: there is no such option.
         """
+        if unknown := self.spoken.keys() - VoiceOptions.__annotations__.keys():
+            raise TypeError(f"there is no option {', '.join(sorted(unknown))}")
         if self.sample_rate not in (rates := get_args(SampleRate)):
             expected = ", ".join(map(str, rates))
             raise InvalidRequestError(
@@ -93,19 +95,12 @@ class ReplyOptions:
 
     def open_options(self) -> OpenOptions:
         """The options of the reply's server contexts."""
-        given: dict[str, Any] = {
-            "voice": self.voice,
-            "language": self.language,
-            "instruct": self.instruct,
-            "speed": self.speed,
-            "seed": self.seed,
-            "lexicon": self.lexicon,
-            "markup": self.markup,
-            "max_buffer_delay_ms": self.max_buffer_delay_ms,
-            "max_lead_s": self.max_lead_s,
-            "audio": AudioFormat(sample_rate=self.sample_rate),
-        }
-        return OpenOptions(**{name: value for name, value in given.items() if value is not None})
+        given: dict[str, Any] = {k: v for k, v in self.spoken.items() if v is not None}
+        return OpenOptions(**given, audio=AudioFormat(sample_rate=self.sample_rate))
+
+    def changed(self, **options: Unpack[VoiceOptions]) -> "ReplyOptions":
+        """These options with others for how the reply is spoken."""
+        return replace(self, spoken={**self.spoken, **options})
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ from voiceagent_tts.adapters.pipecat.settings import (
     check_arguments,
     check_extra,
     pop_settings,
+    server_settings,
 )
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
 from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
@@ -121,9 +122,9 @@ class VoiceAgentTTSService(TurnTTSService):
             default is enough sound to be noticed; add what your transport buffers before audio
             reaches the listener.
         reconnect_attempts: attempts, 0.25 s apart; after these, the next turn connects.
-        **kwargs: fields of `Settings` (`model`, `voice` or `voice_id`, `language`, `speed`,
-            `instruct`, `seed`, `lexicon`, `markup`), as Pipecat's own services accept them, which
-            `settings` overrides; and arguments of `WebsocketTTSService`.
+        **kwargs: fields of `Settings` (`model`, `voice` or `voice_id`, `language` and so on), as
+            Pipecat's own services accept them, which `settings` overrides; and arguments of
+            `WebsocketTTSService`.
 
     Raises:
         InvalidRequestError: `url` is not the address of a server, or an option is wrong.
@@ -149,16 +150,7 @@ class VoiceAgentTTSService(TurnTTSService):
         reconnect_attempts: int = 240,
         **kwargs: Any,
     ) -> None:
-        defaults = self.Settings(
-            model=None,
-            voice=None,
-            language=None,
-            speed=None,
-            instruct=None,
-            seed=None,
-            lexicon=None,
-            markup=None,
-        )
+        defaults = server_settings()
         transforms = [transform for _, transform in kwargs.get("text_transforms") or ()]
         if any(isinstance(transform, PronunciationTransform) for transform in transforms):
             defaults.markup = True  # or it would have no effect

@@ -1,7 +1,7 @@
 """Settings of the Pipecat service that may change while the pipeline runs."""
 
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
 
@@ -32,7 +32,7 @@ class VoiceAgentTTSSettings(TTSSettings):
     markup: bool | None | NotGiven = field(default_factory=lambda: NOT_GIVEN)
 
 
-_ARGUMENTS = ("model", "voice", "language", "speed", "instruct", "seed", "lexicon", "markup")
+_ARGUMENTS = tuple(each.name for each in fields(VoiceAgentTTSSettings) if each.name != "extra")
 """Settings that the service's constructor accepts as arguments of their own."""
 
 _OTHER_NAMES = {"params": "settings", "base_url": "url"}
@@ -40,6 +40,12 @@ _OTHER_NAMES = {"params": "settings", "base_url": "url"}
 
 _FIXED = {"push_text_frames", "push_start_frame", "push_stop_frames", "pause_frame_processing"}
 """Arguments of Pipecat's base classes on which the order of the service's frames depends."""
+
+
+def server_settings() -> VoiceAgentTTSSettings:
+    """Settings with which the server chooses everything."""
+    given: dict[str, Any] = dict.fromkeys(_ARGUMENTS)
+    return VoiceAgentTTSSettings(**given)
 
 
 def pop_settings(kwargs: dict[str, Any]) -> VoiceAgentTTSSettings:

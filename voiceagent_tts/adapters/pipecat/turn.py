@@ -11,7 +11,7 @@ from voiceagent_tts.adapters.turn import RESUME_WAIT_S, Turn
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
-from voiceagent_tts.text.borders import has_complete_word
+from voiceagent_tts.text.segmenter import has_complete_word
 
 _RESUME_ATTEMPTS = 3
 """Attempts in a row that may send audio without one more word."""

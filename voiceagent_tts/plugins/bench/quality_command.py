@@ -32,11 +32,17 @@ def quality(
     ] = "",
     texts: Annotated[
         str,
-        typer.Option(help="`texts` (committed), a Seed-TTS meta.lst, or a file of lines."),
+        typer.Option(
+            help="`texts` (ten languages), `agent` (English, six kinds), a Seed-TTS meta.lst, or a "
+            "file of lines."
+        ),
     ] = "texts",
     languages: Annotated[str, typer.Option(help="Languages, as en,zh; a file has one.")] = "en",
     kinds: Annotated[
-        str, typer.Option(help="Kinds of committed texts. [default: short,menu,blurb,paragraph]")
+        str,
+        typer.Option(
+            help="Kinds of committed texts. [default: all, of `texts` short,menu,blurb,paragraph]"
+        ),
     ] = "",
     transcriber: Annotated[
         str | None,

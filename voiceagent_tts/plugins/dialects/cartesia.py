@@ -19,13 +19,7 @@ from pydantic_core import from_json, to_json
 
 from voiceagent_tts.core import Encoding
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.protocol.dialect import (
-    Command,
-    WireMessages,
-    known_ends_ms,
-    refuse_if_big,
-    silence,
-)
+from voiceagent_tts.plugins.dialects.shared import known_ends_ms, silence
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
     AudioFormat,
@@ -47,6 +41,7 @@ from voiceagent_tts.protocol.messages import (
     context_id_of,
 )
 from voiceagent_tts.protocol.refusals import refusal_of
+from voiceagent_tts.protocol.server_connection import Command, WireMessages, refuse_if_big
 
 _LIBRARY_VOICE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 """UUID: the name of a voice in Cartesia's own library."""

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from voiceagent_tts.protocol.dialect import known_ends_ms
+from voiceagent_tts.plugins.dialects.shared import known_ends_ms
 from voiceagent_tts.protocol.messages import WordsMessage
 
 

@@ -26,14 +26,7 @@ from voiceagent_tts.plugins.dialects.elevenlabs_messages import (
     SocketMessage,
     SocketOptions,
 )
-from voiceagent_tts.protocol.dialect import (
-    Answer,
-    Closing,
-    Command,
-    WireMessages,
-    refuse_if_big,
-    silence,
-)
+from voiceagent_tts.plugins.dialects.shared import silence
 from voiceagent_tts.protocol.messages import (
     AudioMessage,
     Close,
@@ -49,6 +42,13 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
 )
 from voiceagent_tts.protocol.refusals import refusal_of
+from voiceagent_tts.protocol.server_connection import (
+    Answer,
+    Closing,
+    Command,
+    WireMessages,
+    refuse_if_big,
+)
 
 _POLICY_VIOLATION = 1008
 _MAX_REASON_BYTES = 120

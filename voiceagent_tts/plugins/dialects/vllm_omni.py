@@ -25,6 +25,7 @@ from pydantic_core import to_json
 
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, ms_to_samples, samples_to_ms
 from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.plugins.dialects.shared import known_ends_ms, silence
 from voiceagent_tts.plugins.dialects.vllm_omni_messages import (
     CLIENT_MESSAGE,
     InputDone,
@@ -33,14 +34,6 @@ from voiceagent_tts.plugins.dialects.vllm_omni_messages import (
     SessionConfig,
     VoiceAdd,
     VoiceList,
-)
-from voiceagent_tts.protocol.dialect import (
-    Answer,
-    Command,
-    WireMessages,
-    known_ends_ms,
-    refuse_if_big,
-    silence,
 )
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
@@ -56,6 +49,12 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError, refusal_of
+from voiceagent_tts.protocol.server_connection import (
+    Answer,
+    Command,
+    WireMessages,
+    refuse_if_big,
+)
 
 _ENDS = {"sentence": ".!?…。！？।", "clause": ".!?…。！？।,;:，、；：", "none": ""}
 _CLOSING = "\"')]}»”’」』）"

@@ -6,9 +6,8 @@ This module knows no processes; one thread must use it.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
@@ -17,70 +16,90 @@ from voiceagent_tts.plugins.upstream.download import Download
 from voiceagent_tts.plugins.upstream.requests import Upstream
 from voiceagent_tts.plugins.upstream.speech_api import SpeechRequest
 from voiceagent_tts.plugins.upstream.speech_http import OpenAISpeech
-from voiceagent_tts.seam.commands import Append, Prepare, Submit
+from voiceagent_tts.seam.commands import Append, Submit
 from voiceagent_tts.seam.engine import Inbox, Outbox
-from voiceagent_tts.seam.events import AudioStep, Capabilities, ContextAudio, VoiceDetails
-from voiceagent_tts.seam.segment_rows import SegmentRow, SegmentRows
+from voiceagent_tts.seam.events import Capabilities, VoiceDetails
+from voiceagent_tts.seam.segment_engine import SegmentEngine, SegmentRow
 from voiceagent_tts.text.language import CODES
 from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.words import is_spoken
 
 _SILENCE = 33  # of 32,767: -60 dBFS
 _CHUNK_SAMPLES = SAMPLE_RATE_HZ
-_POLL_S = 0.005
-"""Time until a step looks again for audio."""
 _DAY_S = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class _QueuedSegment:
-    """A segment that waits to be spoken; its text is empty if there is nothing to speak."""
+@dataclass(slots=True)
+class _Segment:
+    """A segment that is not spoken to its end.
+
+    Attributes:
+        text: what is spoken.
+        segment_end: end of the segment in the context's text.
+        language: code of its language, if it is known.
+        download: its audio; None before it was asked for.
+    """
 
     text: str
-    char_end: int
+    segment_end: int
     language: str | None
+    download: Download | None = None
+
+    words = ()
+
+    @property
+    def is_silent(self) -> bool:
+        return not is_spoken(self.text)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Row(SegmentRow):
+class _Row(SegmentRow[_Segment]):
     """The state of one context.
 
     Attributes:
-        queue: segments that are not spoken to their end.
-        downloads: their audio, as far as it was asked for, in the order of `queue`.
         has_begun: whether its listener hears it, so that no limit ends it any more.
     """
 
-    queue: deque[_QueuedSegment] = field(default_factory=deque[_QueuedSegment])
-    downloads: deque[Download] = field(default_factory=deque[Download])
     has_begun: bool
 
     @property
-    def next_to_ask(self) -> _QueuedSegment | None:
-        """The segment whose audio is asked for next; None while another one arrives."""
-        if len(self.downloads) == len(self.queue) or not self.has_credit:
-            return None
-        if self.downloads and not self.downloads[-1].has_arrived:
-            return None
-        return self.queue[len(self.downloads)]
+    def can_speak(self) -> bool:
+        return False  # audio comes when it comes
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether audio may arrive without a command."""
-        return self.has_credit and bool(self.queue)
+    def next_to_ask(self) -> _Segment | None:
+        """The segment whose audio is asked for next; None while another one arrives."""
+        for segment in self.queue:
+            if segment.download is None and not segment.is_silent:
+                return segment
+            if segment.download is not None and not segment.download.has_arrived:
+                return None
+        return None
 
-    def take(self) -> bytes:
-        """Remove and return the next audio of the first segment, as far as credit allows."""
+    def take(self) -> None:
+        """Move audio that has arrived to `unsent`, as far as credit allows.
+
+        Raises:
+            VoiceAgentError: the rest of the first segment will not come.
+        """
+        download = self.queue[0].download
+        if download is None:
+            return
         samples = min(_CHUNK_SAMPLES, self.samples_wanted - self.end_sample)
-        pcm = self.downloads[0].take(max(0, samples))
-        if self.end_sample or self.options.keeps_silence:
-            return pcm
-        return pcm[leading_silence_samples(pcm, _SILENCE) * BYTES_PER_SAMPLE :]
+        pcm = download.take(samples)
+        if not pcm and download.is_spent:
+            if download.error is not None:
+                raise download.error
+            self.is_said = True
+        is_kept = self.end_sample or self.options.keeps_silence
+        lead = 0 if is_kept else leading_silence_samples(pcm, _SILENCE)
+        self.unsent = memoryview(pcm)[lead * BYTES_PER_SAMPLE :]
 
     def close(self) -> None:
         """Cancel the requests."""
-        for download in self.downloads:
-            download.cancel()
+        for segment in self.queue:
+            if segment.download is not None:
+                segment.download.cancel()
 
 
 class CharBudget:
@@ -132,7 +151,7 @@ class CharBudget:
         return self._begun_at
 
 
-class UpstreamEngine:
+class UpstreamEngine(SegmentEngine[_Row]):
     """Implements `seam.engine.Engine` with another server's speech.
 
     It has no use for `seed`, `speed` and `initial_frames`, and ignores them.
@@ -147,6 +166,9 @@ class UpstreamEngine:
         budget: limits the characters that are sent.
     """
 
+    takes_instruct = True
+    poll_s = 0.005
+
     def __init__(
         self,
         inbox: Inbox,
@@ -158,21 +180,11 @@ class UpstreamEngine:
         max_rows: int,
         budget: CharBudget,
     ) -> None:
-        self._outbox = outbox
+        super().__init__(inbox, outbox, name="the upstream", max_rows=max_rows)
         self._upstream = upstream
         self._service = service
         self._voices = tuple(voices)
         self._budget = budget
-        self._rows = SegmentRows(
-            inbox,
-            outbox,
-            max_rows=max_rows,
-            engine_name="the upstream",
-            open_row=self._open_row,
-            add_text=self._add_text,
-            prepare=_ignore,
-            takes_instruct=True,
-        )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -184,16 +196,11 @@ class UpstreamEngine:
             text_feeding=("segment",),
             languages=CODES,
             voices=self._voices,
-            max_rows=self._rows.max_rows,
+            max_rows=self._max_rows,
             takes_instruct=True,
             revision=self._service.place,
             voice_details=tuple(VoiceDetails(name, "preset") for name in self._voices),
         )
-
-    @property
-    def rows_used(self) -> int:
-        """Number of open contexts."""
-        return len(self._rows)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -206,21 +213,9 @@ class UpstreamEngine:
             "upstream_chars_total": self._budget.total,
         }
 
-    def step(self) -> float | None:
-        """Handle commands, send what has arrived, and ask for more.
-
-        Returns:
-            A short time while audio may arrive, else None.
-        """
-        self._rows.handle_commands()
-        for row in sorted(self._rows, key=lambda row: row.urgency):
-            with self._rows.failing(row.context):
-                self._advance(row)
-        return _POLL_S if any(row.is_waiting for row in self._rows) else None
-
     def close(self) -> None:
         """Drop every row, and close the connections."""
-        self._rows.clear()
+        super().close()
         self._upstream.close()
 
     def _open_row(self, command: Submit) -> _Row:
@@ -238,56 +233,23 @@ class UpstreamEngine:
             has_begun=command.continues,
         )
 
-    def _add_text(self, row: _Row, command: Submit | Append) -> None:
-        if command.text:
-            spoken = said(command.text, command.char_base, command.readings).text
-            text = spoken if is_spoken(spoken) else ""
-            row.queue.append(
-                _QueuedSegment(text, command.char_base + len(command.text), command.language)
-            )
-        row.expects_text = command.more
-        self._report_progress(row)
+    def _pieces(self, row: _Row, command: Submit | Append) -> list[_Segment]:
+        spoken = said(command.text, command.char_base, command.readings).text
+        return [_Segment(spoken, command.char_base + len(command.text), command.language)]
 
-    def _advance(self, row: _Row) -> None:
-        if (segment := row.next_to_ask) is not None:
-            row.downloads.append(self._ask(row, segment))
-        while row.downloads and row.has_credit:
-            download = row.downloads[0]
-            if pcm := row.take():
-                chunk = ContextAudio(row.context, row.append(pcm))
-                self._outbox(AudioStep((chunk,)))
-            elif not download.is_spent:
-                return
-            elif download.error is not None:
-                raise download.error
-            else:
-                row.downloads.popleft()
-                self._end_segment(row)
-                self._report_progress(row)
+    def _make_audio(self) -> None:
+        """Ask for audio, and take what has arrived."""
+        for row in self._by_urgency(row for row in self._rows.values() if row.wants_audio):
+            with self._failing(row.context):
+                if (segment := row.next_to_ask) is not None:
+                    self._ask(row, segment)
+                row.take()
 
-    def _ask(self, row: _Row, segment: _QueuedSegment) -> Download:
-        if not segment.text:
-            silent = Download(SAMPLE_RATE_HZ)
-            silent.complete()
-            return silent
+    def _ask(self, row: _Row, segment: _Segment) -> None:
         if not row.has_begun:
             self._budget.check(len(segment.text))
             row.has_begun = True
         self._budget.spend(len(segment.text))
-        return self._upstream.speak(
+        segment.download = self._upstream.speak(
             SpeechRequest(segment.text, row.voice_name, row.options.instruct, segment.language)
         )
-
-    def _report_progress(self, row: _Row) -> None:
-        """Report what is complete: segments without anything to speak, and the context."""
-        while row.queue and not row.queue[0].text and not row.downloads:
-            self._end_segment(row)
-        if not row.queue and not row.expects_text and row in self._rows:
-            self._rows.end(row)
-
-    def _end_segment(self, row: _Row) -> None:
-        self._rows.end_segment(row, row.queue.popleft().char_end)
-
-
-def _ignore(command: Prepare) -> None:
-    """Nothing can be computed ahead."""

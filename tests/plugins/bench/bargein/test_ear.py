@@ -5,7 +5,7 @@ import pytest
 from testbed.hibari_driving import natural
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.plugins.bench.bargein.ear import Ear, heard_count, spoken_words
+from voiceagent_tts.plugins.bench.bargein.ear import Ear, heard_count
 from voiceagent_tts.plugins.bench.bargein.heard import heard_in
 from voiceagent_tts.plugins.bench.bargein.judge import Recording
 
@@ -30,13 +30,6 @@ def test_the_words_that_a_transcript_reaches_were_heard(transcript: str, heard: 
     ear = Ear(lambda samples, language: transcript)
     found = ear.heard(Recording("x", "en", REPLY, b"\0\0" * 100))
     assert found.heard == found.begun == found.finished == frozenset(range(heard))
-
-
-def test_a_word_of_the_reply_is_heard_with_the_first_of_what_is_said_for_it() -> None:
-    """One word of the history, an amount, is six words of speech."""
-    words = spoken_words("Pay $42.50 now.", "en")
-    assert [word.text for word in words] == "pay forty two dollars and fifty cents now".split()
-    assert [word.owner for word in words] == [0, 1, 1, 1, 1, 1, 1, 2]
 
 
 def test_a_repeated_word_is_not_taken_for_a_later_one() -> None:

@@ -2,7 +2,14 @@
 
 import pytest
 
-from voiceagent_tts.plugins.bench.quality.words import WordErrors, normalised, unit_of, word_errors
+from voiceagent_tts.plugins.bench.quality.words import (
+    WordErrors,
+    normalised,
+    said_errors,
+    said_words,
+    unit_of,
+    word_errors,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +56,28 @@ def test_rates_are_for_each_expected_word() -> None:
     assert WordErrors(4, 0, 0, 1).insertion_rate == 0.25
     assert (WordErrors(0, 0, 0, 2).rate, WordErrors(0, 0, 0, 0).rate) == (1.0, 0.0)
     assert [unit_of(each) for each in ("en", "zh", "ko")] == ["WER", "CER", "CER"]
+
+
+@pytest.mark.parametrize(
+    ("text", "heard", "errors"),
+    [
+        ("Your total is $42.50.", "your total is forty-two dollars and fifty cents", 0),
+        ("Say seven, please.", "Say 7 please.", 0),
+        ("Dr. Smith is here at 9:30.", "Doctor Smith is here at nine thirty", 0),
+        ("Write to help@example.com.", "Write to help at example dot com", 0),
+        ("A well-known trick.", "a well known trick", 0),
+        ("Your total is $42.50.", "Your total is $42.15.", 1),
+    ],
+)
+def test_what_is_said_is_compared_however_it_is_written(text: str, heard: str, errors: int) -> None:
+    """The paper's count has an error in each of these; here only another number is one."""
+    found = said_errors(text, heard, "en")
+    assert found.substituted + found.deleted + found.inserted == errors
+    assert word_errors(text, heard, "en").rate > 0
+
+
+def test_what_is_said_for_a_word_has_that_word_as_its_owner() -> None:
+    """One word of the text, an amount, is six words of speech."""
+    words = said_words("Pay $42.50 now.", "en")
+    assert [word.text for word in words] == "pay forty two dollars and fifty cents now".split()
+    assert [word.owner for word in words] == [0, 1, 1, 1, 1, 1, 1, 2]

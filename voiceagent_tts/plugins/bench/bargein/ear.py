@@ -7,26 +7,15 @@ word that is cut off, a recogniser writes the word, another one, or nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.plugins.bench.bargein.heard import Heard
 from voiceagent_tts.plugins.bench.bargein.judge import Recording
 from voiceagent_tts.plugins.bench.quality.transcribers import Transcribe, open_transcriber
-from voiceagent_tts.text.normalizer import normalize
-from voiceagent_tts.text.readings import said
-from voiceagent_tts.text.words import split_words
+from voiceagent_tts.plugins.bench.quality.words import said_words
 
 WHISPER = "faster-whisper:tiny.en"
 """What `whisper` stands for."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Spoken:
-    """A word that is said, and the index in the reply of the word that it is said for."""
-
-    text: str
-    owner: int
 
 
 class Ear:
@@ -55,26 +44,11 @@ class Ear:
             EngineError: the recogniser failed.
         """
         text = self._transcribe(pcm_to_float(recording.pcm), recording.language)
-        transcript = [word.text for word in spoken_words(text, recording.language)]
-        words = spoken_words(recording.text, recording.language)
+        transcript = [word.text for word in said_words(text, recording.language)]
+        words = said_words(recording.text, recording.language)
         count = heard_count(transcript, [word.text for word in words])
         heard = frozenset(range(words[count - 1].owner + 1)) if count else frozenset[int]()
         return Heard(heard, heard, heard)
-
-
-def spoken_words(text: str, language: str) -> list[_Spoken]:
-    """What a speaker says for a text: small letters without marks, numbers in words."""
-    spoken = normalize(said(text, 0, ()), language, reads_digits=False)
-    words: list[_Spoken] = []
-    owners = split_words(text)
-    owner = 0
-    for word in split_words(spoken.text):
-        offset = spoken.offsets[word.char_start]
-        while owner + 1 < len(owners) and owners[owner + 1].char_start <= offset:
-            owner += 1
-        parts = "".join(c if c.isalnum() or c in "'’" else " " for c in word.text.casefold())
-        words += (_Spoken(part.strip("'’"), owner) for part in parts.split())
-    return [word for word in words if word.text]
 
 
 def heard_count(transcript: Sequence[str], reply: Sequence[str]) -> int:

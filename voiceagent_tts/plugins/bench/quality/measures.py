@@ -15,7 +15,7 @@ from voiceagent_tts.plugins.bench.quality.continuity import (
     stream_distance_db,
 )
 from voiceagent_tts.plugins.bench.quality.transcribers import Transcribe
-from voiceagent_tts.plugins.bench.quality.words import normalised, unit_of, word_errors
+from voiceagent_tts.plugins.bench.quality.words import normalised, said_errors, unit_of, word_errors
 
 _PERCENT = 100.0
 _MOST_EXAMPLES = 10
@@ -40,6 +40,7 @@ _SHARE = "share of clips with"
 MEASURES = {
     "wer_percent": Measure("WER, %", "errors per expected word, mean of the utterances"),
     "cer_percent": Measure("CER, %", "errors per expected character, mean of the utterances"),
+    "said_percent": Measure("WER as said, %", "the same, numbers and signs in words on both sides"),
     "insertion_percent": Measure("inserted, %", "words heard that are not in the text"),
     "pronounced_percent": Measure("pronounced, %", "sentences heard in an accepted form", False),
     "outburst_percent": Measure("outbursts, %", f"{_SHARE} any of the next five defects"),
@@ -64,7 +65,7 @@ MEASURES = {
 """Name -> measure, in the order of tables."""
 
 
-_RATES = ("wer_percent", "cer_percent", "insertion_percent")
+_RATES = ("wer_percent", "cer_percent", "said_percent", "insertion_percent")
 
 
 def is_share(name: str) -> bool:
@@ -100,10 +101,12 @@ def word_values(clips: Sequence[Clip], transcribe: Transcribe) -> Values:
         item = clip.item
         heard = transcribe(clip.samples, item.language)
         errors = word_errors(item.text, heard, item.language)
+        said_percent = _PERCENT * said_errors(item.text, heard, item.language).rate
         values.add(f"{unit_of(item.language).lower()}_percent", _PERCENT * errors.rate)
+        values.add("said_percent", said_percent)
         values.add("insertion_percent", _PERCENT * errors.insertion_rate)
         values.examples.append(
-            {"item": item.name, "percent": round(_PERCENT * errors.rate, 1), "text": item.text,
+            {"item": item.name, "percent": round(said_percent, 1), "text": item.text,
              "heard": heard}
         )  # fmt: skip
     values.examples.sort(key=lambda each: -each["percent"])

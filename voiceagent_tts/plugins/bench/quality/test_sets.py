@@ -12,21 +12,24 @@ from typing import Any
 
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.quality.clips import Item
-from voiceagent_tts.plugins.bench.texts import LANGUAGES, choose_texts, texts_in
+from voiceagent_tts.plugins.bench.texts import LANGUAGES, Text, choose_texts, texts_in
 
 PLAIN_KINDS = ("short", "menu", "blurb", "paragraph")
 """Kinds whose words a recogniser writes as the text does; numbers are tested as pronunciation."""
 AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
 _META_FIELDS = (4, 5)
+AGENT = "agent"
+"""Name of the set of sixty sentences of an English agent, in six kinds."""
 
 
 def items_of(source: str, languages: Sequence[str], kinds: Sequence[str]) -> list[Item]:
     """The items of a set.
 
     Args:
-        source: `texts` for the committed set, a `meta.lst`, or a file with one text in each line.
-        languages: languages of the committed set; the first is that of a file.
-        kinds: kinds of the committed set; all but numbers and code-mixed without names.
+        source: `texts` or `agent` for a committed set, a `meta.lst`, or a file with one text in
+            each line.
+        languages: languages of `texts`; the first is that of a file.
+        kinds: kinds of the committed set. Default: all, of `texts` all but numbers and code-mixed.
 
     Raises:
         InvalidRequestError: a language or kind is unknown, or the file has no such content.
@@ -35,6 +38,8 @@ def items_of(source: str, languages: Sequence[str], kinds: Sequence[str]) -> lis
     language = languages[0] if languages else "en"
     if source == "texts":
         texts = choose_texts(languages, kinds or PLAIN_KINDS)
+    elif source == AGENT:
+        texts = _agent_texts(kinds)
     elif source.endswith(".lst"):
         return _seed_tts(Path(source), language)
     else:
@@ -107,6 +112,14 @@ def recordings_in(folder: Path, items: Iterable[Item], language: str) -> list[tu
             f"{len(files)} others",
         )
     return found
+
+
+def _agent_texts(kinds: Sequence[str]) -> list[Text]:
+    """The sentences of an agent; errors as for `items_of`."""
+    data = tomllib.loads(Path(__file__).with_name("agent.toml").read_text("utf-8"))
+    if unknown := set(kinds) - set(data):
+        raise _invalid(f"kinds of {', '.join(data)}", ", ".join(sorted(unknown)))
+    return [Text("en", kind, text) for kind in kinds or data for text in data[kind]]
 
 
 def _seed_tts(path: Path, language: str) -> list[Item]:

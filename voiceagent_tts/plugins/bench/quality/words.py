@@ -5,6 +5,10 @@ is removed, letters are lower case; Chinese, Japanese and Korean are compared by
 figure of a set is the mean of its utterances' rates, as there. Traditional characters stay as they
 are. jiwer aligns.
 
+A recogniser writes "$5" for what was said as "five dollars", which that counts as errors.
+`said_errors` compares what a speaker says for both texts: numbers, signs and abbreviations in
+words.
+
 Source: Anastassiou et al., "Seed-TTS" (2024), BytedanceSpeech/seed-tts-eval, `run_wer.py`.
 """
 
@@ -13,8 +17,20 @@ from dataclasses import dataclass
 
 import jiwer
 
+from voiceagent_tts.text.normalizer import normalize
+from voiceagent_tts.text.readings import said
+from voiceagent_tts.text.words import split_words
+
 CHARACTER_LANGUAGES = ("zh", "ja", "ko")
 _APOSTROPHES = str.maketrans({"’": "'", "‘": "'"})
+
+
+@dataclass(frozen=True, slots=True)
+class SaidWord:
+    """A word that a speaker says, and the index in the text of the word that it is said for."""
+
+    text: str
+    owner: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +76,35 @@ def normalised(text: str, language: str) -> str:
 
 
 def word_errors(expected: str, heard: str, language: str) -> WordErrors:
-    """Compare a text with a transcript."""
-    wanted, got = normalised(expected, language), normalised(heard, language)
+    """Compare a text with a transcript as the paper does."""
+    return _errors(normalised(expected, language), normalised(heard, language))
+
+
+def said_words(text: str, language: str) -> list[SaidWord]:
+    """What a speaker says for a text: small letters without marks, numbers in words."""
+    spoken = normalize(said(text, 0, ()), language, reads_digits=False)
+    words: list[SaidWord] = []
+    owners = split_words(text)
+    owner = 0
+    for word in split_words(spoken.text):
+        offset = spoken.offsets[word.char_start]
+        while owner + 1 < len(owners) and owners[owner + 1].char_start <= offset:
+            owner += 1
+        parts = "".join(c if c.isalnum() or c in "'’" else " " for c in word.text.casefold())
+        words += (SaidWord(part.strip("'’"), owner) for part in parts.split())
+    return [word for word in words if word.text]
+
+
+def said_errors(expected: str, heard: str, language: str) -> WordErrors:
+    """Compare what is said for a text with what is said for a transcript of it."""
+    return _errors(_said(expected, language), _said(heard, language))
+
+
+def _said(text: str, language: str) -> str:
+    return " ".join(word.text for word in said_words(text, language))
+
+
+def _errors(wanted: str, got: str) -> WordErrors:
     if not wanted:
         return WordErrors(0, 0, 0, len(got.split()))
     found = jiwer.process_words(wanted, got)

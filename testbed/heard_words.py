@@ -1,0 +1,60 @@
+"""One context's words as its listener gets them, wired as in `Context`, without any process."""
+
+from collections.abc import Iterable
+
+from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
+from voiceagent_tts.synthesizer.clock import ListenerClock
+from voiceagent_tts.synthesizer.events import Source
+from voiceagent_tts.synthesizer.words import Words
+
+
+class HeardWords:
+    """Words of a text whose audio and times a caller has.
+
+    Args:
+        sources: sources that may send times.
+        speed: how much faster than the engine's audio the listener's is.
+        voice_level: as for `Words`.
+
+    Attributes:
+        playout: counts the audio sent.
+        listener: maps the engine's clock to the listener's.
+        words: publishes the words.
+        policy: chooses their times.
+    """
+
+    def __init__(
+        self, sources: Iterable[Source] = (), speed: float = 1.0, voice_level: float = 0.0
+    ) -> None:
+        self.playout = PlayoutClock()
+        self.listener = ListenerClock(speed)
+        self.words = Words(self.playout, self.listener, sources, voice_level=voice_level)
+        self.policy = self.words.policy
+        self._chars = 0
+
+    def expect(self, text: str, *, is_whole: bool = True) -> None:
+        """Expect text that continues the text before."""
+        self.words.expect(Segment(text, self._chars), is_whole=is_whole)
+        self._chars += len(text)
+
+    def push_audio(self, chunk: AudioChunk) -> AudioChunk | None:
+        """Receive the engine's next audio; return what the listener gets."""
+        self.words.push_audio(chunk)
+        return self.listener.push_audio(chunk)
+
+    def end_audio(self, now: float = 0.0) -> AudioChunk | None:
+        """Receive the end of the audio; return what the listener gets."""
+        rest = self.listener.end_audio()
+        self.words.end_audio(now)
+        return rest
+
+    def add_times(self, source: Source, *times: WordTimestamp) -> None:
+        """Receive final times."""
+        if source in (Source.NATIVE, Source.CACHE):
+            self.words.add_exact(times, is_cached=source is Source.CACHE)
+        else:
+            self.policy.add_times(source, times)
+
+    def pop_due(self, now: float) -> tuple[WordTimestamp, ...]:
+        """Return the words to publish."""
+        return self.words.pop_due(now)

@@ -1,0 +1,164 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from testbed.heard_words import HeardWords
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp
+from voiceagent_tts.synthesizer.events import Source
+
+SECOND = (np.sin(np.arange(SAMPLE_RATE_HZ) / 20) * 8000).astype("<i2").tobytes()
+WORD = WordTimestamp(Word("one", 0, 3), 12_000, 24_000, 1.0)
+NOW = 100.0
+
+
+def test_a_native_engine_is_left_alone() -> None:
+    """An engine with native words and speed: audio passes as the same object, words unchanged."""
+    heard = HeardWords([Source.NATIVE])
+    heard.expect("one two")
+    heard.add_times(Source.NATIVE, WORD)
+    assert heard.pop_due(NOW) == (WORD,)
+    chunk = AudioChunk(0, SECOND)
+    assert heard.push_audio(chunk) is chunk
+    assert heard.end_audio() is None
+    assert heard.policy.next_char is None
+    assert heard.words.refined() is None
+    assert heard.listener.to_engine_samples(1000) == 1000
+
+
+@pytest.mark.parametrize("speed", [0.5, 2.0])
+def test_words_are_scaled_with_the_sound(speed: float) -> None:
+    """At another speed the audio's length changes, without gaps, and words move with it."""
+    heard = HeardWords([Source.NATIVE], speed)
+    heard.add_times(Source.NATIVE, WORD)
+    (word,) = heard.pop_due(NOW)
+    assert (word.start_sample, word.end_sample) == (12_000 / speed, 24_000 / speed)
+    chunks = [heard.push_audio(AudioChunk(0, SECOND)), heard.end_audio()]
+    got = [chunk for chunk in chunks if chunk is not None]
+    assert got[0].start_sample == 0
+    for before, after in zip(got, got[1:], strict=False):
+        assert before.end_sample == after.start_sample
+    assert got[-1].end_sample == pytest.approx(SAMPLE_RATE_HZ / speed, rel=0.03)
+    assert heard.listener.to_engine_samples(SAMPLE_RATE_HZ) >= SAMPLE_RATE_HZ * speed
+
+
+def test_an_engine_without_words_gets_guesses_ahead_of_the_sound() -> None:
+    """Every word of the text is published; the first one no later than the first audio."""
+    heard = HeardWords()
+    heard.expect("one tw", is_whole=False)
+    assert heard.pop_due(NOW) == ()
+    assert heard.push_audio(AudioChunk(0, SECOND)) == AudioChunk(0, SECOND)
+    words = heard.pop_due(NOW)
+    assert [row.word.text for row in words] == ["one"]
+    heard.playout.send(SAMPLE_RATE_HZ, NOW)
+    heard.expect("o three")
+    assert heard.pop_due(NOW) == (), "they are far from being heard"
+    heard.end_audio()
+    words += heard.pop_due(NOW)
+    assert [row.word.text for row in words] == ["one", "two", "three"]
+    assert not any(row.is_exact for row in words)
+
+
+def test_it_says_when_the_next_word_must_leave() -> None:
+    """The deadline is 150 ms before playback reaches the word; more audio does not change it."""
+    heard = HeardWords([Source.FORCED])
+    heard.expect("one two")
+    heard.push_audio(AudioChunk(0, SECOND))
+    heard.add_times(Source.ONLINE, WORD)
+    assert heard.words.due_at is None, "nothing was sent"
+    for _ in range(2):
+        heard.playout.send(SAMPLE_RATE_HZ, NOW)
+        due = heard.words.due_at
+        assert due == pytest.approx(NOW + 0.5 - 0.15, abs=0.03)
+        assert heard.pop_due(due - 0.01) == ()
+    assert heard.pop_due(due) == (WORD,)
+
+
+@pytest.mark.parametrize("speed", [1.0, 0.5, 3.0])
+def test_a_break_is_exact(speed: float) -> None:
+    """Zeros of exactly its length, after all audio before it; later words move by as much."""
+    heard = HeardWords([Source.NATIVE], speed)
+    after = WordTimestamp(Word("two", 10, 13), SAMPLE_RATE_HZ + 600, None, True)
+    heard.add_times(Source.NATIVE, WORD)
+    chunks = [heard.push_audio(AudioChunk(0, SECOND))]
+    for char_end in (8, 9):
+        heard.listener.expect_break(char_end)
+    chunks += heard.listener.push_break(8, 5_000)
+    start = heard.listener.end_sample - 5_000
+    chunks += heard.listener.push_break(9, 1_000)
+    chunks.append(heard.push_audio(AudioChunk(SAMPLE_RATE_HZ, SECOND)))
+    heard.add_times(Source.NATIVE, after)
+    chunks.append(heard.end_audio())
+    got = [chunk for chunk in chunks if chunk is not None]
+    for one, following in pairwise(got):
+        assert one.end_sample == following.start_sample
+    samples = np.frombuffer(b"".join(chunk.pcm for chunk in got), "<i2")
+    assert len(samples) == heard.listener.end_sample == got[-1].end_sample
+    assert start == pytest.approx(SAMPLE_RATE_HZ / speed, rel=0.05)
+    assert not samples[start : start + 6_000].any()
+    assert samples[start - 50 : start].any()
+    assert samples[start + 6_000 : start + 6_050].any()
+    first, second = heard.pop_due(NOW)
+    assert first.start_sample == round(WORD.start_sample / speed)
+    assert second.start_sample == start + 6_000 + round(600 / speed)
+
+
+def test_words_after_a_break_wait_for_it() -> None:
+    """An estimate is not published while the listener hears the silence before it."""
+    heard = HeardWords()
+    heard.expect("one")
+    heard.push_audio(AudioChunk(0, SECOND))
+    assert len(heard.pop_due(NOW)) == 1
+    heard.playout.send(SAMPLE_RATE_HZ, NOW)
+    heard.policy.end_segment(10, SAMPLE_RATE_HZ)
+    heard.listener.expect_break(10)
+    heard.listener.push_break(10, 2 * SAMPLE_RATE_HZ)
+    heard.playout.send(2 * SAMPLE_RATE_HZ, NOW)
+    heard.expect("        two")
+    assert heard.words.due_at is None, "an event decides: the audio of the word"
+    heard.push_audio(AudioChunk(SAMPLE_RATE_HZ, SECOND))
+    assert heard.pop_due(NOW + 2.5) == ()
+    due = heard.words.due_at
+    assert due is not None
+    assert due == pytest.approx(NOW + 3 - 0.17, abs=0.01)
+    (word,) = heard.pop_due(due)
+    assert word.start_sample == 3 * SAMPLE_RATE_HZ
+    assert heard.listener.to_engine_samples(4 * SAMPLE_RATE_HZ) == 2 * SAMPLE_RATE_HZ
+
+
+@pytest.mark.parametrize("start", [SAMPLE_RATE_HZ, SAMPLE_RATE_HZ + 600])
+def test_words_before_a_break_leave_before_it(start: int) -> None:
+    """Playback that reaches a break has reached all words before it, wherever they were found."""
+    heard = HeardWords([Source.ONLINE])
+    heard.expect("one two")
+    heard.add_times(Source.ONLINE, WORD)
+    heard.policy.set_tentative((WordTimestamp(Word("two", 4, 7), start, None, 0.5),))
+    heard.listener.expect_break(7)
+    heard.push_audio(AudioChunk(0, SECOND))
+    heard.policy.end_segment(7, SAMPLE_RATE_HZ)
+    heard.listener.push_break(7, 2 * SAMPLE_RATE_HZ)
+    assert heard.pop_due(NOW) == (WORD,)
+    heard.playout.send(3 * SAMPLE_RATE_HZ, NOW)
+    due = heard.words.due_at
+    assert due == pytest.approx(NOW + 1 - 0.17, abs=0.01)
+    assert heard.pop_due(due - 0.01) == ()
+    (word,) = heard.pop_due(due)
+    assert (word.word.text, word.start_sample) == ("two", SAMPLE_RATE_HZ)
+
+
+def test_words_after_a_break_wait_for_its_place() -> None:
+    """Text after a break may be known long before the audio ahead of it: no estimate leaves."""
+    heard = HeardWords()
+    heard.expect("one ")
+    heard.listener.expect_break(4)
+    heard.expect("two")
+    heard.push_audio(AudioChunk(0, SECOND))
+    heard.playout.send(SAMPLE_RATE_HZ, NOW)
+    assert [each.word.text for each in heard.pop_due(NOW + 1)] == ["one"]
+    assert heard.words.due_at is None, "an event decides: the end of the first part"
+    heard.push_audio(AudioChunk(SAMPLE_RATE_HZ, SECOND))
+    heard.listener.push_break(4, SAMPLE_RATE_HZ)
+    heard.playout.send(2 * SAMPLE_RATE_HZ, NOW + 1)
+    heard.end_audio()
+    (word,) = heard.pop_due(NOW + 3)
+    assert word.start_sample == 3 * SAMPLE_RATE_HZ

@@ -1,0 +1,96 @@
+"""The log on standard error: coloured lines for people, or JSON lines and nothing else.
+
+With JSON lines, whatever else is written to standard error by libraries, workers or the interpreter
+becomes a line of its own, so that a log collector can read all of it.
+"""
+
+import atexit
+import logging
+import os
+import sys
+import threading
+from typing import Any, TextIO
+
+import structlog
+
+_SHARED: list[Any] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+_END_S = 1.0
+"""How long the end of the process waits for the last lines of its workers."""
+
+
+def configure_logs(*, is_json: bool, is_quiet: bool = False) -> None:
+    """Log one line per event to standard error; of libraries, and if `is_quiet`, only warnings."""
+    output = _only_json() if is_json else sys.stderr
+    rendered: list[Any] = [
+        structlog.processors.format_exc_info,
+        *([structlog.processors.JSONRenderer()] if is_json else _for_people(output)),
+    ]
+    structlog.configure(
+        processors=[*_SHARED, *rendered],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.WARNING if is_quiet else logging.INFO
+        ),
+        logger_factory=structlog.PrintLoggerFactory(output),
+    )
+    handler = logging.StreamHandler(output)
+    without_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_SHARED, processors=[without_meta, *rendered]
+        )
+    )
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+def _for_people(output: TextIO) -> list[Any]:
+    return [_escape_controls, structlog.dev.ConsoleRenderer(colors=output.isatty())]
+
+
+def _escape_controls(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Escape what a terminal would obey: a client may choose names with escape sequences."""
+    return {
+        name: "".join(map(_escaped, value)) if isinstance(value, str) else value
+        for name, value in event.items()
+    }
+
+
+def _escaped(character: str) -> str:
+    """A character as a terminal may show it; the renderer quotes values with line ends itself."""
+    if character.isprintable() or character in "\n\t":
+        return character
+    return character.encode("unicode_escape").decode()
+
+
+def _only_json() -> TextIO:
+    """Make standard error of this process and its children a source of JSON lines.
+
+    Returns:
+        Standard error as it was, for lines that are JSON already.
+    """
+    output = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace")
+    reading, writing = os.pipe()
+    sys.stderr.flush()
+    os.dup2(writing, 2)
+    os.close(writing)
+    thread = threading.Thread(target=_log_lines, args=(reading,), daemon=True)
+    thread.start()
+
+    def restore() -> None:
+        sys.stderr.flush()
+        os.dup2(output.fileno(), 2)
+        thread.join(_END_S)
+
+    atexit.register(restore)
+    return output
+
+
+def _log_lines(descriptor: int) -> None:
+    log = structlog.get_logger(__name__)
+    with open(descriptor, encoding="utf-8", errors="backslashreplace") as lines:
+        for line in lines:
+            if text := line.rstrip():
+                log.warning("stderr", line=text)

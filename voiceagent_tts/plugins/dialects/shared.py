@@ -1,0 +1,39 @@
+"""What dialects share whose clients expect the end of every word, and audio after every text."""
+
+from itertools import pairwise
+
+from voiceagent_tts.core import Encoding
+from voiceagent_tts.protocol.messages import AudioFormat, WordsMessage
+
+_GUESSED_MS_PER_CHAR = 1000 / 15
+_SILENCE_S = 0.02
+
+
+def known_ends_ms(message: WordsMessage) -> list[int]:
+    """End of each word in milliseconds, for clients that require one.
+
+    A word with an unknown end lasts until the next word. The last word lasts as long as words of
+    its length do on average.
+    """
+    if not message.words:
+        return []
+    guess = message.start_ms[-1] + round(len(message.words[-1]) * _GUESSED_MS_PER_CHAR)
+    next_starts = [start for _, start in pairwise(message.start_ms)] + [guess]
+    return [
+        next_start if end is None else end
+        for end, next_start in zip(message.end_ms, next_starts, strict=True)
+    ]
+
+
+_ZERO: dict[Encoding, bytes] = {
+    "pcm_s16le": b"\0\0",
+    "pcm_f32le": b"\0\0\0\0",
+    "pcm_mulaw": b"\xff",
+    "pcm_alaw": b"\xd5",
+}
+"""The silent sample of each encoding. Source: ITU-T G.711 for the last two."""
+
+
+def silence(audio: AudioFormat) -> bytes:
+    """20 ms of silence: agent frameworks treat a text without audio as a failure."""
+    return _ZERO[audio.encoding] * round(audio.sample_rate * _SILENCE_S)

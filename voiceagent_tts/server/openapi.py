@@ -1,0 +1,94 @@
+"""The OpenAPI document: FastAPI's, with the errors that are sent and the ways to send a key."""
+
+from collections import defaultdict
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from voiceagent_tts.errors import HTTP_STATUS, ErrorCode, VoiceAgentError
+from voiceagent_tts.server.hooks import ServerHooks, is_below
+
+_SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+_MISTAKES = [code for code in ErrorCode if code not in HTTP_STATUS]
+"""Codes of the status 400."""
+_OF_BODIES = (408, 413)
+_OF_SOCKETS = (405, 409, 426, 502)
+"""Statuses of other methods, of contexts, and of handshakes; no documented operation sends them."""
+_TEXT = {"type": "string"}
+_ERROR: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": _TEXT,
+                "type": _TEXT,
+                "param": {"type": "null"},
+                "code": {"type": "string", "enum": [code.value for code in ErrorCode]},
+            },
+            "required": ["message", "type", "code"],
+        }
+    },
+    "required": ["error"],
+}
+
+
+def add_openapi(app: FastAPI, hooks: ServerHooks) -> None:
+    """Replace the document that FastAPI makes, which promises 422 and no other error.
+
+    Args:
+        app: has all routes.
+        hooks: paths that need no key, and how errors look on some routes.
+    """
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app, hooks)
+        return app.openapi_schema
+
+    app.openapi = document
+
+
+def _document(app: FastAPI, hooks: ServerHooks) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)
+            if is_below(path, hooks.open_paths):
+                operation["security"] = []
+            else:
+                content = {"application/json": _content(path, hooks)}
+                operation["responses"] |= _errors(content, has_body="requestBody" in operation)
+    components = document["components"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        components["schemas"].pop(name, None)
+    components["schemas"]["Error"] = _ERROR
+    components["securitySchemes"] = _SECURITY_SCHEMES
+    document["security"] = [{name: []} for name in _SECURITY_SCHEMES]
+    return document
+
+
+def _content(path: str, hooks: ServerHooks) -> dict[str, Any]:
+    """How an error looks on a route."""
+    form = next((form for form in hooks.error_forms if form.has_path(path)), None)
+    if form is None:
+        return {"schema": {"$ref": "#/components/schemas/Error"}}
+    return {"schema": {"type": "object"}, "example": form.body(VoiceAgentError("what was wrong"))}
+
+
+def _errors(content: dict[str, Any], *, has_body: bool) -> dict[str, Any]:
+    """The error responses of an operation, with the codes that each status may have."""
+    codes = defaultdict[int, list[ErrorCode]](list, {400: _MISTAKES})
+    for code, status in HTTP_STATUS.items():
+        if status not in _OF_SOCKETS and (has_body or status not in _OF_BODIES):
+            codes[status].append(code)
+    return {
+        str(status): {"description": ", ".join(sorted(of_status)), "content": content}
+        for status, of_status in sorted(codes.items())
+    }

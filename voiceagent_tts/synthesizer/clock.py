@@ -1,0 +1,172 @@
+"""The listener's clock: where the engine's audio and words are heard.
+
+The engine counts the samples that it generates. The listener hears them stretched, if the engine
+does not speak at the requested speed, and with the silence of breaks between them. `ListenerClock`
+turns the one into the other: audio as it comes, and positions in both directions. Knows no words'
+order, no deadlines, no processes and no time of day.
+"""
+
+import math
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass
+
+from voiceagent_tts.audio.stretch import HELD_SAMPLES, TimeStretch
+from voiceagent_tts.core import BYTES_PER_SAMPLE, AudioChunk, WordTimestamp
+
+
+@dataclass(frozen=True, slots=True)
+class _Break:
+    """Silence that the listener gets between two segments of the engine's audio.
+
+    Attributes:
+        char_end: offset of the first character after its tag.
+        engine_sample: its place in the engine's audio.
+        start_sample: its first sample on the listener's clock.
+        end_sample: the first sample after it on the listener's clock.
+    """
+
+    char_end: int
+    engine_sample: int
+    start_sample: int
+    end_sample: int
+
+
+class ListenerClock:
+    """Maps one context's engine audio and word times onto the listener's clock.
+
+    Args:
+        speed: how much faster than the engine's audio the listener's is; 1.0 where the engine
+            itself speaks at the requested speed.
+
+    Attributes:
+        end_sample: end of the audio so far, on the listener's clock.
+    """
+
+    def __init__(self, speed: float = 1.0) -> None:
+        self.end_sample = 0
+        self._speed = speed
+        self._stretch = None if speed == 1.0 else TimeStretch(speed)
+        self._engine_end_sample = 0
+        self._breaks: list[_Break] = []
+        self._expected_breaks: deque[int] = deque()
+        """`char_end` of the breaks whose place in the audio is not known."""
+        self._silence_samples = 0
+
+    # Audio.
+
+    def push_audio(self, chunk: AudioChunk) -> AudioChunk | None:
+        """Return the engine's next audio at the listener's speed, as far as it is stretched."""
+        self._engine_end_sample = end_sample = chunk.end_sample
+        if self._stretch is None and not self._breaks:
+            self.end_sample = end_sample
+            return chunk
+        pcm = chunk.pcm if self._stretch is None else self._stretch.push(chunk.pcm)
+        return self._append(pcm)
+
+    def expect_break(self, char_end: int) -> None:
+        """Keep back the words behind a break until `push_break` tells where it ends."""
+        self._expected_breaks.append(char_end)
+
+    def push_break(self, char_end: int, samples: int) -> list[AudioChunk]:
+        """Insert exact silence after the engine's audio so far: the next expected break.
+
+        Args:
+            char_end: offset of the first character after the break; the audio so far is that of the
+                text before it.
+            samples: length of the silence on the listener's clock.
+
+        Returns:
+            The rest of the stretched audio, if any, and the silence.
+        """
+        rest = None
+        if self._stretch is not None:
+            rest = self._append(self._stretch.finish())
+            self._stretch = TimeStretch(self._speed)
+        silence = self._append(bytes(samples * BYTES_PER_SAMPLE))
+        self._breaks.append(
+            _Break(char_end, self._engine_end_sample, self.end_sample - samples, self.end_sample)
+        )
+        self._silence_samples += samples
+        self._expected_breaks.popleft()
+        return [chunk for chunk in (rest, silence) if chunk is not None]
+
+    def end_audio(self) -> AudioChunk | None:
+        """Return the rest of the audio; the engine has sent all of it."""
+        return None if self._stretch is None else self._append(self._stretch.finish())
+
+    def to_engine_samples(self, samples: int) -> int:
+        """Return the samples that the engine must generate so that `samples` can be played."""
+        samples = max(0, samples - self._silence_samples)
+        return samples if self._stretch is None else round(samples * self._speed) + HELD_SAMPLES
+
+    def _append(self, pcm: bytes) -> AudioChunk | None:
+        start, self.end_sample = self.end_sample, self.end_sample + len(pcm) // BYTES_PER_SAMPLE
+        return AudioChunk(start, pcm) if pcm else None
+
+    # Positions.
+
+    @property
+    def is_engines(self) -> bool:
+        """Whether positions on both clocks are the same."""
+        return self._stretch is None and not self._breaks
+
+    @property
+    def char_limit(self) -> int | None:
+        """Where text begins whose place is not known yet, behind a break; None without."""
+        return self._expected_breaks[0] if self._expected_breaks else None
+
+    def char_at(self, listener_sample: float) -> int:
+        """Return the end of the text that is heard before a position, as breaks show it; else 0."""
+        reached = bisect_right(self._breaks, listener_sample, key=_start_sample)
+        return self._breaks[reached - 1].char_end if reached else 0
+
+    def place(self, timestamp: WordTimestamp) -> WordTimestamp:
+        """Move a word's time from the engine's clock to the listener's."""
+        char_start, end = timestamp.word.char_start, timestamp.end_sample
+        return WordTimestamp(
+            timestamp.word,
+            round(self.to_listener(timestamp.start_sample, char_start)),
+            None if end is None else round(self.to_listener(end, char_start)),
+            timestamp.confidence,
+        )
+
+    def to_listener(self, engine_sample: int, char_start: int) -> float:
+        """Where the listener hears a sample of the word at `char_start`.
+
+        A word lies after the breaks before it in the text and before the next break, even where
+        its estimated time says otherwise.
+        """
+        following = bisect_right(self._breaks, char_start, key=_char_end)
+        if not following:
+            sample = engine_sample / self._speed
+        else:
+            last = self._breaks[following - 1]
+            after_samples = max(0, engine_sample - last.engine_sample)
+            sample = last.end_sample + after_samples / self._speed
+        if following < len(self._breaks):
+            sample = min(sample, self._breaks[following].start_sample)
+        return sample
+
+    def to_engine(self, listener_sample: float, *, in_break: int) -> int:
+        """The engine's sample that the listener hears at `listener_sample`, rounded up.
+
+        Args:
+            listener_sample: on the listener's clock.
+            in_break: what is added to a break's place in the engine's audio for a sample in it.
+        """
+        following = bisect_right(self._breaks, listener_sample, key=_start_sample)
+        if not following:
+            return math.ceil(listener_sample * self._speed)
+        last = self._breaks[following - 1]
+        if listener_sample < last.end_sample:
+            return last.engine_sample + in_break
+        return last.engine_sample + math.ceil((listener_sample - last.end_sample) * self._speed)
+
+
+def _char_end(each: _Break) -> int:
+    return each.char_end
+
+
+def _start_sample(each: _Break) -> int:
+    return each.start_sample
