@@ -169,6 +169,7 @@ class Limiter:
         self._ending: dict[str, set[str]] = {}
         """Subjects of each lease whose context is over and whose row is not free yet."""
         self._freed = asyncio.Event()
+        self._releases = 0
         self._settling: set[asyncio.Task[None]] = set()
 
     async def admit(self, caller: Caller, chars: int = 1) -> Admission:
@@ -227,14 +228,23 @@ class Limiter:
         most = subject.quota.contexts
         if most is None:
             return
-        deadline = asyncio.get_running_loop().time() + _FREEING_S
+        deadline, seen = asyncio.get_running_loop().time() + _FREEING_S, self._releases
         while not await self._ask(lambda store: store.acquire(subject.name, lease, most)):
-            if not await self._has_freed(subject.name, deadline):
+            if not await self._has_freed(subject.name, seen, deadline):
                 raise _refused(subject, most, "open contexts", _BUSY_RETRY_S)
+            seen = self._releases
         self._leases.setdefault(subject.name, set()).add(lease)
 
-    async def _has_freed(self, subject: str, deadline: float) -> bool:
-        """Wait for a context that is over to give its lease back; False if none will in time."""
+    async def _has_freed(self, subject: str, seen: int, deadline: float) -> bool:
+        """Wait for a context that is over to give its lease back; False if none will in time.
+
+        Args:
+            subject: whose lease.
+            seen: `_releases` when it was asked for: one since then may have made room.
+            deadline: when to give up.
+        """
+        if self._releases > seen:
+            return True
         if not any(subject in subjects for subjects in self._ending.values()):
             return False
         with contextlib.suppress(TimeoutError):
@@ -310,6 +320,7 @@ class Limiter:
             except away_errors() as error:
                 self._lose(error)
         self._ending.pop(admission.lease, None)
+        self._releases += 1
         self._freed.set()
         self._freed.clear()
 
