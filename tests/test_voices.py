@@ -379,3 +379,16 @@ def test_an_unknown_name_gets_a_few_near_ones() -> None:
     assert len(refused.value.message) < 200
     with pytest.raises(InvalidRequestError, match="try default, speaker0, speaker1;"):
         book.resolve("零")
+
+
+def test_a_caller_knows_of_its_own_clones_only(folder: VoiceFolder) -> None:
+    """Neither lists nor messages name another's clone, which is unknown to whoever asks for it."""
+    folder.save("anna", b"")
+    folder.save("bert", b"")
+    book = VoiceBook({"base": worker(clone_width=64)}, folder).seen(lambda name: name == "anna")
+    assert book.names() == ["anna"]
+    assert [each.details.name for each in book.listed()][:1] == ["anna"]
+    assert book.resolve("ANNA").name == book.resolve(None).name == "anna"
+    with pytest.raises(InvalidRequestError) as unknown:
+        book.resolve("Bert")
+    assert unknown.value.message.endswith("got 'Bert'; known are anna")

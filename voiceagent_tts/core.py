@@ -155,6 +155,14 @@ class Segment:
         """Offset of the first character after this segment."""
         return self.char_start + len(self.text)
 
+    def part(self, char_start: int, char_end: int) -> "Segment":
+        """The part between two offsets of the context's text, with readings that begin in it."""
+        if (char_start, char_end) == (self.char_start, self.char_end):
+            return self
+        text = self.text[char_start - self.char_start : char_end - self.char_start]
+        readings = (each for each in self.readings if char_start <= each.char_start < char_end)
+        return Segment(text, char_start, tuple(readings))
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:

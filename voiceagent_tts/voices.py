@@ -10,7 +10,8 @@ import os
 import re
 import secrets
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -297,6 +298,30 @@ class VoiceFolder:
         )
 
 
+class SeenClones:
+    """The clones of a folder that one caller may know of; as the folder itself, for `VoiceBook`.
+
+    Args:
+        folder: all clones.
+        is_seen: whether the caller may know of a clone, by its name in lower case.
+    """
+
+    def __init__(self, folder: VoiceFolder, is_seen: Callable[[str], bool]) -> None:
+        self._folder = folder
+        self._is_seen = is_seen
+
+    def names(self) -> list[str]:
+        """As `VoiceFolder.names`."""
+        return [name for name in self._folder.names() if self._is_seen(name)]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._folder and self._is_seen(clone_name(name))
+
+    def embedding_width(self, name: str) -> int | None:
+        """As `VoiceFolder.embedding_width`."""
+        return self._folder.embedding_width(name)
+
+
 def _not_writable(path: Path, error: OSError) -> InvalidRequestError:
     return InvalidRequestError(
         f"{path.parent}: cannot save {path.name}: {error.strerror}; set "
@@ -328,7 +353,16 @@ class VoiceBook:
             if capabilities.clone_width is not None:
                 self._clone_workers.setdefault(capabilities.clone_width, worker)
             self._details |= {each.name: each for each in capabilities.voice_details}
-        self._clones = clones if self._clone_workers else None
+        self._folder = clones if self._clone_workers else None
+        self._clones: VoiceFolder | SeenClones | None = self._folder
+
+    def seen(self, is_seen: Callable[[str], bool]) -> "VoiceBook":
+        """The book of a caller who may know of some clones; argument as for `SeenClones`."""
+        if self._folder is None:
+            return self
+        book = copy(self)
+        book._clones = SeenClones(self._folder, is_seen)
+        return book
 
     def names(self) -> list[str]:
         """Return the names of all voices, the default first; without aliases.
@@ -336,12 +370,17 @@ class VoiceBook:
         Voices that are made from a description come last: a client that names no voice, or one of
         `ALIASES`, sends none.
         """
-        fixed = list(self._voices.values())
-        ready = [voice.name for voice in fixed if voice.worker not in self._describing]
+        fixed = self._voices.values()
         described = [voice.name for voice in fixed if voice.worker in self._describing]
         clones = [] if self._clones is None else self._clones.names()
-        ready = [name for name in ready if not self._is_alias(name.casefold())]
-        return [*ready, *(name for name in clones if name not in self._voices), *described]
+        clones = [name for name in clones if name not in self._voices]
+        return [*self._ready_names(), *clones, *described]
+
+    def _ready_names(self) -> list[str]:
+        """The names of the voices that need no recording and no description."""
+        fixed = self._voices.values()
+        ready = [voice.name for voice in fixed if voice.worker not in self._describing]
+        return [name for name in ready if not self._is_alias(name.casefold())]
 
     def listed(self) -> list[ListedVoice]:
         """Return all voices, the default first, and then the aliases."""
@@ -479,14 +518,14 @@ class VoiceBook:
             )
         return Voice(name, known.worker) if plus else known
 
-    def _clone(self, clones: VoiceFolder, name: str) -> Voice:
+    def _clone(self, clones: VoiceFolder | SeenClones, name: str) -> Voice:
         """Select the worker whose model size matches the clone; else the first."""
         first, *others = self._clone_workers.values()
         width = clones.embedding_width(name) if others else None
         return Voice(name, first if width is None else self._clone_workers.get(width, first))
 
     def _default(self) -> Voice:
-        for name in self.names():
+        for name in self._ready_names() or self.names():
             return self.resolve(name)
         raise InvalidRequestError(f"there is {_NO_VOICE}", code=ErrorCode.INVALID_VOICE)
 

@@ -273,3 +273,32 @@ async def test_a_server_whose_keys_are_in_a_redis_that_is_away_does_not_start(
         await access.start()
     assert "secret" not in refused.value.message
     await access.close()
+
+
+async def test_a_lease_that_could_not_be_given_back_is_when_redis_writes_again(
+    servers: Servers, redis: RedisProcess
+) -> None:
+    """A write that fails, as at `maxmemory`, leaves no lease that locks a key out afterwards."""
+    limiter = (await servers.start(Quota(contexts=1))).limiter
+    held = await limiter.admit(CALLER)
+    client = connect(redis.url)
+    await client.acl_setuser("default", commands=["-zrem", "-set"])
+    held.end()
+    await limiter.close()
+    assert not limiter.is_shared
+    await client.acl_setuser("default", commands=["+@all"])
+    await until(lambda: limiter.is_shared, "Redis writes again")
+    (await limiter.admit(CALLER)).end()
+    await client.aclose()
+
+
+async def test_a_lease_waits_for_the_row_of_its_context(servers: Servers) -> None:
+    """A context that is over counts until its row is free; the next one waits for it, not long."""
+    limiter = (await servers.start(Quota(contexts=1))).limiter
+    held = await limiter.admit(CALLER)
+    held.end(has_row=True)
+    waiting = asyncio.create_task(limiter.admit(CALLER))
+    await limiter.close()
+    assert not waiting.done()
+    held.free_row()
+    (await waiting).end()

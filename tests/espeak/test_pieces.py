@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.core import Segment
+from voiceagent_tts.core import Reading, Segment
 from voiceagent_tts.espeak.pieces import MAX_PIECE_CHARS, split_pieces
 from voiceagent_tts.text.words import split_words
 
@@ -97,3 +97,14 @@ def test_a_date_that_is_cut_into_pieces_is_one_date() -> None:
         "The meeting was on May third,",
         "twenty twenty-six, at noon.",
     ]
+
+
+def test_a_piece_is_limited_by_what_is_said() -> None:
+    """Readings and numbers are many times as long as what is written; one call must be short."""
+    readings = tuple(Reading(at, at + 1, "word " * 40) for at in range(0, 20, 2))
+    for segment in (Segment("x " * 10, 0, readings), Segment("1234567890 " * 20, 0)):
+        pieces = split_pieces(segment, "en")
+        assert max(len(piece.spoken.text) for piece in pieces) <= MAX_PIECE_CHARS
+        assert [word for piece in pieces for word in piece.words] == split_words(segment.text, 0)
+        assert [piece.segment_end for piece in pieces if piece.segment_end] == [segment.char_end]
+        assert not any(piece.spoken.text.startswith("ord") for piece in pieces)

@@ -11,9 +11,9 @@ import openai
 import pytest
 from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from testbed.servers import StartServer, metric_value
+from testbed.servers import StartServer, metric_value, silent
 from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
@@ -70,6 +70,25 @@ async def test_text_over_the_limit_is_dropped_and_the_context_stays(
         await wire.end(context)
         done = await wire.until(DoneMessage, context)
         assert (done.reason, done.chars) == ("complete", 43)
+
+
+async def test_what_a_lexicon_says_is_charged(start_server: StartServer) -> None:
+    """A word of one letter that is said as 15 counts as 15, in usage and against the limit."""
+    server = await start_server(api_keys=("key",), key_limits=Quota(chars_per_minute=60))
+    lexicon = {"a": "bcd bcd bcd bcd"}
+    async with Wire.connected(server.websocket_url, **KEY) as wire:
+        context = await wire.open(language="en", lexicon=lexicon)
+        await wire.text(context, "a a.")
+        await wire.end(context)
+        assert (await wire.until(DoneMessage, context)).chars == 4
+        (day,) = (await server.state.usage.read(1)).values()
+        (used,) = day.values()
+        assert used.chars == len("a a.") + 2 * 14
+        context = await wire.open(language="en", lexicon=lexicon)
+        await wire.text(context, "a a a.")
+        await wire.end(context)
+        assert (await wire.until(ErrorMessage, context)).code == "rate_limited"
+        assert (await wire.until(DoneMessage, context)).reason == "error"
 
 
 async def test_a_client_that_ignores_its_limit_is_closed_with_4029(
@@ -204,6 +223,47 @@ async def usage_of(server: RunningServer, key: str, query: str = "") -> httpx.Re
     """Ask for usage."""
     async with httpx.AsyncClient(base_url=server.url, headers={"X-API-Key": key}) as http:
         return await http.get(f"/v1/usage{query}")
+
+
+async def test_a_cancelled_context_counts_until_its_row_is_free(start_server: StartServer) -> None:
+    """A key opens and cancels as fast as it can: it never has more rows than contexts."""
+    server = await start_server(api_keys=("key",), key_limits=Quota(contexts=2))
+    async with Wire.connected(server.websocket_url, **KEY) as wire:
+        with silent(server):  # the worker frees no row meanwhile
+            for _ in range(2):
+                context = await wire.open(language="en")
+                await wire.text(context, "A sentence that takes a row. And more.")
+                await wire.until(ContextOpened, context)
+                await wire.cancel(context)
+                await wire.until(DoneMessage, context)
+            assert server.state.synthesizer.rows_used == 2
+            assert (await refusal_of(wire)).code == "rate_limited"
+        assert (await wire.say("Now there is room.")).done.reason == "complete"
+
+
+async def test_idle_sockets_keep_nobody_out(start_server: StartServer) -> None:
+    """Where all sockets are in use, the caller with the most of them loses an idle one."""
+    server = await start_server(api_keys=("one", "two"), max_sockets=4)
+    async with AsyncExitStack() as stack:
+
+        async def connected(key: str) -> Wire:
+            headers = {"X-API-Key": key}
+            wire = Wire.connected(server.websocket_url, additional_headers=headers)
+            return await stack.enter_async_context(wire)
+
+        busy, idle, *_ = [await connected("one") for _ in range(4)]
+        await busy.until(ContextOpened, await busy.open(language="en"))
+        with pytest.raises(InvalidStatus) as refused:
+            await connected("one")
+        assert refused.value.response.status_code == 503
+        other = await connected("two")
+        assert (await other.say("I was let in.")).done.reason == "complete"
+        with pytest.raises(ConnectionClosed) as closed:
+            await idle.receive()
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1013
+        await connected("two")
+        with pytest.raises(InvalidStatus):
+            await connected("two")
 
 
 async def test_usage_shows_contexts_characters_and_audio_by_key(

@@ -13,6 +13,7 @@ from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import ErrorMessage
+from voiceagent_tts.server.loop_lag import LoopLag
 from voiceagent_tts.server.serve import RunningServer
 
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
@@ -205,6 +206,7 @@ async def test_the_event_loop_and_the_readiness_are_watched(server: RunningServe
     lag = "tts_event_loop_lag_seconds"
     time.sleep(0.3)  # blocks the loop, as a bug would
     await until(lambda: metric_value(server, f"{lag}_sum") >= 0.1, "the lag is observed")
+    assert metric_value(server, "tts_event_loop_longest_stall_seconds") >= 0.1
     assert metric_value(server, "tts_ready") == 1
     server.state.is_draining = True
     assert metric_value(server, "tts_ready") == 0
@@ -228,3 +230,13 @@ async def test_a_worker_reports_its_realtime_factor(server: RunningServer) -> No
     await until(lambda: worker.realtime_factor is not None, "two heartbeats with audio")
     metrics = await scrape(server)
     assert metrics['tts_worker_realtime_factor{worker="espeak"}'] > 0
+
+
+def test_the_longest_stall_is_that_of_the_last_minute() -> None:
+    """A stall that a longer one follows, or that is a minute old, is not the longest."""
+    lag = LoopLag(lambda lag_s: None)
+    longest: list[float] = []
+    for now, lag_s in ((0, 0.2), (10, 3.0), (20, 0.5), (30, 0.1), (71, 0.0), (85, 0.0), (200, 0.0)):
+        lag.note(now, lag_s)
+        longest.append(lag.longest_s)
+    assert longest == [0.2, 3.0, 3.0, 3.0, 0.5, 0.1, 0.0]

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import threading
 import wave
 from typing import Any
 
@@ -16,7 +17,8 @@ import soundfile
 from structlog.testing import capture_logs
 
 from testbed.servers import StartServer, metric_value
-from testbed.waiting import until
+from testbed.waiting import PATIENCE_S, until
+from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.server.model_names import MODELS
@@ -406,3 +408,24 @@ async def test_a_body_that_ends_early_is_counted_and_logged_with_its_code(
     request = next(line for line in logs if line["event"] == "http_request")
     assert (request["status"], request["code"]) == (200, "text_too_long")
     assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_codecs_compute_beside_the_event_loop(
+    shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No listener waits for an encoder, in a stream, in events, or in a file."""
+    threads: set[threading.Thread] = set()
+    push = ContainerEncoder.push
+
+    def noted(encoder: ContainerEncoder, pcm: bytes) -> bytes:
+        threads.add(threading.current_thread())
+        return push(encoder, pcm)
+
+    monkeypatch.setattr(ContainerEncoder, "push", noted)
+    async with httpx.AsyncClient(base_url=shared_server.url, timeout=PATIENCE_S) as http:
+        for options in ({}, {"stream": False}, {"stream_format": "ndjson"}):
+            body = {"input": "Hello.", "response_format": "opus", **options}
+            assert (await http.post("/v1/audio/speech", json=body)).status_code == 200
+        assert (await http.post("/v1/text-to-speech/en", json={"text": "Hello."})).is_success
+    assert threads
+    assert threading.current_thread() not in threads

@@ -396,3 +396,14 @@ async def test_words_said_otherwise_keep_their_letters(start: Start) -> None:
     assert marked.pcm == plain.pcm
     assert marked.words[0].word == Word("**Please**", 0, 10)
     assert [w.start_sample for w in marked.words] == [w.start_sample for w in plain.words]
+
+
+async def test_a_phrase_tells_another_key_nothing(start: Start) -> None:
+    """What a key says is fast for this key alone; what an admin has stored is so for every key."""
+    synthesizer = await start()
+    one, other = (replace(UNPACED, owner=owner) for owner in ("one", "other"))
+    said = [await say(synthesizer, GREETING, options=each) for each in (one, one, other, other)]
+    assert [heard.report.cached_segments for heard in said] == [0, 1, 0, 1]
+    await say(synthesizer, REST, options=replace(UNPACED, owner="admin", cache="fill"))
+    for options in (one, other):
+        assert (await say(synthesizer, REST, options=options)).report.cached_segments == 1

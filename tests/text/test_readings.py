@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.texts import any_text, chunked
-from voiceagent_tts.core import Reading
+from voiceagent_tts.core import Reading, Segment
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.feed import TextFeed
 from voiceagent_tts.text.hygiene import speakable
 from voiceagent_tts.text.reader import Passage, Reader
-from voiceagent_tts.text.readings import said, said_word
+from voiceagent_tts.text.readings import parts_by_said, said, said_word
 
 
 def test_a_reading_takes_the_place_of_its_mask() -> None:
@@ -81,3 +81,23 @@ def test_token_feeding_is_not_delayed(text: str) -> None:
             for each in feed.push(part.text, part.readings)
         ]
         assert after[-1] >= before[-1], character
+
+
+def test_a_segment_is_cut_by_what_it_says() -> None:
+    """125 written letters of 200 each are spoken one by one; the parts joined are the segment."""
+    readings = tuple(Reading(at, at + 1, "b" * 200, "a" * 150) for at in range(10, 260, 2))
+    segment = Segment("x " * 125, 10, readings)
+    parts = list(parts_by_said(segment, 250))
+    assert "".join(part.text for part in parts) == segment.text
+    assert sum((part.readings for part in parts), ()) == readings
+    assert max(len(said(part.text, part.char_start, part.readings).text) for part in parts) <= 250
+
+
+def test_ipa_that_was_removed_is_left_out() -> None:
+    """A reading without letters to speak has no place; the others are found where they are said."""
+    readings = (Reading(0, 1, "a", "a"), Reading(2, 3, "***", "b"), Reading(4, 5, "c d", "c"))
+    spoken = said("x x x", 0, readings)
+    assert [(spoken.text[place.start : place.stop], ipa) for place, ipa in spoken.ipa] == [
+        ("a", "a"),
+        ("c d", "c"),
+    ]

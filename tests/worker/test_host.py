@@ -46,3 +46,50 @@ def test_no_collection_visits_what_was_loaded() -> None:
     while_loading, frozen, in_steps = told.stdout.split()
     assert (while_loading, in_steps) == ("False", "True")
     assert int(frozen) > 10_000
+
+
+_LONG_STEP = """
+import sys
+
+from voiceagent_tts.seam.events import Stats
+from voiceagent_tts.worker import __main__ as program, host
+
+beats = []
+
+
+class Engine:
+    rows_used, metrics, capabilities = 0, {}, {}
+
+    def __init__(self, inbox, outbox):
+        self.inbox = inbox
+
+    def step(self):
+        for _ in range(3):
+            self.inbox()
+        print(len(beats), flush=True)
+        raise SystemExit
+
+    def close(self):
+        pass
+
+
+def encode(event):
+    if isinstance(event, Stats):
+        beats.append(event)
+    return [b""]
+
+
+host.HEARTBEAT_S = 0.0
+host.wire.encode = encode
+program.KINDS["espeak"] = lambda options: Engine
+sys.argv[1:] = ["espeak", "inproc://nowhere"]
+program.main()
+"""
+
+
+def test_the_heart_beats_inside_of_a_step() -> None:
+    """A voice that speaks for long reads its commands meanwhile, and shows that it works."""
+    told = subprocess.run(
+        [sys.executable, "-c", _LONG_STEP], stdin=subprocess.PIPE, capture_output=True, text=True
+    )
+    assert (told.stderr, told.stdout.strip()) == ("", "3")

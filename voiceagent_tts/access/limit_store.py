@@ -5,6 +5,7 @@ use beyond the limit is counted too. The contexts that a subject has open are le
 set, which expire unless their server renews them, so that a server that dies gives them back.
 """
 
+import math
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -130,8 +131,12 @@ class RedisLimits(_Windows):
         await self._redis.zrem(_leases_key(subject), lease)
 
     async def renew(self, leases: Leases) -> None:
-        """Renew the leases of this server, also those that Redis has lost."""
-        await self._redis.ping()
+        """Renew the leases of this server, also those that Redis has lost.
+
+        Raises:
+            RedisError: Redis is away, or does not write.
+        """
+        await self._redis.set(f"{PREFIX}:limits:written", 1, ex=math.ceil(LEASE_S))
         for subject, ids in list(leases.items()):
             if renewed := list(ids):
                 await self._renew([_leases_key(subject)], [LEASE_S, *renewed])

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import math
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
@@ -33,6 +34,9 @@ _T = TypeVar("_T")
 _BLOCK_CHARS = 256
 _RENEW_S = LEASE_S / 3
 _RETRY_S = 0.5
+_FREEING_S = 1.0
+"""Longest wait for the row of a context that is over: after a barge-in the next turn opens at once.
+"""
 _BUSY_RETRY_S = 1.0
 """What a client is told that has too many contexts open: their ends are not known."""
 
@@ -50,6 +54,11 @@ class Caller:
 
     ip: str
     key_id: str | None = None
+
+    @property
+    def owner(self) -> str:
+        """Whose the request is: the key's, or without one the address's."""
+        return self.key_id or network_of(self.ip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +96,7 @@ class Admission:
         self._uncharged_chars = 0
         quarters = [each.chars.amount // 4 for each in subjects if each.chars is not None]
         self._block_chars = min([_BLOCK_CHARS, *quarters])
-        self._is_over = False
+        self._is_over = self._is_row_free = False
 
     async def charge(self, chars: int) -> None:
         """Charge text before it is spoken.
@@ -97,8 +106,12 @@ class Admission:
             InvalidRequestError: the text is longer than the limit (`text_too_long`).
         """
         if not self.charge_later(chars):
-            await self._limiter.charge_chars(self.subjects, chars, self._uncharged_chars)
-            self._uncharged_chars = 0
+            earlier_chars, self._uncharged_chars = self._uncharged_chars, 0
+            try:
+                await self._limiter.charge_chars(self.subjects, chars, earlier_chars)
+            except BaseException:
+                self._uncharged_chars += earlier_chars
+                raise
 
     def charge_later(self, chars: int) -> bool:
         """Note text that is charged with later text; return False if it must be charged first."""
@@ -109,11 +122,27 @@ class Admission:
         self._uncharged_chars += chars
         return True
 
-    def end(self, audio_s: float = 0.0) -> None:
-        """Charge the audio and the rest of the text, and end the context's lease; idempotent."""
+    def end(self, audio_s: float = 0.0, *, has_row: bool = False) -> None:
+        """Charge the audio and the rest of the text, and end the context's lease; idempotent.
+
+        Args:
+            audio_s: audio that the context has used.
+            has_row: whether the lease ends when `free_row` is called, if it was not.
+        """
         if self.subjects and not self._is_over:
             self._is_over = True
             self._limiter.settle(self, self._uncharged_chars, math.ceil(audio_s))
+            if has_row and not self._is_row_free:
+                self._limiter.expect_release(self)
+            else:
+                self._limiter.release(self)
+
+    def free_row(self) -> None:
+        """Note that the context occupies no row of a worker any more; idempotent."""
+        if self.subjects and not self._is_row_free:
+            self._is_row_free = True
+            if self._is_over:
+                self._limiter.release(self)
 
 
 class Limiter:
@@ -135,6 +164,12 @@ class Limiter:
         self.is_shared = shared is not None
         """Whether limits are counted in Redis now."""
         self._lost = asyncio.Event()
+        self._unreleased: deque[tuple[str, str]] = deque()
+        """Subjects and leases that Redis may still have, of contexts that are over."""
+        self._ending: dict[str, set[str]] = {}
+        """Subjects of each lease whose context is over and whose row is not free yet."""
+        self._freed = asyncio.Event()
+        self._releases = 0
         self._settling: set[asyncio.Task[None]] = set()
 
     async def admit(self, caller: Caller, chars: int = 1) -> Admission:
@@ -155,7 +190,7 @@ class Limiter:
         try:
             results = await asyncio.shield(checks)
         except asyncio.CancelledError:
-            self._spawn(_end_after(checks, admission))
+            self.spawn(_end_after(checks, admission))
             raise
         if errors := [result for result in results if result is not None]:
             admission.end()
@@ -193,9 +228,30 @@ class Limiter:
         most = subject.quota.contexts
         if most is None:
             return
-        if not await self._ask(lambda store: store.acquire(subject.name, lease, most)):
-            raise _refused(subject, most, "open contexts", _BUSY_RETRY_S)
+        deadline, seen = asyncio.get_running_loop().time() + _FREEING_S, self._releases
+        while not await self._ask(lambda store: store.acquire(subject.name, lease, most)):
+            if not await self._has_freed(subject.name, seen, deadline):
+                raise _refused(subject, most, "open contexts", _BUSY_RETRY_S)
+            seen = self._releases
         self._leases.setdefault(subject.name, set()).add(lease)
+
+    async def _has_freed(self, subject: str, seen: int, deadline: float) -> bool:
+        """Wait for a context that is over to give its lease back; False if none will in time.
+
+        Args:
+            subject: whose lease.
+            seen: `_releases` when it was asked for: one since then may have made room.
+            deadline: when to give up.
+        """
+        if self._releases > seen:
+            return True
+        if not any(subject in subjects for subjects in self._ending.values()):
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._freed.wait()
+                return True
+        return False
 
     async def charge_chars(self, subjects: list[_Subject], chars: int, earlier_chars: int) -> None:
         """Charge text, and text that was accepted earlier, to all subjects or to none of them.
@@ -232,25 +288,55 @@ class Limiter:
         return _refused(subject, item.amount, what, wait_s)
 
     def settle(self, admission: Admission, chars: int, audio_s: int) -> None:
-        """Charge what a context has used, and end its leases, in the background."""
-        for subject in admission.subjects:
-            leases = self._leases.get(subject.name, set())
-            leases.discard(admission.lease)
-            if not leases:
-                self._leases.pop(subject.name, None)
-        self._spawn(self._settle(admission, chars, audio_s))
+        """Charge what a context has used, in the background."""
+        self.spawn(self._settle(admission, chars, audio_s))
 
     async def _settle(self, admission: Admission, chars: int, audio_s: int) -> None:
         with contextlib.suppress(OverloadedError):  # Redis is away, and nothing is counted
             for subject in admission.subjects:
                 await self._count(subject.chars, subject.name, chars)
                 await self._count(subject.audio, subject.name, audio_s)
-                if subject.quota.contexts is not None:
-                    await self._ask(
-                        lambda store, name=subject.name: store.release(name, admission.lease)
-                    )
 
-    def _spawn(self, settling: Coroutine[Any, Any, None]) -> None:
+    def expect_release(self, admission: Admission) -> None:
+        """Note that a context is over, and that its leases end when its row is free."""
+        self._ending[admission.lease] = {each.name for each in admission.subjects}
+
+    def release(self, admission: Admission) -> None:
+        """End the leases of a context, in the background."""
+        for subject in admission.subjects:
+            leases = self._leases.get(subject.name, set())
+            leases.discard(admission.lease)
+            if not leases:
+                self._leases.pop(subject.name, None)
+        self.spawn(self._release(admission))
+
+    async def _release(self, admission: Admission) -> None:
+        for subject in admission.subjects:
+            if subject.quota.contexts is not None and self._shared is not None:
+                self._unreleased.append((subject.name, admission.lease))
+        if self._shared is not None and self.is_shared:
+            try:
+                await self._release_all(self._shared)
+            except away_errors() as error:
+                self._lose(error)
+        self._ending.pop(admission.lease, None)
+        self._releases += 1
+        self._freed.set()
+        self._freed.clear()
+
+    async def _release_all(self, shared: RedisLimits) -> None:
+        """Give back the leases in Redis of contexts that are over, also those that failed.
+
+        Never in the local store instead: Redis would refuse contexts for leases that nobody has.
+        """
+        while self._unreleased:
+            subject, lease = self._unreleased[0]
+            await shared.release(subject, lease)
+            with contextlib.suppress(ValueError):  # another task was as fast
+                self._unreleased.remove((subject, lease))
+
+    def spawn(self, settling: Coroutine[Any, Any, None]) -> None:
+        """Settle something in the background; `close` waits for it."""
         task = asyncio.create_task(settling)
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
@@ -285,6 +371,7 @@ class Limiter:
             self._lost.clear()
             try:
                 await self._shared.renew(self._leases)
+                await self._release_all(self._shared)
             except away_errors() as error:
                 self._lose(error)
                 await asyncio.sleep(_RETRY_S)

@@ -345,7 +345,7 @@ class VoiceContents:
     def withdrawn(self, voices: Iterable[Spoken]) -> set[Spoken]:
         """Those that are not stored any more as they were. Reads files, so it runs in a thread."""
         clones = {spoken for spoken in voices if spoken.content}
-        return {spoken for spoken in clones if self._read(spoken.voice) != spoken}
+        return {spoken for spoken in clones if self._read(spoken.voice).content != spoken.content}
 
     def _read(self, name: str) -> Spoken:
         version = self._version(name)

@@ -11,8 +11,8 @@ all segments of a context that the engine has warned of.
 import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from voiceagent_tts import __version__
@@ -48,10 +48,13 @@ class Spoken:
     Attributes:
         voice: its name.
         content: hash of a clone's file; empty for a voice that belongs to the model.
+        owner: the key that spoke the phrase: no other learns from a fast answer, or from equal
+            audio, what it said. Empty for a phrase of everyone.
     """
 
     voice: str
     content: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +233,18 @@ def _said_of(segment: Segment) -> tuple[str, list[list[int | str]]]:
 
 def key_of(manner: Manner, place: Place, segment: Segment) -> PhraseKey | None:
     """Return the key of a segment; None if there is nothing to speak."""
+    return next(keys_of((manner,), place, segment), None)
+
+
+def keys_of(manners: Iterable[Manner], place: Place, segment: Segment) -> Iterator[PhraseKey]:
+    """Yield the key of a segment in each manner; none if there is nothing to speak."""
     text, ipa = _said_of(segment)
     if not text:
-        return None
-    parts = [_FORMAT, __version__, asdict(manner), asdict(place), text, ipa]
-    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-    return PhraseKey(digest, text)
+        return
+    for manner in manners:
+        parts = [_FORMAT, __version__, asdict(manner), asdict(place), text, ipa]
+        digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        yield PhraseKey(digest, text)
 
 
 # The cache as one context uses it.
@@ -285,6 +294,11 @@ class ContextPhrases:
     ) -> None:
         self._cache = cache
         self._manner = manner
+        self._manners = [manner]
+        """How the phrases are spoken that the context may use: its owner's, and everyone's."""
+        if manner.spoken.owner:
+            everyones = replace(manner.spoken, owner="")
+            self._manners.append(replace(manner, spoken=everyones))
         self.needs_words = needs_words
         self._lacks_lead = lacks_lead
         self.has_pauses = has_pauses
@@ -307,25 +321,28 @@ class ContextPhrases:
             lacks_lead=self._lacks_lead and is_first,
             lacks_pause=self.has_pauses and is_last,
         )
-        key = key_of(self._manner, place, segment)
-        if key is None:
-            return Lookup(self._nothing(segment))
         words = len(words_of(segment))
+        keys = list(keys_of(self._manners, place, segment))
+        if not keys:
+            return Lookup(self._nothing(segment))
+        key = next((each for each in keys if self._has(each, words)), keys[0])
         phrase = self._cache.find(key, words, needs_words=self.needs_words)
         return Lookup(phrase, key, self._is_filling or self._cache.admits(key))
+
+    def _has(self, key: PhraseKey, words: int) -> bool:
+        return self._cache.has(key, words, needs_words=self.needs_words)
 
     def has(self, segment: Segment, language: str | None, *, is_first: bool) -> bool:
         """Whether `find` would find a segment, or it has nothing to speak; counts no use."""
         place = Place(language, lacks_lead=self._lacks_lead and is_first)
-        key = key_of(self._manner, place, segment)
         words = len(words_of(segment))
-        if key is None:
-            return not words
-        return self._cache.has(key, words, needs_words=self.needs_words)
+        keys = list(keys_of(self._manners, place, segment))
+        return any(self._has(key, words) for key in keys) if keys else not words
 
     def begins(self, segment: Segment) -> bool:
         """Whether a text may become a phrase of this voice."""
-        return self._cache.memory.begins(said_text(segment), self._manner.spoken)
+        text = said_text(segment)
+        return any(self._cache.memory.begins(text, each.spoken) for each in self._manners)
 
     def count_miss(self) -> None:
         """Count a miss for a sentence that was never passed to `find`."""

@@ -244,7 +244,7 @@ class SharedPhrases:
 
 
 def _tag(voice: Spoken) -> str:
-    return hashlib.sha256(f"{voice.content}:{voice.voice}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{voice.content}:{voice.voice}:{voice.owner}".encode()).hexdigest()[:16]
 
 
 def _parsed(digest: str, data: bytes, ttl_s: float) -> list[SharedPhrase]:

@@ -60,7 +60,8 @@ class Piece:
 def split_pieces(segment: Segment, language: str) -> list[Piece]:
     """Cut a segment after clauses, and between words where a clause is too long.
 
-    A word longer than a piece is cut too; it belongs to the piece in which it begins.
+    A word longer than a piece is cut too; it belongs to the piece in which it begins. Lengths are
+    those of what is said: a number or a reading may be many times as long as what is written.
 
     Args:
         segment: text and readings of a context.
@@ -70,26 +71,33 @@ def split_pieces(segment: Segment, language: str) -> list[Piece]:
         said(segment.text, segment.char_start, segment.readings), language, reads_digits=True
     )
     words = split_words(segment.text, segment.char_start)
-    firsts = [0, *_cuts(words)]
+    firsts = [0, *_cuts(words, whole)]
     starts = [segment.char_start, *(words[first].char_start for first in firsts[1:])]
     pieces: list[Piece] = []
     for (first, last), (start, end) in zip(
         pairwise([*firsts, len(words)]), pairwise([*starts, segment.char_end]), strict=True
     ):
-        for part in range(start, max(end, start + 1), MAX_PIECE_CHARS):
-            spoken = _part(whole, part, min(end, part + MAX_PIECE_CHARS))
-            its_words = tuple(words[first:last]) if part == start else ()
-            is_last = end == segment.char_end and part + MAX_PIECE_CHARS >= end
+        ranges = list(_ranges(whole, _place(whole, start), _place(whole, end)))
+        for part in ranges:
+            spoken = _part(whole, part)
+            its_words = tuple(words[first:last]) if part is ranges[0] else ()
+            is_last = end == segment.char_end and part is ranges[-1]
             segment_end = end if is_last else None
             pieces.append(Piece(its_words, spoken, ends_clause(spoken.text), segment_end))
     return pieces
 
 
-def _cuts(words: Sequence[Word]) -> Iterator[int]:
+def _place(whole: Said, char: int) -> int:
+    """Where in what is said the client's character at an offset is."""
+    return bisect_left(whole.offsets, char)
+
+
+def _cuts(words: Sequence[Word], whole: Said) -> Iterator[int]:
     """Index of each word that begins a piece after the first."""
     first = clause = 0
     for index, word in enumerate(words):
-        if word.char_end - words[first].char_start > MAX_PIECE_CHARS and index > first:
+        said_chars = _place(whole, word.char_end) - _place(whole, words[first].char_start)
+        if said_chars > MAX_PIECE_CHARS and index > first:
             first = clause if clause > first else index
             yield first
         if ends_clause(word.text):
@@ -100,9 +108,22 @@ def _cuts(words: Sequence[Word]) -> Iterator[int]:
                 yield first
 
 
-def _part(whole: Said, start: int, end: int) -> SpokenText:
-    """What is said for the client's characters from `start` to `end`."""
-    first, last = (bisect_left(whole.offsets, place) for place in (start, end))
+def _ranges(whole: Said, first: int, end: int) -> Iterator[range]:
+    """Cut what is said into pieces: after white space if there is any, and not inside of an IPA."""
+    while end - first > MAX_PIECE_CHARS:
+        last = first + MAX_PIECE_CHARS
+        last = whole.text.rfind(" ", first + 1, last) + 1 or last
+        for span, _ in whole.ipa:
+            if span.start < last < span.stop:
+                last = span.start if span.start > first else span.stop
+        yield range(first, last)
+        first = last
+    yield range(first, max(first, end))
+
+
+def _part(whole: Said, place: range) -> SpokenText:
+    """What is said in a range."""
+    first, last = place.start, place.stop
     text = whole.text[first:last].rstrip()
     ipa = tuple(
         (range(span.start - first, span.stop - first), sounds)

@@ -8,11 +8,12 @@ from typing import Any
 
 from fastapi import FastAPI, Response, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voiceagent_tts import __version__
-from voiceagent_tts.errors import UnauthorizedError
+from voiceagent_tts.errors import OverloadedError, UnauthorizedError
 from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.protocol.server_connection import TtsV1
 from voiceagent_tts.server import (
@@ -29,9 +30,11 @@ from voiceagent_tts.server import (
     voices,
 )
 from voiceagent_tts.server.error_answers import answer_errors, error_response
+from voiceagent_tts.server.held import Hold
 from voiceagent_tts.server.hooks import ServerHooks, is_below
 from voiceagent_tts.server.request_log import RequestLog, note_error
 from voiceagent_tts.server.sockets import add_socket, refuse_other_sockets, serve_socket
+from voiceagent_tts.server.speaking import HOLD
 from voiceagent_tts.server.state import ServerState
 
 MAX_BODY_BYTES = 1 << 20
@@ -99,7 +102,7 @@ def create_app(state: ServerState) -> FastAPI:
 def _add_middleware(app: FastAPI, hooks: ServerHooks) -> None:
     """Add what every request passes, the innermost first."""
     state = hooks.state
-    app.add_middleware(_BodyGuard, upload_bytes=hooks.upload_bytes)
+    app.add_middleware(_BodyGuard, state=state, upload_bytes=hooks.upload_bytes)
     app.add_middleware(_KeyGuard, state=state, open_paths=hooks.open_paths)
     # Outside of the checks: a browser asks without a key whether it may send one.
     app.add_middleware(
@@ -132,25 +135,46 @@ class _KeyGuard:
 
 
 class _BodyGuard:
-    """Refuses a request while it is read, when its body becomes too long or comes too slowly."""
+    """Refuses a request while it is read, when its body becomes too long or comes too slowly.
 
-    def __init__(self, app: ASGIApp, upload_bytes: dict[str, int]) -> None:
+    What is read counts as held by the caller until the request is over.
+    """
+
+    def __init__(self, app: ASGIApp, state: ServerState, upload_bytes: dict[str, int]) -> None:
         self._app = app
+        self._state = state
         self._upload_bytes = upload_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            max_bytes = self._upload_bytes.get(scope["path"], MAX_BODY_BYTES)
-            receive = _GuardedBody(receive, max_bytes).receive
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        max_bytes = self._upload_bytes.get(scope["path"], MAX_BODY_BYTES)
+        with self._state.held.hold(auth.owner_of(scope)) as hold:
+            scope[HOLD] = hold
+            try:
+                hold.take(_declared_bytes(scope, max_bytes))  # before any of it is read
+            except OverloadedError as error:
+                note_error(scope, error)
+                await error_response(scope, error)(scope, receive, send)
+                return
+            await self._app(scope, _GuardedBody(receive, max_bytes, hold).receive, send)
+
+
+def _declared_bytes(scope: Scope, max_bytes: int) -> int:
+    """The length of the body as its client states it; 0 if that is no length or too long."""
+    declared = Headers(scope=scope).get("content-length", "")
+    size_bytes = int(declared) if declared.isdecimal() and len(declared) < 12 else 0
+    return size_bytes if size_bytes <= max_bytes else 0
 
 
 class _GuardedBody:
     """The body of one request."""
 
-    def __init__(self, receive: Receive, max_bytes: int) -> None:
+    def __init__(self, receive: Receive, max_bytes: int, hold: Hold) -> None:
         self._receive = receive
         self._max_bytes = max_bytes
+        self._hold = hold
         self._bytes = 0
         self._deadline = asyncio.get_running_loop().time() + BODY_S
         self._is_complete = False
@@ -159,7 +183,8 @@ class _GuardedBody:
         """Receive a part of the body; when it is complete, wait for the client to disconnect.
 
         Raises:
-            HTTPException: 413, the body is too long; 408, it comes too slowly.
+            HTTPException: 413, the body is too long; 408, it comes too slowly; 429, the caller
+                holds too much.
         """
         if self._is_complete:
             return await self._receive()
@@ -170,6 +195,10 @@ class _GuardedBody:
             sentence = f"expected a body within {BODY_S:g} s, or {_SLOWEST_BYTES_PER_S} bytes/s"
             raise HTTPException(408, sentence) from None
         self._bytes += len(message.get("body", b""))
+        try:
+            self._hold.take(max(0, self._bytes - self._hold.taken_bytes))
+        except OverloadedError as error:  # the only kind that is not taken for a wrong body
+            raise HTTPException(429, error.message) from None
         self._is_complete = not message.get("more_body", False)
         if self._bytes > self._max_bytes:
             raise HTTPException(413, f"expected a body of at most {self._max_bytes} bytes")

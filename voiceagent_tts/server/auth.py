@@ -73,6 +73,12 @@ def noted_caller(request: AsgiScope) -> Caller | None:
     return request.get(_CALLER)
 
 
+def owner_of(request: AsgiScope) -> str:
+    """Whose a request is; empty where `noted_caller` is None."""
+    caller = noted_caller(request)
+    return "" if caller is None else caller.owner
+
+
 def _check_origin(settings: Settings, headers: Headers) -> None:
     # The browser's same-origin policy does not cover WebSockets. Only this check stops a web page
     # from using a server that its visitor can reach.

@@ -26,7 +26,7 @@ from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.cloner_processes import CloneModel
 from voiceagent_tts.server.speaking import speak_for
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.server.voice_records import Consent, Tag, VoiceRecord
+from voiceagent_tts.server.voice_records import Consent, Tag, Viewer, VoiceRecord
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.voices import CLONE_SUFFIX, clone_name
 
@@ -93,19 +93,21 @@ async def add_voice(
     """
     state: ServerState = request.app.state.server
     model = clone_model(state)
-    name = _free_name(state, name, replace=replace)
+    viewer = viewer_of(request)
+    name = _free_name(state, viewer, name, replace=replace)
     record = VoiceRecord(
         name=name,
         consent_id=consent_id,
         consent=consent,
         tag=tag,
-        key_id=caller_of(request.scope).key_id,
+        key_id=viewer.key_id,
+        is_shared=viewer.is_admin,
     )
-    agreed = await asyncio.to_thread(_check_consent, state, consent, consent_id)
+    agreed = await asyncio.to_thread(_check_consent, state, viewer, consent, consent_id)
     await asyncio.to_thread(_check_quota, state, record)
     with state.cloners.place():
         if audio_sample is not None and voice_file is None:
-            samples = await read_upload(state, await audio_sample.read())
+            samples = await read_upload(state, audio_sample)
             voice = await state.cloners.clone(model, samples, ref_text)
         elif voice_file is not None and audio_sample is None:
             voice = await state.cloners.check(model, await voice_file.read())
@@ -130,8 +132,9 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
     state: ServerState = request.app.state.server
     model = clone_model(state)
     designer = _designed_voice(state)
-    name = _free_name(state, body.name, replace=body.replace)
-    record = VoiceRecord(name=name, tag=body.tag, key_id=caller_of(request.scope).key_id)
+    viewer = viewer_of(request)
+    name = _free_name(state, viewer, body.name, replace=body.replace)
+    record = VoiceRecord(name=name, tag=body.tag, key_id=viewer.key_id, is_shared=viewer.is_admin)
     await asyncio.to_thread(_check_quota, state, record)
     options = ContextOptions(
         voice=designer,
@@ -153,7 +156,7 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
 async def download_voice(request: Request, name: str) -> Response:
     """Download a clone as a voice file, for `POST /v1/audio/voices` on another server."""
     state: ServerState = request.app.state.server
-    content = await asyncio.to_thread(state.clones.read, _stored_name(state, name))
+    content = await asyncio.to_thread(state.clones.read, _own_name(request, name))
     return Response(
         content,
         media_type="application/octet-stream",
@@ -165,9 +168,15 @@ async def download_voice(request: Request, name: str) -> Response:
 async def remove_voice(request: Request, name: str) -> None:
     """Remove a clone; contexts that already use it continue."""
     state: ServerState = request.app.state.server
-    name = _stored_name(state, name)
+    name = _own_name(request, name)
     await state.change_voices(state.voice_records.remove_voice, name)
     note_change(request, "voice_removed", voice=name)
+
+
+def viewer_of(request: Request) -> Viewer:
+    """Whose voices and consents a request is about."""
+    state: ServerState = request.app.state.server
+    return state.viewer(caller_of(request.scope).key_id)
 
 
 def note_change(request: Request, event: str, **fields: str) -> None:
@@ -201,12 +210,12 @@ def _store(state: ServerState, record: VoiceRecord, voice: VoiceFile, *, replace
 
 
 def _check_consent(
-    state: ServerState, consent: str | None, consent_id: str | None
+    state: ServerState, viewer: Viewer, consent: str | None, consent_id: str | None
 ) -> Consent | None:
     """The consent of an id, if the settings are content with what the caller gives."""
     if consent_id is None and consent is None:
         raise InvalidRequestError("expected consent or consent_id", code=ErrorCode.INVALID_PARAM)
-    agreed = None if consent_id is None else state.voice_records.consent(consent_id)
+    agreed = None if consent_id is None else state.voice_records.consent(consent_id, viewer)
     if state.settings.consent_mode == "recording" and (
         agreed is None or agreed.method != "recording"
     ):
@@ -260,10 +269,10 @@ async def _record(request: Request, text: str, options: ContextOptions) -> npt.N
     return pcm_to_float(bytes(pcm))
 
 
-async def read_upload(state: ServerState, data: bytes) -> npt.NDArray[np.float32]:
-    """Decode a recording; as `read_audio`, a few at the same time."""
+async def read_upload(state: ServerState, file: UploadFile) -> npt.NDArray[np.float32]:
+    """Decode a recording; as `read_audio`, a few at the same time, and only these are in memory."""
     async with state.decoders:
-        return await asyncio.to_thread(read_audio, data)
+        return await asyncio.to_thread(read_audio, await file.read())
 
 
 def clone_model(state: ServerState) -> CloneModel:
@@ -293,10 +302,10 @@ def _engines(state: ServerState) -> str:
     return ", ".join(sorted({each.capabilities.model for each in supervisors}))
 
 
-def _free_name(state: ServerState, name: str, *, replace: bool) -> str:
+def _free_name(state: ServerState, viewer: Viewer, name: str, *, replace: bool) -> str:
     normal = clone_name(name)
     if normal in state.clones:
-        if replace:
+        if replace and viewer.owns(state.voice_records.voice(normal)):
             return normal
         raise _taken(normal)
     if normal in (each.details.name.casefold() for each in state.synthesizer.voices.listed()):
@@ -308,14 +317,19 @@ def _free_name(state: ServerState, name: str, *, replace: bool) -> str:
 
 def _taken(name: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"a voice {name!r} exists; choose another name, or set `replace`",
+        f"a voice {name!r} exists; choose another name, or set `replace` if it is yours",
         code=ErrorCode.INVALID_VOICE,
     )
 
 
-def _stored_name(state: ServerState, name: str) -> str:
-    if name not in state.clones:
+def _own_name(request: Request, name: str) -> str:
+    """The name of a clone that is the caller's: those of others do not exist for it."""
+    state: ServerState = request.app.state.server
+    if name not in state.clones or not viewer_of(request).owns(
+        state.voice_records.voice(clone_name(name))
+    ):
         raise InvalidRequestError(
-            f"expected the name of a cloned voice, got {name[:64]!r}", code=ErrorCode.NOT_FOUND
+            f"expected the name of a cloned voice of this key, got {name[:64]!r}",
+            code=ErrorCode.NOT_FOUND,
         )
     return clone_name(name)

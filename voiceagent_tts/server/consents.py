@@ -12,7 +12,7 @@ from pydantic import StringConstraints
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.clones import Statement, clone_model, note_change, read_upload
+from voiceagent_tts.server.clones import Statement, clone_model, note_change, read_upload, viewer_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.voice_records import Consent
 
@@ -80,9 +80,9 @@ async def add_consent(
 
 @router.get(PATH)
 async def list_consents(request: Request) -> dict[str, Any]:
-    """List the consents, oldest first."""
+    """List the consents that the key has added, oldest first; all for an admin."""
     state: ServerState = request.app.state.server
-    consents = await asyncio.to_thread(state.voice_records.consents)
+    consents = await asyncio.to_thread(state.voice_records.consents, viewer_of(request))
     return {"object": "list", "data": [_shown(consent) for consent in consents]}
 
 
@@ -90,14 +90,15 @@ async def list_consents(request: Request) -> dict[str, Any]:
 async def show_consent(request: Request, consent_id: str) -> dict[str, Any]:
     """Show one consent."""
     state: ServerState = request.app.state.server
-    return _shown(await asyncio.to_thread(state.voice_records.consent, consent_id))
+    viewer = viewer_of(request)
+    return _shown(await asyncio.to_thread(state.voice_records.consent, consent_id, viewer))
 
 
 @router.delete(PATH + "/{consent_id}")
 async def withdraw_consent(request: Request, consent_id: str) -> dict[str, Any]:
     """Withdraw a consent: delete it and every voice made with it, also on other servers."""
     state: ServerState = request.app.state.server
-    names = await state.change_voices(state.voice_records.withdraw, consent_id)
+    names = await state.change_voices(state.voice_records.withdraw, consent_id, viewer_of(request))
     if state.cache is not None:
         await state.cache.tend()  # it drops the audio of voices that are gone
     note_change(request, "consent_withdrawn", consent=consent_id, voices=",".join(names))
@@ -106,7 +107,7 @@ async def withdraw_consent(request: Request, consent_id: str) -> dict[str, Any]:
 
 async def _voice_of(state: ServerState, recording: UploadFile) -> bytes:
     with state.cloners.place():
-        samples = await read_upload(state, await recording.read())
+        samples = await read_upload(state, recording)
         return (await state.cloners.clone(clone_model(state), samples, "")).content
 
 

@@ -8,7 +8,12 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    VoiceAgentError,
+)
 from voiceagent_tts.server.hooks import ErrorForm
 from voiceagent_tts.server.request_log import note_error
 from voiceagent_tts.server.state import ServerState
@@ -61,6 +66,10 @@ def refused_request(error: HTTPException) -> VoiceAgentError:
             return InvalidRequestError(str(error.detail), code=ErrorCode.IDLE_TIMEOUT)
         case 413:
             return InvalidRequestError(str(error.detail), code=ErrorCode.MESSAGE_TOO_BIG)
+        case 429:
+            return OverloadedError(
+                str(error.detail), code=ErrorCode.RATE_LIMITED, retry_after_ms=1000
+            )
         case _:
             return InvalidRequestError(
                 "the body cannot be read as JSON or as a form", code=ErrorCode.INVALID_JSON

@@ -44,6 +44,7 @@ class Metrics:
         engine_abort: seconds from a cancel to the free row of the engine.
         frame_gap: seconds between two consecutive audio messages of a context.
         loop_lag: seconds that the event loop was late.
+        loop_stall: the longest of them in the last minute.
     """
 
     def __init__(self) -> None:
@@ -157,6 +158,10 @@ class Metrics:
             "tts_event_loop_lag_seconds",
             "Time that the event loop was late for a timer.",
             _REACTION_BUCKETS_S,
+        )
+        self.loop_stall = self._gauge(
+            "tts_event_loop_longest_stall_seconds",
+            "Longest time in the last minute that the event loop was late.",
         )
 
     def _add_words(self) -> None:

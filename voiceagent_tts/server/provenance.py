@@ -46,7 +46,7 @@ class AudioProvenance:
             return file
         return await asyncio.to_thread(sign, file, audio_format, provenance, self._credentials)
 
-    async def detect(self, data: bytes) -> Detection:
+    async def detect(self, file: UploadFile) -> Detection:
         """Look for the watermarks of this server in an audio file.
 
         Raises:
@@ -58,7 +58,7 @@ class AudioProvenance:
                 code=ErrorCode.NOT_SUPPORTED,
             )
         async with self._decoders:
-            samples = await asyncio.to_thread(read_audio, data, FILE_LIMITS)
+            samples = await asyncio.to_thread(read_audio, await file.read(), FILE_LIMITS)
             return await asyncio.to_thread(detect, samples, self._keys)
 
 
@@ -73,4 +73,4 @@ async def detect_watermark(
     reported as marked. `marked_s` lists the marked parts in seconds, at a resolution of 4 s.
     """
     provenance: AudioProvenance = request.app.state.server.provenance
-    return asdict(await provenance.detect(await file.read()))
+    return asdict(await provenance.detect(file))

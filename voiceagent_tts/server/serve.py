@@ -24,6 +24,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.app import create_app
+from voiceagent_tts.server.loop_lag import LoopLag
 from voiceagent_tts.server.slots_agent import slots_agent
 from voiceagent_tts.server.state import CLOSE_GRACE_S, ServerState
 
@@ -39,7 +40,6 @@ more; some permit a billion, which would only cost memory."""
 _SWITCH_INTERVAL_S = 0.0005
 """How long the event loop may wait for a thread that computes in Python, such as one that marks a
 file. By default it waits 5 ms each time that it wakes, and several times for one message."""
-_LAG_INTERVAL_S = 0.1
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
@@ -237,7 +237,9 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
             await stack.enter_async_context(certificate.kept_current(config.ssl))
         server = _Server(config)
         await state.start()
-        watching = asyncio.create_task(_watch_loop_lag(state.metrics.loop_lag.observe))
+        loop_lag = LoopLag(state.metrics.loop_lag.observe)
+        state.metrics.loop_stall.set_function(lambda: loop_lag.longest_s)
+        watching = asyncio.create_task(loop_lag.watch())
         stack.callback(watching.cancel)
         if settings.slots_port is not None:
             agent = slots_agent(settings.host, settings.slots_port, state.agent_line)
@@ -251,15 +253,6 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
             await state.drain(0)
             server.should_exit = True
             await serving
-
-
-async def _watch_loop_lag(observe: Callable[[float], None]) -> None:
-    """Report ten times a second by how many seconds the event loop was late, until cancelled."""
-    loop = asyncio.get_running_loop()
-    while True:
-        due = loop.time() + _LAG_INTERVAL_S
-        await asyncio.sleep(_LAG_INTERVAL_S)
-        observe(max(0.0, loop.time() - due))
 
 
 def _certificate_of(settings: Settings) -> "Certificate | None":

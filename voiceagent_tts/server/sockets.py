@@ -78,12 +78,12 @@ def _refusal(
     state: ServerState, websocket: WebSocket, query_key: str | None
 ) -> VoiceAgentError | None:
     try:
-        auth.check(state.settings, state.keys, websocket.scope, query_key)
+        caller = auth.check(state.settings, state.keys, websocket.scope, query_key)
     except UnauthorizedError as error:
         return error
     if state.is_draining:
         return draining_error()
-    if len(state.sessions) >= state.settings.max_sockets:
+    if not state.make_room(caller):
         return OverloadedError(
             f"all {state.settings.max_sockets} sockets of this server are in use",
             retry_after_ms=1000,

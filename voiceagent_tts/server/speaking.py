@@ -22,6 +22,7 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.provenance.record import AudioRecord, Provenance
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
+from voiceagent_tts.server.held import Hold
 from voiceagent_tts.server.request_log import request_id_of
 from voiceagent_tts.server.state import ServerState, draining_error
 from voiceagent_tts.synthesizer.context import Context
@@ -37,6 +38,8 @@ from voiceagent_tts.tracing.spans import TRACEPARENT
 
 FIRST_AUDIO_S = 30.0
 """How long an HTTP request waits for its first audio."""
+HOLD = "voiceagent_tts.hold"
+"""What a request holds, in its scope."""
 _DISCONNECT_POLL_S = 0.2
 
 
@@ -47,10 +50,12 @@ class Listener:
     Attributes:
         origin: the caller and the ids, for limits and logs.
         is_gone: whether nobody waits for the audio any more.
+        hold: counts what is kept in memory for them.
     """
 
     origin: Origin
     is_gone: Callable[[], Awaitable[bool]]
+    hold: Hold
 
 
 class Speech:
@@ -157,7 +162,7 @@ def listener_of(request: Request) -> Listener:
     ids = {"request_id": request_id_of(request.scope)}
     traceparent = request.headers.get(TRACEPARENT)
     origin = Origin(caller_of(request.scope), request.url.path, ids, traceparent)
-    return Listener(origin, request.is_disconnected)
+    return Listener(origin, request.is_disconnected, request.scope[HOLD])
 
 
 async def start_speaking(

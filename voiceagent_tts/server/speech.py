@@ -11,16 +11,13 @@ import json
 
 from fastapi import APIRouter, Request, Response
 
-from voiceagent_tts.audio.containers import (
-    CONTENT_TYPES,
-    ContainerEncoder,
-    ContainerFormat,
-)
+from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerFormat
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.provenance.record import Provenance
+from voiceagent_tts.server.encoding import stream_encoder
 from voiceagent_tts.server.speaking import listener_of, start_speaking
 from voiceagent_tts.server.speech_events import as_json_lines, as_server_sent_events
-from voiceagent_tts.server.speech_file import collect_file, encoded
+from voiceagent_tts.server.speech_file import collect_file
 from voiceagent_tts.server.speech_request import SpeechRequest
 from voiceagent_tts.server.speech_response import SpeechResponse
 from voiceagent_tts.server.state import ServerState
@@ -43,14 +40,14 @@ async def speak(request: Request, body: SpeechRequest) -> Response:
         headers |= provenance_headers(file.provenance)
         return Response(file.data, media_type=content_type, headers=headers)
     headers |= provenance_headers(speech.provenance(is_complete=False))
-    encoder = ContainerEncoder(container_format)
+    encoder = stream_encoder(container_format)
     match body.stream_format:
         case "sse":
             parts, content_type = as_server_sent_events(speech, encoder), "text/event-stream"
         case "ndjson":
             parts, content_type = as_json_lines(speech, encoder), "application/x-ndjson"
         case "audio":
-            parts = encoded(speech.pcm(), encoder)
+            parts = encoder.encoded(speech.pcm())
     return SpeechResponse(parts, media_type=content_type, headers=headers)
 
 

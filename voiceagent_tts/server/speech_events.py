@@ -14,6 +14,7 @@ from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.messages import WordList
+from voiceagent_tts.server.encoding import AnswerEncoder
 from voiceagent_tts.server.speaking import Speech
 from voiceagent_tts.synthesizer.events import ContextWords
 
@@ -21,7 +22,7 @@ _WORDS = "speech.audio.words"
 
 
 async def as_server_sent_events(
-    speech: Speech, encoder: ContainerEncoder
+    speech: Speech, encoder: AnswerEncoder[ContainerEncoder]
 ) -> AsyncGenerator[str, None]:
     """OpenAI's `stream_format: sse`, without words, of which OpenAI's clients know nothing."""
     async with aclosing(_objects(speech, encoder)) as objects:
@@ -30,7 +31,9 @@ async def as_server_sent_events(
                 yield f"data: {json.dumps(fields)}\n\n"
 
 
-async def as_json_lines(speech: Speech, encoder: ContainerEncoder) -> AsyncGenerator[str, None]:
+async def as_json_lines(
+    speech: Speech, encoder: AnswerEncoder[ContainerEncoder]
+) -> AsyncGenerator[str, None]:
     """One object in each line (NDJSON)."""
     async with aclosing(_objects(speech, encoder)) as objects:
         async for fields in objects:
@@ -38,7 +41,7 @@ async def as_json_lines(speech: Speech, encoder: ContainerEncoder) -> AsyncGener
 
 
 async def _objects(
-    speech: Speech, encoder: ContainerEncoder
+    speech: Speech, encoder: AnswerEncoder[ContainerEncoder]
 ) -> AsyncGenerator[dict[str, Any], None]:
     try:
         async with aclosing(speech.events()) as events:
@@ -47,9 +50,9 @@ async def _objects(
                     case ContextWords(words):
                         yield {"type": _WORDS, **WordList.of(words).model_dump()}
                     case AudioChunk(_, pcm):
-                        if data := encoder.push(pcm):
+                        if data := await encoder.push(pcm):
                             yield _delta(data)
-        if data := encoder.finish():
+        if data := await encoder.finish():
             yield _delta(data)
     except VoiceAgentError as error:
         yield {"type": "error", "error": error_fields(error)}

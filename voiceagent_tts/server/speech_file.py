@@ -1,14 +1,13 @@
 """Speaks a text into a whole file: for answers with a length, for batches and for jobs."""
 
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from voiceagent_tts.audio.containers import ContainerEncoder, ContainerFormat
-from voiceagent_tts.audio.output import OutputStream
+from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerFormat
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError
 from voiceagent_tts.provenance.record import Provenance
+from voiceagent_tts.server.encoding import file_encoder
 from voiceagent_tts.server.speaking import Listener, Speech
 from voiceagent_tts.server.state import ServerState
 
@@ -33,33 +32,23 @@ class SpeechFile:
 async def collect_file(
     state: ServerState, listener: Listener, speech: Speech, container_format: ContainerFormat
 ) -> SpeechFile:
-    """Encode all audio of a speech; the server's `max_audio_s` limits it, and with it the memory.
+    """Encode all audio of a speech; the server's `max_audio_s` limits it, and `held` the memory.
 
     Raises:
         ConnectionLostError: the listener is gone.
+        OverloadedError: the caller holds too much memory.
         VoiceAgentError: the speech has ended early.
     """
-    encoder = ContainerEncoder(container_format)
+    answer = file_encoder(container_format)
     data = bytearray()
-    async with aclosing(encoded(speech.pcm(), encoder)) as audio:
+    async with aclosing(answer.encoded(speech.pcm())) as audio:
         async for piece in audio:
+            listener.hold.take(len(piece))
             data += piece
             if await listener.is_gone():
                 raise ConnectionLostError("the client disconnected before the audio was complete")
-    encoder.write_length(data)
+    answer.encoder.write_length(data)
     provenance = speech.provenance(is_complete=True)
     file = await state.provenance.signed(bytes(data), container_format, provenance)
     audio_ms = round(1000 * speech.samples / SAMPLE_RATE_HZ)
-    return SpeechFile(file, encoder.content_type, audio_ms, provenance)
-
-
-async def encoded(
-    pcm: AsyncGenerator[bytes, None], encoder: ContainerEncoder | OutputStream
-) -> AsyncGenerator[bytes, None]:
-    """The audio of `pcm` in the form of `encoder`."""
-    async with aclosing(pcm):
-        async for piece in pcm:
-            if data := encoder.push(piece):
-                yield data
-    if data := encoder.finish():
-        yield data
+    return SpeechFile(file, CONTENT_TYPES[container_format], audio_ms, provenance)

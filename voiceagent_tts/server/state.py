@@ -6,6 +6,7 @@ This module starts and ends things. It answers no request and knows no engine.
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
@@ -22,12 +23,14 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedErro
 from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
+from voiceagent_tts.server.held import HeldBytes
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import AudioProvenance
+from voiceagent_tts.server.recent_texts import RecentTexts
 from voiceagent_tts.server.slots_agent import agent_line
 from voiceagent_tts.server.speech_request import Served
 from voiceagent_tts.server.turns import Turns
-from voiceagent_tts.server.voice_records import VoiceRecords
+from voiceagent_tts.server.voice_records import Viewer, VoiceRecords
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
 from voiceagent_tts.synthesizer.options import Limits
@@ -73,8 +76,17 @@ class OpenSocket(Protocol):
         """Bytes that the client has not taken from this process yet."""
         ...
 
+    @property
+    def idle_since(self) -> float | None:
+        """`time.monotonic()` of the end of its last context; None while it has one."""
+        ...
+
     def close(self, code: int, reason: str) -> None:
         """Close the socket."""
+        ...
+
+    def displace(self) -> None:
+        """Close the socket at once, for that of another caller."""
         ...
 
 
@@ -137,6 +149,7 @@ class ServerState:
             read_lexicon(settings.lexicon.expanduser()) if settings.lexicon else None,
             self.cache,
             overflow_of(settings),
+            lambda owner, name: self.viewer(owner).sees(self.voice_records.voice(name)),
         )
         self._context_log = ContextLog(settings, self.metrics.count_log_failure)
         self._exporter = start_exporter()
@@ -150,6 +163,8 @@ class ServerState:
         )
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[OpenSocket] = set()
+        self.recent_texts = RecentTexts()
+        self.held = HeldBytes()
         self.is_draining = False
         self.on_start: list[Callable[[], Awaitable[None]]] = []
         """Called when the engine works."""
@@ -198,6 +213,11 @@ class ServerState:
         """Whether new contexts can be opened: the engine works and the server does not drain."""
         return self.watchdog.is_healthy and not self.is_draining
 
+    def viewer(self, key_id: str | None) -> Viewer:
+        """What the key of a request may see; None on a server without keys."""
+        key = None if key_id is None else self.keys.get(key_id)
+        return Viewer(key_id, key_id is None or (key is not None and Scope.ADMIN in key.scopes))
+
     @property
     def served(self) -> Served:
         """What requests may name."""
@@ -232,6 +252,28 @@ class ServerState:
         return await asyncio.get_running_loop().run_in_executor(
             self._voice_changes, change, *arguments
         )
+
+    def make_room(self, caller: Caller) -> bool:
+        """Have room for one more socket of a caller; False if there is none.
+
+        Idle sockets are only lent: where all sockets are in use, the caller with the most of them
+        loses the one that was idle longest to a caller with less.
+        """
+        if len(self.sessions) < self.settings.max_sockets:
+            return True
+        counts = Counter(session.caller.owner for session in self.sessions)
+        most = max(counts.values())
+        idle = [
+            (session.idle_since, id(session), session)
+            for session in self.sessions
+            if counts[session.caller.owner] == most and session.idle_since is not None
+        ]
+        if not idle or counts[caller.owner] + 1 >= most:
+            return False
+        _, _, session = min(idle)
+        self.sessions.discard(session)
+        session.displace()
+        return True
 
     def _on_key_change(self, change: KeyChange) -> None:
         """Close the sockets of keys that may not speak any more."""

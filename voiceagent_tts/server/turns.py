@@ -129,11 +129,28 @@ class Turns:
         try:
             admission = await self._limiter.admit(origin.caller, chars)
             on_end = functools.partial(self._end, origin, admission, span)
-            return Turn(await self._synthesizer.open(options, on_event, on_end), admission)
+            options = replace(options, owner=origin.caller.key_id)
+            on_surplus = functools.partial(self._charge_surplus, admission)
+            context = await self._synthesizer.open(
+                options, on_event, on_end, admission.free_row, on_surplus
+            )
+            return Turn(context, admission)
         except BaseException:
             if admission is not None:
                 admission.end()
             raise
+
+    def _charge_surplus(self, admission: Admission, context: Context, chars: int) -> None:
+        """Charge what a text says beyond its characters; a context that cannot pay it ends."""
+
+        async def charge() -> None:
+            try:
+                await admission.charge(chars)
+            except VoiceAgentError as error:
+                context.fail(error)
+
+        if not admission.charge_later(chars):
+            self._limiter.spawn(charge())
 
     def _end(
         self,
@@ -144,8 +161,8 @@ class Turns:
         report: ContextReport,
     ) -> None:
         audio_ms = samples_to_ms(report.audio_samples)
-        admission.end(audio_ms / 1000)
-        self._usage.add(origin.caller.key_id or ANONYMOUS, Used(1, report.chars, audio_ms))
+        admission.end(audio_ms / 1000, has_row=True)
+        self._usage.add(origin.caller.key_id or ANONYMOUS, Used(1, report.said_chars, audio_ms))
         self._log.ended(origin, context, report)
         if span is not None:
             _end_span(span, context, report)

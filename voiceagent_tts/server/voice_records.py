@@ -8,6 +8,7 @@ import logging
 import re
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -70,6 +71,7 @@ class VoiceRecord(BaseModel):
         replaced_consent_ids: consents of voices that this one replaces, until it has.
         tag: what the voice is for.
         key_id: the key that added it; None on a server without keys.
+        is_shared: whether every key may speak with it, as an admin has added it.
         created_at: when, in UTC.
     """
 
@@ -82,6 +84,7 @@ class VoiceRecord(BaseModel):
     replaced_consent_ids: frozenset[str] = frozenset()
     tag: Tag = "production"
     key_id: str | None = None
+    is_shared: bool = False
     created_at: str = Field(default_factory=_now)
 
     @property
@@ -90,6 +93,31 @@ class VoiceRecord(BaseModel):
         own = () if self.consent_id is None else (self.consent_id,)
         return self.replaced_consent_ids.union(own)
 
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who asks for voices and consents.
+
+    Args:
+        key_id: the key; None on a server without keys.
+        is_admin: whether everything is the viewer's, as on a server without keys.
+    """
+
+    key_id: str | None
+    is_admin: bool
+
+    def owns(self, record: VoiceRecord | Consent | None) -> bool:
+        """Whether the viewer may change, remove or download it; None stands for a clone alone."""
+        return self.is_admin or (record is not None and record.key_id == self.key_id)
+
+    def sees(self, record: VoiceRecord | None) -> bool:
+        """Whether the viewer may speak with a voice: also with one that belongs to no key."""
+        is_everyones = record is None or record.is_shared or record.key_id is None
+        return is_everyones or self.owns(record)
+
+
+EVERYTHING = Viewer(None, is_admin=True)
+"""What commands see, and a server without keys."""
 
 _Record = TypeVar("_Record", Consent, VoiceRecord)
 
@@ -105,6 +133,8 @@ class VoiceRecords:
         self._clones = clones
         self._voices = clones.path / RECORDS
         self._consents = clones.path / CONSENTS
+        self._read_records: dict[str, tuple[object, VoiceRecord | None]] = {}
+        """Version of the file and record of each voice that was asked for."""
 
     # Voices.
 
@@ -112,6 +142,21 @@ class VoiceRecords:
         """Return the records of the stored voices by name; older voices have none."""
         records = _read_all(self._voices, VoiceRecord)
         return {each.name: each for each in records if each.name in self._clones}
+
+    def voice(self, name: str) -> VoiceRecord | None:
+        """Return the record of a voice, by its name in lower case; older voices have none.
+
+        Its file is read once: every context with the voice asks.
+        """
+        path = self._voices / f"{name}.json"
+        try:
+            status = path.stat()
+        except OSError:
+            return None
+        version = (status.st_mtime_ns, status.st_ino, status.st_size)
+        if name not in self._read_records or self._read_records[name][0] != version:
+            self._read_records[name] = version, _read(path, VoiceRecord)
+        return self._read_records[name][1]
 
     def owned_by(self, key_id: str | None) -> set[str]:
         """Return the names of the voices that a key has added."""
@@ -152,19 +197,20 @@ class VoiceRecords:
 
     # Consents.
 
-    def consents(self) -> list[Consent]:
-        """Return all consents, oldest first."""
-        return sorted(_read_all(self._consents, Consent), key=lambda each: each.created_at)
+    def consents(self, viewer: Viewer = EVERYTHING) -> list[Consent]:
+        """Return the consents of a viewer, oldest first."""
+        owned = filter(viewer.owns, _read_all(self._consents, Consent))
+        return sorted(owned, key=lambda each: each.created_at)
 
-    def consent(self, consent_id: str) -> Consent:
+    def consent(self, consent_id: str, viewer: Viewer = EVERYTHING) -> Consent:
         """Return a consent.
 
         Raises:
-            InvalidRequestError: there is none of this id, or it was withdrawn.
+            InvalidRequestError: the viewer has none of this id, or it was withdrawn.
         """
         is_id = re.fullmatch(_CONSENT_ID, consent_id) is not None
         consent = _read(self._consents / f"{consent_id}.json", Consent) if is_id else None
-        if consent is None:
+        if consent is None or not viewer.owns(consent):
             raise InvalidRequestError(
                 f"expected the id of a consent, got {consent_id[:64]!r}; it may be withdrawn",
                 code=ErrorCode.NOT_FOUND,
@@ -194,18 +240,18 @@ class VoiceRecords:
         norms = float(np.linalg.norm(agreed) * np.linalg.norm(given))
         return float(np.dot(agreed, given)) / norms if norms else None
 
-    def withdraw(self, consent_id: str) -> list[str]:
+    def withdraw(self, consent_id: str, viewer: Viewer = EVERYTHING) -> list[str]:
         """Delete a consent, its recording's voice, and every voice that was made with it.
 
         Returns:
             The names of the deleted voices.
 
         Raises:
-            InvalidRequestError: there is none of this id, or the folder is not writable.
+            InvalidRequestError: the viewer has none of this id, or the folder is not writable.
             OverloadedError: the voices cannot be reached; some may be deleted.
         """
         with self._clones.changing():
-            consent = self.consent(consent_id)
+            consent = self.consent(consent_id, viewer)
             records = _read_all(self._voices, VoiceRecord)
             names = sorted(each.name for each in records if consent.id in each.consent_ids)
             for name in names:

@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.model_names import MODELS, language_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.voice_records import VoiceRecord
@@ -25,6 +26,7 @@ async def list_voices(request: Request) -> dict[str, Any]:
     server makes new voices. Clones have a `voice_id` and a `tag`.
     """
     state: ServerState = request.app.state.server
+    book = state.synthesizer.voices_of(caller_of(request.scope).key_id)
     records = await asyncio.to_thread(state.voice_records.voices)
     capabilities = {
         name: supervisor.capabilities for name, supervisor in state.synthesizer.supervisors.items()
@@ -38,7 +40,7 @@ async def list_voices(request: Request) -> dict[str, Any]:
                 "alias_of": voice.alias_of,
                 "language": voice.details.language,
                 "gender": voice.details.gender,
-                "languages": state.synthesizer.voices.languages(
+                "languages": book.languages(
                     Voice(voice.details.name, voice.worker), capabilities[voice.worker]
                 ),
                 "takes_instruct": capabilities[voice.worker].takes_instruct,
@@ -46,7 +48,7 @@ async def list_voices(request: Request) -> dict[str, Any]:
                 "voice_id": _field(records, voice, "id"),
                 "tag": _field(records, voice, "tag"),
             }
-            for voice in state.synthesizer.voices.listed()
+            for voice in book.listed()
         ],
         "can_clone": state.clone_model is not None,
         "can_design": state.designed_voice is not None,

@@ -39,17 +39,13 @@ from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.failures import log_if_unexpected
 from voiceagent_tts.server.metrics import Metrics
+from voiceagent_tts.server.recent_texts import MEMORY_S
 from voiceagent_tts.server.request_log import path_of, request_id_of
 from voiceagent_tts.server.socket_context import Outgoing, SocketContext
 from voiceagent_tts.server.state import SLOTS_HEADER, ServerState
 from voiceagent_tts.synthesizer.events import SpokenText
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.tracing.spans import TRACEPARENT
-
-_CUT_MEMORY_S = 120.0
-"""Time after the end of a context in which `cut` is answered; docs/protocol.md promises it."""
-_MAX_RECENT = 4_096
-"""Maximum number of ended contexts kept for `cut`; newer ones displace the oldest."""
 
 _MAX_ANSWERS = 256
 """Answers that may wait to be sent before no more messages are received."""
@@ -85,7 +81,7 @@ class Session:
             on_over=self._remember,
         )
         self._refusals = Refusals(self._connection, self._writer, state.metrics, self.session_id)
-        self._recent: dict[str, tuple[SpokenText, float]] = {}  # of ended contexts, for `cut`
+        self._last_end_at = time.monotonic()
 
     async def run(self) -> None:
         """Accept the socket, serve it until either side ends it, and release its contexts."""
@@ -136,9 +132,19 @@ class Session:
         """Bytes that the client has not taken from this process yet."""
         return self._writer.queued_bytes
 
+    @property
+    def idle_since(self) -> float | None:
+        """`time.monotonic()` of the end of its last context; None while it has one."""
+        return None if self.has_contexts else self._last_end_at
+
     def close(self, code: int, reason: str) -> None:
         """Close the socket when the answers that wait have been sent."""
         self._writer.close(code, reason)
+
+    def displace(self) -> None:
+        """Close the socket at once, for that of another caller."""
+        self._log.info("socket_displaced", key_id=self.caller.key_id)
+        self._writer.close_now(1013, "all sockets are in use, and this one was idle")
 
     def _model(self) -> str:
         return next(iter(self._state.synthesizer.supervisors.values())).capabilities.model
@@ -148,6 +154,7 @@ class Session:
         contexts = self._writer.contexts
         for context in contexts.values():
             context.abandon()
+        self._state.recent_texts.forget(self.caller.owner, self.session_id)
         self._log.info("socket_closed", contexts=list(contexts))
 
     # Receive.
@@ -161,6 +168,7 @@ class Session:
             self._receive(event["bytes"] if data is None else data)
             self._close_if_over()
             await self._writer.wait_for_room()
+            await asyncio.sleep(0)  # a client that sends fast would keep others waiting
 
     def _receive(self, data: str | bytes) -> None:
         try:
@@ -205,7 +213,8 @@ class Session:
                 cut = self._spoken_text(context_id).cut(ms_to_samples(played_ms))
                 self._writer.answer(self._connection.cut(context_id, cut))
             case Prepare(voice=voice, language=language, instruct=instruct):
-                options = ContextOptions(voice, language, SpeechOptions(instruct))
+                speech, owner = SpeechOptions(instruct), self.caller.key_id
+                options = ContextOptions(voice, language, speech, owner=owner)
                 self._state.synthesizer.prepare(options)
             case Ping(t=t):
                 self._writer.answer(self._connection.pong(t))
@@ -229,11 +238,12 @@ class Session:
     def _spoken_text(self, context_id: str) -> SpokenText:
         if context_id in self._writer.contexts:
             return self._writer.contexts[context_id].spoken_text
-        spoken_text, ended_at = self._recent.get(context_id, (None, 0.0))
-        if spoken_text is None or time.monotonic() - ended_at > _CUT_MEMORY_S:
+        recent = self._state.recent_texts
+        spoken_text = recent.find(self.caller.owner, self.session_id, context_id)
+        if spoken_text is None:
             raise InvalidRequestError(
                 f"context {context_id!r} cannot be cut any more: it ended more than "
-                f"{_CUT_MEMORY_S:g} s ago, was never opened, or was displaced by newer ones",
+                f"{MEMORY_S:g} s ago, was never opened, or was displaced by newer ones",
                 code=ErrorCode.CONTEXT_NOT_FOUND,
             )
         return spoken_text
@@ -251,19 +261,15 @@ class Session:
                 audio_s=_rounded(report.audio_samples / SAMPLE_RATE_HZ),
                 seconds=_rounded(report.gen_s),
             )
-        now = time.monotonic()
-        self._recent[context.context_id] = (context.spoken_text, now)
-        while len(self._recent) > _MAX_RECENT or now - self._oldest_end() > _CUT_MEMORY_S:
-            del self._recent[next(iter(self._recent))]
+        self._last_end_at = time.monotonic()
+        place = (self.caller.owner, self.session_id, context.context_id)
+        self._state.recent_texts.keep(*place, context.spoken_text)
         self._close_if_over()
 
     def _close_if_over(self) -> None:
         """Close the socket if the client expects it."""
         if self._connection.closing is not None:
             self.close(*self._connection.closing)
-
-    def _oldest_end(self) -> float:
-        return next(iter(self._recent.values()))[1]
 
 
 def _rounded(seconds: float | None) -> float | None:

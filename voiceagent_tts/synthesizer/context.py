@@ -1,6 +1,7 @@
 """The life of an utterance: text in, audio and word times out, on one clock.
 
-1. `push_text` has the intake cut the text into pieces.
+1. `push_text` keeps the text. `_read_on` has the intake cut it into pieces, a few characters at a
+   time, and no further ahead of the audio than an engine needs.
 2. `_speak` passes each piece to the speaker (the cache or the engine), and announces its words.
 3. `_grant` gives credit as playback proceeds.
 4. `_on_engine_event` receives the audio; `_handle` passes it to the aligners and to the reader.
@@ -17,7 +18,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import Literal
@@ -53,6 +54,7 @@ from voiceagent_tts.synthesizer.events import (
 )
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import Intake, Piece, ipa_warning, language_warning
+from voiceagent_tts.synthesizer.slices import Slices
 from voiceagent_tts.synthesizer.speaker import (
     Pacer,
     Speaker,
@@ -67,6 +69,13 @@ from voiceagent_tts.text.cut import keep_inside
 from voiceagent_tts.text.reader import Pause
 from voiceagent_tts.voices import Voice
 
+_READ_CHARS = 32
+"""Characters that are cut in one step."""
+_STEPS_AT_ONCE = 4
+"""Steps in one turn of the event loop: a step cuts some text, or speaks one piece, in 1 ms."""
+_MOST_AHEAD_CHARS = 1_000
+"""Text in segments is cut no further ahead of its audio: about a minute of speech, as it is said.
+So a text that is cancelled, or not paid for, has cost no more than what was spoken of it."""
 _CHECKED_CHARS = 60
 """Characters of a text that grows by tokens after which their language is looked at."""
 
@@ -101,6 +110,13 @@ class _Flush:
     end_sample: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Finish:
+    """The end of the text. After it was cut: whether its last piece tells the engine."""
+
+    is_told: bool = False
+
+
 class Context:
     """One agent turn: text in; audio and words out, in order; cancelled at any time.
 
@@ -114,6 +130,11 @@ class Context:
         aligners: find the times of words; None where the engine itself sends them.
         on_event: called whenever `next_event` has something new; None for a caller that iterates.
         on_end: receives the context and its report when the context is closed.
+        on_free: called once the worker has freed the row of the context; None if nobody asks.
+        on_surplus: receives the context and how many characters more than were written it says,
+            each time its text has such readings; the caller may end the context.
+        slices: gives contexts turns of the event loop, in which they read long texts; None for a
+            context alone.
     """
 
     def __init__(
@@ -125,6 +146,9 @@ class Context:
         *,
         on_event: Callable[[], None] | None,
         on_end: "Callable[[Context, ContextReport], None]",
+        on_free: Callable[[], None] | None = None,
+        on_surplus: "Callable[[Context, int], None]" = lambda context, chars: None,
+        slices: Slices | None = None,
     ) -> None:
         self.options = options = request.options
         self.language = request.language
@@ -133,6 +157,7 @@ class Context:
         self._request = request
         self._limits = limits
         self._on_end = on_end
+        self._on_surplus = on_surplus
         self._opened_at = time.monotonic()
         self._first_sent_at: float | None = None
         self._cancelled_at: float | None = None
@@ -141,7 +166,13 @@ class Context:
 
         self._clock = PlayoutClock()
         self._intake = Intake(request, limits.settle_s)
-        self._speaker = Speaker(worker, request, self._on_engine_event)
+        self._slices = slices or Slices()
+        self._is_waiting_for_slice = False
+        self._unread: deque[str | _Flush | _Finish] = deque()
+        """Text, flushes and the end of the text that wait to be cut, in order."""
+        self._unsaid: deque[Piece | Pause | _Flush | _Finish] = deque()
+        """What was cut of them, and waits to be spoken."""
+        self._speaker = Speaker(worker, request, self._on_engine_event, on_free)
         self._listener = ListenerClock(request.stretch)
         self._aligners = aligners and aligners.attach(self._on_aligner_event, request.recording)
         self._words = Words(
@@ -212,11 +243,9 @@ class Context:
             self._idle_at = now + self._idle_s
             while self._warnings:  # now that the client knows that the context is open
                 self._warn(self._warnings.popleft())
-            if parts := self._intake.push(delta, now):
-                self._speak(parts, now)
-                self._advance(now)
-            else:
-                self._set_timer(now)
+            self._intake.receive(delta, now)
+            self._unread.append(delta)
+            self._read_on(now)
 
     def flush(self, flush_id: int) -> None:
         """Speak all text so far; `ContextFlushed(flush_id)` follows its audio and words.
@@ -225,42 +254,104 @@ class Context:
             InvalidRequestError: the context accepts no more text (`context_closed`).
         """
         self._refuse_unless_open()
-        now = time.monotonic()
-        self._speak(self._intake.flush(now), now)
-        self._complete_text(self._intake.submitted_char_end)
-        self._flushes.append(_Flush(flush_id, self._intake.submitted_char_end))
-        self._advance(now)
+        self._unread.append(_Flush(flush_id, self._intake.chars))
+        self._read_on(time.monotonic())
 
     def finish(self) -> None:
         """Accept no more text and speak the text received so far; idempotent."""
         if self.state is ContextState.OPEN:
-            now = time.monotonic()
-            self._finish(now)
-            self._advance(now)
+            self._finish()
+            self._read_on(time.monotonic())
 
-    def _finish(self, now: float) -> None:
+    def _finish(self) -> None:
         self.state = ContextState.FINISHING
         self._idle_at = None
-        parts = self._intake.finish(now)
-        self._speak(parts, now)
+        self._unread.append(_Finish())
+
+    # What was received, in bounded steps.
+
+    def _read_on(self, now: float) -> None:
+        """Read and speak what was received; what takes many steps, in later turns of the loop."""
+        steps = 0 if self._is_waiting_for_slice else _STEPS_AT_ONCE
+        while self._can_read and steps:
+            steps -= 1
+            if self._unsaid:
+                self._speak(self._unsaid.popleft(), now)
+            else:
+                self._cut(self._unread.popleft(), now)
+            # A break must be known before the audio of the text before it ends.
+            while self._unsaid and not isinstance(self._unsaid[0], Piece):
+                self._speak(self._unsaid.popleft(), now)
+        self._advance(now)
+
+    @property
+    def _can_read(self) -> bool:
+        """Whether there is something to read or to speak, and the engine is not far behind."""
+        if self._has_ended or not (self._unread or self._unsaid):
+            return False
+        is_ahead = self._intake.unspoken_cut_chars > _MOST_AHEAD_CHARS
+        return not is_ahead or self._request.feeding == "token" or not self._speaker.is_speaking
+
+    def _cut(self, received: "str | _Flush | _Finish", now: float) -> None:
+        """Cut a few characters, or all that is buffered before a flush or the end."""
+        surplus_chars = self._intake.surplus_chars
+        match received:
+            case str():
+                if rest := received[_READ_CHARS:]:
+                    self._unread.appendleft(rest)
+                self._unsaid += self._intake.push(received[:_READ_CHARS], now)
+            case _Flush():
+                self._unsaid += (*self._intake.flush(now), received)
+            case _Finish():
+                parts = self._intake.finish(now)
+                is_told = bool(parts) and isinstance(parts[-1], Piece) and parts[-1].is_last
+                self._unsaid += (*parts, _Finish(is_told))
+        if self._intake.surplus_chars > surplus_chars:
+            self._count_surplus(self._intake.surplus_chars - surplus_chars)
+
+    def _count_surplus(self, chars: int) -> None:
+        self._on_surplus(self, chars)
+        if self._intake.unspoken_surplus > self._limits.max_text_chars:
+            message = (
+                f"expected at most {self._limits.max_text_chars} characters waiting to be spoken, "
+                "got more, as the lexicon and the markup of the context say them"
+            )
+            self.fail(InvalidRequestError(message, code=ErrorCode.TEXT_TOO_LONG))
+
+    def _read_in_turn(self) -> None:
+        """Read on in a turn of the event loop that is the context's."""
+        self._is_waiting_for_slice = False
+        try:
+            self._read_on(time.monotonic())
+        except VoiceAgentError as error:
+            self.fail(error)
+        except Exception as error:
+            self.fail(VoiceAgentError.unexpected(error))
+
+    def _speak(self, part: "Piece | Pause | _Flush | _Finish", now: float) -> None:
+        """Speak a piece and announce its words, or act on what stands between pieces."""
+        match part:
+            case Piece():
+                self._speak_piece(part, now)
+            case Pause():
+                self._breaks.append(part)
+                self._listener.expect_break(part.char_end)
+                self._complete_text(part.char_end)
+            case _Flush():
+                self._complete_text(part.char_end)
+                self._flushes.append(part)
+            case _Finish():
+                self._end_text(now, is_told=part.is_told)
+
+    def _end_text(self, now: float, *, is_told: bool) -> None:
         self._check_language(self._intake.submitted_char_end)
         self._words.complete_word()
-        if self._has_ended or (parts and isinstance(parts[-1], Piece) and parts[-1].is_last):
+        if self._has_ended or is_told:
             return
         if self._speaker.is_speaking:
             self._speaker.end_text(self._intake.submitted_char_end)
         else:  # there never was any text
             self._end_audio(now)
-
-    def _speak(self, parts: Iterable[Piece | Pause], now: float) -> None:
-        """Send pieces to the speaker and announce their words; keep the breaks between them."""
-        for part in parts:
-            if isinstance(part, Piece):
-                self._speak_piece(part, now)
-            else:
-                self._breaks.append(part)
-                self._listener.expect_break(part.char_end)
-                self._complete_text(part.char_end)
 
     def _speak_piece(self, piece: Piece, now: float) -> None:
         segment = piece.segment
@@ -419,7 +510,7 @@ class Context:
         now = time.monotonic()
         if (spoken := self._speaker.receive(event)) is not None:
             self._handle(spoken, now)
-        self._advance(now)
+        self._read_on(now)
 
     def _on_aligner_event(self, source: Source, event: AlignEvent) -> None:
         now = time.monotonic()
@@ -493,6 +584,9 @@ class Context:
                 self._answer_flushes()
             if self._words.is_complete:
                 self._end(self._reason)
+        if self._can_read and not self._is_waiting_for_slice:
+            self._is_waiting_for_slice = True
+            self._slices.add(self._read_in_turn)
         self._set_timer(now)
 
     def _publish(self, now: float) -> None:
@@ -527,7 +621,8 @@ class Context:
         if self._has_ended:
             return
         may_grant = self._pacer.due_at if self._speaker.is_speaking else None
-        due_at = earliest(self._idle_at, self._intake.due_at, may_grant, self._words.due_at)
+        may_expire = None if self._unread else self._intake.due_at
+        due_at = earliest(self._idle_at, may_expire, may_grant, self._words.due_at)
         if due_at is None or (self._timer is not None and self._timer_at <= due_at):
             return
         if self._timer is not None:
@@ -540,14 +635,16 @@ class Context:
         self._timer = None
         now = max(time.monotonic(), self._timer_at)  # a loop may call a little early
         try:
-            self._speak(self._intake.expire(now), now)
+            if not self._unread:  # else the text that it waits for is here
+                self._unsaid += self._intake.expire(now)
             self._grant(now)
             if self._idle_at is not None and self._idle_at <= now:
                 self._reason = "idle"
-                self._finish(now)
+                self._finish()
+            self._read_on(now)
         except Exception as error:
             self.fail(VoiceAgentError.unexpected(error))
-        self._advance(now)
+            self._advance(now)
 
     # The reader's events.
 
@@ -599,6 +696,8 @@ class Context:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._unread.clear()
+        self._unsaid.clear()
         self._words.stop()
         self._speaker.release()
         self._notify()
@@ -613,6 +712,7 @@ class Context:
             reason=self._reason,
             code=self._error_code,
             chars=self._intake.chars,
+            said_chars=self._intake.chars + self._intake.surplus_chars,
             audio_samples=audio_samples,
             discarded_samples=discarded_samples,
             milestones=Milestones(

@@ -151,6 +151,7 @@ class ContextReport:
         reason: why the context ended.
         code: the error that ended it; None without one.
         chars: characters received.
+        said_chars: the same, where readings that are longer than what is written have their length.
         audio_samples: samples received from the engine.
         discarded_samples: of those, the samples that a cancel left unplayed.
         milestones: when it reached its stages.
@@ -166,6 +167,7 @@ class ContextReport:
     reason: DoneReason
     code: ErrorCode | None
     chars: int
+    said_chars: int
     audio_samples: int
     discarded_samples: int
     milestones: Milestones

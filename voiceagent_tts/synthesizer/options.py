@@ -62,6 +62,8 @@ class ContextOptions:
         idle_s: longest wait for text, if it is shorter than the server's limit.
         cache: whether phrases come from the cache, and are stored there.
         is_strict: whether text in a language that the voice does not speak ends the context.
+        owner: id of the key whose clones and phrases the context uses, beside those of everyone;
+            None on a server without keys.
     """
 
     voice: str | None = None
@@ -78,6 +80,7 @@ class ContextOptions:
     idle_s: float | None = None
     cache: CacheUse = "use"
     is_strict: bool = False
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

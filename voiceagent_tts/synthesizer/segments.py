@@ -10,6 +10,7 @@ cannot speak as it is meant. All know no engine, no audio and no clock: the time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from voiceagent_tts.cache.phrases import ContextPhrases
 from voiceagent_tts.core import Reading, Segment, WarningCode, Word
@@ -17,8 +18,11 @@ from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.text.language import LATIN, NAMES, detect_language, unserved_language
 from voiceagent_tts.text.reader import Passage, Pause, Reader
+from voiceagent_tts.text.readings import parts_by_said, said_chars
 from voiceagent_tts.text.segmenter import Segmenter
 
+MAX_SEGMENT_CHARS = 250
+"""Longest segment, as written and as said: an engine may speak it at once."""
 HOLD_S = 0.04
 """Longest wait for the rest of a phrase; a miss costs no more."""
 
@@ -61,6 +65,8 @@ class Intake:
 
     Attributes:
         chars: characters received.
+        surplus_chars: characters of readings beyond those that they replace, in all pieces so far.
+        unspoken_surplus: those of them whose audio is not complete.
         submitted_char_end: end of the text that was cut into pieces, or is held as a phrase.
         spoken_char_end: end of the text whose audio is complete.
         first_text_at: `time.monotonic()` of the first text; None before it.
@@ -69,7 +75,7 @@ class Intake:
     """
 
     def __init__(self, request: ContextRequest, settle_s: float) -> None:
-        self.chars = 0
+        self.chars = self.surplus_chars = self.unspoken_surplus = 0
         self.submitted_char_end = 0
         self.spoken_char_end = 0
         self.first_text_at: float | None = None
@@ -87,7 +93,9 @@ class Intake:
             self._reader = Reader(request.lexicons, has_markup=request.options.has_markup)
         self._readings: deque[Reading] = deque()
         """Readings of text that is not submitted, in order."""
-        self._segmenter = Segmenter(language=request.language)
+        self._surplus: deque[tuple[int, int]] = deque()
+        """Ends of readings whose audio is not complete, and what each says beyond its span."""
+        self._segmenter = Segmenter(MAX_SEGMENT_CHARS, language=request.language)
         self._settle_at: float | None = None
         self._release_at: float | None = None
         self._give_up_at: float | None = None
@@ -111,19 +119,27 @@ class Intake:
 
     @property
     def unspoken_chars(self) -> int:
-        """Characters received whose audio is not complete."""
-        return self.chars - self.spoken_char_end
+        """Characters received whose audio is not complete, those of readings as they are said."""
+        return self.chars - self.spoken_char_end + self.unspoken_surplus
+
+    @property
+    def unspoken_cut_chars(self) -> int:
+        """Characters in pieces whose audio is not complete, as they are said."""
+        return self.submitted_char_end - self.spoken_char_end + self.unspoken_surplus
 
     def speech_language(self) -> str:
         """Language of the speech so far, detected if it was not given."""
         return self.segment_language or detect_language(self.text, None)
 
-    def push(self, delta: str, now: float) -> list[Piece | Pause]:
-        """Append `delta`, which is not empty, to the text; return what is to be spoken next."""
+    def receive(self, delta: str, now: float) -> None:
+        """Append `delta`, which is not empty, to the text."""
         if self.first_text_at is None:
             self.first_text_at = now
         self._deltas.append(delta)
         self.chars += len(delta)
+
+    def push(self, delta: str, now: float) -> list[Piece | Pause]:
+        """Cut the next text, which was received; return what is to be spoken next."""
         if self._reader is None:
             parts: list[Piece | Pause] = [*self._cut(delta, now)]
         else:
@@ -171,6 +187,8 @@ class Intake:
     def mark_spoken(self, char_end: int) -> None:
         """Record that the audio of the text before `char_end` is complete."""
         self.spoken_char_end = max(self.spoken_char_end, char_end)
+        while self._surplus and self._surplus[0][0] <= char_end:
+            self.unspoken_surplus -= self._surplus.popleft()[1]
 
     def _schedule(self) -> None:
         held_until = None if self._hold is None else self._hold.due_at
@@ -205,10 +223,11 @@ class Intake:
         return self._pieces(self._segmenter.flush()) if self._hold is None else self._hold.flush()
 
     def _pieces(self, segments: Iterable[Segment]) -> list[Piece]:
-        return [self._piece(segment) for segment in segments]
+        submitted = map(self._submit, segments)
+        parts = (parts_by_said(each, MAX_SEGMENT_CHARS) for each in submitted)
+        return [self._piece(segment) for segment in chain.from_iterable(parts)]
 
     def _piece(self, segment: Segment) -> Piece:
-        segment = self._submit(segment)
         if self._detects_language:
             text = segment.text
             if segment.readings:  # a mask is in no language
@@ -224,7 +243,16 @@ class Intake:
         readings: list[Reading] = []
         while self._readings and self._readings[0].char_start < self.submitted_char_end:
             readings.append(self._readings.popleft())
+            self._count(readings[-1])
         return replace(segment, readings=tuple(readings)) if readings else segment
+
+    def _count(self, reading: Reading) -> None:
+        """Count what a reading says beyond what it replaces."""
+        surplus = said_chars(reading) - (reading.char_end - reading.char_start)
+        if surplus > 0:
+            self.surplus_chars += surplus
+            self.unspoken_surplus += surplus
+            self._surplus.append((reading.char_end, surplus))
 
     def _wait_for_text(self, now: float) -> None:
         if not self._segmenter.pending:

@@ -11,7 +11,7 @@ of playback.
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -111,6 +111,7 @@ class Speaker:
         worker: the engine worker, whose row the context reserves.
         request: the resolved options of the context.
         on_event: receives the events of the worker, to be passed to `receive`.
+        on_free: called once the worker has freed the row of the context; None if nobody asks.
 
     Attributes:
         cached_segments: segments that came from the cache.
@@ -122,10 +123,15 @@ class Speaker:
     """
 
     def __init__(
-        self, worker: WorkerClient, request: ContextRequest, on_event: EventHandler
+        self,
+        worker: WorkerClient,
+        request: ContextRequest,
+        on_event: EventHandler,
+        on_free: Callable[[], None] | None = None,
     ) -> None:
         self.cached_segments = 0
         self._on_event = on_event
+        self._on_free = on_free
         self._use(worker, request)
         self._submitted_at: float | None = None
         self._first_audio_at: float | None = None
@@ -188,8 +194,9 @@ class Speaker:
         """
         find = None if self._has_text else self._request.place
         if find is not None and (found := find(language)) is not None:
-            self._row.release()
+            left = self._row
             self._use(*found)
+            left.release()
 
     def speak(self, piece: Piece) -> bool:
         """Speak the next piece.
@@ -246,11 +253,16 @@ class Speaker:
         """Speak with a worker; reserves its row."""
         self.voice = request.voice
         self._request = request
-        self._row = Row(worker, self._on_event)
+        self._row = Row(worker, self._on_event, on_free=self._on_free and self._note_free)
         self._phrases = request.phrases
         self._recorder: Recorder | None = None
         if self._phrases is not None and request.feeding == "segment":
             self._recorder = Recorder(self._phrases)
+
+    def _note_free(self, row: Row) -> None:
+        """Report that the context occupies no row any more, unless it has moved to another one."""
+        if row is self._row and self._on_free is not None:
+            self._on_free()
 
     def _readable(self, language: str | None) -> str | None:
         """The language, or None, for the engine to choose, if the voice does not speak it."""

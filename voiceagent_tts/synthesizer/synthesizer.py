@@ -30,12 +30,14 @@ from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
+from voiceagent_tts.synthesizer.slices import Slices
 from voiceagent_tts.synthesizer.workers import OVERFLOW, Overflow, Supervisor, WorkerClient
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.language import nearest_accent, normalize_language
 from voiceagent_tts.voices import Voice, VoiceBook, VoiceFolder, leaves_choice
 
 OnEnd = Callable[[Context, ContextReport], None]
+OnSurplus = Callable[[Context, int], None]
 
 _NO_ALIGNERS = Aligners({})
 
@@ -55,6 +57,7 @@ class Synthesizer:
         lexicon: pronunciations for all contexts.
         cache: phrases that were spoken before; None to speak everything with the engines.
         overflow: worker for contexts that find no free row; None to refuse them.
+        is_seen: whether the owner of a context may know of a clone, by its name.
 
     Attributes:
         limits: limits of every context.
@@ -73,9 +76,11 @@ class Synthesizer:
         lexicon: Entries | None = None,
         cache: PhraseCache | None = None,
         overflow: Supervisor | None = None,
+        is_seen: Callable[[str | None, str], bool] = lambda owner, name: True,
     ) -> None:
         self._clones = clones
         self._cache = cache
+        self._is_seen = is_seen
         self._overflow = None if overflow is None else Overflow(overflow)
         self._lexicons = Lexicons(lexicon, clones)
         self._aligners = aligners or _NO_ALIGNERS
@@ -85,6 +90,7 @@ class Synthesizer:
         self._contexts: set[Context] = set()
         self._language_voices: dict[str, frozenset[str]] = {}
         """Voices of each worker that are a language's own; they never change."""
+        self._slices = Slices()
 
     async def start(self) -> None:
         """Start the workers.
@@ -178,6 +184,8 @@ class Synthesizer:
         options: ContextOptions,
         on_event: Callable[[], None] | None = None,
         on_end: OnEnd = lambda context, report: None,
+        on_free: Callable[[], None] | None = None,
+        on_surplus: OnSurplus = lambda context, chars: None,
     ) -> Context:
         """Reserve a row for a new context.
 
@@ -185,6 +193,8 @@ class Synthesizer:
             options: the client's choices.
             on_event: called on the event loop whenever `next_event` has something new.
             on_end: receives the context and its report once it has ended.
+            on_free: as for `Context`.
+            on_surplus: as for `Context`.
 
         Raises:
             InvalidRequestError: an unknown voice or language, or a request that the voice's engine
@@ -215,6 +225,9 @@ class Synthesizer:
             self._aligners_of(options, capabilities),
             on_event=on_event,
             on_end=functools.partial(self._on_end, on_end),
+            on_free=on_free,
+            on_surplus=on_surplus,
+            slices=self._slices,
         )
         self._contexts.add(context)
         return context
@@ -237,11 +250,16 @@ class Synthesizer:
             if supervisor.worker is not None:
                 supervisor.worker.send(command)
 
+    def voices_of(self, owner: str | None) -> VoiceBook:
+        """The voices that contexts of an owner may speak with."""
+        return self.voices.seen(functools.partial(self._is_seen, owner))
+
     def _voice_for(self, options: ContextOptions) -> Voice:
         """The voice that the client named, else one that speaks the language that it named."""
+        voices = self.voices_of(options.owner)
         if (language := _named_language(options)) is None:
-            return self.voices.resolve(options.voice)
-        return self.voices.for_language(options.voice, normalize_language(language))
+            return voices.resolve(options.voice)
+        return voices.for_language(options.voice, normalize_language(language))
 
     def _place(
         self, request: ContextRequest, language: str
@@ -295,6 +313,8 @@ class Synthesizer:
         options = request.options
         if self._cache is None or options.cache == "off" or options.is_probe:
             return None
+        owner = "" if options.cache == "fill" else options.owner or ""
+        spoken = replace(spoken, owner=owner)
         manner = manner_of(capabilities, spoken, request.speech, request.feeding)
         if manner is None:
             return None

@@ -8,6 +8,7 @@ contexts that find no row. Knows no client sockets.
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 import math
@@ -137,6 +138,7 @@ class WorkerClient:
         self._numbers = itertools.count(1)
         self._handlers: dict[int, EventHandler] = {}
         self._rows: set[int] = set()
+        self._on_free: dict[int, Callable[[], None]] = {}
         self._ready = asyncio.get_running_loop().create_future()
         self._has_sign_of_life = False  # since the last check of `_watch`
         self.failure: str | None = None
@@ -194,6 +196,10 @@ class WorkerClient:
             self._rows.add(context)
         return context
 
+    def when_free(self, context: int, on_free: Callable[[], None]) -> None:
+        """Call `on_free` once the row of a context is free, or the worker has ended."""
+        self._on_free[context] = on_free
+
     def detach(self, context: int, *, needs_cancel: bool) -> None:
         """Stop receiving events of `context`; idempotent.
 
@@ -209,7 +215,7 @@ class WorkerClient:
                 self._cancelled_at[context] = time.monotonic()
             self.send(Cancel(context))
         else:
-            self._rows.discard(context)
+            self._free_row(context)
 
     def send(self, command: Command | AlignCommand) -> None:
         """Send a command to the worker; dropped if the worker has ended."""
@@ -334,6 +340,8 @@ class WorkerClient:
         self._rows.discard(context)
         if (cancelled_at := self._cancelled_at.pop(context, None)) is not None:
             self._on_freed(time.monotonic() - cancelled_at)
+        if (on_free := self._on_free.pop(context, None)) is not None:
+            on_free()
 
     async def _watch(self) -> None:
         """Kill a worker that gives no sign of life within the heartbeat timeout.
@@ -380,8 +388,9 @@ class WorkerClient:
         self.closed.set()
         self._release()
         handlers, self._handlers = self._handlers, {}
-        self._rows.clear()
         self._cancelled_at.clear()
+        for context in [*self._rows]:
+            self._free_row(context)
         if not self._ready.done():
             self._ready.set_exception(EngineError(message))
         for context, handler in handlers.items():
@@ -395,6 +404,7 @@ class Row:
         worker: the worker.
         on_event: receives the events of the context.
         takes_row: as in `WorkerClient.attach`.
+        on_free: called once the worker has freed the row, which is later than `release`.
 
     Attributes:
         worker: as given.
@@ -406,10 +416,17 @@ class Row:
     """
 
     def __init__(
-        self, worker: WorkerClient, on_event: EventHandler, *, takes_row: bool = True
+        self,
+        worker: WorkerClient,
+        on_event: EventHandler,
+        *,
+        takes_row: bool = True,
+        on_free: "Callable[[Row], None] | None" = None,
     ) -> None:
         self.worker = worker
         self.number = worker.attach(on_event, takes_row=takes_row)
+        if on_free is not None:
+            worker.when_free(self.number, functools.partial(on_free, self))
         self.state = RowState.RESERVED
 
     @property

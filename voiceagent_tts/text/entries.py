@@ -9,10 +9,11 @@ white space character equals a space. This module keeps no text.
 """
 
 import unicodedata
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 from voiceagent_tts.lexicon import Entries, Pronunciation
 from voiceagent_tts.text.words import is_syllabic
@@ -55,7 +56,9 @@ class EntryMatcher:
     """Finds the entries of one lexicon.
 
     Their forms are kept in a sorted list, which takes a tenth of the memory of a tree: every client
-    may bring a lexicon of its own.
+    may bring a lexicon of its own. The longest form that a text begins with is the last one that
+    sorts before the text, or one that this form begins with; so a match takes one search, however
+    long the forms are.
 
     Args:
         entries: pronunciations by written form.
@@ -65,6 +68,10 @@ class EntryMatcher:
         self._exact: dict[str, Pronunciation] = {}  # by decomposed form
         self._any_case: dict[str, Pronunciation] = {}  # by folded form, without capital letters
         self._forms: list[str] = []
+        self._shorter: list[int] = []
+        """For each form, the index of the longest other form that it begins with; -1 for none."""
+        self._first_characters: set[str] = set()
+        self._longest = 0
         self.append(rows_of(entries))
 
     def append(self, rows: Iterable[EntryRow]) -> None:
@@ -74,7 +81,19 @@ class EntryMatcher:
             if form == form.lower():
                 self._any_case[folded] = pronunciation
             if not self._forms or self._forms[-1] != folded:
-                self._forms.append(folded)
+                self._append_form(folded)
+
+    def _append_form(self, form: str) -> None:
+        self._shorter.append(self._longest_in(form, len(self._forms) - 1))
+        self._forms.append(form)
+        self._first_characters.add(form[:1])
+        self._longest = max(self._longest, len(form))
+
+    def _longest_in(self, text: str, index: int) -> int:
+        """The first form that `text` begins with, of the form at `index` and its shorter ones."""
+        while index >= 0 and not text.startswith(self._forms[index]):
+            index = self._shorter[index]
+        return index
 
     def match(
         self, text: str, start: int, before: str, *, is_end: bool
@@ -92,38 +111,41 @@ class EntryMatcher:
         """
         if not is_word_border(before, text[start]):
             return None
-        found: Match | None = None
-        for end, prefix, is_form, has_longer in self._prefixes(text, start):
-            is_last = end == len(text)
-            if is_last and has_longer and not is_end:
-                return UNDECIDED
-            if not is_form:
-                continue
-            written = _mapped(_decomposed, text[start:end])
-            pronunciation = self._exact.get(written, self._any_case.get(prefix))
-            if pronunciation is None:
-                continue
-            if is_last and not is_end and not is_word_border(text[end - 1], _ANY_LETTER):
-                return UNDECIDED
-            if is_word_border(text[end - 1], "" if is_last else text[end]):
-                found = Match(end, pronunciation)
-        return found
+        if _folded(text[start])[:1] not in self._first_characters:
+            return None
+        stop = min(len(text), start + self._longest)  # no character is folded to none
+        folded = [_folded(character) for character in text[start:stop]]
+        window = "".join(folded)
+        place = bisect_right(self._forms, window)
+        may_go_on = stop == len(text) and not is_end
+        if may_go_on and place < len(self._forms) and self._forms[place].startswith(window):
+            return UNDECIDED
+        ends = list(accumulate(map(len, folded)))
+        decomposed = [_decomposed(character) for character in text[start:stop]]
+        index = self._longest_in(window, place - 1)
+        while index >= 0:
+            form = self._forms[index]
+            characters = bisect_left(ends, len(form)) + 1
+            if ends[characters - 1] == len(form):
+                written = "".join(decomposed[:characters])
+                found = self._judged(text, start + characters, written, form, is_end=is_end)
+                if found is not None:
+                    return found
+            index = self._shorter[index]
+        return None
 
-    def _prefixes(self, text: str, start: int) -> Iterator[tuple[int, str, bool, bool]]:
-        """Each end of a prefix of an entry that begins at `start`, with the folded prefix.
-
-        Also whether it is the form of an entry, and whether a longer form begins with it.
-        """
-        forms, prefix, place = self._forms, "", 0
-        for end in range(start + 1, len(text) + 1):
-            prefix += _folded(text[end - 1])
-            place = bisect_left(forms, prefix, place)
-            if place == len(forms) or not forms[place].startswith(prefix):
-                return
-            is_form = forms[place] == prefix
-            after = place + is_form
-            has_longer = after < len(forms) and forms[after].startswith(prefix)
-            yield end, prefix, is_form, has_longer
+    def _judged(
+        self, text: str, end: int, written: str, form: str, *, is_end: bool
+    ) -> Match | Undecided | None:
+        """The match of a form that ends at `end`, where the text has it as `written`."""
+        pronunciation = self._exact.get(written, self._any_case.get(form))
+        if pronunciation is None:
+            return None
+        is_last = end == len(text)
+        if is_last and not is_end and not is_word_border(text[end - 1], _ANY_LETTER):
+            return UNDECIDED
+        is_whole = is_word_border(text[end - 1], "" if is_last else text[end])
+        return Match(end, pronunciation) if is_whole else None
 
 
 def match_first(

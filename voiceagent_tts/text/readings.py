@@ -3,11 +3,12 @@
 This module knows no lexicon, no tags and no engine.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from voiceagent_tts.core import Reading
+from voiceagent_tts.core import Reading, Segment
 from voiceagent_tts.text.hygiene import Speakable, speakable
 
 
@@ -54,6 +55,27 @@ def said(text: str, char_start: int, readings: Sequence[Reading]) -> Said:
 def said_word(word: str, char_start: int, readings: Sequence[Reading]) -> str:
     """Return a masked word with its readings in letters, not cleaned; arguments as for `said`."""
     return "".join(letters for letters, _, _ in _pieces(word, char_start, readings))
+
+
+def said_chars(reading: Reading) -> int:
+    """How much a reading says, in characters: its letters, or its IPA where that is longer."""
+    return max(len(reading.said), len(reading.ipa or ""))
+
+
+def parts_by_said(segment: Segment, most_chars: int) -> Iterator[Segment]:
+    """Cut a segment before readings, so that each part says at most `most_chars` characters.
+
+    A part without a cut in it, which has one reading, may say more: by what the segment has outside
+    of readings.
+    """
+    start, said_so_far, at, has_reading = segment.char_start, 0, segment.char_start, False
+    for reading in segment.readings:
+        said_so_far += reading.char_start - at + said_chars(reading)
+        if has_reading and said_so_far > most_chars:
+            yield segment.part(start, reading.char_start)
+            start, said_so_far = reading.char_start, said_chars(reading)
+        at, has_reading = reading.char_end, True
+    yield segment.part(start, segment.char_end)
 
 
 class GrowingLetters:
@@ -125,7 +147,7 @@ def _ipa_ranges(cleaned: Speakable, spans: Sequence[tuple[range, str]]) -> list[
     """Where the spans with an IPA are in the cleaned text; those removed are left out."""
     found: list[tuple[range, str]] = []
     for span, ipa in spans:
-        places = [place for place, offset in enumerate(cleaned.offsets) if offset in span]
-        if places:
-            found.append((range(places[0], places[-1] + 1), ipa))
+        first, end = (bisect_left(cleaned.offsets, place) for place in (span.start, span.stop))
+        if first < end:
+            found.append((range(first, end), ipa))
     return found

@@ -34,6 +34,8 @@ from voiceagent_tts.text.punctuation import (
 from voiceagent_tts.text.sentences import LOOKBACK_CHARS, Ending, ending_of, ends_sentence_before
 from voiceagent_tts.text.words import is_syllabic, split_words
 
+_MAX_SILENT_CHARS = 1_000
+"""Longest beginning of a segment without speech; a longer one is a segment that says nothing."""
 _FIRST_CLAUSE_WIDTH = 12
 _FIRST_CLAUSE_WORDS = 2
 _FIRST_SEGMENT_WIDTH = 80
@@ -56,8 +58,8 @@ class Segmenter:
 
     Args:
         max_chars: maximum length of a segment. Leading characters without speech (such as a long
-            rule of dashes) are not counted if they exceed half of `max_chars`, because they cannot
-            be a segment by themselves.
+            rule of dashes) are not counted if they exceed half of `max_chars`, because less than
+            1,000 of them cannot be a segment by themselves.
         first_clause: whether the first segment may end with a clause.
         language: code of the text's language, if known; selects the abbreviations.
     """
@@ -138,7 +140,10 @@ class Segmenter:
     def _accept(self, character: str, segments: list[Segment]) -> None:
         self._text.append(character)
         if self._speech_start is None:
-            self._speech_start = len(self._text) - 1 if character.isalnum() else None
+            if character.isalnum():
+                self._speech_start = len(self._text) - 1
+            elif len(self._text) == _MAX_SILENT_CHARS:
+                segments.append(self._pop(_MAX_SILENT_CHARS))
             return
         end = self._decided_end(character)
         if end is not None:
@@ -158,8 +163,8 @@ class Segmenter:
         segment = Segment("".join(self._text[:end]), self._char_start)
         del self._text[:end]
         self._char_start += end
+        self._is_first = self._is_first and self._speech_start is None
         self._speech_start = self._undecided = None
-        self._is_first = False
         return segment
 
     def _speaks_before(self, end: int) -> bool:

@@ -61,6 +61,7 @@ class _Host:
         self._next_heartbeat = time.monotonic()
         self._busy_s = 0.0
         self._audio_samples = 0
+        self._engine: Engine | None = None  # once it steps
         self._spans: EngineSpans | None = None
         self._fault: VoiceAgentError | None = None
 
@@ -98,16 +99,21 @@ class _Host:
             self._socket.connect(self._endpoint)
 
     def _loop(self, engine: Engine) -> None:
+        self._engine = engine
         while True:
             started = time.monotonic()
             wait_s = engine.step()
-            now = time.monotonic()
-            self._busy_s += now - started
-            if now >= self._next_heartbeat:
-                self._next_heartbeat = now + HEARTBEAT_S
-                self._send(self._stats(engine))
+            self._busy_s += time.monotonic() - started
+            self._beat()
             if self._is_parent_gone(wait_s):
                 return
+
+    def _beat(self) -> None:
+        """Send the heartbeat if it is due; a long step does so when it reads commands."""
+        now = time.monotonic()
+        if self._engine is not None and now >= self._next_heartbeat:
+            self._next_heartbeat = now + HEARTBEAT_S
+            self._send(self._stats(self._engine))
 
     def _stats(self, engine: Engine) -> Stats:
         return Stats(engine.rows_used, self._audio_samples, self._busy_s, engine.metrics)
@@ -120,6 +126,7 @@ class _Host:
         return self._parent in ready  # nothing is ever written there: readable means closed
 
     def _receive(self) -> list[Message]:
+        self._beat()
         commands: list[Message] = []
         while True:
             try:

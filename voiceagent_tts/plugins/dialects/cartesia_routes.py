@@ -2,12 +2,11 @@
 
 from fastapi import APIRouter, Request
 
-from voiceagent_tts.audio.output import OutputStream
 from voiceagent_tts.plugins.dialects.cartesia import BytesRequest
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.server.encoding import sample_encoder
 from voiceagent_tts.server.speaking import speak_for
 from voiceagent_tts.server.speech import pcm_headers, provenance_headers
-from voiceagent_tts.server.speech_file import encoded
 from voiceagent_tts.server.speech_response import SpeechResponse
 from voiceagent_tts.synthesizer.options import ContextOptions
 
@@ -27,8 +26,8 @@ async def speak_as_cartesia(request: Request, body: BytesRequest) -> SpeechRespo
         has_markup=True,
     )
     speech = await speak_for(request, body.transcript, options)
-    output = OutputStream(body.output_format.encoding, body.output_format.sample_rate)
+    encoder = sample_encoder(body.output_format.encoding, body.output_format.sample_rate)
     headers = pcm_headers(body.output_format.sample_rate)
     headers |= provenance_headers(speech.provenance(is_complete=False))
-    audio = encoded(speech.pcm(), output)
+    audio = encoder.encoded(speech.pcm())
     return SpeechResponse(audio, media_type="audio/pcm", headers=headers)

@@ -33,9 +33,10 @@ from voiceagent_tts.plugins.dialects.elevenlabs_messages import (
 )
 from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.server.auth import caller_of
+from voiceagent_tts.server.encoding import AnswerEncoder, sample_encoder, stream_encoder
 from voiceagent_tts.server.speaking import speak_for
 from voiceagent_tts.server.speech import provenance_headers
-from voiceagent_tts.server.speech_file import encoded
 from voiceagent_tts.server.speech_response import SpeechResponse
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.events import ContextWords
@@ -71,6 +72,7 @@ def error_body(error: VoiceAgentError) -> dict[str, Any]:
 async def list_voices(request: Request) -> dict[str, Any]:
     """List the voices, the default first, as ElevenLabs' API does."""
     state: ServerState = request.app.state.server
+    book = state.synthesizer.voices_of(caller_of(request.scope).key_id)
     return {
         "voices": [
             {
@@ -86,7 +88,7 @@ async def list_voices(request: Request) -> dict[str, Any]:
                     if value is not None
                 },
             }
-            for voice in state.synthesizer.voices.listed()
+            for voice in book.listed()
         ]
     }
 
@@ -100,7 +102,7 @@ async def speak_as_elevenlabs(
     output = OutputFormat.parse(output_format)
     speech = await speak_for(request, body.text, _options(request, voice_id, body))
     media_type = "audio/pcm" if output.container is None else CONTENT_TYPES[output.container]
-    audio = encoded(speech.pcm(), _encoder(output))
+    audio = _encoder(output).encoded(speech.pcm())
     headers = provenance_headers(speech.provenance(is_complete=False))
     return SpeechResponse(audio, media_type=media_type, headers=headers)
 
@@ -122,8 +124,9 @@ def _options(
     request: Request, voice_id: str, body: TextRequest, *, wants_words: bool = False
 ) -> ContextOptions:
     state: ServerState = request.app.state.server
+    book = state.synthesizer.voices_of(caller_of(request.scope).key_id)
     return ContextOptions(
-        voice=voice_name(voice_id, state.synthesizer.voices.names()),
+        voice=voice_name(voice_id, book.names()),
         language=body.language_code,
         speech=SpeechOptions(speed=body.speed, seed=body.seed),
         max_lead_s=0,
@@ -132,16 +135,18 @@ def _options(
     )
 
 
-def _encoder(output: OutputFormat) -> ContainerEncoder | OutputStream:
+def _encoder(
+    output: OutputFormat,
+) -> AnswerEncoder[ContainerEncoder] | AnswerEncoder[OutputStream]:
     if output.container is None:
-        return OutputStream(output.encoding, output.sample_rate_hz)
-    return ContainerEncoder(output.container, output.sample_rate_hz)
+        return sample_encoder(output.encoding, output.sample_rate_hz)
+    return stream_encoder(output.container, output.sample_rate_hz)
 
 
 async def _lines(
     events: AsyncGenerator[AudioChunk | ContextWords, None],
     text: str,
-    encoder: ContainerEncoder | OutputStream,
+    encoder: AnswerEncoder[ContainerEncoder] | AnswerEncoder[OutputStream],
 ) -> AsyncGenerator[str, None]:
     alignment = CharacterAlignment(counts_from_context=True)
     alignment.add_text(text)
@@ -151,9 +156,9 @@ async def _lines(
                 alignment.add_words(WordsMessage.of(event.words, context_id="request"))
                 continue
             characters = alignment.take(event.end_sample * 1000 // SAMPLE_RATE_HZ + 1)
-            if line := _line(encoder.push(event.pcm), characters):
+            if line := _line(await encoder.push(event.pcm), characters):
                 yield line
-    if line := _line(encoder.finish(), alignment.take()):
+    if line := _line(await encoder.finish(), alignment.take()):
         yield line
 
 

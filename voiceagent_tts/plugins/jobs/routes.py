@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -150,7 +151,7 @@ class Jobs:
 async def submit_job(request: Request, body: JobRequest) -> dict[str, Any]:
     """Accept a text that is spoken later; the answer has the id of the job."""
     jobs: Jobs = request.app.state.jobs
-    _check(request.app.state.server, jobs, body)
+    _check(request.app.state.server, jobs, body, caller_of(request.scope).key_id)
     fields = body.model_dump(exclude={"webhook"}, exclude_unset=True)
     job = Job.new(fields, caller_of(request.scope), str(request.base_url), body.webhook)
     async with jobs.queue() as queue:
@@ -188,10 +189,10 @@ async def fetch_file(request: Request, name: str, expires: int, signature: str) 
     return FileResponse(path, media_type=types[path.suffix.removeprefix(".")])
 
 
-def _check(state: ServerState, jobs: Jobs, body: JobRequest) -> None:
+def _check(state: ServerState, jobs: Jobs, body: JobRequest, key_id: str | None) -> None:
     """Refuse at once what would fail later."""
     check_text(state, body.input)
-    state.synthesizer.check(body.file_options(state.served))
+    state.synthesizer.check(replace(body.file_options(state.served), owner=key_id))
     if body.webhook is None:
         return
     if jobs.webhooks is None:

@@ -197,7 +197,13 @@ class JobRunner:
     async def _save(self, job: Job) -> dict[str, Any]:
         request = SpeechRequest.parse(job.request, "job", self._state.served)
         origin = Origin(Caller(job.ip, job.key_id), PATH, {"job_id": job.id})
-        file = await speak_file(self._state, Listener(origin, _never), request)
+        with self._state.held.hold(origin.caller.owner) as hold:
+            return await self._save_file(job, request, Listener(origin, _never, hold))
+
+    async def _save_file(
+        self, job: Job, request: SpeechRequest, listener: Listener
+    ) -> dict[str, Any]:
+        file = await speak_file(self._state, listener, request)
         name = f"{job.id}.{request.response_format or 'mp3'}"
         try:
             await asyncio.to_thread(self._storage.save, name, file.data)

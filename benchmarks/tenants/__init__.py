@@ -1,0 +1,1 @@
+"""Tenants of one server, of whom one attacks the others."""

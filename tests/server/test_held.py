@@ -1,0 +1,104 @@
+"""Memory that one caller's requests and ended contexts hold: it counts, and it is given back."""
+
+import asyncio
+import io
+import tracemalloc
+from typing import Any
+
+import httpx
+import pytest
+
+from testbed.servers import StartServer
+from testbed.waiting import PATIENCE_S, until
+from voiceagent_tts.core import Word, WordTimestamp
+from voiceagent_tts.server import held, recent_texts
+from voiceagent_tts.server.recent_texts import MAX_CALLER_BYTES, RecentTexts
+from voiceagent_tts.synthesizer.events import SpokenText
+
+TEXT = "words of a text " * 1250
+
+
+def spoken(text: str = TEXT, *, has_ends: bool = True) -> SpokenText:
+    """A context that said words of sixteen characters, one in a second."""
+    words = [
+        WordTimestamp(Word(text[at : at + 5], at, at + 5), at, at + 9 if has_ends else None, 1.0)
+        for at in range(0, len(text), 16)
+    ]
+    return SpokenText(text, words, len(text), is_final=True)
+
+
+@pytest.mark.parametrize("has_ends", [True, False])
+def test_a_kept_text_gives_the_same_cuts(has_ends: bool) -> None:
+    """Packed or not, whatever was heard."""
+    texts, said = RecentTexts(), spoken("words of a text \ud800" * 40, has_ends=has_ends)
+    texts.keep("key", "session", "context", said)
+    kept = texts.find("key", "session", "context")
+    assert kept is not None
+    assert [kept.cut(at) for at in range(0, 700, 7)] == [said.cut(at) for at in range(0, 700, 7)]
+    texts.forget("key", "session")
+    assert texts.find("key", "session", "context") is None
+
+
+def test_a_caller_displaces_its_own_texts_only() -> None:
+    """However many contexts a caller ends, they take a bounded memory, and others keep theirs."""
+    texts, said = RecentTexts(), spoken()
+    texts.keep("other", "session", "context", said)
+    tracemalloc.start()
+    try:
+        for number in range(1000):
+            texts.keep("key", "session", str(number), said)
+        size_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert MAX_CALLER_BYTES / 2 < size_bytes < 1.5 * MAX_CALLER_BYTES
+    assert texts.find("key", "session", "0") is None
+    assert texts.find("key", "session", "999") is not None
+    assert texts.find("other", "session", "context") is not None
+
+
+def test_a_text_is_forgotten_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cut` is answered for two minutes."""
+    texts = RecentTexts()
+    texts.keep("key", "session", "context", spoken())
+    monkeypatch.setattr(recent_texts, "MEMORY_S", -1.0)
+    assert texts.find("key", "session", "context") is None
+
+
+async def test_bodies_and_files_count_for_their_caller(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over its limit a caller is refused with 429, another is served, and the memory comes back."""
+    monkeypatch.setattr(held, "MAX_CALLER_BYTES", 300_000)
+    server = await start_server(api_keys=("one", "two"), watermark=True)
+    is_sent = asyncio.Event()
+
+    async def slow_body() -> Any:
+        yield b"x" * 280_000
+        await is_sent.wait()
+
+    def upload(http: httpx.AsyncClient) -> Any:
+        files = {"file": ("a.wav", io.BytesIO(b"x" * 100_000))}
+        return http.post("/v1/provenance/detect", files=files)
+
+    async with (
+        httpx.AsyncClient(
+            base_url=server.url, headers={"X-API-Key": "one"}, timeout=PATIENCE_S
+        ) as one,
+        httpx.AsyncClient(
+            base_url=server.url, headers={"X-API-Key": "two"}, timeout=PATIENCE_S
+        ) as two,
+    ):
+        slow = asyncio.create_task(one.post("/v1/audio/speech", content=slow_body()))
+        counts = server.state.held._of_callers
+        await until(lambda: bool(counts), "a part of the body has arrived")
+        refused = await upload(one)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
+        assert (await upload(two)).json()["error"]["code"] == "invalid_param"  # no audio
+        body = {"input": "word " * 40, "response_format": "wav", "stream": False}
+        is_sent.set()
+        await slow
+        refused = await one.post("/v1/audio/speech", json=body)
+        assert refused.json()["error"]["code"] == "rate_limited"
+        body["stream"] = True
+        assert len((await one.post("/v1/audio/speech", json=body)).content) > 300_000
+    await until(lambda: not counts, "everything was given back")

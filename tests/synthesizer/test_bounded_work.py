@@ -1,0 +1,105 @@
+"""What one client sends keeps no other waiting: the event loop works on it in small steps."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from testbed.loop_work import loop_work
+from testbed.servers import StartSynthesizer
+from voiceagent_tts.cache.cache import PhraseCache
+from voiceagent_tts.lexicon import check_entries
+from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.synthesizer.synthesizer import Synthesizer
+
+CHARS = 20_000
+MOST_CALLS = 40_000
+"""Calls in one turn of the loop: about 10 ms. When a text was read as a whole, they were 300,000 to
+30,000,000."""
+
+Lexicon = Mapping[str, object]
+_SCRIPTS = {
+    "latin": "words of a text ",
+    "han": "汉字",
+    "kana": "かなカナ",
+    "hangul": "한국어 ",
+    "thai": "ภาษาไทย",
+    "arabic": "كلمات ",
+    "devanagari": "शब्द ",
+    "cyrillic": "слова ",
+    "ligatures": "ﷺ ",
+    "wide": "ＡＢＣ ",
+    "digits": "1234567890 ",
+    "emoji": "👩‍👧 ",
+    "joined": "e\u0301\u0301 ",
+}
+_MARKS = ("", ". ", "! ", "。", ", ", "\n", "\n\n", "… ", ": ")
+_STRUCTURES = (
+    *("# a\n", "- a\n", "1. a\n", "> a\n", "|a|b|\n", "```\na\n", "[a](b) ", "https://a.b/c "),
+    *("a@b.cd ", "[", "<a>b</a> ", "&amp; ", "**a** ", "Dr. ", "5:30 ", "$3.50 ", "!?", "  "),
+    *('"a." ', 'a.""""" '),
+)
+_TAGS = (
+    *(f'<sub alias="{"b" * 100}">a</sub> ', '<break time="1ms"/>', "<", "<spell>abc</spell>"),
+    *("<<t|ə>> ", "<speak><sub ", '<phoneme ph="'),
+)
+_LEXICONS: dict[str, tuple[str, Lexicon]] = {
+    "said at length": ("a ", {"a": {"say": "b" * 200, "ipa": "a" * 200}}),
+    "respelled": ("a ", {"a": "bcd " * 49}),
+    "kana": ("あ", {"あ" * length: "b" * 200 for length in range(1, 101)}),
+    "prefixes": ("a b ", {"A b " * length + "c": "b" for length in range(1, 24)}),
+    "cases": ("a ", {"A " * length + "A": "b" for length in range(1, 49)}),
+    "long": ("ab", {f"{number:03}" + "ﷺ" * 97: "b" for number in range(500)}),
+    "many": ("w123 ", {f"w{number}": f"x{number}" for number in range(500)}),
+    "undecided": ("a " * 30 + "b ", {"a " * 40: "b"}),
+}
+
+
+def kinds() -> Iterator[tuple[str, str, bool, Lexicon]]:
+    """Sixty kinds of text: a name, 20,000 characters, whether they are markup, and a lexicon."""
+    for name, words in _SCRIPTS.items():
+        yield name, words, False, {}
+        yield f"{name} in short sentences", f"{words[:4].strip()}. ", False, {}
+    for mark in _MARKS:
+        yield f"a letter and {mark!r}", f"a{mark}", False, {}
+    for structure in _STRUCTURES:
+        yield structure, structure, False, {}
+    for tag in _TAGS:
+        yield tag, tag, True, {}
+    for name, (words, lexicon) in _LEXICONS.items():
+        yield f"lexicon: {name}", words, False, lexicon
+
+
+KINDS = {name: (words, markup, lexicon) for name, words, markup, lexicon in kinds()}
+
+
+TURNS = 12
+"""Turns of the loop after a message, in which its text is read."""
+
+
+async def _send(
+    synthesizer: Synthesizer, words: str, *, has_markup: bool, lexicon: Lexicon
+) -> None:
+    """Send a text as one message, have it read for a while, and cancel it."""
+    options = ContextOptions(lexicon=check_entries(lexicon), has_markup=has_markup)
+    context = await synthesizer.open(options)
+    context.push_text((words * CHARS)[:CHARS])
+    context.finish()
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    context.abandon()
+
+
+async def test_no_text_makes_a_long_turn_of_the_loop(
+    start_synthesizer: StartSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever 20,000 characters say: they are read step by step, and linear in their length."""
+    assert len(KINDS) >= 60
+    synthesizer = await start_synthesizer(cache=PhraseCache(10e6, 60.0, 2))
+    most: dict[str, int] = {}
+    for name, (words, has_markup, lexicon) in KINDS.items():
+        with loop_work(monkeypatch) as work:
+            await asyncio.sleep(0)
+            await _send(synthesizer, words, has_markup=has_markup, lexicon=lexicon)
+        most[name] = work.most
+    assert {name: calls for name, calls in most.items() if calls > MOST_CALLS} == {}

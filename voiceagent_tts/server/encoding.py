@@ -1,0 +1,97 @@
+"""Encodes the audio of answers beside the event loop: some codecs take 50 ms for a second of audio.
+
+They leave Python's lock to the loop while they compute.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from typing import Generic, Protocol, TypeVar
+
+from voiceagent_tts.audio.containers import ContainerEncoder, ContainerFormat
+from voiceagent_tts.audio.output import OutputStream
+from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding
+
+_PLAIN: tuple[ContainerFormat, ...] = ("pcm", "wav")
+"""Formats whose samples are copied, at once."""
+_streams = ThreadPoolExecutor(2, "stream-encoder")
+_files = ThreadPoolExecutor(2, "file-encoder")
+"""Files have no listeners: those of streams wait for none of them."""
+
+
+class Encoder(Protocol):
+    """Turns audio into the bytes of an answer."""
+
+    def push(self, pcm: bytes) -> bytes:
+        """Append whole 24 kHz samples; return the next bytes of the answer, possibly none."""
+        ...
+
+    def finish(self) -> bytes:
+        """Return the last bytes."""
+        ...
+
+
+_Encoder = TypeVar("_Encoder", bound=Encoder)
+
+
+class AnswerEncoder(Generic[_Encoder]):
+    """Runs the encoder of one answer, from its making to its end.
+
+    Args:
+        make: makes the encoder; it may load a library.
+        threads: where it computes; None for the event loop.
+    """
+
+    def __init__(self, make: Callable[[], _Encoder], threads: ThreadPoolExecutor | None) -> None:
+        self._make = make
+        self._threads = threads
+        self._made: _Encoder | None = None
+
+    @property
+    def encoder(self) -> _Encoder:
+        """The encoder, which is made when it is needed first."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    async def push(self, pcm: bytes) -> bytes:
+        """As `Encoder.push`."""
+        return await self._run(lambda: self.encoder.push(pcm))
+
+    async def finish(self) -> bytes:
+        """As `Encoder.finish`."""
+        return await self._run(lambda: self.encoder.finish())
+
+    async def _run(self, encode: Callable[[], bytes]) -> bytes:
+        if self._threads is None:
+            return encode()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, encode)
+
+    async def encoded(self, pcm: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        """All of `pcm`, encoded."""
+        async with aclosing(pcm):
+            async for piece in pcm:
+                if data := await self.push(piece):
+                    yield data
+        if data := await self.finish():
+            yield data
+
+
+def stream_encoder(
+    container_format: ContainerFormat, sample_rate_hz: int = SAMPLE_RATE_HZ
+) -> AnswerEncoder[ContainerEncoder]:
+    """The encoder of an answer that is sent while it is spoken."""
+    threads = None if container_format in _PLAIN else _streams
+    return AnswerEncoder(lambda: ContainerEncoder(container_format, sample_rate_hz), threads)
+
+
+def file_encoder(container_format: ContainerFormat) -> AnswerEncoder[ContainerEncoder]:
+    """The encoder of a file that is complete before it is sent."""
+    threads = None if container_format in _PLAIN else _files
+    return AnswerEncoder(lambda: ContainerEncoder(container_format), threads)
+
+
+def sample_encoder(encoding: Encoding, sample_rate_hz: int) -> AnswerEncoder[OutputStream]:
+    """The encoder of an answer that is samples."""
+    return AnswerEncoder(lambda: OutputStream(encoding, sample_rate_hz), None)
