@@ -93,14 +93,14 @@ def test_random_texts_are_spoken_to_their_end(driver: Driver, engine: str, texts
     [
         *(("hibari", unit) for unit in ("a", "1", "\u0301", "你好，", "This is one, you know. ")),
         ("pocket", "a"),
-        pytest.param("kokoro", "1", marks=QUICK.marks),
+        pytest.param("kokoro", "Yes. ", marks=QUICK.marks),
         *(
             pytest.param("hibari", unit, marks=pytest.mark.thorough)
             for unit in (".", "é", "\n", "[[", "<", "&amp;", "1 ", "'s", "$", "I. ")
         ),
         *(
             pytest.param("kokoro", unit, marks=THOROUGH.marks)
-            for unit in ("a", "\u0301", "你好，", "Sì, no. ")
+            for unit in ("a", "1", "\u0301", "你好，")
         ),
         *(
             pytest.param("pocket", unit, marks=pytest.mark.thorough)
