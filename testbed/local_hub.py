@@ -5,10 +5,11 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
+
+from testbed.http_server import Handler, answering
 
 _LARGE_BYTES = 100_000
 
@@ -48,18 +49,14 @@ def commit_of(number: int) -> str:
 def serving(hub: Hub) -> Iterator[Hub]:
     """Serve on a free port of this machine within the block."""
 
-    class Handler(_Handler):
+    class OfHub(_Handler):
         """Answers requests from the hub's folders."""
 
         of = hub
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), OfHub)) as server:
         hub.url = f"http://127.0.0.1:{server.server_port}"
-        thread = Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
         yield hub
-        server.shutdown()
-        thread.join()
 
 
 def _entry(file: Path, path: str) -> dict[str, Any]:
@@ -72,12 +69,9 @@ def _entry(file: Path, path: str) -> dict[str, Any]:
     return entry
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     protocol_version = "HTTP/1.1"
     of: Hub
-
-    def log_message(self, format: str, *_: object) -> None:
-        """Log nothing."""
 
     def do_HEAD(self) -> None:
         self._answer()

@@ -2,16 +2,17 @@
 
 import contextlib
 import gzip
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
+
+from testbed.http_server import Handler, answering
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,9 @@ def _value(value: object) -> str | int | float | bool:
 def receiving() -> Iterator[OtlpReceiver]:
     """Receive on a free port of this machine within the block."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Receiving(Handler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+            body = self.read_body()
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
             assert self.path == "/v1/traces", self.path
@@ -92,16 +93,6 @@ def receiving() -> Iterator[OtlpReceiver]:
             self.end_headers()
             self.wfile.write(ExportTraceServiceResponse().SerializeToString())
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Print nothing for each request."""
-
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    receiver = OtlpReceiver(f"http://127.0.0.1:{listener.server_port}")
-    thread = threading.Thread(target=listener.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Receiving)) as listener:
+        receiver = OtlpReceiver(f"http://127.0.0.1:{listener.server_port}")
         yield receiver
-    finally:
-        listener.shutdown()
-        listener.server_close()
-        thread.join()

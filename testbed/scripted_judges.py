@@ -1,11 +1,11 @@
 """An HTTP server that answers by a script, as recognisers and judges of speech do."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import ThreadingHTTPServer
+
+from testbed.http_server import Handler, answering
 
 
 class ScriptedJudge(ThreadingHTTPServer):
@@ -27,11 +27,11 @@ class ScriptedJudge(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     def do_POST(self) -> None:
         judge = self.server
         assert isinstance(judge, ScriptedJudge)
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.read_body()
         judge.requests.append((self.path, self.headers["Authorization"], body))
         answer = judge.answers.pop(0)
         self.send_response(200 if answer else 500)
@@ -39,19 +39,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
 
 @contextmanager
 def scripted_judge() -> Iterator[ScriptedJudge]:
     """Run a server until the block ends."""
-    with ScriptedJudge() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    with answering(ScriptedJudge()) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def heard(text: str) -> bytes:

@@ -1,12 +1,12 @@
 """A voice whose lexicon takes as long to read as a test wants."""
 
+import asyncio
 import contextlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from voiceagent_tts.synthesizer import synthesizer as module
+from voiceagent_tts.lexicon_reader import LexiconReader
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import LEXICON_SUFFIX
 
@@ -21,15 +21,15 @@ def slow_lexicon(folder: Path) -> Iterator[None]:
         folder: the server's folder of voices; no context had this voice before.
     """
     (folder / f"{SLOW_VOICE}{LEXICON_SUFFIX}").write_text('nginx = "engine x"')
-    may_end = threading.Event()
-    read = module.read_matcher
+    may_end = asyncio.Event()
+    read = LexiconReader.read
 
-    def read_slowly(path: Path) -> EntryMatcher:
-        matcher = read(path)
-        may_end.wait()
+    async def read_slowly(reader: LexiconReader, path: Path) -> EntryMatcher:
+        matcher = await read(reader, path)
+        await may_end.wait()
         return matcher
 
-    with mock.patch.object(module, "read_matcher", read_slowly):
+    with mock.patch.object(LexiconReader, "read", read_slowly):
         try:
             yield
         finally:

@@ -31,6 +31,7 @@ from testbed.ending import (
 )
 from testbed.examples import is_left_out, register_profiles
 from testbed.fork_server import ForkServers
+from testbed.http_server import server_threads
 from testbed.missing import skipped_if_missing
 from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
@@ -226,6 +227,14 @@ def one_torch_thread() -> Iterator[None]:
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def no_server_is_left() -> Iterator[None]:
+    """A server of this process ends with its test: it would compute beside all that follow."""
+    before = server_threads()
+    yield
+    assert server_threads() <= before
 
 
 @pytest.fixture

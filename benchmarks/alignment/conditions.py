@@ -14,6 +14,7 @@ import numpy as np
 import soxr
 
 from benchmarks.alignment.speech import SpeechSet
+from testbed.aligned_texts import OTHERS
 from testbed.disturbed_speech import (
     Noise,
     with_breaths,
@@ -40,16 +41,17 @@ _BREATH_DB = 25
 _PAUSES_MS = (2_000, 700, 350)
 _FALSE_STARTS = ("Actually the,", "What I, I think,", "Let me see,", "So we could,")
 
-_KOKORO_ENGLISH = (
+KOKORO_ENGLISH = (
     "af_heart", "am_michael", "bf_emma", "bm_george", "af_bella", "am_fenrir", "af_nicole",
     "am_puck", "bf_isabella", "bm_fable", "af_sarah", "am_onyx",
 )  # fmt: skip
-_KOKORO_OTHERS = {
+KOKORO_OTHERS = {
     "es": ("ef_dora", "em_alex"),
     "fr": ("ff_siwis",),
     "it": ("if_sara", "im_nicola"),
+    "pt": ("pf_dora", "pm_alex", "pm_santa"),
 }
-"""Voices by which no parameter was chosen."""
+"""Voices by which no parameter was chosen. Hindi, which Kokoro speaks too, is not aligned."""
 
 Disturb = Callable[[Spoken, int], Spoken]
 """Disturbs one context; the number is its seed."""
@@ -90,11 +92,16 @@ def _kokoro(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
         kokoro_files()
     except MissingPartError:
         return {}
-    named = {"Kokoro, 12 voices": _by_turns(_KOKORO_ENGLISH, speech.texts)}
-    for language, voices in _KOKORO_OTHERS.items():
-        texts = [text.text for text in choose_texts([language], ["short", "menu", "blurb"])]
-        named[f"Kokoro, {language}"] = _by_turns(voices, texts)
+    named = {"Kokoro, 12 voices": _by_turns(KOKORO_ENGLISH, speech.texts)}
+    for language, voices in KOKORO_OTHERS.items():
+        named[f"Kokoro, {language}"] = _by_turns(voices, other_texts(language))
     return named
+
+
+def other_texts(language: str) -> list[str]:
+    """Sentences in a language other than English by which no parameter was chosen."""
+    longer = choose_texts([language], ["short", "menu", "blurb"])
+    return [*OTHERS[language], *(text.text for text in longer)]
 
 
 def _by_turns(names: Sequence[str], texts: Sequence[str]) -> Callable[[], list[Spoken]]:

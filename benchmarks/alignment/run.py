@@ -15,11 +15,11 @@ the product's own estimates, and three baselines: 15 characters a second, the ti
 when it is complete, and time in proportion to characters once the duration is known.
 
 The online aligner is then measured under every condition of `conditions.py`, at a real-time factor
-of 0.5. `--quick` measures the conditions alone, on few contexts each; `--development` uses the
-speech that parameters may be tuned on, in place of the held-out one. Recordings of people are
-measured after `make recordings`: readings and commands by many speakers, few words in all, and 144
-telephone prompts by one professional speaker. Their truth is a forced alignment, whose own error is
-measured on flite, also in telephone quality.
+of 0.5. `--quick` measures the conditions alone, on few contexts each, and `--only NAME` those with
+that in their name; `--development` uses the speech that parameters may be tuned on, in place of the
+held-out one. Recordings of people are measured after `make recordings`: readings and commands by
+many speakers, few words in all, and 144 telephone prompts by one professional speaker. Their truth
+is a forced alignment, whose own error is measured on flite, also in telephone quality.
 """
 
 from collections.abc import Callable, Sequence
@@ -97,7 +97,7 @@ def under_conditions(speech: SpeechSet, only: str) -> dict[str, Figures]:
 
 def main(
     quick: Annotated[bool, typer.Option(help="Conditions alone, on few contexts.")] = False,
-    only: Annotated[str, typer.Option(help="Quick: conditions with this in their name.")] = "",
+    only: Annotated[str, typer.Option(help="Conditions alone, with this in their name.")] = "",
     development: Annotated[bool, typer.Option(help="Use the speech for tuning.")] = False,
     json: Annotated[Path | None, typer.Option(help="Also write the results to this file.")] = None,
     png: Annotated[Path, typer.Option(help="File for the plot.")] = Path("out/alignment.png"),
@@ -110,8 +110,10 @@ def main(
     except FliteMissingError as missing:
         Console(stderr=True).print(f"{missing}; only espeak's variants are measured")
         speech = None
-    if quick and speech is not None:
-        _print_conditions(under_conditions(speech.few(_QUICK_SENTENCES), only))
+    if speech is not None and (quick or only):
+        rows = under_conditions(speech.few(_QUICK_SENTENCES) if quick else speech, only)
+        _print_conditions(rows)
+        publish({"conditions_at_0.5": rows, **origin}, json)
         return
     contexts = espeak_variants() if speech is None else speech.spoken()
     truth = "espeak" if speech is None else "flite: " + ", ".join(speech.voices)

@@ -88,22 +88,28 @@ def test_a_machine_without_an_output_device_is_told_so() -> None:
         output_device()
 
 
-def test_a_port_that_is_taken_is_noted(command_here: CommandHere) -> None:
+def test_a_port_that_is_taken_is_noted(
+    command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A port in use is a note: it limits a server, but the machine can speak."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        outcome = command_here("doctor", "--port", str(port))
+        monkeypatch.setenv("VOICEAGENT_TTS_PORT", str(port))
+        outcome = command_here("doctor")
     assert outcome.status == 0
     assert re.search(rf"^note +port {port} +Address already in use$", outcome.output, re.MULTILINE)
     assert "serve with --port 0" in outcome.output
 
 
-def test_a_port_of_our_own_server_is_fine(command_here: CommandHere, served: ServerProcess) -> None:
+def test_a_port_of_our_own_server_is_fine(
+    command_here: CommandHere, served: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server of this project that runs there is no problem."""
     port = served.url.rpartition(":")[2]
-    outcome = command_here("doctor", "--port", port)
+    monkeypatch.setenv("VOICEAGENT_TTS_PORT", port)
+    outcome = command_here("doctor")
     assert re.search(
         rf"^ok +port {port} +a voiceagent-tts server is running$", outcome.output, re.MULTILINE
     )
@@ -112,7 +118,6 @@ def test_a_port_of_our_own_server_is_fine(command_here: CommandHere, served: Ser
 @pytest.mark.parametrize(
     ("options", "status", "sentence"),
     [
-        (["--port", "99999"], 2, "Invalid value for '--port'"),
         (
             ["--model", "m"],
             1,

@@ -21,6 +21,7 @@ from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, PlayoutClock
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
+from voiceagent_tts.server import speaking as speech_over_http
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.synthesizer.workers import WorkerClient
 
@@ -321,9 +322,12 @@ async def test_an_engine_that_crashes_on_the_way(start_server: StartServer) -> N
         assert (await wire.say("Short.")).done.reason == "complete"
 
 
-async def test_pain_10_a_silent_engine_ends_readiness(start_server: StartServer) -> None:
+async def test_pain_10_a_silent_engine_ends_readiness(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With an engine that hangs, contexts can be cancelled, HTTP gets an error, readiness ends."""
-    server = await start_server(throttle={"is_silent": True}, watchdog_s=0.2, first_audio_s=0.3)
+    monkeypatch.setattr(speech_over_http, "FIRST_AUDIO_S", 0.3)
+    server = await start_server(throttle={"is_silent": True}, watchdog_s=0.2)
     async with Wire.connected(server.websocket_url) as wire:
         received = await wire.open(language="en")
         await wire.text(received, SENTENCE)

@@ -7,18 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from testbed.kokoro import THOROUGH, kokoro_voices
 from testbed.segment_driving import Driver, Start
 from voiceagent_tts.espeak.engine import EspeakEngine
 
 
-@pytest.fixture(
-    params=[
-        "espeak",
-        "hibari",
-        "pocket",
-        pytest.param("kokoro", marks=[pytest.mark.kokoro, pytest.mark.xdist_group("kokoro")]),
-    ]
-)
+@pytest.fixture(params=["espeak", "hibari", "pocket", THOROUGH])
 def engine(request: pytest.FixtureRequest) -> str:
     """Name of the engine."""
     return request.param
@@ -38,7 +32,6 @@ def start(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         make = partial(pocket_driver, tmp_path / "clones")
     else:
         from testbed.hibari_driving import heart, phoneme_driver
-        from testbed.kokoro import kokoro_voices
 
         voices = {"heart": heart()} if engine == "hibari" else kokoro_voices()
         make = partial(phoneme_driver, voices)

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from testbed.kokoro import QUICK, THOROUGH
 from testbed.random_texts import random_text
 from testbed.segment_driving import (
     Driver,
@@ -22,7 +23,7 @@ from voiceagent_tts.seam.commands import Cancel, SpeechOptions, Submit
 from voiceagent_tts.seam.events import Cancelled, Done, Event, Failed, SegmentEnd
 from voiceagent_tts.text.words import split_words
 
-_KOKORO = (pytest.mark.kokoro, pytest.mark.xdist_group("kokoro"))
+every = pytest.mark.parametrize("engine", ["espeak", "hibari", "pocket", QUICK], indirect=True)
 
 
 def check_spoken(driver: Driver, events: list[Event], submit: Submit) -> None:
@@ -71,7 +72,7 @@ def test_any_script_is_spoken_to_its_end(driver: Driver, text: str) -> None:
         ("hibari", 12),
         pytest.param("hibari", 300, marks=pytest.mark.thorough),
         pytest.param("pocket", 40, marks=pytest.mark.thorough),
-        pytest.param("kokoro", 40, marks=[*_KOKORO, pytest.mark.thorough]),
+        pytest.param("kokoro", 40, marks=THOROUGH.marks),
     ],
     indirect=["engine"],
 )
@@ -92,13 +93,13 @@ def test_random_texts_are_spoken_to_their_end(driver: Driver, engine: str, texts
     [
         *(("hibari", unit) for unit in ("a", "1", "\u0301", "你好，", "This is one, you know. ")),
         ("pocket", "a"),
-        pytest.param("kokoro", "1", marks=_KOKORO),
+        pytest.param("kokoro", "1", marks=QUICK.marks),
         *(
             pytest.param("hibari", unit, marks=pytest.mark.thorough)
             for unit in (".", "é", "\n", "[[", "<", "&amp;", "1 ", "'s", "$", "I. ")
         ),
         *(
-            pytest.param("kokoro", unit, marks=[*_KOKORO, pytest.mark.thorough])
+            pytest.param("kokoro", unit, marks=THOROUGH.marks)
             for unit in ("a", "\u0301", "你好，", "Sì, no. ")
         ),
         *(
@@ -121,11 +122,12 @@ def test_very_long_texts_begin_at_once(driver: Driver, unit: str) -> None:
     assert driver.speak("Hi.")
 
 
+@every
 def test_one_word_of_5000_letters_is_one_word(driver: Driver) -> None:
     """It is said in parts, and cancelled after its first ones."""
     text = "Hi " + "abcde" * 1_000
     driver.send(driver.submit(1, text), credit(1))
-    for _ in range(4):
+    for _ in range(2):
         driver.engine.step()
     words = words_of(driver.events, 1)
     assert [word.word for word in words] == split_words(text)[: len(words)]
@@ -135,7 +137,7 @@ def test_one_word_of_5000_letters_is_one_word(driver: Driver) -> None:
 
 @pytest.mark.parametrize(
     "engine",
-    ["espeak", "hibari", pytest.param("kokoro", marks=[*_KOKORO, pytest.mark.thorough])],
+    ["espeak", "hibari", THOROUGH],
     indirect=True,
 )
 def test_readings_of_any_kind_are_spoken(driver: Driver) -> None:
@@ -158,11 +160,6 @@ def test_readings_of_any_kind_are_spoken(driver: Driver) -> None:
         check_spoken(driver, driver.run(submit, credit(context)), submit)
 
 
-@pytest.mark.parametrize(
-    "engine",
-    ["espeak", "hibari", "pocket", pytest.param("kokoro", marks=[*_KOKORO, pytest.mark.thorough])],
-    indirect=True,
-)
 def test_random_commands_leave_no_row_behind(start: Start) -> None:
     """After 200 commands in random order every context has ended once, and no row is left."""
     driver = start(max_rows=20, threads=2)

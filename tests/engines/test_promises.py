@@ -2,6 +2,7 @@
 
 import pytest
 
+from testbed.kokoro import QUICK, THOROUGH
 from testbed.segment_driving import (
     Driver,
     Start,
@@ -32,22 +33,11 @@ TEXT = "Hello there, agents."
 LONG_TEXT = "This is one sentence among many that make a text long. " * 12
 FIRST_CHUNK_S = {"espeak": 0.08, "hibari": 0.3, "kokoro": 1.5, "pocket": 0.08}
 
-quick = pytest.mark.parametrize(
-    "engine",
-    [
-        "espeak",
-        "hibari",
-        "pocket",
-        pytest.param(
-            "kokoro",
-            marks=[pytest.mark.kokoro, pytest.mark.xdist_group("kokoro"), pytest.mark.thorough],
-        ),
-    ],
-    indirect=True,
-)
-"""Kokoro, which takes 0.4 s for each of these, has its engine in common with hibari."""
+every = pytest.mark.parametrize("engine", ["espeak", "hibari", "pocket", QUICK], indirect=True)
+"""Also Kokoro, in each run of the tests."""
 
 
+@every
 def test_it_is_an_engine(driver: Driver) -> None:
     """It implements `Engine`, takes whole segments, and tells what its voices are."""
     engine: Engine = driver.engine
@@ -58,6 +48,7 @@ def test_it_is_an_engine(driver: Driver) -> None:
     assert engine.metrics == {} and engine.rows_used == 0 and engine.step() is None
 
 
+@every
 def test_a_whole_text_gives_words_then_audio_then_the_end(driver: Driver) -> None:
     """Every word comes once, before its audio; segment and context end at the same sample."""
     events = driver.run(driver.submit(1, TEXT), credit(1))
@@ -86,7 +77,6 @@ def test_segments_follow_each_other_on_one_clock(driver: Driver) -> None:
         assert words[2].start_sample >= end.end_sample and pause > 0.15 * SAMPLE_RATE_HZ
 
 
-@quick
 def test_a_sentence_pauses_only_where_more_may_follow(driver: Driver) -> None:
     """The last sentence has no pause after it, which would only delay the context's end."""
     if not driver.engine.capabilities.has_pauses:
@@ -116,11 +106,12 @@ def test_a_row_without_credit_is_not_stepped(driver: Driver) -> None:
     assert isinstance(driver.run(credit(1))[-1], Done)
 
 
+@every
 def test_the_first_chunk_is_short_and_none_is_long(driver: Driver, engine: str) -> None:
     """However long the text; the first step sends it."""
     (sent,) = of_type(AudioStep, driver.step(driver.submit(1, LONG_TEXT), credit(1)))
     assert sent.rows[0].chunk.samples <= FIRST_CHUNK_S[engine] * SAMPLE_RATE_HZ
-    later = of_type(AudioStep, [event for _ in range(3) for event in driver.step()])
+    later = of_type(AudioStep, [*driver.step(), *driver.step()])
     assert 0 < max(row.chunk.samples for each in later for row in each.rows) < 2.6 * SAMPLE_RATE_HZ
 
 
@@ -134,16 +125,14 @@ def test_step_returns_whether_there_is_more_work(driver: Driver) -> None:
     assert samples_of(driver.events, 1) == SAMPLE_RATE_HZ // 2
 
 
-@quick
 def test_a_long_text_does_not_delay_another_contexts_first_audio(driver: Driver) -> None:
     """A context that is submitted while a long text is spoken gets its first audio next."""
     driver.step(driver.submit(1, LONG_TEXT), credit(1))
     assert 2 in contexts_of(driver.step(driver.submit(2, TEXT), credit(2)))
-    driver.run()
-    assert {event.context for event in of_type(Done, driver.events)} == {1, 2}
+    driver.run(Cancel(1))
+    assert {event.context for event in of_type(Done, driver.events)} == {2}
 
 
-@quick
 def test_new_contexts_are_served_in_the_order_in_which_they_came(driver: Driver) -> None:
     """The oldest context without audio is spoken first, and a file after all listeners."""
     contexts = [3, 9, 1]
@@ -153,7 +142,6 @@ def test_new_contexts_are_served_in_the_order_in_which_they_came(driver: Driver)
     assert list(dict.fromkeys(order)) == [*contexts, 2]
 
 
-@quick
 def test_the_row_whose_playout_ends_first_is_spoken_first(driver: Driver) -> None:
     """Among contexts with audio, the earliest end of playout is first."""
     driver.run(*(driver.submit(i, TEXT, more=True) for i in (1, 2)), credit(1), credit(2))
@@ -162,7 +150,6 @@ def test_the_row_whose_playout_ends_first_is_spoken_first(driver: Driver) -> Non
     assert contexts_of(events)[0] == 2
 
 
-@quick
 def test_rows_on_two_threads_sound_as_on_one(start: Start, engine: str) -> None:
     """Rows that are computed at the same time leave each other's audio unchanged."""
     if engine == "espeak":  # it has one thread, and its samples follow from what it said before
@@ -176,7 +163,15 @@ def test_rows_on_two_threads_sound_as_on_one(start: Start, engine: str) -> None:
         assert words_of(spoken[0], context) == words_of(spoken[1], context)
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("engine", "steps"),
+    [
+        pytest.param("kokoro", 1, marks=QUICK.marks),
+        *((engine, steps) for steps in (1, 2, 3) for engine in ("espeak", "hibari", "pocket")),
+        *(pytest.param("kokoro", steps, marks=THOROUGH.marks) for steps in (2, 3)),
+    ],
+    indirect=["engine"],
+)
 def test_a_cancel_frees_the_row_before_the_next_part(driver: Driver, steps: int) -> None:
     """Nothing follows for its context, and the engine has nothing left to do."""
     driver.send(driver.submit(1, LONG_TEXT), credit(1))

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import sys
-import threading
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from websockets.exceptions import InvalidMessage
 
 from testbed.browser import headless, opened
 from testbed.caller import calling
+from testbed.http_server import answering
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import PATIENCE_S
@@ -210,10 +210,8 @@ async def test_livekit_minimal(served: ServerProcess, openai_url: str) -> None:
 def folder_url() -> Iterator[str]:
     """A web server for the folder of the examples."""
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(EXAMPLES))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever).start()
+    with answering(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)) as server:
         yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 @pytest.mark.browser

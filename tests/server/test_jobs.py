@@ -4,10 +4,9 @@ import asyncio
 import io
 import json
 import socket
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 import pytest_asyncio
 import soundfile
 
+from testbed.http_server import Handler, answering
 from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer
@@ -65,29 +65,21 @@ class News(HTTPServer):
         self.got: list[dict[str, Any]] = []
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: News
 
     def do_POST(self) -> None:
         """Keep a message."""
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.got.append(json.loads(body))
+        self.server.got.append(json.loads(self.read_body()))
         self.send_response(204)
         self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
 
 
 @pytest.fixture
 def news() -> Iterator[News]:
     """A receiver of news within the test."""
-    with News() as receiver:
-        thread = threading.Thread(target=receiver.serve_forever)
-        thread.start()
+    with answering(News()) as receiver:
         yield receiver
-        receiver.shutdown()
-        thread.join()
 
 
 async def job_over(http: httpx.AsyncClient, job_id: str) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from voiceagent_tts.server.workers import aligners_of, worker_specs
 
 def test_every_model_has_workers_on_every_gpu() -> None:
     """Each model has a group of workers; the first has the model's name, others are numbered."""
-    settings = Settings(engine="qwen3", models=("one", "two"), gpus=(0, 2), workers=2)
+    settings = Settings(
+        engine="qwen3", models=("one", "two"), device=("cuda:0", "cuda:2"), workers=2
+    )
     specs = worker_specs(settings)
     assert [(name, spec.options["device"]) for name, spec in specs.items()] == [
         ("one", "cuda:0"),
@@ -29,9 +31,9 @@ def test_every_model_has_workers_on_every_gpu() -> None:
         ({"models": ("one",)}, [1]),
         ({"models": ("one", "two", "three")}, [3, 3, 3]),
         ({"models": ("one",), "workers": 2}, [2, 2]),
-        ({"models": ("one", "two"), "gpus": (0, 1)}, [2, 2, 2, 2]),
-        ({"models": ("one", "two"), "gpus": (0, 1), "workers": 2}, [4] * 8),
-        ({"models": ("one",), "gpus": (0, 0, 1)}, [2, 2, 1]),
+        ({"models": ("one", "two"), "device": ("cuda:0", "cuda:1")}, [2, 2, 2, 2]),
+        ({"models": ("one", "two"), "device": ("cuda:0", "cuda:1"), "workers": 2}, [4] * 8),
+        ({"models": ("one",), "device": ("cuda:0", "cuda:0", "cuda:1")}, [2, 2, 1]),
     ],
 )
 def test_a_worker_knows_how_many_share_its_gpu(
@@ -44,7 +46,7 @@ def test_a_worker_knows_how_many_share_its_gpu(
 
 def test_without_gpus_the_device_decides() -> None:
     """Without GPUs each model has one worker, on the configured device or the engine's choice."""
-    (spec,) = worker_specs(Settings(engine="qwen3", models=("one",), device="cpu")).values()
+    (spec,) = worker_specs(Settings(engine="qwen3", models=("one",), device=("cpu",))).values()
     assert spec.options["device"] == "cpu"
     (spec,) = worker_specs(Settings(engine="qwen3", models=("one",))).values()
     assert spec.options["device"] is None
@@ -57,15 +59,15 @@ ALIGNING = {"engine": "qwen3", "models": ("one", "two"), "workers": 2, "aligner_
     ("settings", "hosts"),
     [
         ({}, ["one"]),
-        ({"device": "cpu"}, ["one"]),  # its worker finds that this is no GPU
+        ({"device": ("cpu",)}, ["one"]),  # its worker finds that this is no GPU
         ({"aligner": "forced"}, ["one"]),
         ({"aligner_device": "cpu"}, []),
         ({"aligner_device": "cuda:1"}, []),
         ({"aligner_device": "cuda"}, ["one"]),
         ({"aligner_device": "cuda:0"}, ["one"]),
-        ({"gpus": (0, 2)}, ["one"]),
-        ({"gpus": (0, 2), "aligner_device": "cuda:2"}, ["one#2"]),
-        ({"gpus": (0, 2), "aligner_device": "cuda:1"}, []),
+        ({"device": ("cuda:0", "cuda:2")}, ["one"]),
+        ({"device": ("cuda:0", "cuda:2"), "aligner_device": "cuda:2"}, ["one#2"]),
+        ({"device": ("cuda:0", "cuda:2"), "aligner_device": "cuda:1"}, []),
         ({"aligner": "online"}, []),
         ({"aligner": "off"}, []),
         ({"aligner_model": None}, []),

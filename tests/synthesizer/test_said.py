@@ -1,6 +1,5 @@
 """A context with a lexicon or markup: words of the client's text, and exact breaks."""
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,8 +12,8 @@ from testbed.servers import StartSynthesizer
 from voiceagent_tts import lexicon_reader
 from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
 from voiceagent_tts.lexicon import check_entries
+from voiceagent_tts.lexicon_reader import LexiconReader
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.synthesizer import synthesizer as module
 from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
@@ -231,24 +230,24 @@ async def test_the_lexicon_of_a_voice_is_read_once_and_in_a_process_of_its_own(
     start_synthesizer: StartSynthesizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long one takes a third of a second, in which others speak and are cancelled."""
-    readers: list[threading.Thread] = []
-    read = module.read_matcher
+    files: list[Path] = []
+    read = LexiconReader.read
 
-    def read_here(path: Path) -> EntryMatcher:
-        readers.append(threading.current_thread())
-        return read(path)
+    async def read_here(reader: LexiconReader, path: Path) -> EntryMatcher:
+        files.append(path)
+        return await read(reader, path)
 
     def refuse(*_: object) -> NoReturn:
         raise AssertionError("the file is parsed here")
 
-    monkeypatch.setattr(module, "read_matcher", read_here)
+    monkeypatch.setattr(LexiconReader, "read", read_here)
     monkeypatch.setattr(lexicon_reader, "read_lexicon", refuse)
     monkeypatch.setattr(lexicon_reader, "rows_of", refuse)
-    (tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
+    (file := tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
     synthesizer = await start_synthesizer(clones=VoiceFolder(tmp_path))
     for _ in range(2):
         (await synthesizer.open(replace(UNPACED, voice="nova"))).abandon()
-    assert len(readers) == 1 and readers[0] is not threading.current_thread()
+    assert files == [file]
 
 
 async def test_ipa_that_cannot_be_said_is_a_warning(start_synthesizer: StartSynthesizer) -> None:

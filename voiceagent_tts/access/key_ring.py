@@ -112,8 +112,8 @@ class KeyRing:
         text = await store.read()
         if text is None:
             raise InvalidRequestError(
-                f"there are no keys at {store.place}; make one with `voiceagent-tts keys create "
-                f"NAME --keys {store.place}`"
+                f"there are no keys at {store.place}; set VOICEAGENT_TTS_KEYS to it, and make one "
+                "with `voiceagent-tts keys create NAME`"
             )
         if text == self._text:
             return None

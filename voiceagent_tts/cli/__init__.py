@@ -309,12 +309,6 @@ def verify(
 
 @app.command()
 def doctor(
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, help="Port that the server would bind. [default: the settings']"
-        ),
-    ] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Test the GPU instead.")] = False,
     cards: Annotated[
         bool,
@@ -350,7 +344,7 @@ def doctor(
         raise InvalidRequestError("--model is used only with --gpu; add --gpu or leave --model out")
     from voiceagent_tts.cli.doctor import examine
 
-    raise typer.Exit(0 if asyncio.run(examine(port)) else 1)
+    raise typer.Exit(0 if asyncio.run(examine()) else 1)
 
 
 def _stop(message: str) -> NoReturn:

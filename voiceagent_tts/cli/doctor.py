@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Any, Literal
+from typing import Literal
 
 from rich.console import Console
 from rich.markup import escape
@@ -56,10 +56,10 @@ class Finding:
     remedy: str = ""
 
 
-async def examine(port: int | None) -> bool:
+async def examine() -> bool:
     """Run all checks, print a line for each, and return whether a server can speak here."""
     console, can_speak = Console(soft_wrap=True, highlight=False), True
-    async for finding in _findings(port):
+    async for finding in _findings():
         print_finding(console, finding)
         can_speak = can_speak and finding.verdict != "bad"
     console.print("This machine can speak." if can_speak else "This machine cannot speak yet.")
@@ -75,9 +75,9 @@ def print_finding(console: Console, finding: Finding) -> None:
         console.print(f"{'':<23}[dim]->[/] {escape(finding.remedy)}")
 
 
-async def _findings(port: int | None) -> AsyncIterator[Finding]:
+async def _findings() -> AsyncIterator[Finding]:
     yield _python()
-    settings, finding = _read_settings({} if port is None else {"port": port})
+    settings, finding = _read_settings()
     yield finding
     needed = {"server", *({settings.engine} & {"hibari", "kokoro", "pocket", "qwen3"})}
     if settings.upstream is not None:
@@ -100,12 +100,12 @@ def _python() -> Finding:
     )
 
 
-def _read_settings(given: dict[str, Any]) -> tuple[Settings, Finding]:
+def _read_settings() -> tuple[Settings, Finding]:
     """The settings with which `serve` would start, or the defaults if those are wrong."""
     try:
-        settings = read_server_settings(given)
+        settings = read_server_settings({})
     except InvalidRequestError as error:
-        defaults = Settings.model_construct(**given)
+        defaults = Settings.model_construct()
         return defaults, Finding("settings", "bad", error.message)
     models = "".join(f" {model}" for model in settings.models)
     engine = settings.engine or "not set"

@@ -126,7 +126,10 @@ def _graphs(device: "torch.device") -> Finding:
         agree = graphs_agree(tiny_model(device))
     except RuntimeError as error:
         return Finding(
-            "graphs", "bad", str(error).splitlines()[0], "serve with VOICEAGENT_TTS_GRAPHS=false"
+            "graphs",
+            "bad",
+            str(error).splitlines()[0],
+            "an engine serves without graphs then, and slowly",
         )
     if not agree:
         detail = "samples differ from those of eager passes"

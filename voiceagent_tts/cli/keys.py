@@ -17,11 +17,6 @@ _T = TypeVar("_T")
 
 app = typer.Typer(help="Create, revoke and list the API keys of a server.", no_args_is_help=True)
 
-Place = Annotated[
-    str | None,
-    typer.Option("--keys", help="JSON file or Redis address. [default: the setting `keys`]"),
-]
-
 
 @app.command()
 def create(
@@ -37,13 +32,12 @@ def create(
             "chars_per_minute=20000,audio_s_per_day=36000. [default: the setting `key_limits`]"
         ),
     ] = "",
-    keys: Place = None,
 ) -> None:
     """Create a key and print it. It is shown only this once; its hash is stored."""
     from voiceagent_tts.access.keys import make_key
 
     new = make_key(name, _scopes(scope or ["speak"]), _limits(limits))
-    _with_store(keys, lambda store: store.change(lambda document: document.with_key(new.key)))
+    _with_store(lambda store: store.change(lambda document: document.with_key(new.key)))
     typer.echo(f"created key {new.key.id}; it is shown only this once:", err=True)
     sys.stdout.write(f"{new.secret}\n")
 
@@ -51,36 +45,35 @@ def create(
 @app.command()
 def revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="Id; `keys list` shows it.")],
-    keys: Place = None,
 ) -> None:
     """Revoke a key. Running servers refuse it and close its sockets within two seconds."""
-    _with_store(keys, lambda store: store.change(lambda document: document.without(key_id)))
+    _with_store(lambda store: store.change(lambda document: document.without(key_id)))
     typer.echo(f"revoked key {key_id}", err=True)
 
 
 @app.command("list")
-def list_keys(keys: Place = None) -> None:
+def list_keys() -> None:
     """List the keys, one per line: id, scopes, limits, creation time and name."""
     from voiceagent_tts.access.keys import KeyDocument
 
     async def read(store: "KeyStore") -> KeyDocument:
         return KeyDocument.parse(await store.read() or "{}", store.place)
 
-    for key in _with_store(keys, read).keys:
+    for key in _with_store(read).keys:
         scopes = ",".join(key.listed_scopes)
         created = key.created_at.isoformat()
         sys.stdout.write(f"{key.id}  {scopes}  {str(key.limits) or '-'}  {created}  {key.name}\n")
 
 
-def _with_store(place: str | None, action: "Callable[[KeyStore], Awaitable[_T]]") -> _T:
+def _with_store(action: "Callable[[KeyStore], Awaitable[_T]]") -> _T:
     from voiceagent_tts.access.key_store import open_store
     from voiceagent_tts.cli.settings import read_settings
 
-    place = place or read_settings({}).keys
+    place = read_settings({}).keys
     if place is None:
         raise InvalidRequestError(
-            "expected the place of the keys; set VOICEAGENT_TTS_KEYS, or give --keys FILE or "
-            "--keys redis://HOST:PORT/DB"
+            "expected the place of the keys in VOICEAGENT_TTS_KEYS, got none; set it to a file or "
+            "to redis://HOST:PORT/DB, for the server too"
         )
 
     async def act(place: str) -> _T:

@@ -190,21 +190,22 @@ class SpeechFields(BaseModel):
     speed: Speed = 1.0
     seed: Count | None = None
     leading_silence: bool = Field(
-        False, description="Whether the silence before the first sound is sent."
+        default=False, description="Whether the silence before the first sound is sent."
     )
     lexicon: LexiconEntries | None = Field(
-        None,
+        default=None,
         description="How written words are said: a respelling, IPA between slashes, or an object "
         "with `say`, `ipa` or both.",
     )
     markup: bool = Field(
-        False, description='Whether tags in the text have an effect: `<break time="300ms"/>`.'
+        default=False,
+        description='Whether tags in the text have an effect: `<break time="300ms"/>`.',
     )
     cache: bool = Field(
-        True, description="Whether phrases that were spoken before may come from the cache."
+        default=True, description="Whether phrases that were spoken before may come from the cache."
     )
     strict_language: bool = Field(
-        False,
+        default=False,
         description="Whether a text in a language that the voice does not speak is refused "
         "(`language_unavailable`). If false, it is read by the rules of another language.",
     )

@@ -38,6 +38,8 @@ from voiceagent_tts.tracing.spans import TRACEPARENT
 
 HOLD = "voiceagent_tts.hold"
 """What a request holds, in its scope."""
+FIRST_AUDIO_S = 30.0
+"""How long an HTTP request waits for its first audio."""
 _DISCONNECT_POLL_S = 0.2
 
 
@@ -185,7 +187,7 @@ async def start_speaking(
         await turn.push_text(text)
         context.finish()
         events = aiter(context)
-        first = await _first_audio(listener, events, text, state.settings.first_audio_s)
+        first = await _first_audio(listener, events, text, FIRST_AUDIO_S)
     except BaseException:
         context.abandon()
         raise

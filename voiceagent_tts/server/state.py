@@ -44,6 +44,8 @@ SLOTS_HEADER = "X-TTS-Slots-Free"
 CLOSE_GRACE_S = 2.0
 """Time for a client to read the close of its socket, before the connection is aborted."""
 
+_PHRASE_S = 86_400.0
+"""Time after which a cached phrase is spoken anew."""
 _DRAIN_INTERVAL_S = 0.02
 _MAX_DECODERS = 2
 """A decoder occupies one of the few threads in which new contexts read voices and lexicons."""
@@ -347,7 +349,7 @@ def _cache_of(settings: Settings, clones: VoiceFolder) -> PhraseCache | None:
         shared = SharedPhrases(connect(settings.redis), settings.cache_redis_mb * 1e6)
     return PhraseCache(
         settings.cache_mb * 1e6,
-        settings.cache_ttl_s,
+        _PHRASE_S,
         settings.cache_after,
         folder=clones,
         shared=shared,

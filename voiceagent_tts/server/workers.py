@@ -129,7 +129,6 @@ def _upstream_spec(settings: Settings, rows: int | None) -> WorkerSpec:
             "voices": settings.upstream_voices,
             "fields": settings.upstream_fields or {},
             "sample_rate_hz": settings.upstream_rate_hz,
-            "timeout_s": settings.upstream_timeout_s,
             "rows": rows,
             "chars_per_day": settings.upstream_chars_per_day,
         },
@@ -145,13 +144,10 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
         "capacity": settings.capacity,
         "gpu_memory_gb": settings.gpu_memory_gb,
         "kernels": settings.kernels,
-        "codec_kernels": settings.codec_kernels,
-        "has_graphs": settings.graphs,
+        "codec_kernels": settings.kernels,
         "is_deterministic": settings.deterministic,
         "voices": str(settings.clones_folder),
         "threads": settings.threads,
-        "initial_frames": settings.initial_frames,
-        "ramp": settings.ramp,
         "max_load": settings.max_load,
     }
     host = _aligner_host(settings)
@@ -176,7 +172,7 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
 
 def _devices(settings: Settings) -> list[str | None]:
     """The devices of Qwen3-TTS, one for each worker of a model; None for the engine's choice."""
-    return [f"cuda:{gpu}" for gpu in settings.gpus] or [settings.device]
+    return list(settings.device) or [None]
 
 
 def _numbered(device: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
 from voiceagent_tts.settings.group import Count, Device, SettingsGroup, Texts, split_list
@@ -28,10 +28,8 @@ class EngineSettings(SettingsGroup):
             hibari: names of voices, the default first, such as `heart` and `emma`. Default: those
             that are on this machine.
             Kokoro: a folder with its files. Default: the published files, which are downloaded.
-        device: Device of the models: `cpu`, `cuda` or `cuda:N`. Default: the GPU, if the machine
-            has one.
-        gpus: GPU numbers, such as `0,1`, instead of `device`. Every model gets workers on each of
-            these GPUs.
+        device: Devices of the models, separated by commas: `cpu`, `cuda` or `cuda:N`. Every model
+            gets workers on each of them. Default: the GPU, if the machine has one.
         workers: Worker processes per model and device, or of Pocket TTS. New contexts go to the
             least loaded one. Raise it if one worker does not use the whole GPU.
         precision: Number format of the models' weights: `float32`, `bfloat16` or `float16`; on a
@@ -49,20 +47,11 @@ class EngineSettings(SettingsGroup):
         gpu_memory_gb: Maximum GPU memory of one worker, in units of 10^9 bytes, with the forced
             aligner if that shares the GPU. Default: most of the memory that is free at start, in
             equal parts where several workers share the GPU. Set it if other programs share it.
-        kernels: Kernels between the matrix products of talker and code predictor: `fused` (Triton,
-            NVIDIA GPUs), `plain` (PyTorch), or `auto`, which uses fused kernels if a check at start
-            succeeds.
-        codec_kernels: Kernels of the audio codec: `fused` (Triton, NVIDIA GPUs), which read and
-            write a third as much memory in a third of the launches, `plain` (PyTorch), or `auto`,
-            which uses fused kernels on a GPU if a check at start succeeds.
-        graphs: Capture GPU work as CUDA graphs at start. Turn it off only to debug: speech becomes
-            much slower to generate.
+        kernels: Kernels between the matrix products of talker and code predictor, and those of the
+            audio codec: `fused` (Triton, NVIDIA GPUs), `plain` (PyTorch), or `auto`, which uses
+            fused kernels if a check at start succeeds.
         deterministic: Make a seed give bit-identical speech whatever else the server is speaking.
             Slower; turn it on for tests.
-        initial_frames: Codec frames (80 ms each) in the first decoded chunk of a context that does
-            not choose its own. Raise it if the first chunk underruns.
-        ramp: Codec frames in the chunks that follow, ascending. A chunk is larger the more unplayed
-            audio its listener already has.
         max_load: Maximum share of real time that one engine step may take; above it, new contexts
             are refused as overloaded. Default: 0.9 on a GPU, no limit on a CPU.
         threads: CPU threads per worker of Qwen3-TTS, Pocket TTS, hibari or Kokoro. Default: all
@@ -72,21 +61,14 @@ class EngineSettings(SettingsGroup):
     engine: Literal["hibari", "kokoro", "espeak", "pocket", "qwen3", "openai"] | None = None
     beside: Literal["kokoro"] | None = None
     models: Texts = ()
-    device: Device | None = None
-    gpus: Annotated[
-        tuple[Annotated[int, Field(ge=0, lt=1024)], ...], NoDecode, BeforeValidator(split_list)
-    ] = ()
+    device: Annotated[tuple[Device, ...], NoDecode, BeforeValidator(split_list)] = ()
     workers: Count = 1
     precision: Literal["float32", "bfloat16", "float16", "int8", "int4", "auto"] | None = None
     rows: Count | None = None
     capacity: int = Field(default=4096, ge=64, le=10_000_000)
     gpu_memory_gb: float | None = Field(default=None, gt=0, le=100_000)
     kernels: Literal["auto", "plain", "fused"] = "auto"
-    codec_kernels: Literal["auto", "plain", "fused"] = "auto"
-    graphs: bool = True
     deterministic: bool = False
-    initial_frames: Count = 1
-    ramp: Annotated[tuple[Count, ...], NoDecode, BeforeValidator(split_list)] = (1, 2, 4, 8, 12)
     max_load: float | None = Field(default=None, gt=0, le=1000)
     threads: Count | None = None
 
@@ -99,13 +81,6 @@ class EngineSettings(SettingsGroup):
     def kokoro_folder(self) -> str | None:
         """Folder with the files of Kokoro; None for the published ones."""
         return self.models[0] if self.models and self.engine == "kokoro" else None
-
-    @field_validator("ramp", mode="after")
-    @classmethod
-    def _check_ascending(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if not value or list(value) != sorted(set(value)):
-            raise ValueError("expected ascending numbers of frames, such as 1,2,4,8,12")
-        return value
 
     @model_validator(mode="after")
     def _check_engine(self) -> "EngineSettings":
@@ -122,6 +97,4 @@ class EngineSettings(SettingsGroup):
             raise ValueError(
                 f"engine pocket: expected precision float32 or int8, got {self.precision}"
             )
-        if self.gpus and self.device is not None:
-            raise ValueError("expected gpus or a device, got both; keep one of them")
         return self

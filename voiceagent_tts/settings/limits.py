@@ -17,7 +17,6 @@ class LimitSettings(SettingsGroup):
         max_audio_s: Maximum seconds of audio per context.
         context_idle_s: Seconds without new text after which a context is ended.
         max_lead_s: Maximum seconds of audio that a context may be generated ahead of playback.
-        first_audio_s: Seconds that an HTTP request waits for its first audio.
         slow_consumer_s: Seconds after which a WebSocket that does not read is closed (close code
             4008).
         ping_interval_s: Seconds between keepalive pings; also the time limit for the answer.
@@ -32,7 +31,6 @@ class LimitSettings(SettingsGroup):
     max_audio_s: Seconds = 3600.0
     context_idle_s: Seconds = 120.0
     max_lead_s: Seconds = 8.0
-    first_audio_s: Seconds = 30.0
     slow_consumer_s: Seconds = 15.0
     ping_interval_s: Seconds = 20.0
     drain_s: Annotated[float, Field(ge=0, le=604_800)] = 30.0

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, SecretStr, field_validator
 from pydantic_settings import NoDecode
 
-from voiceagent_tts.settings.group import Count, Seconds, SettingsGroup, Texts, parse_object
+from voiceagent_tts.settings.group import Count, SettingsGroup, Texts, parse_object
 
 
 class UpstreamSettings(SettingsGroup):
@@ -22,7 +22,6 @@ class UpstreamSettings(SettingsGroup):
         upstream_fields: JSON object of further fields for every request to the upstream, such as
             `{"lang_code": "a"}`.
         upstream_rate_hz: Sample rate of the upstream's PCM, in Hz.
-        upstream_timeout_s: Seconds that the upstream may send nothing before its request fails.
         upstream_chars_per_day: Maximum number of characters sent upstream within 24 hours; beyond
             it, contexts are refused as overloaded. Counted from the start of the server. Default:
             no limit.
@@ -38,7 +37,6 @@ class UpstreamSettings(SettingsGroup):
         None
     )
     upstream_rate_hz: int = Field(default=24_000, ge=8_000, le=48_000)
-    upstream_timeout_s: Seconds = 10.0
     upstream_chars_per_day: Count | None = None
     overflow: bool = False
 

@@ -18,7 +18,7 @@ from voiceagent_tts.cache.phrases import ContextPhrases, Spoken, manner_of
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.lexicon import Entries, Pronunciation
-from voiceagent_tts.lexicon_reader import read_matcher
+from voiceagent_tts.lexicon_reader import LexiconReader
 from voiceagent_tts.seam.commands import (
     MAX_NATIVE_SPEED,
     MIN_NATIVE_SPEED,
@@ -128,7 +128,7 @@ class Synthesizer:
         closing = [supervisor.close() for supervisor in self._supervisors.values()]
         if self._overflow is not None:
             closing.append(self._overflow.close())
-        await asyncio.gather(*closing, self._aligners.close())
+        await asyncio.gather(*closing, self._aligners.close(), self._lexicons.close())
 
     def fail_contexts(self, error: VoiceAgentError) -> None:
         """End every open context with `error`."""
@@ -380,6 +380,7 @@ class Lexicons:
     def __init__(self, server: Entries | None = None, folder: VoiceFolder | None = None) -> None:
         self._server = EntryMatcher(server) if server else None
         self._folder = folder
+        self._reader = LexiconReader()
         self._of_voices: dict[str, tuple[object, EntryMatcher | None]] = {}
         """Version and lexicon of each voice that was loaded and has one; None for a mistake."""
         self._reading: dict[str, tuple[object, asyncio.Task[None]]] = {}
@@ -404,7 +405,11 @@ class Lexicons:
             await asyncio.shield(reading)  # a context that is cancelled leaves it to the others
 
     async def _keep(self, voice: str, version: object) -> None:
-        self._of_voices[voice] = version, await asyncio.to_thread(self._read, voice)
+        self._of_voices[voice] = version, await self._read(voice)
+
+    async def close(self) -> None:
+        """End the process that reads; idempotent."""
+        await self._reader.close()
 
     def of(self, own: Entries, voice: str) -> tuple[EntryMatcher, ...]:
         """Return the lexicons of a context, the first one in the first place.
@@ -417,10 +422,10 @@ class Lexicons:
         _, of_voice = self._of_voices.get(voice, (None, None))
         return tuple(each for each in (given, of_voice, self._server) if each is not None)
 
-    def _read(self, voice: str) -> EntryMatcher | None:
+    async def _read(self, voice: str) -> EntryMatcher | None:
         assert self._folder is not None
         try:
-            return read_matcher(self._folder.lexicon_file(voice))
+            return await self._reader.read(self._folder.lexicon_file(voice))
         except InvalidRequestError as error:
             _log.error("lexicon_ignored", voice=voice, error=error.message)
             return None

@@ -20,8 +20,13 @@ _WORDS = {
     "vs": "versus", "approx": "approximately", "dept": "department", "etc": "et cetera",
     "Jr": "Junior", "Sr": "Senior", "e.g": "for example", "i.e": "that is",
 }  # fmt: skip
-MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-"""The months as they are written before a day or after it, with a dot or without."""
+_MONTHS = {
+    "Jan": "January", "Feb": "February", "Mar": "March", "Apr": "April", "May": "May",
+    "Jun": "June", "Jul": "July", "Aug": "August", "Sept": "September", "Sep": "September",
+    "Oct": "October", "Nov": "November", "Dec": "December",
+}  # fmt: skip
+MONTHS = "|".join(_MONTHS)
+"""Pattern of the months as they are written before a day or after it, with a dot or without."""
 
 _COUNTED = (
     "Chapter|Part|Act|Scene|Volume|Book|Section|Title|Article|Appendix|Phase|Type|Class|Level|War"
@@ -35,7 +40,8 @@ _ROMAN = r"(?=[IVXL])X{0,3}(?:IX|IV|V?I{0,3}|X?L?X{0,3})"
 _DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50}
 
 TITLE = re.compile(rf"\b({'|'.join(_TITLES)})\.(?= ?[A-Z]| and (?:{'|'.join(_TITLES)})\.)")
-DAY = re.compile(rf"\b({'|'.join(_DAYS)})\.(?=,| [a-z0-9]| (?:{'|'.join(MONTHS)}))")
+DAY = re.compile(rf"\b({'|'.join(_DAYS)})\.(?=,| [a-z0-9]| (?:{MONTHS}))")
+MONTH = re.compile(rf"\b({MONTHS})\.(?=,| [a-z0-9])")
 STREET = re.compile(rf"(?<=\w )({'|'.join(_STREETS)})\.(?!\w)")
 SAINT = re.compile(r"\bSt\.(?= ?[A-Z])")
 WORD = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, _WORDS))})\.(?!\w)")
@@ -43,7 +49,7 @@ NUMERAL = re.compile(rf"\b({_COUNTED}|{_RULERS}) ({_ROMAN})\b")
 HALF_DAY = re.compile(r"(?<=\d)( ?)([ap])\.?m\b\.?", re.IGNORECASE)
 APART = re.compile(r"\s+(?=[!?;:,.](?:\s|$))")
 """The space before a mark."""
-_ALL = (TITLE, DAY, STREET, SAINT, WORD, NUMERAL, APART)
+_ALL = (TITLE, DAY, MONTH, STREET, SAINT, WORD, NUMERAL, APART)
 
 
 def has_any(text: str) -> bool:
@@ -57,7 +63,7 @@ def in_full(match: re.Match[str]) -> str | None:
     word = match[1] if match.re.groups else "St"
     if match.re is STREET and word == "St" and not _follows_a_name(before, after):
         return None
-    said = "Saint" if match.re is SAINT else (_TITLES | _DAYS | _STREETS | _WORDS)[word]
+    said = "Saint" if match.re is SAINT else (_TITLES | _DAYS | _MONTHS | _STREETS | _WORDS)[word]
     is_last = not after.strip() or (match.re is STREET and re.match(r" [A-Z]", after))
     return f"{said}." if is_last else said  # the dot also ends the sentence
 
@@ -77,7 +83,6 @@ def numeral(match: re.Match[str]) -> tuple[int, bool]:
     return sum(sign * one for sign, one in zip(signs, digits, strict=True)), is_ruler
 
 
-def month(written: str) -> int | None:
-    """Return the number of a month whose name is written short, from 0; None for another word."""
-    short = written.rstrip(".")[:3]
-    return MONTHS.index(short) if short in MONTHS else None
+def month(written: str) -> str:
+    """Return the full name of a month."""
+    return _MONTHS.get(written.rstrip("."), written)

@@ -72,16 +72,10 @@ class EntryMatcher:
         """For each form, the index of the longest other form that it begins with; -1 for none."""
         self._first_characters: set[str] = set()
         self._longest = 0
-        self._append(rows_of(entries))
+        self.append(rows_of(entries))
 
-    @classmethod
-    def of_rows(cls, rows: Iterable[EntryRow]) -> "EntryMatcher":
-        """A matcher of the rows that `rows_of` returns, as they arrive."""
-        matcher = cls({})
-        matcher._append(rows)
-        return matcher
-
-    def _append(self, rows: Iterable[EntryRow]) -> None:
+    def append(self, rows: Iterable[EntryRow]) -> None:
+        """Add rows; all rows together are in the order of `rows_of`."""
         for folded, form, say, ipa in rows:
             self._exact[form] = pronunciation = Pronunciation(say, ipa)
             if form == form.lower():

@@ -151,7 +151,7 @@ _SCALES = {"k": "thousand", "K": "thousand", "M": "million", "B": "billion", "bn
 _YEAR_CUES = {
     "en": r"in|since|by|until|till|from|year|after|before|around|circa|early|late|mid|and|to"
     r"|spring|summer|fall|autumn|winter|of|January|February|March|April|May|June|July|August"
-    r"|September|October|November|December|\d,",
+    rf"|September|October|November|December|(?:{abbreviations.MONTHS})\.?|\d,",
     "de": r"in|seit|bis|von|Jahre?s?|vor|nach|um|ab|und|Januar|Februar|März|April|Mai|Juni|Juli"
     r"|August|September|Oktober|November|Dezember",
     "nl": r"in|sinds|tot|van|jaar|voor|na|rond|en|januari|februari|maart|april|mei|juni|juli"
@@ -195,7 +195,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     ]
     months = "|".join(locale.months)
     if language == "en":
-        names = {"months": months, "short": "|".join(abbreviations.MONTHS)}
+        names = {"months": months, "short": abbreviations.MONTHS}
         rules.append(_Rule(_FEET, _say_feet))
         rules.append(_Rule(re.compile(_ENGLISH_DAY.format(**names)), _say_english_day))
         rules.append(_Rule(re.compile(_BRITISH_DAY.format(**names)), _say_british_day))
@@ -215,6 +215,7 @@ def _written_short() -> Iterator[_Rule]:
     for pattern in (
         abbreviations.TITLE,
         abbreviations.DAY,
+        abbreviations.MONTH,
         abbreviations.STREET,
         abbreviations.SAINT,
         abbreviations.WORD,
@@ -454,20 +455,14 @@ def _say_number_sign(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 def _say_english_day(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     at = match.start(2) - match.start()
-    return [(f"{_month(match[1], locale)} ", 0), (locale.ordinal(int(match[2])), at)]
+    return [(f"{abbreviations.month(match[1])} ", 0), (locale.ordinal(int(match[2])), at)]
 
 
 def _say_british_day(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     day, at = int(match[1]), match.start(2) - match.start()
     if not 1 <= day <= 31:
         return None
-    return [(f"the {locale.ordinal(day)} of ", 0), (_month(match[2], locale), at)]
-
-
-def _month(written: str, locale: Locale) -> str:
-    """The full name of a month."""
-    number = abbreviations.month(written)
-    return written if number is None else locale.months[number]
+    return [(f"the {locale.ordinal(day)} of ", 0), (abbreviations.month(match[2]), at)]
 
 
 def _say_spaced_range(match: re.Match[str], locale: Locale) -> list[_Part] | None:
@@ -514,8 +509,11 @@ def _say_ordinal(match: re.Match[str], locale: Locale) -> list[_Part] | None:
 
 def _say_address(match: re.Match[str], locale: Locale) -> list[_Part]:
     names = {"@": locale.symbols["@"], ".": locale.symbols["."], "/": "slash", "_": " ", "-": "-"}
+    letters = len("www") if match[0].startswith("www.") else 0  # a network reads it as a word
     return [
         (f" {names[character]} " if character in "@./" else names.get(character, character), index)
+        if index >= letters
+        else (f"{character} " if index < letters - 1 else character, index)
         for index, character in enumerate(match[0])
     ]
 

@@ -128,11 +128,16 @@ async def test_group_05_an_engine_that_dies_again_and_again_says_it_all(
 async def test_group_05_an_engine_that_dies_at_a_word_ends_the_reply(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """The silence of a break before the word is no progress, so the attempts are limited."""
+    """The silence of a break before the word is no progress, so the attempts are limited.
+
+    The engine dies of the server's own first text, too. If it takes the reply along before any
+    sound, LiveKit tries again.
+    """
     server = await start_server(throttle={"rtf": 0.5, "crash_after_s": 0.08})
     async with talking(make_voice(server, markup=True)) as conversation:
         await conversation.spoken('<break time="100ms"/> Internationally.')
-        assert [error.recoverable for error in conversation.errors] == [False]
+        *before_sound, last = [error.recoverable for error in conversation.errors]
+        assert all(before_sound) and not last
 
 
 async def test_group_05_what_a_dead_server_never_spoke_is_not_committed(

@@ -1,7 +1,6 @@
 """Which words of a reply were heard when this much of it was played."""
 
-import time
-
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,13 +10,15 @@ from voiceagent_tts.text.words import split_words
 
 TEXT = "One, two, three. Four, five."
 WORD_MS = 300
+NOW = 9.0
+"""Long after the end of every reply here, in seconds."""
 
 
 def playing(audio_ms: int, *, latency_s: float = 0.0, first: int = 0, words: int = 5) -> Playout:
     """A reply whose words take 300 ms each, of which `audio_ms` have arrived."""
     playout = Playout(latency_s)
     playout.text = TEXT
-    playout.play(ms_to_samples(audio_ms))
+    playout.play(ms_to_samples(audio_ms), 0.0)
     playout.expect(word_at(index) for index in range(first, words))
     return playout
 
@@ -34,7 +35,7 @@ def test_a_word_counts_when_20_ms_of_it_were_heard(played_ms: int, latency_ms: i
     heard_ms = played_ms - latency_ms
     count = sum(index * WORD_MS + 20 <= heard_ms for index in range(5))
     words = split_words(TEXT)[:count]
-    text = playing(1500, latency_s=latency_ms / 1000).heard_text(played_ms / 1000)
+    text = playing(1500, latency_s=latency_ms / 1000).heard_text(played_ms / 1000, NOW)
     assert text == (TEXT[: words[-1].char_end] if words else "")
 
 
@@ -42,10 +43,10 @@ def test_a_complete_reply_is_heard_whole_although_an_output_rounds() -> None:
     """The last milliseconds do not matter, and neither do marks and spaces after the last word."""
     playout = playing(1500)
     playout.text += " 🙂"
-    assert playout.heard_text(1.48) == TEXT
+    assert playout.heard_text(1.48, NOW) == TEXT
     playout.is_complete = True
-    assert playout.heard_text(1.48) == TEXT + " 🙂"
-    assert playout.heard_text(1.3) == TEXT
+    assert playout.heard_text(1.48, NOW) == TEXT + " 🙂"
+    assert playout.heard_text(1.3, NOW) == TEXT
 
 
 def test_words_of_audio_that_never_came_are_not_heard() -> None:
@@ -55,27 +56,58 @@ def test_words_of_audio_that_never_came_are_not_heard() -> None:
     assert playout.char_end == split_words(TEXT)[1].char_end
     resumed = playout.expect(word_at(index, late_ms=100) for index in range(1, 5))
     assert [each.word.text for each in resumed] == ["three.", "Four,", "five."]
-    playout.play(ms_to_samples(1500))
-    assert playout.heard_text(0.71) == "One, two,"
-    assert playout.heard_text(0.73) == "One, two, three."
+    playout.play(ms_to_samples(1500), 0.7)
+    assert playout.heard_text(0.71, NOW) == "One, two,"
+    assert playout.heard_text(0.73, NOW) == "One, two, three."
 
 
 def test_words_that_were_noise_are_not_heard() -> None:
     """The next context speaks them, later; until then they were not heard."""
     playout = playing(1500)
     playout.forget_after(split_words(TEXT)[1].char_end)
-    assert playout.heard_text(1.5) == "One, two,"
+    assert playout.heard_text(1.5, NOW) == "One, two,"
     playout.expect(word_at(index, late_ms=900) for index in range(2, 5))
-    playout.play(ms_to_samples(900))
-    assert playout.heard_text(1.52) == "One, two, three."
+    playout.play(ms_to_samples(900), 1.5)
+    assert playout.heard_text(1.52, NOW) == "One, two, three."
 
 
 def test_playback_that_starts_late_leaves_more_to_hear() -> None:
     """The listener has all audio left when playback starts, whenever that is."""
     playout = playing(1000)
-    playout.play(ms_to_samples(500))
-    assert 0 < playout.left_s <= 1.5
-
-    playout.start(time.time() - 1.0)
-    assert 0.4 < playout.left_s <= 0.5
+    playout.play(ms_to_samples(500), 0.2)
+    assert playout.left_s(0.2) == 1.3
+    playout.awaits_start = True
+    assert playout.left_s(3.0) == 1.5
+    playout.start(4.0)
+    assert playout.left_s(5.0) == 0.5
     assert playout.samples == 1.5 * SAMPLE_RATE_HZ
+
+
+@pytest.mark.parametrize("arrives_at", [0.4, 0.9, 2.0])
+def test_audio_that_arrives_in_a_pause_changes_nothing_of_what_was_heard(arrives_at: float) -> None:
+    """A listener hears nothing while LiveKit pauses a reply, so no audio is missing then.
+
+    LiveKit pauses a reply as soon as the user speaks, and cuts it up to a second later. A server
+    that was restarted just before sends its next audio within that second.
+    """
+    playout = playing(700)
+    playout.start(0.0)
+    playout.pause(0.4)
+    playout.play(ms_to_samples(800), arrives_at)
+    assert playout.heard_text(0.4, 2.0) == "One, two,"
+    assert playout.left_s(2.0) == pytest.approx(1.1)
+
+    playout.resume(3.0)
+    assert playout.left_s(3.2) == pytest.approx(0.9)
+    assert playout.heard_text(0.63, 3.23) == "One, two, three."
+
+
+def test_an_output_that_counts_a_pause_or_a_gap_is_not_believed() -> None:
+    """What it reports is bounded by what can have been heard since playback started."""
+    playout = playing(400)
+    playout.start(0.0)
+    playout.play(ms_to_samples(1100), 1.0)
+    assert playout.heard_text(1.2, 1.2) == "One, two, three."
+    playout.pause(1.2)
+    playout.play(ms_to_samples(100), 1.9)
+    assert playout.heard_text(1.9, 1.9) == "One, two, three."

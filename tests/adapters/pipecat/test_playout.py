@@ -62,7 +62,7 @@ def test_each_utterance_is_filled_up_to_a_chunk(lengths_ms: list[int], chunk_s: 
     playout.chunk_s = chunk_s
     for index, length_ms in enumerate(lengths_ms):
         add(playout, str(index), length_ms / 1000, 1.0)
-        playout.end_context()
+        playout.end_context(1.0)
         end_s += -(-length_ms // round(chunk_s * 1000)) * chunk_s
     assert playout.end_ns / 1e9 == pytest.approx(end_s, abs=1e-3)
 
@@ -101,7 +101,7 @@ def test_a_start_is_not_awaited_without_a_whole_chunk() -> None:
 def test_a_late_start_moves_what_follows() -> None:
     """Each start that the transport reports belongs to the first utterance that had none."""
     playout = playing("one", 1.0, 5.0)
-    playout.end_context()
+    playout.end_context(5.0)
     add(playout, "two", 1.0, 5.0)
     assert heard_s(playout, 0.11) == pytest.approx(6.125)
     playout.transport_started(5.03)

@@ -7,10 +7,11 @@ import hmac
 import socket
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 
 import pytest
 
+from testbed.http_server import Handler, answering
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.jobs.webhook import NotDeliveredError, Webhooks
 
@@ -32,31 +33,23 @@ class Receiver(HTTPServer):
         return f"http://127.0.0.1:{self.server_port}/hook?call=7"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: Receiver
 
     def do_POST(self) -> None:
         """Keep a message."""
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.got.append((self.path, dict(self.headers), body))
+        self.server.got.append((self.path, dict(self.headers), self.read_body()))
         self.send_response(self.server.status)
         if self.server.status == 302:
             self.send_header("Location", self.server.url)
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
-
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     """A receiver within the test."""
-    with Receiver() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with answering(Receiver()) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def test_a_message_is_signed(receiver: Receiver) -> None:

@@ -34,7 +34,8 @@ _TOLERANCE_SAMPLES = ms_to_samples(50)
 class Playout:
     """One reply's words and audio, and which of them were heard.
 
-    Positions are samples at 24 kHz and characters of the reply's text.
+    Positions are samples at 24 kHz and characters of the reply's text; times are passed in, as
+    `time.monotonic()` seconds.
 
     Args:
         latency_s: time between LiveKit playing audio and the listener hearing it.
@@ -49,6 +50,8 @@ class Playout:
         """End of the text whose words are known, or were spoken before a context broke off."""
         self._latency_samples = ms_to_samples(1000 * latency_s)
         self._clock = PlayoutClock()
+        self.awaits_start = False
+        """Whether the listener has not heard anything, and the start will be reported."""
         self._has_started = False
         self._paused_at: float | None = None
         self._words: list[WordTimestamp] = []
@@ -63,33 +66,37 @@ class Playout:
         """Silence within the reply, while no audio had arrived."""
         return self._clock.underrun_s
 
-    @property
-    def left_s(self) -> float:
-        """How long the listener still has audio to hear, if the output has not been paused."""
-        return self._clock.lead_s(time.monotonic())
+    def left_s(self, now: float) -> float:
+        """How long the listener still has audio to hear."""
+        if self.awaits_start:
+            return self.samples / SAMPLE_RATE_HZ
+        return self._clock.lead_s(self._playing_at(now))
 
-    def play(self, samples: int) -> None:
+    def play(self, samples: int, now: float) -> None:
         """Count audio that is passed to LiveKit."""
-        self._clock.send(samples, time.monotonic())
+        self._clock.send(samples, self._playing_at(now))
 
     def start(self, started_at: float) -> None:
-        """Playback has started, at `started_at` in `time.time()`, with all audio so far."""
+        """Playback has started, at `started_at`, with all audio so far."""
         if not self._has_started:
-            self._has_started = True
-            age_s = time.time() - started_at
-            self._clock.playout_end = time.monotonic() - age_s + self.samples / SAMPLE_RATE_HZ
+            self._has_started, self.awaits_start = True, False
+            self._clock.playout_end = started_at + self.samples / SAMPLE_RATE_HZ
             self._clock.underrun_s = 0.0
 
-    def pause(self) -> None:
+    def pause(self, now: float) -> None:
         """Playback has been paused."""
         if self._has_started and self._paused_at is None:
-            self._paused_at = time.monotonic()
+            self._paused_at = now
 
-    def resume(self) -> None:
+    def resume(self, now: float) -> None:
         """Playback goes on where it was paused."""
         if self._paused_at is not None:
-            self._clock.playout_end += time.monotonic() - self._paused_at
+            self._clock.playout_end += now - self._paused_at
             self._paused_at = None
+
+    def _playing_at(self, now: float) -> float:
+        """The time by the listener's clock, which stands still while playback is paused."""
+        return now if self._paused_at is None else self._paused_at
 
     def expect(self, words: Iterable[WordTimestamp]) -> list[WordTimestamp]:
         """Add words; returns them without those that a context which broke off spoke before."""
@@ -112,16 +119,17 @@ class Playout:
         self._words = [word for word in self._words if word.word.char_end <= char_end]
         self.char_end = self._words[-1].word.char_end if self._words else 0
 
-    def heard_text(self, played_s: float) -> str:
+    def heard_text(self, played_s: float, now: float) -> str:
         """The reply's text up to the last word of which enough was heard.
 
         Args:
             played_s: played audio, as the output reports it. An output may count a pause, or its
                 own delay before the first sample; so hardly more counts than time has passed.
+            now: when playback has ended.
         """
         heard = round(played_s * SAMPLE_RATE_HZ)
         if self._has_started:
-            possible = self._clock.played_samples(self._paused_at or time.monotonic())
+            possible = self._clock.played_samples(self._playing_at(now))
             heard = min(heard, possible + _TOLERANCE_SAMPLES)
         heard -= self._latency_samples
         if self.is_complete and self.samples - heard < _TOLERANCE_SAMPLES:
@@ -162,6 +170,7 @@ class Listener:
 
     def hear(self, playout: Playout) -> None:
         """Play `playout` after the other replies of its speech."""
+        playout.awaits_start = True
         _playouts.setdefault(self.speech, deque()).append(playout)
         if self.output not in _watches:
             _watches[self.output] = _Watch(self.output)
@@ -197,16 +206,17 @@ class _Watch:
     def _start(self, event: io.PlaybackStartedEvent) -> None:
         self._progress_s = 0.0
         if playing := self._playing:
-            playing[0].start(event.created_at)
+            age_s = time.time() - event.created_at
+            playing[0].start(time.monotonic() - age_s)
 
     def _pause_or_resume(self, event: "AgentStateChangedEvent") -> None:
         """Outputs report no pause, but LiveKit "listens" as soon as it pauses a reply."""
         if not (playing := self._playing):
             return
         if event.new_state == "listening":
-            playing[0].pause()
+            playing[0].pause(time.monotonic())
         elif event.new_state == "speaking":
-            playing[0].resume()
+            playing[0].resume(time.monotonic())
 
     def _progress(self, event: "io.PlaybackProgressedEvent") -> None:
         # After a pause the output skips what it had queued, which `playback_position` leaves out.
@@ -223,7 +233,7 @@ class _Watch:
         shown = (event.synchronized_transcript or "").rstrip()
         # A `transcription_node` or a text transform may have changed what is shown and committed.
         if playout.text.startswith(shown):
-            event.synchronized_transcript = playout.heard_text(played_s)
+            event.synchronized_transcript = playout.heard_text(played_s, time.monotonic())
 
 
 _watches: "weakref.WeakKeyDictionary[io.AudioOutput, _Watch]" = weakref.WeakKeyDictionary()

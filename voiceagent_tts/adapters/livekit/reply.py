@@ -381,7 +381,7 @@ class Reply:
     def _push(self, pcm: bytes, samples: int) -> None:
         if not self.is_audible and self._listener is not None:
             self._listener.hear(self._playout)
-        self._playout.play(samples)
+        self._playout.play(samples, time.monotonic())
         self._emitter.push(pcm)
 
     def _expect_new_words(self) -> None:
@@ -469,7 +469,7 @@ class Reply:
                 self._failures += max(1, self._conn_options.max_retry) if has_lost_text else 1
         if has_spoken_on:
             self._attempts = self._failures = 0
-        elif self._playout.left_s == 0.0:
+        elif self._playout.left_s(time.monotonic()) == 0.0:
             self._failures += 1
         self._attempts += 1
 

@@ -26,16 +26,23 @@ from pipecat.frames.frames import (
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.text import VerbatimSpacing
 
-_AT_HAND_S = 0.02
+_AT_HAND_S = 0.03
 """A word that is due this soon may be heard by the time at which an interruption reaches the
-transport: its chunk has begun, or begins while a busy program passes the interruption on."""
+transport: its chunk has begun, perhaps sooner than a transport that ran dry was expected to start,
+or begins while a busy program passes the interruption on."""
+_ROUNDING_S = 1e-6
 
 
 @dataclass
-class UnspokenTextFrame(ControlFrame):
-    """Marks the point in a context's queue after which no text was spoken; never leaves."""
+class AudioEndFrame(ControlFrame):
+    """Marks the end of a context's audio in its queue; never leaves.
+
+    Attributes:
+        has_unspoken_text: whether no audio of the context's remaining text comes.
+    """
 
     context_id: str = ""
+    has_unspoken_text: bool = False
 
 
 class Output:
@@ -55,9 +62,6 @@ class Output:
     def prepare(self, frame: Frame, now_s: float) -> bool:
         """Account for `frame` and correct it; returns whether the frame may leave."""
         match frame:
-            case UnspokenTextFrame():
-                self._unspoken_context_id = frame.context_id
-                return False
             case TTSTextFrame() | AggregatedTextProgressFrame():
                 if not self._is_spoken(frame.context_id):
                     return False
@@ -77,8 +81,6 @@ class Output:
                 self._playout.interrupt()
             case TTSStartedFrame():
                 self._playout.start_context(frame.context_id)
-            case TTSStoppedFrame():
-                self._playout.end_context()
             case TTSAudioRawFrame():
                 self._playout.play(frame, now_s)
             case _:
@@ -86,6 +88,10 @@ class Output:
         if frame.pts:
             self._time(frame, frame.pts, now_s)
         return True
+
+    def drop_text_of(self, context_id: str) -> None:
+        """Text of `context_id` that leaves from now on was not spoken."""
+        self._unspoken_context_id = context_id
 
     def announced_before(self, frame: Frame) -> list[AggregatedTextFrame]:
         """The segments that leave ahead of `frame`, their next word or the end, at its time.
@@ -123,7 +129,7 @@ class Output:
     def word_at_hand_s(self, now_s: float) -> float:
         """Time until the word arrives that is due almost now; 0 without one."""
         waits_s = [_time_s(frame) - now_s for frame in self._on_their_way]
-        return next((wait_s for wait_s in waits_s if 0 < wait_s <= _AT_HAND_S), 0.0)
+        return next((wait_s for wait_s in waits_s if _ROUNDING_S < wait_s <= _AT_HAND_S), 0.0)
 
     def _take_back_words(self, now_s: float) -> None:
         """Keep words whose time has not come out of the history, wherever their frames are."""

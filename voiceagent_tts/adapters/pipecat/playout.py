@@ -3,12 +3,14 @@
 Pipecat times the words of a context from the moment its first audio left, as if the audio played
 without gaps and started where the previous word did. In fact audio starts late after a stall,
 behind the audio of another context, or when the transport starts late. A transport also plays whole
-chunks: it fills the last one of a context with silence, and an interruption leaves the one that
-plays. This module computes the correction. It knows no socket and no clock; times are passed in.
+chunks: audio that does not fill one waits for more, or for silence at the end of its context, and
+an interruption leaves the one that plays. This module computes the correction. It knows no socket
+and no clock; times are passed in.
 """
 
 import math
 from collections import deque
+from collections.abc import Iterable
 
 from pipecat.frames.frames import TTSAudioRawFrame
 
@@ -43,11 +45,14 @@ class Playout:
         self.chunk_s = DEFAULT_CHUNK_S
         self.latency_s = latency_s
         self._context_id: str | None = None
-        self._clock = PlayoutClock()
+        self._clock = PlayoutClock()  # of the context's chunks; an earlier one may share the first
         self._frame_samples = 0  # of the context, at the sample rate of its frames
-        self._zero_s = 0.0  # when the context's first sample would play, gaps before now included
+        self._left_samples = 0  # of the context, at 24 kHz
+        self._first_sample = 0  # of the context, in its chunks
+        self._unfilled_samples = 0  # have left, but fill no chunk
+        self._zeros_s: list[tuple[float, float]] = []  # chunks from here on: when 0 would play
         self._last_ns = 0
-        self._run_samples = 0  # since the transport last filled up a chunk
+        self._is_new_run = True  # whether the transport has filled up a chunk, and starts anew
         self._expected_starts_s: deque[float] = deque()  # of the runs that have not started
         self._is_interruptible = True
         self._started_at_s: float | None = None  # the transport's latest start
@@ -65,39 +70,51 @@ class Playout:
         return self._clock.lead_s(now_s)
 
     @property
-    def sent_samples(self) -> int:
-        """Audio of the current context that has left, at 24 kHz."""
-        return self._clock.sent_samples
+    def _chunk_samples(self) -> int:
+        return round(self.chunk_s * SAMPLE_RATE_HZ)
 
     def start_context(self, context_id: str | None) -> None:
         """The audio of `context_id` follows that of the previous context."""
         if context_id == self._context_id:
             return  # Pipecat has reopened it after a long silence
         playout_end = self._clock.playout_end
-        self._context_id, self._clock, self._frame_samples = context_id, PlayoutClock(), 0
+        self._context_id, self._clock = context_id, PlayoutClock()
         self._clock.playout_end = playout_end
+        self._frame_samples = self._left_samples = 0
+        self._first_sample, self._zeros_s = self._unfilled_samples, []
 
     def play(self, frame: TTSAudioRawFrame, now_s: float) -> None:
         """`frame` leaves at `now_s` and plays after the audio that left before it."""
-        position_s = self._clock.sent_samples / SAMPLE_RATE_HZ
         self._frame_samples += len(frame.audio) // BYTES_PER_SAMPLE
         end_sample = self._frame_samples * SAMPLE_RATE_HZ // frame.sample_rate
-        samples = end_sample - self._clock.sent_samples
-        if position_s and now_s > self._clock.playout_end:
+        self._unfilled_samples += end_sample - self._left_samples
+        self._left_samples = end_sample
+        self._is_interruptible = frame.interruptible
+        unfilled_samples = self._unfilled_samples % self._chunk_samples
+        self._play_chunks(self._unfilled_samples - unfilled_samples, now_s)
+        self._unfilled_samples = unfilled_samples
+
+    def end_context(self, now_s: float) -> None:
+        """The transport fills up its last chunk, and reports that the utterance has ended."""
+        if self._unfilled_samples:
+            self._play_chunks(self._chunk_samples, now_s)
+        self._unfilled_samples, self._is_new_run = 0, True
+
+    def _play_chunks(self, samples: int, now_s: float) -> None:
+        """The transport has whole chunks of this length more."""
+        if not samples:
+            return
+        position_s = self._clock.sent_samples / SAMPLE_RATE_HZ
+        is_dry = now_s > self._clock.playout_end
+        if position_s and is_dry:
             now_s += _RESTART_S
         self._clock.send(samples, now_s)
         start_s = self._clock.playout_end - samples / SAMPLE_RATE_HZ
-        if not self._run_samples:
+        if is_dry or not position_s:
+            self._zeros_s.append((position_s, start_s - position_s))
+        if self._is_new_run:
             self._expected_starts_s.append(start_s)
-        self._run_samples += samples
-        self._zero_s = start_s - position_s
-        self._is_interruptible = frame.interruptible
-
-    def end_context(self) -> None:
-        """The transport fills up its last chunk, and reports that the utterance has ended."""
-        missing = -self._run_samples % round(self.chunk_s * SAMPLE_RATE_HZ)
-        self._clock.playout_end += missing / SAMPLE_RATE_HZ
-        self._run_samples = 0
+            self._is_new_run = False
 
     def transport_started(self, now_s: float) -> None:
         """The transport has started the first utterance that had not started, perhaps late."""
@@ -122,21 +139,31 @@ class Playout:
     def _move(self, late_s: float) -> None:
         if abs(late_s) < _MAX_START_ERROR_S:
             self._clock.playout_end += late_s
-            self._zero_s += late_s
+            self._zeros_s = [(start_s, zero_s + late_s) for start_s, zero_s in self._zeros_s]
             self._expected_starts_s = deque(each + late_s for each in self._expected_starts_s)
 
     def awaits_start(self, now_s: float) -> bool:
         """Whether the transport has a chunk that it should have started to play."""
-        chunk_samples = self.chunk_s * SAMPLE_RATE_HZ
-        is_due = bool(self._expected_starts_s) and self._expected_starts_s[0] <= now_s
-        return is_due and self._run_samples >= chunk_samples
+        return bool(self._expected_starts_s) and self._expected_starts_s[0] <= now_s
+
+    def _chunk_of(self, position_s: float) -> int:
+        """The chunk that completes the audible length of a word at this position."""
+        audible_s = self._first_sample / SAMPLE_RATE_HZ + position_s + self.latency_s
+        return max(0, math.ceil((audible_s - _ROUNDING_S) / self.chunk_s) - 1)
+
+    def makes_audible(self, context_id: str | None, position_s: float) -> bool:
+        """Whether the transport has the chunk that makes a word at this position audible."""
+        end_sample = (self._chunk_of(position_s) + 1) * self._chunk_samples
+        return self.plays(context_id) and end_sample <= self._clock.sent_samples
 
     def heard_ns(self, pts: int) -> int:
         """When the word at `pts` is heard: with the chunk that completes its audible length."""
-        audible_s = pts / 1e9 - self.baseline_s + self.latency_s
-        chunk = math.ceil((audible_s - _ROUNDING_S) / self.chunk_s) - 1
-        in_context_s = max(self.latency_s, chunk * self.chunk_s + _IN_CHUNK_S)
-        return self.in_order_ns(round((self._zero_s + in_context_s) * 1e9))
+        position_s = pts / 1e9 - self.baseline_s
+        chunk_s = self._chunk_of(position_s) * self.chunk_s
+        in_chunks_s = max(
+            self._first_sample / SAMPLE_RATE_HZ + self.latency_s, chunk_s + _IN_CHUNK_S
+        )
+        return self.in_order_ns(round((_zero_of(chunk_s, self._zeros_s) + in_chunks_s) * 1e9))
 
     def in_order_ns(self, pts: int) -> int:
         """`pts`, or the time of the frame before it if that is later, so that frames keep order."""
@@ -154,7 +181,7 @@ class Playout:
 
     def has_audio(self, context_id: str) -> bool:
         """Whether any audio of `context_id` has left."""
-        return self.plays(context_id) and self._clock.sent_samples > 0
+        return self.plays(context_id) and self._left_samples > 0
 
     def interrupt(self) -> None:
         """The transport drops the audio that it has not played, unless that is uninterruptible."""
@@ -163,10 +190,18 @@ class Playout:
         if self._is_interruptible:
             self._clock.playout_end = 0.0
             self._last_ns = 0
-            self._run_samples = 0
+            self._unfilled_samples, self._is_new_run = 0, True
 
     def played_ms(self, context_id: str, now_s: float) -> int:
         """Played audio of `context_id`, without the silence of underruns."""
         if context_id != self._context_id:
             return 0
-        return samples_to_ms(self._clock.played_samples(now_s))
+        played_samples = self._clock.played_samples(now_s) - self._first_sample
+        return samples_to_ms(max(0, min(played_samples, self._left_samples)))
+
+
+def _zero_of(chunk_s: float, zeros_s: Iterable[tuple[float, float]]) -> float:
+    """When the first chunk would have played for that at `chunk_s` to play when it does."""
+    return max((each for each in zeros_s if each[0] <= chunk_s + _ROUNDING_S), default=(0.0, 0.0))[
+        1
+    ]

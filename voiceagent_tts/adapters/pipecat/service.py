@@ -11,7 +11,7 @@ those that break off, and this module implements Pipecat's service API. `output`
 The service knows no engine and no server, only the wire (`protocol.ClientConnection`) and Pipecat's
 service API, including these private names of Pipecat's base classes: `_settings`,
 `_update_settings`, `_sync_model_name_to_metrics`, `_text_aggregator`, `_turn_context_id`,
-`_word_timestamp_tracker`,
+`_word_timestamp_tracker`, `_add_word_timestamps`,
 `_aggregated_frame_sequencer`, `_push_sequencer_frames`, `_apply_context_interruptible`,
 `_refresh_audio_context`, `_record_context_audio_outcome`, `_register_event_handler`,
 `_call_event_handler`, `_report_error`, `_trim_text`, `_is_streaming_tokens`, `_tracing_context`,
@@ -24,6 +24,7 @@ and for the connection `_websocket`, `_websocket_connect`, `_connect`, `_disconn
 import asyncio
 import contextlib
 import copy
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -55,7 +56,7 @@ from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
 from pipecat.utils.text.transforms.pronunciations import PronunciationTransform
 from pipecat.utils.tracing.service_decorators import traced_tts
 
-from voiceagent_tts.adapters.pipecat.output import Output, UnspokenTextFrame
+from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, Output
 from voiceagent_tts.adapters.pipecat.playout import DEFAULT_CHUNK_S, Playout
 from voiceagent_tts.adapters.pipecat.settings import (
     VoiceAgentTTSSettings,
@@ -66,7 +67,7 @@ from voiceagent_tts.adapters.pipecat.settings import (
 )
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
 from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
-from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState
+from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.client_connection import check_not_negative, check_options
@@ -77,6 +78,7 @@ _LEAD_S = 1.0
 """How long before its playback audio leaves for the transport: longer than a busy program stops."""
 _UTTERANCE_LEAD_S = 0.3
 """The same for an utterance that follows another one."""
+_SHORTEST_WAIT_S = 0.001
 _COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, InterruptionFrame)
 """Frames with which the words so far become a message of the history."""
 _START_WAIT_S = 0.05
@@ -191,6 +193,8 @@ class VoiceAgentTTSService(TurnTTSService):
         self._started: TTSStartedFrame | None = None  # the last one that has left
         self._is_first_word = False  # of the utterance
         self._start_reported = asyncio.Event()
+        self._words: dict[str, deque[WordTime]] = {}  # by context; their audio has not left
+        self._releasing = asyncio.Lock()
         self._register_event_handler("on_words")
         self._max_buffer_delay_ms = max_buffer_delay_ms
         self._max_lead_s = max_lead_s
@@ -330,6 +334,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def on_audio_context_interrupted(self, context_id: str) -> None:
         """Cancel the context on the server at once, and send how much of it was heard."""
+        self._words.pop(context_id, None)
         await self._abandon_turn(context_id)
         await self.stop_all_metrics()
         await super().on_audio_context_interrupted(context_id)
@@ -376,18 +381,48 @@ class VoiceAgentTTSService(TurnTTSService):
         await self._stop_turn(context_id, self._playout.played_ms(context_id, self._now_s()))
 
     async def remove_audio_context(self, context_id: str | None) -> None:
-        """End a context's queue, and mark whether all its text was spoken."""
+        """End a context's queue, and mark the end of its audio there."""
         turn = self._turns.pop(context_id, None) if context_id else None
         if turn is not None:
             await self._stop_resuming(turn.context_id)
-            if turn.state in (TurnState.OPEN, TurnState.FINISHING):
-                unspoken = UnspokenTextFrame(turn.context_id)
-                await self.append_to_audio_context(context_id, unspoken)
+            has_unspoken_text = turn.state is not TurnState.COMPLETE
+            end = AudioEndFrame(turn.context_id, has_unspoken_text=has_unspoken_text)
+            await self.append_to_audio_context(context_id, end)
             await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
         await super().remove_audio_context(context_id)
 
     async def _record_context_audio_outcome(self, context_id: str, received_audio: bool) -> None:
         """Report nothing more: a turn that failed has its error, and one without words is none."""
+
+    # Words out.
+
+    async def _add_words(self, context_id: str, words: list[WordTime]) -> None:
+        if self.audio_context_available(context_id):
+            self._words.setdefault(context_id, deque()).extend(words)
+            await self._release_words(context_id)
+
+    async def _release_words(self, context_id: str | None) -> None:
+        """Let those words leave whose audio the transport has; an interruption drops the others.
+
+        An aligner's words arrive long after their audio. In the context's queue they would wait
+        behind audio that itself waits to be played, and leave when they had long been heard.
+        """
+        words = self._words.get(context_id or "", deque())
+        async with self._releasing:  # both where words arrive and where audio leaves
+            while words and self._playout.makes_audible(context_id, words[0][1]):
+                await self._add_word_timestamps([words.popleft()], context_id)
+
+    async def _end_audio(self, end: AudioEndFrame) -> None:
+        """Let the last words leave: the transport fills up their chunk."""
+        self._playout.end_context(self._now_s())
+        await self._release_words(end.context_id)
+        if end.has_unspoken_text:
+            self._output.drop_text_of(end.context_id)
+
+    async def on_audio_context_completed(self, context_id: str) -> None:
+        """Drop what is known of a context that has ended."""
+        self._words.pop(context_id, None)
+        await super().on_audio_context_completed(context_id)
 
     # Frames out.
 
@@ -406,8 +441,7 @@ class VoiceAgentTTSService(TurnTTSService):
         """Push a frame, timed by the playback of the audio that has left before it."""
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, TTSAudioRawFrame):
-                if self._has_words_for(frame):
-                    await self._wait_for_playback(_LEAD_S)
+                await self._wait_for_playback(_LEAD_S)
                 self._apply_context_interruptible(frame)  # Pipecat does so only in its `push_frame`
             elif isinstance(frame, TTSStartedFrame):
                 await self._begin_utterance()
@@ -415,11 +449,15 @@ class VoiceAgentTTSService(TurnTTSService):
                 self._started, self._is_first_word = frame, True
             elif isinstance(frame, TTSTextFrame) and self._is_first_word:
                 await self._wait_for_start()
+            elif isinstance(frame, AudioEndFrame):
+                return await self._end_audio(frame)
             if not self._output.prepare(frame, self._now_s()):
                 return
             for segment in self._output.announced_before(frame):
                 await super().push_frame(segment)
         await super().push_frame(frame, direction)
+        if isinstance(frame, TTSAudioRawFrame):
+            await self._release_words(frame.context_id)
         if self._noise and isinstance(frame, _COMMITS):
             await self._take_back_noise(frame)
 
@@ -430,22 +468,13 @@ class VoiceAgentTTSService(TurnTTSService):
         removal.pts = commit.pts  # or it overtakes the commit on the way through the transport
         await self.push_frame(removal)
 
-    def _has_words_for(self, frame: TTSAudioRawFrame) -> bool:
-        """Whether no word can arrive behind `frame` whose audio is in it or before it.
-
-        An aligner's words arrive long after their audio. They would queue behind all audio that
-        waits, and leave when they have long been heard; so that audio does not wait.
-        """
-        turn = self._turns.get(frame.context_id or "")
-        return turn is None or self._playout.sent_samples < turn.last_word_sample
-
     async def _wait_for_playback(self, lead_s: float) -> None:
         """Wait until only `lead_s` of the audio that has left is not played yet.
 
-        Words leave with the times of their playback, right behind their audio: the later, the more
-        is known of how the transport has played.
+        Words leave with the times of their playback, behind their audio: the later, the more is
+        known of how the transport has played.
         """
-        while (wait_s := self._playout.lead_s(self._now_s()) - lead_s) > 0:
+        while (wait_s := self._playout.lead_s(self._now_s()) - lead_s) > _SHORTEST_WAIT_S:
             await asyncio.sleep(wait_s)
 
     async def _wait_for_start(self) -> None:

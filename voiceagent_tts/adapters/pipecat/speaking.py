@@ -10,6 +10,7 @@ the request itself is wrong.
 
 import asyncio
 import contextlib
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -17,7 +18,7 @@ from loguru import logger
 from pipecat.frames.frames import TTSAudioRawFrame
 from pipecat.utils.errors import ErrorCategory
 
-from voiceagent_tts.adapters.pipecat.output import UnspokenTextFrame
+from voiceagent_tts.adapters.pipecat.output import AudioEndFrame
 from voiceagent_tts.adapters.pipecat.socket import SocketTTSService
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
@@ -70,6 +71,10 @@ class TurnTTSService(SocketTTSService):
         self._resuming: dict[str, asyncio.Task[None]] = {}  # by audio context
         self._warned: set[str] = set()  # codes of the warnings that were logged
         self._noise = ""  # words of a failed turn that the history will have, though not heard
+
+    @abstractmethod
+    async def _add_words(self, context_id: str, words: list[WordTime]) -> None:
+        """Commit words whose audio has arrived; each leaves behind its audio."""
 
     async def _connect(self) -> None:
         await super()._connect()
@@ -157,9 +162,8 @@ class TurnTTSService(SocketTTSService):
             case WordsMessage() if turn:
                 turn.active_at_s = self._now_s()
                 words = [turn.place(timestamp) for timestamp in event.timestamps()]
-                turn.last_word_sample = max((word.start_sample for word in words), default=0)
                 await self._call_event_handler("on_words", turn.context_id, words)
-                await self.add_word_timestamps(turn.audible_words(), turn.context_id)
+                await self._add_words(turn.context_id, turn.audible_words())
             case WarningMessage():
                 self._log_warning(event)
             case DoneMessage() if turn:
@@ -191,7 +195,7 @@ class TurnTTSService(SocketTTSService):
         await self.append_to_audio_context(turn.context_id, frame)
         # Words follow their audio into the queue: there Pipecat can time them, and a word whose
         # audio breaks off before it is audible is not committed.
-        await self.add_word_timestamps(turn.audible_words(), turn.context_id)
+        await self._add_words(turn.context_id, turn.audible_words())
 
     async def _finish_context(self, turn: PipecatTurn, done: DoneMessage) -> None:
         if done.reason not in ("complete", "idle"):
@@ -206,7 +210,7 @@ class TurnTTSService(SocketTTSService):
             self._resume_turn(turn)
         elif not turn.samples and turn.text.strip():
             words = await self._speak_nothing(turn)
-        await self.add_word_timestamps(words, turn.context_id)
+        await self._add_words(turn.context_id, words)
         if not has_rest:
             await self._complete_turn(turn)
 
@@ -253,7 +257,7 @@ class TurnTTSService(SocketTTSService):
         has_rest = bool(turn.rest.strip())
         if has_rest or not error.is_retryable:
             self._resume_turn(turn, error)  # before the next `await`, as in `_finish_context`
-        await self.add_word_timestamps(words, turn.context_id)
+        await self._add_words(turn.context_id, words)
         if not has_rest and error.is_retryable and turn.state is TurnState.FINISHING:
             await self._complete_turn(turn)
 
@@ -324,8 +328,8 @@ class TurnTTSService(SocketTTSService):
             force_treat_as_permanent=self._has_substitute,
         )
         if self.audio_context_available(turn.context_id):
-            unspoken = UnspokenTextFrame(turn.context_id)
-            await self.append_to_audio_context(turn.context_id, unspoken)
+            end = AudioEndFrame(turn.context_id, has_unspoken_text=True)
+            await self.append_to_audio_context(turn.context_id, end)
             if has_all_text:
                 await self.remove_audio_context(turn.context_id)
 

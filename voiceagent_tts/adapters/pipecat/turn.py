@@ -58,8 +58,6 @@ class PipecatTurn(Turn):
         self._latency_samples = ms_to_samples(1000 * latency_s)
         self._attempts = 0  # to resume, since a word was spoken
         self._failures = 0  # of these, those that sent audio
-        self.last_word_sample = 0
-        """Where the last word begins whose time is known, in the turn's audio."""
         self._committed_chars = 0  # of the text that was returned as words
         self._has_noise = False  # whether a context made noise in place of the last of these
 

@@ -193,8 +193,8 @@ class _TtsV1Voice:
     async def end(self, reason: Any = "complete") -> None:
         await self._send(
             DoneMessage(
-                context_id=self._context_id, reason=reason, audio_ms=0, chars=0, ttfa_ms=None,
-                gen_ms=0,
+                context_id=self._context_id, reason=reason, audio_ms=0,
+                chars=max(0, self._chars - 1), ttfa_ms=None, gen_ms=0,
             ).encode()
         )  # fmt: skip
 

@@ -32,6 +32,8 @@ FILES_PATH = f"{PATH}/files"
 """Links to files begin with this path; their signatures replace keys."""
 _LINK_S = 3600
 MAX_WAITING = 10_000
+MAX_OF_CALLER = 1000
+"""Unfinished jobs of one key, or of one address on a server without keys."""
 _RETRY_S = 1.0
 """Interval at which a Redis that was away at the start is tried again."""
 
@@ -76,8 +78,8 @@ class Jobs:
         """
         if self._redis is None:
             return
-        keep_s, share = self._settings.jobs_keep_h * 3600, self._settings.jobs_per_key
-        self._queue = JobQueue(self._redis, keep_s, MAX_WAITING, share)
+        keep_s = self._settings.jobs_keep_h * 3600
+        self._queue = JobQueue(self._redis, keep_s, MAX_WAITING, MAX_OF_CALLER)
         try:
             await self._open(self._queue)
         except away_errors():

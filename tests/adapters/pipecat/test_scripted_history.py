@@ -1,0 +1,63 @@
+"""An interrupted turn in Pipecat's history, on a scripted clock: word for word what was heard."""
+
+import pytest
+
+from testbed.scripted_pipecat import cut
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.plugins.bench.scripted_server import Script, Step
+
+WORD_MS = 300
+WORDS = 20
+TEXT = " ".join("w" * WORDS)
+HEARD_MS = 20
+AHEAD_S = 0.17
+"""How long before its playback a server sends a word whose time an aligner finds."""
+ENOUGH_S = WORDS * WORD_MS / 1000 + 1.0
+
+
+def heard(played_samples: int) -> int:
+    """How many words were heard."""
+    played_ms = 1000 * played_samples / SAMPLE_RATE_HZ
+    return sum(index * WORD_MS + HEARD_MS <= played_ms for index in range(WORDS))
+
+
+def audio_steps(rtf: float, step_ms: int) -> list[Step]:
+    """Audio that an engine makes at this pace, in messages of this length."""
+    count = WORDS * WORD_MS // step_ms
+    samples = step_ms * SAMPLE_RATE_HZ // 1000
+    return [Step(index * step_ms / 1000 * rtf, samples=samples) for index in range(count)]
+
+
+def word_steps(ahead_s: float, known: int = 0) -> list[Step]:
+    """Words that are sent just before they play, in real time; the first `known` at once."""
+    at_once = tuple(index * WORD_MS for index in range(known))
+    steps = [Step(0.0, words_ms=at_once)] if known else []
+    for index in range(known, WORDS):
+        start_ms = index * WORD_MS
+        steps.append(Step(max(0.0, start_ms / 1000 - ahead_s), words_ms=(start_ms,)))
+    return steps
+
+
+def script(*steps: list[Step]) -> Script:
+    """All steps in the order of their times."""
+    together = sorted((step for some in steps for step in some), key=lambda step: step.at_s)
+    return Script(tuple(together), end_s=ENOUGH_S)
+
+
+@pytest.mark.parametrize("after_s", [0.07, 1.97])
+@pytest.mark.parametrize(("rtf", "known"), [(0.0, 0), (0.0, 4), (0.0, WORDS), (0.5, 0)])
+def test_words_that_come_behind_their_audio_are_in_the_history(
+    rtf: float, known: int, after_s: float
+) -> None:
+    """However much audio waits to be played in front of them."""
+    spoken = script(audio_steps(rtf, 80), word_steps(AHEAD_S, known))
+    committed, played_samples = cut(TEXT, spoken, after_s)
+    assert len(committed.split()) == heard(played_samples) > 0
+
+
+@pytest.mark.parametrize("after_s", [1.05, 1.08, 1.74])
+def test_a_word_of_audio_that_fills_no_chunk_is_not_in_the_history(after_s: float) -> None:
+    """A transport that runs dry keeps what is less than a chunk until more comes."""
+    spoken = script(audio_steps(1.2, 20), word_steps(AHEAD_S, WORDS))
+    committed, played_samples = cut(TEXT, spoken, after_s, chunk_ms=100)
+    assert len(committed.split()) == heard(played_samples) > 2
