@@ -11,8 +11,8 @@ import pytest
 from testbed.servers import StartServer
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.core import Word, WordTimestamp
-from voiceagent_tts.server import held, recent_texts
-from voiceagent_tts.server.recent_texts import MAX_CALLER_BYTES, RecentTexts
+from voiceagent_tts.server import held
+from voiceagent_tts.server.held import MAX_TEXTS_BYTES, RecentTexts
 from voiceagent_tts.synthesizer.events import SpokenText
 
 TEXT = "words of a text " * 1250
@@ -50,7 +50,7 @@ def test_a_caller_displaces_its_own_texts_only() -> None:
         size_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert MAX_CALLER_BYTES / 2 < size_bytes < 1.5 * MAX_CALLER_BYTES
+    assert MAX_TEXTS_BYTES / 2 < size_bytes < 1.5 * MAX_TEXTS_BYTES
     assert texts.find("key", "session", "0") is None
     assert texts.find("key", "session", "999") is not None
     assert texts.find("other", "session", "context") is not None
@@ -60,7 +60,7 @@ def test_a_text_is_forgotten_after_its_time(monkeypatch: pytest.MonkeyPatch) -> 
     """`cut` is answered for two minutes."""
     texts = RecentTexts()
     texts.keep("key", "session", "context", spoken())
-    monkeypatch.setattr(recent_texts, "MEMORY_S", -1.0)
+    monkeypatch.setattr(held, "MEMORY_S", -1.0)
     assert texts.find("key", "session", "context") is None
 
 

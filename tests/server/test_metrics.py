@@ -13,7 +13,7 @@ from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import ErrorMessage
-from voiceagent_tts.server.loop_lag import LoopLag
+from voiceagent_tts.server.metrics import LoopLag
 from voiceagent_tts.server.serve import RunningServer
 
 SENTENCE = "The quick brown fox jumps over the lazy dog. "

@@ -1,18 +1,32 @@
-"""Memory that requests hold: bodies that were received, and files that are being made.
+"""Memory that is held for callers: bodies, files that are being made, and texts for `cut`.
 
-It counts for the caller until the request is over, so that no caller can have all of it.
+It counts for the caller until it is given back, so that no caller can have all of it.
 """
 
 import contextlib
+import time
+from array import array
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, OverloadedError
+from voiceagent_tts.synthesizer.events import SpokenText
 
 MAX_CALLER_BYTES = 192 << 20
 """Memory of one caller's requests: an hour of WAV, six of the largest uploads, or many files of a
 minute. A caller that streams its audio holds almost none."""
 _RETRY_MS = 1000
+MEMORY_S = 120.0
+"""Time after the end of a context in which `cut` is answered; docs/protocol.md promises it."""
+MAX_TEXTS_BYTES = 16 << 20
+"""Memory of one caller's texts; newer ones displace the oldest. About 8,000 turns of a minute."""
+_OVERHEAD_BYTES = 600
+"""Memory of one text beside its characters and words."""
+
+_Place = tuple[str, str]
+"""Ids of a session and of one of its contexts."""
 
 
 class Hold:
@@ -56,3 +70,88 @@ class HeldBytes:
             self._of_callers[owner] -= hold.taken_bytes
             if not self._of_callers[owner]:
                 del self._of_callers[owner]
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A `SpokenText` in a hundredth of its memory.
+
+    Attributes:
+        text: UTF-8.
+        times: four numbers of each word: its offsets, its first sample, and its end or -1.
+    """
+
+    ended_at: float
+    text: bytes
+    times: "array[int]"
+    sent_samples: int
+    is_final: bool
+
+    @classmethod
+    def of(cls, spoken: SpokenText) -> "_Packed":
+        times = array("i")
+        for each in spoken.words:
+            end_sample = -1 if each.end_sample is None else each.end_sample
+            times.extend((each.word.char_start, each.word.char_end, each.start_sample, end_sample))
+        text = spoken.text.encode("utf-8", "surrogatepass")
+        return cls(time.monotonic(), text, times, spoken.sent_samples, spoken.is_final)
+
+    @property
+    def size_bytes(self) -> int:
+        return _OVERHEAD_BYTES + len(self.text) + self.times.itemsize * len(self.times)
+
+    def unpacked(self) -> SpokenText:
+        text = self.text.decode("utf-8", "surrogatepass")
+        numbers = zip(*(iter(self.times),) * 4, strict=True)
+        words = [
+            WordTimestamp(
+                Word(text[char_start:char_end], char_start, char_end),
+                start_sample,
+                None if end_sample < 0 else end_sample,
+                1.0,
+            )
+            for char_start, char_end, start_sample, end_sample in numbers
+        ]
+        return SpokenText(text, words, self.sent_samples, self.is_final)
+
+
+class RecentTexts:
+    """Keeps what the ended contexts of all callers have said."""
+
+    def __init__(self) -> None:
+        self._of_callers: dict[str, dict[_Place, _Packed]] = {}
+        self._bytes: dict[str, int] = {}
+
+    def keep(self, owner: str, session_id: str, context_id: str, spoken: SpokenText) -> None:
+        """Keep what a context that has just ended has said; drop what is too old, or too much."""
+        texts = self._of_callers.setdefault(owner, {})
+        self._drop(owner, (session_id, context_id))
+        texts[session_id, context_id] = packed = _Packed.of(spoken)
+        self._bytes[owner] = self._bytes.get(owner, 0) + packed.size_bytes
+        oldest_end = packed.ended_at - MEMORY_S
+        while len(texts) > 1:
+            place = next(iter(texts))
+            if self._bytes[owner] <= MAX_TEXTS_BYTES and texts[place].ended_at >= oldest_end:
+                break
+            self._drop(owner, place)
+
+    def find(self, owner: str, session_id: str, context_id: str) -> SpokenText | None:
+        """What a context has said; None if it was displaced, or ended too long ago."""
+        packed = self._of_callers.get(owner, {}).get((session_id, context_id))
+        if packed is None or time.monotonic() - packed.ended_at > MEMORY_S:
+            return None
+        return packed.unpacked()
+
+    def forget(self, owner: str, session_id: str) -> None:
+        """Drop the texts of a session that is over."""
+        texts = self._of_callers.get(owner, {})
+        for place in [place for place in texts if place[0] == session_id]:
+            self._drop(owner, place)
+        if not texts:
+            self._of_callers.pop(owner, None)
+            self._bytes.pop(owner, None)
+
+    def _drop(self, owner: str, place: _Place) -> None:
+        packed = self._of_callers[owner].pop(place, None)
+        if packed is not None:
+            self._bytes[owner] -= packed.size_bytes

@@ -1,6 +1,8 @@
 """The metrics of `/metrics`: counts and seconds, never words, keys or ids of contexts."""
 
-from collections.abc import Sequence
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import get_args
 
 from prometheus_client import (
@@ -25,6 +27,48 @@ _TTFA_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.
 _LAG_BUCKETS_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _UNDERRUN_BUCKETS_S = (0, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5)
 _REACTION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5)
+
+
+_LAG_INTERVAL_S = 0.1
+LONGEST_OF_S = 60.0
+"""Time of which the longest stall is kept: one stall is one of 600 measurements in a minute, which
+no percentile shows."""
+
+
+class LoopLag:
+    """Measures ten times a second by how many seconds the event loop was late.
+
+    Args:
+        observe: receives each measurement.
+    """
+
+    def __init__(self, observe: Callable[[float], None]) -> None:
+        self._observe = observe
+        self._longest: deque[tuple[float, float]] = deque()
+        """Time and length of stalls that no later one exceeds, the longest first."""
+
+    def note(self, now: float, lag_s: float) -> None:
+        """Note a measurement."""
+        self._observe(lag_s)
+        while self._longest and self._longest[-1][1] <= lag_s:
+            self._longest.pop()
+        self._longest.append((now, lag_s))
+        while self._longest[0][0] < now - LONGEST_OF_S:
+            self._longest.popleft()
+
+    @property
+    def longest_s(self) -> float:
+        """The longest stall of the last minute."""
+        return self._longest[0][1] if self._longest else 0.0
+
+    async def watch(self) -> None:
+        """Measure until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LAG_INTERVAL_S
+            await asyncio.sleep(_LAG_INTERVAL_S)
+            now = loop.time()
+            self.note(now, max(0.0, now - due))
 
 
 class Metrics:

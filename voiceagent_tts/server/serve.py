@@ -24,7 +24,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.app import create_app
-from voiceagent_tts.server.loop_lag import LoopLag
+from voiceagent_tts.server.metrics import LoopLag
 from voiceagent_tts.server.slots_agent import slots_agent
 from voiceagent_tts.server.state import CLOSE_GRACE_S, ServerState
 

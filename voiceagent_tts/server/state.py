@@ -23,10 +23,9 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedErro
 from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
-from voiceagent_tts.server.held import HeldBytes
+from voiceagent_tts.server.held import HeldBytes, RecentTexts
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import AudioProvenance
-from voiceagent_tts.server.recent_texts import RecentTexts
 from voiceagent_tts.server.slots_agent import agent_line
 from voiceagent_tts.server.speech_request import Served
 from voiceagent_tts.server.turns import Turns

@@ -38,8 +38,8 @@ from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.failures import log_if_unexpected
+from voiceagent_tts.server.held import MEMORY_S
 from voiceagent_tts.server.metrics import Metrics
-from voiceagent_tts.server.recent_texts import MEMORY_S
 from voiceagent_tts.server.request_log import path_of, request_id_of
 from voiceagent_tts.server.socket_context import Outgoing, SocketContext
 from voiceagent_tts.server.state import SLOTS_HEADER, ServerState

@@ -54,7 +54,6 @@ from voiceagent_tts.synthesizer.events import (
 )
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import Intake, Piece, ipa_warning, language_warning
-from voiceagent_tts.synthesizer.slices import Slices
 from voiceagent_tts.synthesizer.speaker import (
     Pacer,
     Speaker,
@@ -115,6 +114,28 @@ class _Finish:
     """The end of the text. After it was cut: whether its last piece tells the engine."""
 
     is_told: bool = False
+
+
+class Slices:
+    """Runs one slice in each turn of the event loop, those of all contexts in the order of adding.
+
+    However many contexts have long texts, what else the loop has to do waits for one slice only.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def add(self, run_slice: Callable[[], None]) -> None:
+        """Run a slice in a later turn; it raises nothing, and adds the next one itself."""
+        self._waiting.append(run_slice)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        run_slice = self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._run)
+        run_slice()
 
 
 class Context:

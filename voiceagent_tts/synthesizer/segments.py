@@ -10,7 +10,6 @@ cannot speak as it is meant. All know no engine, no audio and no clock: the time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from voiceagent_tts.cache.phrases import ContextPhrases
 from voiceagent_tts.core import Reading, Segment, WarningCode, Word
@@ -223,9 +222,11 @@ class Intake:
         return self._pieces(self._segmenter.flush()) if self._hold is None else self._hold.flush()
 
     def _pieces(self, segments: Iterable[Segment]) -> list[Piece]:
-        submitted = map(self._submit, segments)
-        parts = (parts_by_said(each, MAX_SEGMENT_CHARS) for each in submitted)
-        return [self._piece(segment) for segment in chain.from_iterable(parts)]
+        pieces: list[Piece] = []
+        for segment in map(self._submit, segments):
+            parts = parts_by_said(segment, MAX_SEGMENT_CHARS) if segment.readings else (segment,)
+            pieces += map(self._piece, parts)
+        return pieces
 
     def _piece(self, segment: Segment) -> Piece:
         if self._detects_language:

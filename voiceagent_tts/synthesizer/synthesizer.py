@@ -27,10 +27,9 @@ from voiceagent_tts.seam.commands import (
 )
 from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.synthesizer.aligners import Aligners
-from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.context import Context, Slices
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
-from voiceagent_tts.synthesizer.slices import Slices
 from voiceagent_tts.synthesizer.workers import OVERFLOW, Overflow, Supervisor, WorkerClient
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.language import nearest_accent, normalize_language
