@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import httpx
@@ -21,7 +21,7 @@ Attack = Callable[[str, str], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
-async def _socket(url: str, key: str) -> Any:
+async def _socket(url: str, key: str) -> AsyncIterator[ClientConnection]:
     address = f"ws{url.removeprefix('http')}/v1/tts/ws"
     headers = {"Authorization": f"Bearer {key}"}
     async with connect(address, additional_headers=headers, open_timeout=30) as socket:

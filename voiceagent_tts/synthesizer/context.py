@@ -310,8 +310,10 @@ class Context:
         """Whether there is something to read or to speak, and the engine is not far behind."""
         if self._has_ended or not (self._unread or self._unsaid):
             return False
-        is_ahead = self._intake.unspoken_cut_chars > _MOST_AHEAD_CHARS
-        return not is_ahead or self._request.feeding == "token" or not self._speaker.is_speaking
+        intake = self._intake
+        ahead_chars = intake.submitted_char_end - intake.spoken_char_end + intake.unspoken_surplus
+        is_ahead = ahead_chars > _MOST_AHEAD_CHARS and self._request.feeding == "segment"
+        return not is_ahead or not self._speaker.is_speaking
 
     def _cut(self, received: "str | _Flush | _Finish", now: float) -> None:
         """Cut a few characters, or all that is buffered before a flush or the end."""
@@ -495,7 +497,8 @@ class Context:
     def close(self) -> ContextDone:
         """Report the context, which has ended, and return its last event."""
         self.state = ContextState.CLOSED
-        self._speaker.store_known(self._words.policy.known_between, is_final=True)
+        if self._speaker.recorder is not None:
+            self._speaker.recorder.store_known(self._words.policy.known_between, is_final=True)
         self._drop_events()
         refined = self._words.refined() if self._words.is_complete else None
         report = self._report()
@@ -596,7 +599,8 @@ class Context:
         try:
             for event in self._speaker.advance():
                 self._handle(event, now)
-            self._speaker.store_known(self._words.policy.known_between)
+            if (recorder := self._speaker.recorder) is not None and recorder.complete:
+                recorder.store_known(self._words.policy.known_between)
             self._publish(now)
         except Exception as error:
             self.fail(VoiceAgentError.unexpected(error))

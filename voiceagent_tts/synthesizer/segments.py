@@ -121,11 +121,6 @@ class Intake:
         """Characters received whose audio is not complete, those of readings as they are said."""
         return self.chars - self.spoken_char_end + self.unspoken_surplus
 
-    @property
-    def unspoken_cut_chars(self) -> int:
-        """Characters in pieces whose audio is not complete, as they are said."""
-        return self.submitted_char_end - self.spoken_char_end + self.unspoken_surplus
-
     def speech_language(self) -> str:
         """Language of the speech so far, detected if it was not given."""
         return self.segment_language or detect_language(self.text, None)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from voiceagent_tts.cache.phrases import KnownTimes, Lookup, Phrase, Recorder
+from voiceagent_tts.cache.phrases import Lookup, Phrase, Recorder
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     FRAME_SAMPLES,
@@ -209,8 +209,8 @@ class Speaker:
         lookup = self._look_up(piece)
         self._has_sound = self._has_sound or piece.is_live or lookup.key is not None
         if lookup.phrase is None:
-            if self._recorder is not None:
-                self._recorder.expect(piece.segment, lookup)
+            if self.recorder is not None:
+                self.recorder.expect(piece.segment, lookup)
         elif lookup.key is not None:
             self.cached_segments += 1
         item = _Waiting(piece, lookup.phrase)
@@ -222,8 +222,8 @@ class Speaker:
 
     def end_text(self, char_end: int) -> None:
         """Report that no text follows the text before `char_end`."""
-        if self._recorder is not None and self._phrases is not None and self._phrases.has_pauses:
-            self._recorder.distrust()  # the engine may leave out the pause after the last segment
+        if self.recorder is not None and self._phrases is not None and self._phrases.has_pauses:
+            self.recorder.distrust()  # the engine may leave out the pause after the last segment
         self._text_end = char_end
 
     def flush(self) -> None:
@@ -244,20 +244,15 @@ class Speaker:
         self._waiting.clear()
         self._row.release()
 
-    def store_known(self, known_times: KnownTimes, *, is_final: bool = False) -> None:
-        """Store the segments whose words have all been timed; arguments as for `Recorder`."""
-        if self._recorder is not None and self._recorder.complete:
-            self._recorder.store_known(known_times, is_final=is_final)
-
     def _use(self, worker: WorkerClient, request: ContextRequest) -> None:
         """Speak with a worker; reserves its row."""
         self.voice = request.voice
         self._request = request
         self._row = Row(worker, self._on_event, on_free=self._on_free and self._note_free)
         self._phrases = request.phrases
-        self._recorder: Recorder | None = None
+        self.recorder: Recorder | None = None
         if self._phrases is not None and request.feeding == "segment":
-            self._recorder = Recorder(self._phrases)
+            self.recorder = Recorder(self._phrases)
 
     def _note_free(self, row: Row) -> None:
         """Report that the context occupies no row any more, unless it has moved to another one."""
@@ -381,12 +376,12 @@ class Speaker:
                 return SpokenWords(words)
             case SegmentEnd(_, char_end, end_sample):
                 self._ended_char_end = max(self._ended_char_end, char_end)
-                if self._recorder is not None:
-                    self._recorder.end_segment(char_end)
+                if self.recorder is not None:
+                    self.recorder.end_segment(char_end)
                 return SpokenSegment(char_end, end_sample + self._cached_samples, end_sample)
             case Warned() | Failed():
-                if self._recorder is not None:
-                    self._recorder.distrust()
+                if self.recorder is not None:
+                    self.recorder.distrust()
                 return event
             case Done():
                 return event
@@ -401,8 +396,8 @@ class Speaker:
             start_sample = engine_chunk.start_sample + self._cached_samples
             chunk = replace(engine_chunk, start_sample=start_sample)
         self._end_sample = chunk.end_sample
-        if self._recorder is not None:
-            self._recorder.push_audio(chunk)
+        if self.recorder is not None:
+            self.recorder.push_audio(chunk)
         return SpokenAudio(chunk, engine_chunk)
 
     def placed(self, words: tuple[WordTimestamp, ...]) -> tuple[WordTimestamp, ...]:
