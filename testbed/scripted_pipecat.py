@@ -1,16 +1,19 @@
 """A Pipecat pipeline, its loudspeaker and a server on one scripted clock."""
 
 import asyncio
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 from pipecat.clocks.base_clock import BaseClock
 from pipecat.frames.frames import (
+    Frame,
     InterruptionFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
     OutputAudioRawFrame,
     StartFrame,
+    TTSStartedFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineWorker
@@ -24,6 +27,9 @@ from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.demo.pipeline import running
 from voiceagent_tts.plugins.bench.scripted_server import Script, ScriptedServer
+
+_COMMITTED_AFTER_S = 0.5
+"""Longest time from an interruption until the history has what was heard."""
 
 
 class LoopClock(BaseClock):
@@ -41,8 +47,7 @@ class Loudspeaker(BaseOutputTransport):
     """Plays whole chunks without a gap where it has them.
 
     Attributes:
-        played_samples: audio of all chunks that have begun.
-        chunks_s: when each of them began.
+        played_samples: audio of each utterance whose chunks have begun, in order.
     """
 
     def __init__(self, chunk_ms: int) -> None:
@@ -54,8 +59,7 @@ class Loudspeaker(BaseOutputTransport):
                 audio_out_end_silence_secs=0,
             )
         )
-        self.played_samples = 0
-        self.chunks_s: list[float] = []
+        self.played_samples: list[int] = []
         self._free_at_s = 0.0
         self._has_begun = asyncio.Event()
 
@@ -64,64 +68,70 @@ class Loudspeaker(BaseOutputTransport):
         await super().start(frame)
         await self.set_transport_ready(frame)
 
+    async def write_transport_frame(self, frame: Frame) -> None:
+        """Note the start of an utterance."""
+        if isinstance(frame, TTSStartedFrame):
+            self.played_samples.append(0)
+
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
         """Play a chunk to its end."""
         now_s = asyncio.get_running_loop().time()
         samples = len(frame.audio) // BYTES_PER_SAMPLE
-        self.chunks_s.append(max(now_s, self._free_at_s))
-        self.played_samples += samples
-        self._free_at_s = self.chunks_s[-1] + samples / SAMPLE_RATE_HZ
+        self.played_samples[-1] += samples
+        self._free_at_s = max(now_s, self._free_at_s) + samples / SAMPLE_RATE_HZ
         self._has_begun.set()
         await asyncio.sleep(self._free_at_s - now_s)
         return True
 
-    async def begun(self) -> float:
-        """When the first chunk began."""
+    async def begun(self) -> None:
+        """Wait until the first chunk begins."""
         await self._has_begun.wait()
-        return self.chunks_s[0]
 
 
-def cut(text: str, script: Script, after_s: float, chunk_ms: int = 40) -> tuple[str, int]:
-    """Speak `text` by `script`, and interrupt it.
+def reply(text: str) -> list[Frame]:
+    """The frames of an LLM's reply."""
+    return [LLMFullResponseStartFrame(), LLMTextFrame(text), LLMFullResponseEndFrame()]
+
+
+def cut(
+    frames: Sequence[Frame], script: Script, after_s: float, chunk_ms: int = 40
+) -> tuple[list[str], list[int]]:
+    """Speak, and interrupt.
 
     Args:
-        text: a reply; the scripted server's words are single letters.
-        script: what the server sends.
+        frames: what enters the service; the scripted server's words are single letters.
+        script: what the server sends for each context.
         after_s: seconds from the first chunk that plays to the interruption.
         chunk_ms: length of the chunks that the transport plays.
 
     Returns:
-        The words in the history, and the audio that was played, in samples.
+        The messages in the history, and the played audio of each utterance, in samples.
     """
 
-    async def run() -> tuple[str, int]:
+    async def run() -> tuple[list[str], list[int]]:
         async with ScriptedServer(script).running() as server:
-            return await _cut(server.addresses["ws"], text, after_s, Loudspeaker(chunk_ms))
+            return await _cut(server.addresses["ws"], frames, after_s, Loudspeaker(chunk_ms))
 
     return run_scripted(run())
 
 
-async def _cut(url: str, text: str, after_s: float, loudspeaker: Loudspeaker) -> tuple[str, int]:
+async def _cut(
+    url: str, frames: Sequence[Frame], after_s: float, loudspeaker: Loudspeaker
+) -> tuple[list[str], list[int]]:
     context = LLMContext()
-    aggregators = LLMContextAggregatorPair(context)
-    committed: asyncio.Queue[str] = asyncio.Queue()
-
-    @aggregators.assistant().event_handler("on_assistant_turn_stopped")
-    async def on_turn_stopped(_: object, message: Any) -> None:
-        committed.put_nowait(message.content)
-
-    parts = [VoiceAgentTTSService(url=url), loudspeaker, aggregators.assistant()]
+    history = LLMContextAggregatorPair(context).assistant()
     worker = PipelineWorker(
-        Pipeline(parts), clock=LoopClock(), cancel_on_idle_timeout=False, enable_rtvi=False
+        Pipeline([VoiceAgentTTSService(url=url), loudspeaker, history]),
+        clock=LoopClock(),
+        cancel_on_idle_timeout=False,
+        enable_rtvi=False,
     )
     async with running(worker):
-        for frame in (LLMFullResponseStartFrame(), LLMTextFrame(text), LLMFullResponseEndFrame()):
+        for frame in frames:
             await worker.queue_frame(frame)
-        begun_s = await loudspeaker.begun()
-        await asyncio.sleep(begun_s + after_s - asyncio.get_running_loop().time())
+        await loudspeaker.begun()
+        await asyncio.sleep(after_s)
         await worker.queue_frame(InterruptionFrame())
-        async with asyncio.timeout(1.0):
-            content = await committed.get()
+        await asyncio.sleep(_COMMITTED_AFTER_S)
     messages = cast("list[dict[str, str]]", context.get_messages())
-    assert [each["content"] for each in messages] == ([content] if content else [])
-    return content, loudspeaker.played_samples
+    return [message["content"] for message in messages], loudspeaker.played_samples

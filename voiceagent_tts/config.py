@@ -166,16 +166,29 @@ def _refuse_unknown(names: Iterable[str]) -> None:
     Raises:
         ValueError: a variable is no setting.
     """
-    settings = [_ENV_PREFIX + name.upper() for name in Settings.model_fields]
-    known = {*settings, *(_ENV_PREFIX + name for name in _OTHER_VARIABLES)}
+    known = {_ENV_PREFIX + each for each in (*_setting_names(), *_OTHER_VARIABLES)}
     for name in sorted(names):
         is_ours = name.upper().startswith(_ENV_PREFIX)
         if name.upper() in known or not (is_ours or _LIKE_PREFIX.match(name)):
             continue
-        near = get_close_matches(name.upper(), settings, n=1, cutoff=0.6 if is_ours else 0.85)
-        if near or is_ours:
-            remedy = f"did you mean {near[0]}?" if near else "docs/settings.md lists all settings"
+        near = _near(name.upper())
+        if near is not None or is_ours:
+            remedy = f"did you mean {near}?" if near else "docs/settings.md lists all settings"
             raise ValueError(f"{name} is no setting; {remedy}")
+
+
+def _near(name: str) -> str | None:
+    """The setting's variable that a name was meant to be; None if it resembles none."""
+    known = {_ENV_PREFIX + each: each for each in _setting_names()}
+    ending = name.removeprefix(_ENV_PREFIX)
+    if ending == name:  # the prefix itself is misspelt, or it is another program's
+        return next(iter(get_close_matches(name, list(known), n=1, cutoff=0.85)), None)
+    near = get_close_matches(ending, list(known.values()), n=1, cutoff=0.5)
+    return _ENV_PREFIX + near[0] if near else None
+
+
+def _setting_names() -> list[str]:
+    return [name.upper() for name in Settings.model_fields]
 
 
 def refuse_lone_client_key(settings: Settings) -> None:

@@ -41,8 +41,8 @@ async def conversing(
             language_model or ScriptedLanguageModel(),
             end_silence_s=0.3,
         )
-        yield conversation, TalkingUser(conversation)
-        await conversation.aclose()
+        async with contextlib.aclosing(conversation):
+            yield conversation, TalkingUser(conversation)
 
 
 def said(conversation: Conversation, count: int) -> Callable[[], bool]:

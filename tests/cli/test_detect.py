@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from testbed.c2pa_certificates import certificate_files
 from testbed.command_line import CommandHere
 from testbed.server_process import ServerProcess
 from testbed.watermarks import TEST_KEY, speech_pcm
@@ -54,7 +55,8 @@ def test_say_signs_its_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With certificates in the settings, a file says how it was made."""
-    monkeypatch.setenv("VOICEAGENT_TTS_C2PA_SELF_SIGNED", "true")
+    for setting, path in certificate_files(tmp_path).items():
+        monkeypatch.setenv(f"VOICEAGENT_TTS_{setting.upper()}", str(path))
     assert command_here("say", "Hello.", "-o", name, "--url", served.websocket_url).status == 0
     assert signed_model((tmp_path / name).read_bytes(), content_type).startswith("espeak-ng")
 
@@ -66,7 +68,8 @@ def test_batch_signs_its_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every file of a folder is signed."""
-    monkeypatch.setenv("VOICEAGENT_TTS_C2PA_SELF_SIGNED", "true")
+    for setting, path in certificate_files(tmp_path).items():
+        monkeypatch.setenv(f"VOICEAGENT_TTS_{setting.upper()}", str(path))
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "one.txt").write_text("Hello there.")
     options = ("--format", "mp3", "--url", served.websocket_url)

@@ -10,10 +10,10 @@ import c2pa
 import numpy as np
 import pytest
 
+from testbed.c2pa_certificates import certificate_files, self_signed_credentials
 from voiceagent_tts.audio.containers import ContainerEncoder, ContainerFormat
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.provenance.credentials import self_signed_credentials
 from voiceagent_tts.provenance.manifest import MANIFEST_TYPES, credentials_of, sign
 from voiceagent_tts.provenance.record import Provenance
 
@@ -68,26 +68,19 @@ def test_a_changed_file_is_noticed() -> None:
 
 def test_certificates_of_ones_own_are_read(tmp_path: Path) -> None:
     """The settings name PEM files; without them nothing is signed."""
-    made = self_signed_credentials()
-    (tmp_path / "chain.pem").write_text(made.certificates)
-    (tmp_path / "key.pem").write_text(made.private_key)
-    settings = Settings(c2pa_certfile=tmp_path / "chain.pem", c2pa_keyfile=tmp_path / "key.pem")
-    assert credentials_of(settings) == made
+    settings = Settings.model_validate(certificate_files(tmp_path))
+    assert credentials_of(settings) == self_signed_credentials()
     assert credentials_of(Settings()) is None
-    assert credentials_of(Settings(c2pa_self_signed=True)) == made
 
 
 @pytest.mark.parametrize("broken", ["chain.pem", "key.pem"])
 @pytest.mark.parametrize("content", [None, "", "not PEM", "\0" * 100])
 def test_bad_certificates_stop_the_start(tmp_path: Path, broken: str, content: str | None) -> None:
     """A missing or broken file is an error that names the settings."""
-    made = self_signed_credentials()
-    (tmp_path / "chain.pem").write_text(made.certificates)
-    (tmp_path / "key.pem").write_text(made.private_key)
+    settings = Settings.model_validate(certificate_files(tmp_path))
     if content is None:
         (tmp_path / broken).unlink()
     else:
         (tmp_path / broken).write_text(content)
-    settings = Settings(c2pa_certfile=tmp_path / "chain.pem", c2pa_keyfile=tmp_path / "key.pem")
     with pytest.raises(InvalidRequestError, match="c2pa_"):
         credentials_of(settings)

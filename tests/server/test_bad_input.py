@@ -465,6 +465,8 @@ async def test_a_plain_request_to_a_websocket_is_explained(
     error = response.json()["error"]
     assert error["code"] == "upgrade_required"
     assert f"{path}, got a plain GET; connect to ws://" in error["message"]
+    by_tls = await http.get(path, headers={"X-Forwarded-Proto": "https"})
+    assert f"connect to wss://{by_tls.url.netloc.decode()}{path}" in by_tls.text
 
 
 @pytest.mark.parametrize("name", SILENT_TEXTS)

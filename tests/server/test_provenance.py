@@ -16,6 +16,7 @@ import pytest_asyncio
 import soundfile
 from websockets.asyncio.client import connect
 
+from testbed.c2pa_certificates import certificate_files
 from testbed.waiting import until
 from testbed.watermarks import OTHER_KEY, TEST_KEY, as_floats, speech_pcm
 from testbed.wire import Wire
@@ -33,9 +34,10 @@ SPEECH = {"model": "tts-1", "input": TEXT, "voice": "nova", "language": "en"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def signing_server() -> AsyncIterator[RunningServer]:
+async def signing_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
     """A server that signs its files."""
-    async with running(Settings(port=0, c2pa_self_signed=True)) as server:
+    files = certificate_files(tmp_path_factory.mktemp("c2pa"))
+    async with running(Settings.model_validate({"port": 0, **files})) as server:
         yield server
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from asyncio import constants
 from pathlib import Path
 
 import httpx
@@ -14,7 +15,7 @@ from testbed.wire import Wire
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.server import tls
-from voiceagent_tts.server.tls import certificate_of, reloading
+from voiceagent_tts.server.tls import certificate_of
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ async def test_a_renewed_certificate_is_served_without_a_restart(home: Path) -> 
     renewed = made.certfile.read_text()
     made.certfile.write_text(first)
     with capture_logs() as logs:
-        async with reloading(made, context, interval_s=0.005):
+        async with made.kept_current(context, interval_s=0.005):
             assert await served(context, first)
             made.certfile.write_text(renewed[:300])
             await until(lambda: bool(logs), "the broken file is noticed")
@@ -103,13 +104,12 @@ async def test_a_client_without_a_handshake_is_disconnected(
     start_server: StartServer, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A silent client does not occupy a file for long."""
+    monkeypatch.setattr(constants, "SSL_HANDSHAKE_TIMEOUT", constants.SSL_HANDSHAKE_TIMEOUT)
     monkeypatch.setattr(tls, "HANDSHAKE_S", 0.05)
     server = await start_server(ssl_self_signed=True)
     reader, writer = await asyncio.open_connection(*server.url.removeprefix("https://").split(":"))
     assert await reader.read() == b""
     writer.close()
-    monkeypatch.undo()
-    tls.limit_handshakes()
 
 
 def test_contradictory_settings_are_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from voiceagent_tts import __version__
 from voiceagent_tts.audio.containers import wav_header
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.provenance.credentials import Credentials, self_signed_credentials
+from voiceagent_tts.provenance.credentials import Credentials
 from voiceagent_tts.provenance.record import Provenance
 from voiceagent_tts.settings.provenance import ProvenanceSettings
 
@@ -28,10 +28,8 @@ def credentials_of(settings: ProvenanceSettings) -> Credentials | None:
         InvalidRequestError: a file cannot be read, or the certificate cannot sign.
         ModuleNotFoundError: the package `c2pa` is not installed (extra `c2pa`).
     """
-    if not settings.signs_files:
-        return None
     if settings.c2pa_certfile is None or settings.c2pa_keyfile is None:
-        return self_signed_credentials()
+        return None
     try:
         credentials = Credentials(
             settings.c2pa_certfile.expanduser().read_text("ascii"),

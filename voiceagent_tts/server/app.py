@@ -4,6 +4,7 @@ Keys and origins are checked before anything else runs, and all HTTP errors have
 """
 
 import asyncio
+from typing import Any
 
 from fastapi import FastAPI, Response, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
@@ -31,7 +32,6 @@ from voiceagent_tts.server import (
 from voiceagent_tts.server.error_answers import answer_errors, error_response
 from voiceagent_tts.server.held import Hold
 from voiceagent_tts.server.hooks import ServerHooks, is_below
-from voiceagent_tts.server.openapi import add_openapi
 from voiceagent_tts.server.request_log import RequestLog, note_error
 from voiceagent_tts.server.sockets import add_socket, refuse_other_sockets, serve_socket
 from voiceagent_tts.server.speaking import HOLD
@@ -88,7 +88,14 @@ def create_app(state: ServerState) -> FastAPI:
     for plugin in plugin_modules("server"):
         plugin.add_to_server(hooks)
     refuse_other_sockets(app)
-    add_openapi(app, hooks)
+
+    def document() -> dict[str, Any]:
+        from voiceagent_tts.server.openapi import document_of  # here: few clients ask for it
+
+        app.openapi_schema = app.openapi_schema or document_of(app, hooks)
+        return app.openapi_schema
+
+    app.openapi = document
     return app
 
 

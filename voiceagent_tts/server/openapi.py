@@ -37,23 +37,13 @@ _ERROR: dict[str, Any] = {
 }
 
 
-def add_openapi(app: FastAPI, hooks: ServerHooks) -> None:
-    """Replace the document that FastAPI makes, which promises 422 and no other error.
+def document_of(app: FastAPI, hooks: ServerHooks) -> dict[str, Any]:
+    """Return FastAPI's document, which promises 422 and no other error, with what is really sent.
 
     Args:
         app: has all routes.
         hooks: paths that need no key, and how errors look on some routes.
     """
-
-    def document() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = _document(app, hooks)
-        return app.openapi_schema
-
-    app.openapi = document
-
-
-def _document(app: FastAPI, hooks: ServerHooks) -> dict[str, Any]:
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )

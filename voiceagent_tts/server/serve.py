@@ -16,7 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.protocols.utils import ClientDisconnected
@@ -27,7 +27,9 @@ from voiceagent_tts.server.app import create_app
 from voiceagent_tts.server.metrics import LoopLag
 from voiceagent_tts.server.slots_agent import slots_agent
 from voiceagent_tts.server.state import CLOSE_GRACE_S, ServerState
-from voiceagent_tts.server.tls import Certificate, certificate_of, limit_handshakes, reloading
+
+if TYPE_CHECKING:
+    from voiceagent_tts.server.tls import Certificate
 
 MAX_MESSAGE_BYTES = 1 << 20
 _MAX_FRAGMENTS = 1024
@@ -222,7 +224,7 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         InvalidRequestError: the certificate, the keys or Redis cannot be used.
         OverloadedError: the keys are in Redis, which cannot be reached.
     """
-    certificate = certificate_of(settings)
+    certificate = _certificate_of(settings)
     async with contextlib.AsyncExitStack() as stack:
         listener = listen(settings.host, settings.port, settings.slow_consumer_s)
         stack.callback(listener.close)
@@ -232,8 +234,7 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         config = _uvicorn_config(settings, state, certificate)
         config.load()
         if certificate is not None and config.ssl is not None:
-            limit_handshakes()
-            await stack.enter_async_context(reloading(certificate, config.ssl))
+            await stack.enter_async_context(certificate.kept_current(config.ssl))
         server = _Server(config)
         await state.start()
         loop_lag = LoopLag(state.metrics.loop_lag.observe)
@@ -252,6 +253,14 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
             await state.drain(0)
             server.should_exit = True
             await serving
+
+
+def _certificate_of(settings: Settings) -> "Certificate | None":
+    if settings.ssl_certfile is None and not settings.ssl_self_signed:
+        return None
+    from voiceagent_tts.server.tls import certificate_of  # here: few servers end TLS themselves
+
+    return certificate_of(settings)
 
 
 def _connectable(host: str) -> str:
@@ -314,7 +323,7 @@ async def serve(
 
 
 def _uvicorn_config(
-    settings: Settings, state: ServerState, certificate: Certificate | None
+    settings: Settings, state: ServerState, certificate: "Certificate | None"
 ) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(state),

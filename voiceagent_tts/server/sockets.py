@@ -32,9 +32,10 @@ def add_socket(app: FastAPI, path: str, serve: Callable[..., Awaitable[None]]) -
 
     @app.get(path, include_in_schema=False)
     async def not_upgraded(request: Request) -> Response:
+        scheme = "wss" if request.url.is_secure else "ws"
         raise InvalidRequestError(
             f"expected a WebSocket handshake on {request.url.path}, got a plain GET; connect to "
-            f"ws://{request.url.netloc}{request.url.path}, or POST to /v1/audio/speech",
+            f"{scheme}://{request.url.netloc}{request.url.path}, or POST to /v1/audio/speech",
             code=ErrorCode.UPGRADE_REQUIRED,
         )
 

@@ -55,6 +55,23 @@ class Certificate:
         statuses = [path.stat() for path in (self.certfile, self.keyfile) if path is not None]
         return [(each.st_mtime_ns, each.st_ino, each.st_size) for each in statuses]
 
+    @contextlib.asynccontextmanager
+    async def kept_current(
+        self, context: ssl.SSLContext, interval_s: float = _RELOAD_S
+    ) -> AsyncIterator[None]:
+        """Read the certificate again, within the block, whenever its files have changed.
+
+        Open connections keep theirs. A file that cannot be used, such as one half written, is
+        logged and tried again; until then new connections get the last good certificate. Clients
+        have `HANDSHAKE_S` for their handshake.
+        """
+        _limit_handshakes()
+        watching = asyncio.create_task(_reload(self, context, interval_s))
+        try:
+            yield
+        finally:
+            watching.cancel()
+
 
 def certificate_of(settings: NetworkSettings) -> Certificate | None:
     """Return the certificate that the settings ask for; None for a server without TLS.
@@ -84,28 +101,12 @@ def _load(certificate: Certificate, context: ssl.SSLContext) -> None:
     context.load_cert_chain(certificate.certfile, certificate.keyfile)
 
 
-def limit_handshakes() -> None:
+def _limit_handshakes() -> None:
     """Close connections of this process whose TLS handshake takes longer than `HANDSHAKE_S`.
 
     uvicorn passes no limit on to asyncio.
     """
     setattr(constants, "SSL_HANDSHAKE_TIMEOUT", HANDSHAKE_S)  # noqa: B010 - typed as final
-
-
-@contextlib.asynccontextmanager
-async def reloading(
-    certificate: Certificate, context: ssl.SSLContext, interval_s: float = _RELOAD_S
-) -> AsyncIterator[None]:
-    """Read a certificate again, within the block, whenever its files have changed.
-
-    Open connections keep theirs. A file that cannot be used, such as one half written, is logged
-    and tried again; until then new connections get the last good certificate.
-    """
-    watching = asyncio.create_task(_reload(certificate, context, interval_s))
-    try:
-        yield
-    finally:
-        watching.cancel()
 
 
 async def _reload(certificate: Certificate, context: ssl.SSLContext, interval_s: float) -> None:

@@ -22,8 +22,6 @@ class ProvenanceSettings(SettingsGroup):
         c2pa_certfile: Certificate chain in PEM form that signs a C2PA manifest (content
             credentials) for WAV, MP3 and FLAC files; extra `c2pa`.
         c2pa_keyfile: Private key of the certificate: P-256, P-384 or P-521, as PKCS #8.
-        c2pa_self_signed: Sign C2PA manifests with certificates made for tests, which programs that
-            read manifests report as untrusted.
     """
 
     watermark: bool = True
@@ -31,17 +29,14 @@ class ProvenanceSettings(SettingsGroup):
     watermark_key_file: UserPath = Path("~/.local/share/voiceagent-tts/watermark.keys")
     c2pa_certfile: UserPath | None = None
     c2pa_keyfile: UserPath | None = None
-    c2pa_self_signed: bool = False
 
     @property
     def signs_files(self) -> bool:
         """Whether files get a C2PA manifest."""
-        return self.c2pa_self_signed or self.c2pa_certfile is not None
+        return self.c2pa_certfile is not None
 
     @model_validator(mode="after")
     def _check_c2pa(self) -> "ProvenanceSettings":
         if (self.c2pa_certfile is None) != (self.c2pa_keyfile is None):
             raise ValueError("expected c2pa_certfile and c2pa_keyfile together; got one of them")
-        if self.c2pa_self_signed and self.c2pa_certfile is not None:
-            raise ValueError("expected c2pa_certfile or c2pa_self_signed, got both; keep one")
         return self

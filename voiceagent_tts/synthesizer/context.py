@@ -380,7 +380,9 @@ class Context:
             self._warn(ipa_warning(segment, self.text))
         if piece.language is not None:
             self._speaker.place(piece.language)
-        self._check_language(segment.char_end, least_chars=_CHECKED_CHARS if piece.is_live else 1)
+        if self._checks_language:
+            least_chars = _CHECKED_CHARS if piece.is_live else 1
+            self._check_language(segment.char_end, least_chars=least_chars)
         if self._has_ended:
             return
         is_first = not self._speaker.is_speaking

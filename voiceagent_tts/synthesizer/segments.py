@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from voiceagent_tts.cache.phrases import ContextPhrases
-from voiceagent_tts.core import Reading, Segment, WarningCode, Word, earliest
+from voiceagent_tts.core import Reading, Segment, WarningCode, Word
 from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.text.language import LATIN, NAMES, detect_language, unserved_language
@@ -191,7 +191,8 @@ class Intake:
 
     def _schedule(self) -> None:
         held_until = None if self._hold is None else self._hold.due_at
-        self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at, held_until)
+        waits = (self._settle_at, self._release_at, self._give_up_at, held_until)
+        self.due_at = min((each for each in waits if each is not None), default=None)
 
     def _read_rest(self, now: float) -> list[Piece | Pause]:
         """Cut what the reader still holds."""

@@ -87,6 +87,8 @@ class Synthesizer:
         self.limits = limits or Limits()
         self._observe = observe
         self._contexts: set[Context] = set()
+        self._language_voices: dict[str, frozenset[str]] = {}
+        """Voices of each worker that are a language's own; they never change."""
         self._slices = Slices()
 
     async def start(self) -> None:
@@ -358,8 +360,17 @@ class Synthesizer:
             self._lexicons.of(options.lexicon, voice.name),
             capabilities.reads_ipa,
             warnings,
-            languages=() if _has_own_language(voice, capabilities) else languages,
+            languages=() if self._has_own_language(voice, capabilities) else languages,
         )
+
+    def _has_own_language(self, voice: Voice, capabilities: Capabilities) -> bool:
+        """Whether a voice is a language's own, so that the language of its text is no question."""
+        names = self._language_voices.get(voice.worker)
+        if names is None:
+            details = capabilities.voice_details
+            names = frozenset(each.name for each in details if each.kind == "language")
+            self._language_voices[voice.worker] = names
+        return voice.name.partition("+")[0] in names  # of espeak's "en-gb+f3"
 
     def _on_end(self, on_end: OnEnd, context: Context, report: ContextReport) -> None:
         self._contexts.discard(context)
@@ -486,13 +497,6 @@ def _language(
         f"languages are {', '.join(languages)}"
     )
     return language, (ContextWarned(WarningCode.ACCENT_UNAVAILABLE, message),)
-
-
-def _has_own_language(voice: Voice, capabilities: Capabilities) -> bool:
-    """Whether a voice is a language's own, so that the language of its text is no question."""
-    name = voice.name.partition("+")[0]  # of espeak's "en-gb+f3"
-    details = capabilities.voice_details
-    return any(each.name == name and each.kind == "language" for each in details)
 
 
 def _feeding(wanted: Feeding | None, voice: Voice, capabilities: Capabilities) -> Feeding:

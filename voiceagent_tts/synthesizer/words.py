@@ -149,12 +149,7 @@ class Words:
             self.policy.push_audio(chunk.pcm)
 
     def align(self, chunk: AudioChunk, language: Callable[[], str]) -> None:
-        """Send the engine's next audio, on its own clock, to the aligners.
-
-        Args:
-            chunk: the audio.
-            language: returns the language of the speech so far.
-        """
+        """Send the engine's next audio, on its own clock, to the aligners; arguments as there."""
         if self._aligners is not None:
             self._aligners.push_audio(chunk, language)
 

@@ -1,8 +1,9 @@
 """An interrupted turn in Pipecat's history, on a scripted clock: word for word what was heard."""
 
 import pytest
+from pipecat.frames.frames import TTSSpeakFrame
 
-from testbed.scripted_pipecat import cut
+from testbed.scripted_pipecat import cut, reply
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.bench.scripted_server import Script, Step
 
@@ -12,7 +13,6 @@ TEXT = " ".join("w" * WORDS)
 HEARD_MS = 20
 AHEAD_S = 0.17
 """How long before its playback a server sends a word whose time an aligner finds."""
-ENOUGH_S = WORDS * WORD_MS / 1000 + 1.0
 
 
 def heard(played_samples: int) -> int:
@@ -21,18 +21,18 @@ def heard(played_samples: int) -> int:
     return sum(index * WORD_MS + HEARD_MS <= played_ms for index in range(WORDS))
 
 
-def audio_steps(rtf: float, step_ms: int) -> list[Step]:
+def audio_steps(rtf: float, step_ms: int, words: int = WORDS) -> list[Step]:
     """Audio that an engine makes at this pace, in messages of this length."""
-    count = WORDS * WORD_MS // step_ms
+    count = -(-words * WORD_MS // step_ms)
     samples = step_ms * SAMPLE_RATE_HZ // 1000
     return [Step(index * step_ms / 1000 * rtf, samples=samples) for index in range(count)]
 
 
-def word_steps(ahead_s: float, known: int = 0) -> list[Step]:
+def word_steps(ahead_s: float, known: int = 0, words: int = WORDS) -> list[Step]:
     """Words that are sent just before they play, in real time; the first `known` at once."""
     at_once = tuple(index * WORD_MS for index in range(known))
     steps = [Step(0.0, words_ms=at_once)] if known else []
-    for index in range(known, WORDS):
+    for index in range(known, words):
         start_ms = index * WORD_MS
         steps.append(Step(max(0.0, start_ms / 1000 - ahead_s), words_ms=(start_ms,)))
     return steps
@@ -41,7 +41,7 @@ def word_steps(ahead_s: float, known: int = 0) -> list[Step]:
 def script(*steps: list[Step]) -> Script:
     """All steps in the order of their times."""
     together = sorted((step for some in steps for step in some), key=lambda step: step.at_s)
-    return Script(tuple(together), end_s=ENOUGH_S)
+    return Script(tuple(together), end_s=together[-1].at_s)
 
 
 @pytest.mark.parametrize("after_s", [0.07, 1.97])
@@ -51,7 +51,7 @@ def test_words_that_come_behind_their_audio_are_in_the_history(
 ) -> None:
     """However much audio waits to be played in front of them."""
     spoken = script(audio_steps(rtf, 80), word_steps(AHEAD_S, known))
-    committed, played_samples = cut(TEXT, spoken, after_s)
+    (committed,), (played_samples,) = cut(reply(TEXT), spoken, after_s)
     assert len(committed.split()) == heard(played_samples) > 0
 
 
@@ -59,5 +59,19 @@ def test_words_that_come_behind_their_audio_are_in_the_history(
 def test_a_word_of_audio_that_fills_no_chunk_is_not_in_the_history(after_s: float) -> None:
     """A transport that runs dry keeps what is less than a chunk until more comes."""
     spoken = script(audio_steps(1.2, 20), word_steps(AHEAD_S, WORDS))
-    committed, played_samples = cut(TEXT, spoken, after_s, chunk_ms=100)
+    (committed,), (played_samples,) = cut(reply(TEXT), spoken, after_s, chunk_ms=100)
     assert len(committed.split()) == heard(played_samples) > 2
+
+
+@pytest.mark.parametrize(
+    ("after_s", "chunk_ms"), [(0.01, 20), (1.45, 40), (1.968, 10), (3.676, 20)]
+)
+def test_utterances_in_a_row_have_their_own_words(after_s: float, chunk_ms: int) -> None:
+    """In the first word of one, in its last one, and in the pause between two."""
+    few = 5
+    spoken = script(audio_steps(0.0, 80, few), word_steps(AHEAD_S, words=few))
+    text = " ".join("w" * few)
+    frames = [*reply(text), TTSSpeakFrame(text), TTSSpeakFrame(text)]
+    committed, played_samples = cut(frames, spoken, after_s, chunk_ms)
+    counts = [min(few, heard(samples)) for samples in played_samples]
+    assert [len(message.split()) for message in committed] == [each for each in counts if each]
