@@ -1,7 +1,7 @@
 """Start the package's processes as forks of one that has loaded its modules.
 
 Tests start hundreds of engines, servers and commands. Loading modules would take most of their
-processor time: 0.25 s of an engine's, 0.5 to 1.1 s of a command's, and 4 s of each worker of
+processor time: 0.25 s of an engine's, 0.5 to 1.1 s of a command's, and 3 s of each worker of
 pytest-xdist, which collects all tests. A fork is a process of its own
 like any other: the test is its parent, and it has the arguments, environment, folder, session and
 standard streams that were asked for. Only its command line in `/proc` is that of the fork server.

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Self
 
 from testbed.missing import require_program
@@ -14,10 +15,16 @@ _PATIENCE_S = 20.0
 
 
 class RedisProcess:
-    """A Redis server on a port of this machine, in memory only; use it as a context manager."""
+    """A Redis server on a port of this machine, in memory only; use it as a context manager.
 
-    def __init__(self, port: int) -> None:
+    Args:
+        port: its port.
+        folder: for what it writes if a test has it write.
+    """
+
+    def __init__(self, port: int, folder: Path = Path("/tmp")) -> None:
         self._port = port
+        self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -28,7 +35,7 @@ class RedisProcess:
     def start(self) -> None:
         """Start the server, empty; returns when it answers."""
         argv = [require_program("redis-server"), "--port", str(self._port), "--bind", "127.0.0.1",
-                "--save", "", "--appendonly", "no"]  # fmt: skip
+                "--save", "", "--appendonly", "no", "--dir", str(self._folder)]  # fmt: skip
         self._process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + _PATIENCE_S
         while not self._answers():

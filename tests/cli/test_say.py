@@ -58,7 +58,7 @@ def test_say_prints_what_the_server_warns_of(
 
 async def test_say_starts_a_server_where_none_is_named(command: Command, tmp_path: Path) -> None:
     """Without --url, `say` starts a server of its own, whatever keys and settings files exist."""
-    (tmp_path / "voiceagent-tts.toml").write_text('port = 1\napi_keys = ["another"]\n')
+    (tmp_path / "voiceagent-tts.toml").write_text('port = 1\napi_keys = ["a-key-of-another"]\n')
     outcome = await command(
         "say", TEXT, "-o", "a.wav", environment={"VOICEAGENT_TTS_HOST": "0.0.0.0"}
     )
@@ -243,7 +243,6 @@ MISTAKES = {
     "port": (["-o", "a.wav", "--url", "ws://127.0.0.1:99999"], "expected ws://host or wss://host"),
     "address": (["-o", "a.wav", "--url", "ws://[::1"], "expected ws://host or wss://host"),
     "host": (["-o", "a.wav", "--url", f"ws://{'a' * 64}.example"], "expected ws://host"),
-    "key": (["-o", "a.wav", "--url", "ws://127.0.0.1:1", "--api-key", "a\n"], "api_key: expected"),
     "no unicode": (["\udcff", "-o", "a.wav"], "text: expected valid Unicode"),
     "suffix of sound": (
         ["-o", "a.mp4"],
@@ -328,12 +327,11 @@ async def test_without_a_loudspeaker_say_asks_for_a_file(command: Command, tmp_p
 
 
 async def test_a_key_opens_the_server(start_server: StartServer, command: Command) -> None:
-    """`--api-key` or its variable is sent; without it the server's refusal is printed."""
+    """The key in the environment is sent; without it the server's refusal is printed."""
     server = await start_server(api_keys=("secret",))
     argv = ("say", TEXT, "--words", "a.json", "--url", server.websocket_url)
     refused = await command(*argv)
     assert (refused.status, "401" in refused.errors) == (1, True)
-    assert (await command(*argv, "--api-key", "secret")).status == 0
     by_variable = await command(*argv, environment={"VOICEAGENT_TTS_API_KEY": "secret"})
     assert by_variable.status == 0
 
@@ -379,6 +377,18 @@ def test_voices_are_listed_by_what_they_are(
     assert "voices matches" in outcome.errors
 
 
+@pytest.mark.parametrize("argv", [("voices", "list"), ("say", "Hello.", "-o", "a.wav")])
+def test_a_key_that_cannot_be_sent_is_a_mistake(
+    argv: tuple[str, ...], command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one with the line end of its file; the key is not repeated."""
+    monkeypatch.setenv("VOICEAGENT_TTS_API_KEY", "k\r\n")
+    outcome = command_here(*argv, "--url", "ws://127.0.0.1:1")
+    assert (outcome.status, outcome.output) == (1, "")
+    assert outcome.errors.startswith("voiceagent-tts: api_key: expected printable ASCII")
+    assert outcome.errors.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -386,7 +396,6 @@ def test_voices_are_listed_by_what_they_are(
         (["http://127.0.0.1:1"], "no server at 127.0.0.1:1; start one with `voiceagent-tts serve`"),
         (["ftp://127.0.0.1:1"], "url: expected ws://host or wss://host"),
         (["ws://127.0.0.1:port"], "url: expected ws://host or wss://host"),
-        (["ws://127.0.0.1:1", "--api-key", "k\r\n"], "api_key: expected printable ASCII"),
     ],
 )
 def test_voices_of_an_absent_server_are_a_mistake(

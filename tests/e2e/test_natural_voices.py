@@ -200,7 +200,7 @@ async def test_what_it_cannot_speak_is_refused(
     assert caught.value.code is code
 
 
-@only("hibari", KOKORO)
+@only("hibari", pytest.param("kokoro", marks=[pytest.mark.kokoro, pytest.mark.thorough]))
 async def test_a_killed_worker_is_replaced(
     server: RunningServer, client: TTSClient, engine: str
 ) -> None:

@@ -69,7 +69,7 @@ def test_any_script_is_spoken_to_its_end(driver: Driver, text: str) -> None:
 @pytest.mark.parametrize(
     ("engine", "texts"),
     [
-        ("hibari", 12),
+        ("hibari", 8),
         pytest.param("hibari", 300, marks=pytest.mark.thorough),
         pytest.param("pocket", 40, marks=pytest.mark.thorough),
         pytest.param("kokoro", 40, marks=THOROUGH.marks),
@@ -91,20 +91,31 @@ def test_random_texts_are_spoken_to_their_end(driver: Driver, engine: str, texts
 @pytest.mark.parametrize(
     ("engine", "unit"),
     [
-        *(("hibari", unit) for unit in ("a", "1", "\u0301", "你好，", "This is one, you know. ")),
-        ("pocket", "a"),
-        pytest.param("kokoro", "1", marks=QUICK.marks),
+        *(("hibari", unit) for unit in ("a", "1", "This is one, you know. ")),
         *(
             pytest.param("hibari", unit, marks=pytest.mark.thorough)
-            for unit in (".", "é", "\n", "[[", "<", "&amp;", "1 ", "'s", "$", "I. ")
+            for unit in (
+                "\u0301",
+                "你好，",
+                ".",
+                "é",
+                "\n",
+                "[[",
+                "<",
+                "&amp;",
+                "1 ",
+                "'s",
+                "$",
+                "I. ",
+            )
         ),
         *(
             pytest.param("kokoro", unit, marks=THOROUGH.marks)
-            for unit in ("a", "\u0301", "你好，", "Sì, no. ")
+            for unit in ("a", "1", "\u0301", "你好，", "Yes. ")
         ),
         *(
             pytest.param("pocket", unit, marks=pytest.mark.thorough)
-            for unit in ("1", "\u0301", "你好，", "This is one, you know. ")
+            for unit in ("a", "1", "\u0301", "你好，", "This is one, you know. ")
         ),
     ],
     indirect=["engine"],
@@ -153,7 +164,7 @@ def test_readings_of_any_kind_are_spoken(driver: Driver) -> None:
         ("a", " "),
     ]
     rng = random.Random(3)
-    for context in range(40):
+    for context in range(20):
         chosen = sorted(rng.sample(spans, rng.randrange(1, 5)))
         readings = tuple(Reading(*span, *rng.choice(sayings)) for span in chosen)
         submit = driver.submit(context, text, readings=readings)

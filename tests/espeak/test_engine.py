@@ -8,7 +8,7 @@ from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Failed, Segme
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Hello there, I am one of the agents."
-LONG_TEXT = "This sentence is repeated so often that it is a long text. " * 40
+LONG_TEXT = "This sentence is repeated so often that it is a long text. " * 10
 
 
 def test_it_offers_its_voices_and_languages(driver: Driver) -> None:

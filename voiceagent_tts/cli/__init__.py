@@ -38,10 +38,10 @@ for plugin in plugin_modules("commands"):
 
 Url = Annotated[
     str | None,
-    typer.Option(help="Running server (ws://HOST:PORT). [default: a temporary server]"),
-]
-ApiKey = Annotated[
-    str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key for the server at --url.")
+    typer.Option(
+        help="Running server (ws://HOST:PORT); its key is in VOICEAGENT_TTS_API_KEY. "
+        "[default: a temporary server]"
+    ),
 ]
 
 
@@ -153,9 +153,11 @@ def demo(
     ] = None,
     url: Annotated[
         str | None,
-        typer.Option(help="Running server (ws://HOST:PORT). [default: a temporary server]"),
+        typer.Option(
+            help="Running server (ws://HOST:PORT); its key is in VOICEAGENT_TTS_API_KEY. "
+            "[default: a temporary server]"
+        ),
     ] = None,
-    api_key: ApiKey = None,
 ) -> None:
     """Interrupt an agent twelve times, and compare its history with what was heard.
 
@@ -164,6 +166,7 @@ def demo(
     --engine pocket, it answers in the languages of the models.
     """
     from voiceagent_tts.cli.demo_voice import demo_voice
+    from voiceagent_tts.client.address import configured_key
     from voiceagent_tts.demo.pipecat_log import quiet
     from voiceagent_tts.demo.server import EMBEDDED
 
@@ -171,7 +174,7 @@ def demo(
     from voiceagent_tts.demo.conversation import run_demo
 
     voice = demo_voice(engine) if url is None else EMBEDDED
-    raise typer.Exit(0 if run_demo(out, seed, url, api_key, voice) else 1)
+    raise typer.Exit(0 if run_demo(out, seed, url, configured_key(None), voice) else 1)
 
 
 @app.command()
@@ -209,18 +212,18 @@ def say(
         typer.Option(help="Play the audio. [default: yes, unless --output or --words]"),
     ] = None,
     url: Url = None,
-    api_key: ApiKey = None,
 ) -> None:
     """Speak a text through the loudspeaker, into a file, or both."""
     from voiceagent_tts.cli.files import lexicon_entries
     from voiceagent_tts.cli.say import SayRequest, say_text
+    from voiceagent_tts.client.address import configured_key
     from voiceagent_tts.protocol.messages import VoiceOptions
 
     options = VoiceOptions(
         voice=voice, language=language, speed=speed, instruct=instruct, seed=seed,
         lexicon=lexicon_entries(lexicon), markup=markup,
     )  # fmt: skip
-    request = SayRequest(text, output, words, options, play, url, api_key)
+    request = SayRequest(text, output, words, options, play, url, configured_key(None))
     asyncio.run(say_text(request))
 
 
@@ -248,15 +251,16 @@ def batch(
         bool, typer.Option("--recursive", "-r", help="Also speak the texts of subfolders.")
     ] = False,
     url: Url = None,
-    api_key: ApiKey = None,
 ) -> None:
     """Speak every text of a folder into audio files. Exits with 1 if a text was skipped."""
     from voiceagent_tts.cli.batch import BatchRequest, audio_format_of, speak_folder
     from voiceagent_tts.cli.files import lexicon_entries
+    from voiceagent_tts.client.address import configured_key
 
     request = BatchRequest(
         folder, output, audio_format_of(audio_format), words, voice, language, instruct, speed,
-        seed, lexicon_entries(lexicon), jobs, force, recursive, url, api_key,
+        seed, lexicon_entries(lexicon), jobs, force, recursive, url,
+        configured_key(None),
     )  # fmt: skip
     raise typer.Exit(0 if asyncio.run(speak_folder(request)) else 1)
 

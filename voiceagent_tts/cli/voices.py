@@ -65,17 +65,18 @@ def list_voices(
     ] = None,
     url: Annotated[
         str | None,
-        typer.Option(help="Running server (ws://HOST:PORT). [default: a temporary server]"),
-    ] = None,
-    api_key: Annotated[
-        str | None,
-        typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key for the server at --url."),
+        typer.Option(
+            help="Running server (ws://HOST:PORT); its key is in VOICEAGENT_TTS_API_KEY. "
+            "[default: a temporary server]"
+        ),
     ] = None,
 ) -> None:
     """List the voices that a server offers, the default first: name, language, gender, kind."""
     from voiceagent_tts.cli.voice_list import VoiceFilter, print_voices
+    from voiceagent_tts.client.address import configured_key
 
-    asyncio.run(print_voices(url, api_key, VoiceFilter(search, language, gender, kind)))
+    wanted = VoiceFilter(search, language, gender, kind)
+    asyncio.run(print_voices(url, configured_key(None), wanted))
 
 
 @app.command()

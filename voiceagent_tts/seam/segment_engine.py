@@ -221,7 +221,7 @@ class SegmentEngine(ABC, Generic[R]):
         self._handle_commands()
         self._make_audio()
         self._send_audio()
-        for row in list(self._rows.values()):
+        for row in [row for row in self._rows.values() if row.is_said and not row.unsent]:
             self._report_progress(row)
         return self._next_step_s()
 
@@ -257,7 +257,8 @@ class SegmentEngine(ABC, Generic[R]):
         rows = self._rows.values()
         if any(row.can_speak or row.can_send for row in rows):
             return 0.0
-        return self.poll_s if any(row.wants_audio for row in rows) else None
+        is_waiting = self.poll_s > 0 and any(row.wants_audio for row in rows)
+        return self.poll_s if is_waiting else None
 
     def _speaking_rows(self) -> list[R]:
         """The rows whose audio can be made now."""

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from voiceagent_tts.config import UPSTREAM_KEY, Settings
@@ -74,7 +75,7 @@ def _pocket_specs(settings: Settings) -> dict[str, WorkerSpec]:
         environment=_SHARING_CORES,
         group=",".join(models),
     )
-    return _alike("pocket", spec, settings.workers)
+    return _named("pocket", [spec] * settings.workers)
 
 
 def _hibari_specs(settings: Settings) -> dict[str, WorkerSpec]:
@@ -84,23 +85,26 @@ def _hibari_specs(settings: Settings) -> dict[str, WorkerSpec]:
         environment=_ONE_THREAD,
         group="hibari",
     )
-    return _alike("hibari", spec, settings.workers)
+    return _named("hibari", [spec] * settings.workers)
 
 
 def _kokoro_specs(settings: Settings) -> dict[str, WorkerSpec]:
-    spec = WorkerSpec(
-        "kokoro",
-        {
-            "model": settings.kokoro_folder,
-            "rows": settings.rows,
-            "threads": _threads(settings),
-            "device": settings.device,
-        },
-        ready_timeout_s=_LOADING_S,
-        environment=_ONE_THREAD,
-        group="kokoro",
-    )
-    return _alike("kokoro", spec, settings.workers)
+    specs = [
+        WorkerSpec(
+            "kokoro",
+            {
+                "model": settings.kokoro_folder,
+                "rows": settings.rows,
+                "threads": _threads(settings),
+                "device": device,
+            },
+            ready_timeout_s=_LOADING_S,
+            environment=_ONE_THREAD,
+            group="kokoro",
+        )
+        for device in _devices(settings) * settings.workers
+    ]
+    return _named("kokoro", specs)
 
 
 def _threads(settings: Settings) -> int:
@@ -108,10 +112,10 @@ def _threads(settings: Settings) -> int:
     return settings.threads or max(1, (os.cpu_count() or 1) // settings.workers)
 
 
-def _alike(name: str, spec: WorkerSpec, workers: int) -> dict[str, WorkerSpec]:
+def _named(name: str, specs: Sequence[WorkerSpec]) -> dict[str, WorkerSpec]:
     """Workers of one engine by name: `name`, `name#2` and so on."""
-    names = [name, *(f"{name}#{number}" for number in range(2, workers + 1))]
-    return dict.fromkeys(names, spec)
+    names = [name, *(f"{name}#{number}" for number in range(2, len(specs) + 1))]
+    return dict(zip(names, specs, strict=True))
 
 
 def overflow_of(settings: Settings) -> Supervisor | None:
