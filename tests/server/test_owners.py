@@ -1,7 +1,7 @@
 """What belongs to a key: its clones and consents exist for no other key, except for admins."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import httpx
@@ -10,6 +10,8 @@ import pytest
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
+from voiceagent_tts.errors import OverloadedError
+from voiceagent_tts.server.cloner_processes import MAX_PLACES, ClonerProcesses
 from voiceagent_tts.server.serve import running
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecord
 from voiceagent_tts.settings.access import Quota
@@ -87,3 +89,17 @@ def test_who_speaks_with_a_clone() -> None:
     assert [two.sees(each) for each in (own, shared, of_no_key, None)] == [False, True, True, True]
     assert Viewer("admin", is_admin=True).sees(own)
     assert not two.owns(shared) and not two.owns(None)
+
+
+def test_a_key_leaves_places_to_others() -> None:
+    """A key that clones many voices waits for itself; others are served meanwhile."""
+    cloners = ClonerProcesses()
+    with ExitStack() as stack:
+        for _ in range(MAX_PLACES // 4):
+            stack.enter_context(cloners.place("one"))
+        with pytest.raises(OverloadedError), cloners.place("one"):
+            pass
+        with cloners.place("two"):
+            pass
+    with cloners.place("one"):
+        pass

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -53,24 +54,29 @@ class ClonerProcesses:
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
-        self._places_used = 0
+        self._used = Counter[str | None]()
 
     @contextlib.contextmanager
-    def place(self) -> Iterator[None]:
+    def place(self, key_id: str | None) -> Iterator[None]:
         """Have a place among the requests that wait for a clone, or are being served.
 
+        Args:
+            key_id: the key, which may have a quarter of the places; None on a server without keys.
+
         Raises:
-            OverloadedError: all places are taken.
+            OverloadedError: all places are taken, or those of the key.
         """
-        if self._places_used >= MAX_PLACES:
+        most_of_key = MAX_PLACES if key_id is None else MAX_PLACES // 4
+        if self._used.total() >= MAX_PLACES or self._used[key_id] >= most_of_key:
             raise OverloadedError(
-                f"{MAX_PLACES} voices are being made; try again later", retry_after_ms=_RETRY_MS
+                f"{self._used.total()} voices are being made; try again later",
+                retry_after_ms=_RETRY_MS,
             )
-        self._places_used += 1
+        self._used[key_id] += 1
         try:
             yield
         finally:
-            self._places_used -= 1
+            self._used[key_id] -= 1
 
     async def clone(
         self,

@@ -105,7 +105,7 @@ async def add_voice(
     )
     agreed = await asyncio.to_thread(_check_consent, state, viewer, consent, consent_id)
     await asyncio.to_thread(_check_quota, state, record)
-    with state.cloners.place():
+    with state.cloners.place(viewer.key_id):
         if audio_sample is not None and voice_file is None:
             samples = await read_upload(state, audio_sample)
             voice = await state.cloners.clone(model, samples, ref_text)
@@ -144,7 +144,7 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
         wants_words=False,
         cache="off",
     )
-    with state.cloners.place():
+    with state.cloners.place(viewer.key_id):
         samples = await _record(request, body.text, options)
         voice = await state.cloners.clone(model, samples, body.text, is_designed=True)
     saved = await _save(state, record, voice, replace=body.replace)

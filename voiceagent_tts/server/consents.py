@@ -62,13 +62,14 @@ async def add_consent(
         raise InvalidRequestError(
             "expected either a recording or attest", code=ErrorCode.INVALID_PARAM
         )
-    voice_file = None if recording is None else await _voice_of(state, recording)
+    key_id = caller_of(request.scope).key_id
+    voice_file = None if recording is None else await _voice_of(state, recording, key_id)
     consent = Consent(
         name=name,
         language=language,
         method="attest" if recording is None else "recording",
         statement=attest,
-        key_id=caller_of(request.scope).key_id,
+        key_id=key_id,
     )
     await state.change_voices(state.voice_records.save_consent, consent, voice_file)
     fields = {"consent": consent.id, "method": consent.method, "language": language}
@@ -105,8 +106,8 @@ async def withdraw_consent(request: Request, consent_id: str) -> dict[str, Any]:
     return {"id": consent_id, "deleted": True, "voices": names}
 
 
-async def _voice_of(state: ServerState, recording: UploadFile) -> bytes:
-    with state.cloners.place():
+async def _voice_of(state: ServerState, recording: UploadFile, key_id: str | None) -> bytes:
+    with state.cloners.place(key_id):
         samples = await read_upload(state, recording)
         return (await state.cloners.clone(clone_model(state), samples, "")).content
 

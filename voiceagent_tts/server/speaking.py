@@ -36,10 +36,10 @@ from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.words import is_spoken
 from voiceagent_tts.tracing.spans import TRACEPARENT
 
-HOLD = "voiceagent_tts.hold"
-"""What a request holds, in its scope."""
 FIRST_AUDIO_S = 30.0
 """How long an HTTP request waits for its first audio."""
+HOLD = "voiceagent_tts.hold"
+"""What a request holds, in its scope."""
 _DISCONNECT_POLL_S = 0.2
 
 
