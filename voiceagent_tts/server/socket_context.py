@@ -97,6 +97,8 @@ class SocketContext:
         origin: Origin,
     ) -> None:
         self.context_id = message.context_id
+        self.done: ContextDone | None = None
+        """How the context ended, once `next_message` has returned its `done`."""
         self._state = state
         self._connection = connection
         self._socket = socket
@@ -184,13 +186,9 @@ class SocketContext:
             return None
         message = self._writer.next_message()
         if self._writer.done is not None:
+            self.done = self._writer.done
             self._stop_task()
         return message
-
-    @property
-    def done(self) -> ContextDone | None:
-        """How the context ended, once `next_message` has returned its `done`."""
-        return None if self._writer is None else self._writer.done
 
     @property
     def queued_bytes(self) -> int:
