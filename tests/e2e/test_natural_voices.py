@@ -23,7 +23,6 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
-    FRAME_SAMPLES,
     SAMPLE_RATE_HZ,
     WordTimestamp,
     ms_to_samples,
@@ -354,14 +353,13 @@ async def test_one_server_speaks_with_three_engines(
 
 @only("pocket")
 async def test_two_contexts_speak_at_the_same_time(client: TTSClient) -> None:
-    """Both have audio, of whole frames, before one of them ends."""
+    """Both have audio before one of them ends."""
     both = asyncio.Barrier(2)
 
     async def listen(voice: str) -> None:
         async with aclosing(client.say(TEXT, voice=voice, language="en", max_lead_s=0)) as events:
             async for event in events:
                 if isinstance(event, ClientAudio):
-                    assert len(event.pcm) % (FRAME_SAMPLES * BYTES_PER_SAMPLE) == 0
                     await both.wait()
                     return
         raise AssertionError(f"{voice} ended before the other began")

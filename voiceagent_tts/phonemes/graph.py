@@ -67,7 +67,7 @@ def providers(device: str | None, available: Sequence[str]) -> list[Provider]:
     if CUDA not in available:
         raise CheckpointError(
             f"device {device}: expected an ONNX Runtime with {CUDA}, got one with "
-            f"{', '.join(available)}; try `pip install onnxruntime-gpu` in place of onnxruntime"
+            f"{', '.join(available)}; install onnxruntime-gpu in place of onnxruntime"
         )
     gpu: Provider = (CUDA, {"device_id": int((device or "").partition(":")[2] or 0)})
     return [gpu] if device else [gpu, CPU]
