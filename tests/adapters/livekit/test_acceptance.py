@@ -193,6 +193,7 @@ async def test_group_12_a_cold_turn_reports_how_long_it_took_to_connect(
 # 13: bursts slower than real time (#3433, #3438, #3604).
 
 
+@pytest.mark.alone
 async def test_group_13_sixty_four_replies_at_once_have_no_gap(
     server: RunningServer, make_voice: MakeVoice
 ) -> None:
