@@ -54,15 +54,15 @@ async def test_the_phrases_of_a_voice_that_is_replaced_or_removed_are_dropped(
     keys = {spoken: PhraseKey(spoken.voice, "") for spoken in (ann, bob)}
     for spoken, key in keys.items():
         assert cache.store(key, phrase(spoken))
-    await cache.tend()
+    await cache.refresh()
     assert len(cache.memory) == 2
     folder.save("ann", b"2")
     assert not cache.store(keys[ann], phrase(ann))
     assert await cache.voices.load("ann") != ann
-    await cache.tend()
+    await cache.refresh()
     assert cache.memory.digests() == ["bob"]
     folder.remove("bob")
-    await cache.tend()
+    await cache.refresh()
     assert cache.memory.digests() == []
     assert not cache.store(keys[bob], phrase(bob))
 
@@ -73,5 +73,5 @@ async def test_a_voice_without_a_file_has_no_content(tmp_path: Path) -> None:
     spoken = await cache.voices.load("nova")
     assert spoken == Spoken("nova")
     assert cache.store(KEY, phrase(spoken))
-    await cache.tend()
+    await cache.refresh()
     assert len(cache.memory) == 1

@@ -30,22 +30,22 @@ def phrase(spoken: Spoken = NOVA, size: int = 4800) -> Phrase:
     return Phrase("Hello.", spoken, bytes(range(16)) * (size // 16), (WordTime(0, 9, 1.0),))
 
 
-async def tend(*caches: PhraseCache) -> None:
+async def refresh(*caches: PhraseCache) -> None:
     """One round of each, in order."""
     for cache in caches:
-        await cache.tend()
+        await cache.refresh()
 
 
 async def test_a_phrase_of_one_server_is_a_hit_on_the_others(start_cache: StartCache) -> None:
     """Also on one that starts later; audio and words arrive unchanged, and its time goes on."""
     one, other = start_cache(), start_cache()
     one.store(key("a"), phrase())
-    await tend(one, other)
+    await refresh(one, other)
     assert other.find(key("a"), 1, needs_words=True) == phrase()
     late = start_cache()
     for number in range(40):
         other.store(key(str(number)), phrase())
-    await tend(other, late, one)
+    await refresh(other, late, one)
     assert len(late.memory) == len(one.memory) == 41
 
 
@@ -56,7 +56,7 @@ async def test_what_is_read_at_once_is_bounded(
     one = start_cache()
     for number in range(40):
         one.store(key(str(number)), phrase())
-    await one.tend()
+    await one.refresh()
     monkeypatch.setattr("voiceagent_tts.cache.shared._MOST_READ_BYTES", 60_000)
     late = SharedPhrases(connect(redis.url), 10e6)
     rounds = [len((await late.exchange()).phrases) for _ in range(4)]
@@ -71,9 +71,9 @@ async def test_redis_keeps_the_newest_phrases_of_all_servers(
     one = start_cache(max_bytes=20_000)
     for number in range(6):
         one.store(key(str(number)), phrase())
-    await one.tend()
+    await one.refresh()
     late = start_cache()
-    await late.tend()
+    await late.refresh()
     assert late.memory.digests() == ["2", "3", "4", "5"]
     client = connect(redis.url)
     for stored in await client.keys("voiceagent-tts:cache:phrase:*"):
@@ -85,10 +85,10 @@ async def test_clearing_one_server_clears_all(start_cache: StartCache) -> None:
     """Phrases that are stored afterwards are shared as before."""
     one, other = start_cache(), start_cache()
     one.store(key("a"), phrase())
-    await tend(one, other)
+    await refresh(one, other)
     assert await other.clear()
     other.store(key("b"), phrase())
-    await tend(other, one)
+    await refresh(other, one)
     assert one.memory.digests() == other.memory.digests() == ["b"]
 
 
@@ -97,10 +97,10 @@ async def test_what_waited_when_another_server_cleared_is_not_shared(
 ) -> None:
     """It was made before the clear, and would come back to all servers with the next exchange."""
     one, other = start_cache(), start_cache()
-    await tend(one, other)
+    await refresh(one, other)
     one.store(key("a"), phrase())
     assert await other.clear()
-    await tend(one, other, one)
+    await refresh(one, other, one)
     assert one.memory.digests() == other.memory.digests() == []
 
 
@@ -111,12 +111,12 @@ async def test_a_withdrawn_voice_leaves_redis_too(start_cache: StartCache, tmp_p
     one, other = start_cache(folder=folder), start_cache(folder=folder)
     one.store(key("a"), phrase(await one.voices.load("ann")))
     one.store(key("b"), phrase())
-    await tend(one, other)
+    await refresh(one, other)
     assert set(other.memory.digests()) == {"a", "b"}
     folder.remove("ann")
-    await tend(one, other)
+    await refresh(one, other)
     late = start_cache()
-    await late.tend()
+    await late.refresh()
     for cache in (one, other, late):
         assert cache.memory.digests() == ["b"]
 
@@ -127,16 +127,16 @@ async def test_without_redis_each_server_has_its_own_phrases(
     """What was stored meanwhile is shared when Redis is back, also if it is empty then."""
     one, other = start_cache(), start_cache()
     one.store(key("a"), phrase())
-    await tend(one, other)
+    await refresh(one, other)
     redis.stop()
     one.store(key("b"), phrase())
-    await tend(one, other)
+    await refresh(one, other)
     assert not one.is_shared
     assert one.find(key("a"), 1, needs_words=True) is not None
     assert other.find(key("b"), 1, needs_words=True) is None
     assert not await other.clear()
     redis.start()
-    await tend(one, other)
+    await refresh(one, other)
     assert one.is_shared
     assert other.find(key("b"), 1, needs_words=True) is not None
 
@@ -146,7 +146,7 @@ async def test_a_lookup_never_waits_for_redis(start_cache: StartCache, redis: Re
     one = start_cache()
     one.store(key("a"), phrase())
     with redis.suspended():
-        tending = asyncio.create_task(one.tend())
+        tending = asyncio.create_task(one.refresh())
         await asyncio.sleep(0)
         assert one.find(key("a"), 1, needs_words=True) is not None
         assert not tending.done()
@@ -160,16 +160,16 @@ async def test_a_full_redis_is_told_and_used_again(
     """At `maxmemory` phrases are read, but not written; with room, those that waited are shared."""
     one, other = start_cache(), start_cache()
     one.store(key("a"), phrase())
-    await one.tend()
+    await one.refresh()
     client = connect(redis.url)
     await client.config_set("maxmemory", "1")
     one.store(key("b"), phrase())
     with capture_logs() as logs:
-        await tend(one, other, one)
+        await refresh(one, other, one)
         assert one.is_shared and one.is_redis_full and not other.is_redis_full
         assert other.memory.digests() == ["a"]
         await client.config_set("maxmemory", "0")
-        await tend(one, other)
+        await refresh(one, other)
     assert not one.is_redis_full
     assert set(other.memory.digests()) == {"a", "b"}
     assert [entry["event"] for entry in logs] == ["cache_redis_full", "cache_redis_has_room"]
@@ -183,9 +183,9 @@ async def test_bytes_that_are_no_phrase_are_left_out(
     one, other = start_cache(), start_cache()
     one.store(key("a"), phrase())
     one.store(key("b"), phrase())
-    await one.tend()
+    await one.refresh()
     client = connect(redis.url)
     await client.set("voiceagent-tts:cache:phrase:a", b"\x00nonsense", keepttl=True)
     await client.aclose()
-    await other.tend()
+    await other.refresh()
     assert other.memory.digests() == ["b"]

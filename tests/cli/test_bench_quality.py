@@ -69,9 +69,9 @@ def test_recordings_with_planted_errors_have_their_figures(tmp_path: Path) -> No
     words = means(document, "words")
     assert words["wer_percent"] == pytest.approx(100 * 2 / 10 / 4)
     assert words["insertion_percent"] == pytest.approx(100 * 1 / 10 / 4)
-    outbursts = means(document, "outbursts")
-    assert (outbursts["noise_percent"], outbursts["repetition_percent"]) == (25, 25)
-    assert outbursts["silence_percent"] == 0
+    artifacts = means(document, "artifacts")
+    assert (artifacts["noise_percent"], artifacts["repetition_percent"]) == (25, 25)
+    assert artifacts["silence_percent"] == 0
     assert means(document, "continuity")["click_percent"] >= 25
     page, whole = (tmp_path / "a.html").read_text(), json.loads((tmp_path / "a.json").read_text())
     assert "not run" in page and "<script" not in page
@@ -102,7 +102,7 @@ def test_a_server_is_spoken_to_and_its_recordings_are_kept(
         "codec": "needs --codec",
         "instructions": "needs --judge and --instructions",
     }
-    assert means(document, "outbursts")["outburst_percent"] == 0
+    assert means(document, "artifacts")["artifact_percent"] == 0
     continuity = means(document, "continuity")
     assert continuity["joint_break_percent"] == 0
     assert continuity["stream_distance_db"] < 6

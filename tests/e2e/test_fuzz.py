@@ -28,7 +28,7 @@ from testbed.waiting import PATIENCE_S
 from testbed.wire import Wire
 from voiceagent_tts.server.serve import MAX_MESSAGE_BYTES
 
-DOORS = (
+ENDPOINTS = (
     "/v1/tts/ws",
     "/v1/audio/speech/stream",
     "/tts/websocket",
@@ -128,7 +128,7 @@ _MESSAGES: st.SearchStrategy[str | bytes] = st.one_of(
 )
 
 
-@pytest.mark.parametrize("path", DOORS)
+@pytest.mark.parametrize("path", ENDPOINTS)
 @given(messages=st.lists(_MESSAGES, max_size=8), is_polite=st.booleans())
 @settings(suppress_health_check=list(HealthCheck), database=None)
 def test_any_messages_in_any_order_end_well(
@@ -208,15 +208,15 @@ BROKEN_FRAMES: dict[str, tuple[bytes, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("name", BROKEN_FRAMES)
 async def test_a_broken_frame_closes_its_socket(server: ServerProcess, name: str) -> None:
-    """Each door closes with the code of RFC 6455, or drops the connection."""
+    """Each endpoint closes with the code of RFC 6455, or drops the connection."""
     data, codes = BROKEN_FRAMES[name]
-    for path in DOORS:
+    for path in ENDPOINTS:
         async with asyncio.timeout(PATIENCE_S), raw_websocket(server.url, path) as websocket:
             await websocket.send(data)
             assert await websocket.until_closed() in codes, path
 
 
-@pytest.mark.parametrize("path", DOORS)
+@pytest.mark.parametrize("path", ENDPOINTS)
 async def test_a_client_that_still_writes_learns_the_code(server: ServerProcess, path: str) -> None:
     """The server reads on after its close frame, so that no reset overtakes the frame."""
     data, (code,) = BROKEN_FRAMES["too long"]
@@ -228,7 +228,7 @@ async def test_a_client_that_still_writes_learns_the_code(server: ServerProcess,
 
 async def test_a_message_may_come_in_fragments(server: ServerProcess) -> None:
     """Fragments, with a ping between them, are one message; a pong and the answer come."""
-    async with asyncio.timeout(PATIENCE_S), raw_websocket(server.url, DOORS[0]) as websocket:
+    async with asyncio.timeout(PATIENCE_S), raw_websocket(server.url, ENDPOINTS[0]) as websocket:
         halves = _PING_TEXT[:9], _PING_TEXT[9:]
         await websocket.send(
             frame(TEXT, halves[0], fin=False),
@@ -247,7 +247,7 @@ async def test_a_message_may_come_in_fragments(server: ServerProcess) -> None:
 
 async def test_a_byte_at_a_time_is_enough(server: ServerProcess) -> None:
     """A client that drips its message is answered."""
-    async with asyncio.timeout(PATIENCE_S), raw_websocket(server.url, DOORS[0]) as websocket:
+    async with asyncio.timeout(PATIENCE_S), raw_websocket(server.url, ENDPOINTS[0]) as websocket:
         for byte in frame(TEXT, _PING_TEXT):
             await websocket.send(bytes((byte,)))
         frames = [await websocket.receive() for _ in range(2)]

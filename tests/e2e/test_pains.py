@@ -119,7 +119,7 @@ async def test_pain_05_a_model_that_loses_its_text_is_stopped(start_server: Star
 
 
 async def test_pain_07_audio_is_the_same_however_it_is_cut(server: RunningServer) -> None:
-    """No header, trailer or click lies between messages: all doors send one signal."""
+    """No header, trailer or click lies between messages: all endpoints send one signal."""
     fields = {"input": SENTENCE * 2, "voice": REPEATABLE, "language": "en"}
     async with Wire.connected(server.websocket_url) as wire:
         whole = bytes((await wire.say(SENTENCE * 2, voice=REPEATABLE, language="en")).pcm)

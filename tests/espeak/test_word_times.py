@@ -73,7 +73,7 @@ def test_a_sound_with_other_phonemes_is_cut_in_proportion() -> None:
     assert times("of them", *events) == [(0, 20, True), (20, 100, False)]
 
 
-def test_a_word_that_hygiene_removed_has_no_length() -> None:
+def test_a_word_that_cleaning_removed_has_no_length() -> None:
     """It is placed at the end of the word before it."""
     spoken = SpokenText("hi yo", [0, 1, 2, 8, 9])
     words = [Word("hi", 0, 2), Word("<b>x", 3, 7), Word("yo", 8, 10)]

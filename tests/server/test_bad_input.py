@@ -474,7 +474,7 @@ async def test_a_plain_request_to_a_websocket_is_explained(
 async def test_input_without_speech_is_a_file_without_samples(
     http: httpx.AsyncClient, name: str, container: str
 ) -> None:
-    """A text without letters and digits is not an error, as at the other doors."""
+    """A text without letters and digits is not an error, as at the other endpoints."""
     body = {"input": SILENT_TEXTS[name], "response_format": container}
     response = await http.post("/v1/audio/speech", json=body)
     assert response.status_code == 200, response.text

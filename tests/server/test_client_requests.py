@@ -66,7 +66,7 @@ async def test_qwens_speakers_are_known_to_every_engine(http: httpx.AsyncClient)
 
 
 async def test_auto_leaves_the_language_to_the_text(http: httpx.AsyncClient, wire: Wire) -> None:
-    """At every door, in any letter case: the same audio as without a language."""
+    """At every endpoint, in any letter case: the same audio as without a language."""
     text = "Guten Tag, wie geht es Ihnen heute?"
     audio = [
         (await http.post("/v1/audio/speech", json={"input": text, **language})).content

@@ -1,4 +1,4 @@
-"""ElevenLabs' doors on the real engine: sockets, HTTP routes, keys and errors."""
+"""ElevenLabs' endpoints on the real engine: sockets, HTTP routes, keys and errors."""
 
 import asyncio
 import base64
@@ -128,7 +128,7 @@ async def test_a_bad_message_is_an_error(shared_server: RunningServer, data: str
 
 
 async def test_a_bad_address_is_refused(shared_server: RunningServer) -> None:
-    """An unknown format or door is refused before the upgrade."""
+    """An unknown format or endpoint is refused before the upgrade."""
     for kind, query, status in (("stream", {"output_format": "x"}, 400), ("other", {}, 404)):
         with pytest.raises(InvalidStatus) as refused:
             async with connected(shared_server, kind, **query):

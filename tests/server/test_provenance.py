@@ -1,4 +1,4 @@
-"""Every door of the server marks its audio and says where it comes from; files can be examined."""
+"""All endpoints of the server mark their audio and say whence it comes; files can be examined."""
 
 import base64
 import hashlib

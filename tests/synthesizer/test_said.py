@@ -179,7 +179,7 @@ async def test_what_is_known_of_a_voice_ends_with_its_recording(
 
 
 async def test_markup_is_off_unless_asked_for(start_synthesizer: StartSynthesizer) -> None:
-    """Tags are then removed by hygiene, as in any text."""
+    """Tags are then removed by cleaner, as in any text."""
     synthesizer = await start_synthesizer()
     said = await spoken(await synthesizer.open(UNPACED), 'Hello <break time="5s"/> there.')
     assert said.samples < 4 * 24_000

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from testbed.texts import any_text, chunked
 from voiceagent_tts.core import Reading, Segment
 from voiceagent_tts.lexicon import check_entries
+from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.feed import TextFeed
-from voiceagent_tts.text.hygiene import speakable
 from voiceagent_tts.text.reader import Passage, Reader
 from voiceagent_tts.text.readings import parts_by_said, said, said_word
 
@@ -35,7 +35,7 @@ def test_a_reading_that_began_before_is_said_already() -> None:
 
 
 @given(any_text())
-def test_without_readings_it_is_hygiene_alone(text: str) -> None:
+def test_without_readings_it_is_cleaning_alone(text: str) -> None:
     """Characters and offsets."""
     cleaned = speakable(text)
     result = said(text, 0, ())

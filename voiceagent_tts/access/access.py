@@ -58,7 +58,7 @@ class Access:
         if self._settings.keys or self._redis is not None:
             self._tasks.append(asyncio.create_task(self._tend()))
 
-    async def tend(self) -> None:
+    async def refresh(self) -> None:
         """Read the keys again, and move usage to Redis."""
         await self.keys.reload()
         await self.usage.flush()
@@ -66,7 +66,7 @@ class Access:
     async def _tend(self) -> None:
         while True:
             await asyncio.sleep(_TEND_S)
-            await self.tend()
+            await self.refresh()
 
     def _note_key_change(self, change: KeyChange) -> None:
         for event, keys in (

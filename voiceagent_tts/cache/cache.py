@@ -24,7 +24,7 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.voices import VoiceFolder
 
 _TEND_S = 1.0
-"""Time between two rounds of `tend`; docs/cache.md promises two seconds."""
+"""Time between two rounds of `refresh`; docs/cache.md promises two seconds."""
 _MOST_COUNTED = 20_000
 """Keys whose uses are counted: some 4 MB."""
 
@@ -158,7 +158,7 @@ class PhraseCache:
     # In the background.
 
     def start(self) -> None:
-        """Tend the cache until `close`."""
+        """Refresh the cache until `close`."""
         self._tending = asyncio.create_task(self._tend_always())
 
     async def close(self) -> None:
@@ -184,7 +184,7 @@ class PhraseCache:
             return False
         return True
 
-    async def tend(self) -> None:
+    async def refresh(self) -> None:
         """Drop what is too old or of a withdrawn voice; exchange phrases with other servers."""
         self.memory.drop_expired()
         await self._drop_withdrawn()
@@ -219,7 +219,7 @@ class PhraseCache:
     async def _tend_always(self) -> None:
         while True:
             try:
-                await self.tend()
+                await self.refresh()
             except Exception as error:  # a bug, or a folder that cannot be read now
                 _log.error("cache_not_tended", error=type(error).__name__)
             await asyncio.sleep(_TEND_S)

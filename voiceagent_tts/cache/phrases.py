@@ -19,7 +19,7 @@ from voiceagent_tts import __version__
 from voiceagent_tts.core import BYTES_PER_SAMPLE, AudioChunk, Segment, Word, WordTimestamp
 from voiceagent_tts.seam.commands import Feeding, SpeechOptions
 from voiceagent_tts.seam.events import Capabilities
-from voiceagent_tts.text.hygiene import speakable
+from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.words import split_words
 

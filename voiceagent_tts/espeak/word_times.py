@@ -80,7 +80,7 @@ def time_words(
         count_phonemes: called only for words that share a sound.
 
     Returns:
-        One span per word. A word without sound, such as one that hygiene removed, has no length and
+        One span per word. A word without sound, such as one that cleaner removed, has no length and
         is placed at the end of the word before it.
     """
     if not words:

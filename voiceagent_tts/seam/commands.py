@@ -2,7 +2,7 @@
 
 `context` is the server's own number for a context, unique in the life of a worker. Text is the
 client's, verbatim, except that spans with a reading are masked: the engine says them as their
-readings do. It cleans the text (`text.hygiene`) and reports words as spans of the client's text.
+readings do. It cleans the text (`text.cleaning`) and reports words as spans of the client's text.
 Positions are samples at 24 kHz, counted from the first sample of their context.
 """
 

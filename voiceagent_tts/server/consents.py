@@ -101,7 +101,7 @@ async def withdraw_consent(request: Request, consent_id: str) -> dict[str, Any]:
     state: ServerState = request.app.state.server
     names = await state.change_voices(state.voice_records.withdraw, consent_id, viewer_of(request))
     if state.cache is not None:
-        await state.cache.tend()  # it drops the audio of voices that are gone
+        await state.cache.refresh()  # it drops the audio of voices that are gone
     note_change(request, "consent_withdrawn", consent=consent_id, voices=",".join(names))
     return {"id": consent_id, "deleted": True, "voices": names}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from voiceagent_tts.core import Reading
-from voiceagent_tts.text.hygiene import Hygiene
+from voiceagent_tts.text.cleaning import Cleaner
 from voiceagent_tts.text.readings import GrowingLetters
 from voiceagent_tts.text.segmenter import marks_before
 from voiceagent_tts.text.sentences import LOOKBACK_CHARS, Ending, ending_of
@@ -46,7 +46,7 @@ class TextFeed:
         self._run_chars = run_chars
         self._language = language
         self._letters = GrowingLetters()
-        self._hygiene = Hygiene()
+        self._cleaner = Cleaner()
         self._run_start = 0
         self._said = ""  # end of the run's text so far
 
@@ -55,26 +55,26 @@ class TextFeed:
 
         Offsets of readings count in the context's text.
         """
-        self._hygiene.push(self._letters.push(delta, readings))
-        return [self._fed(word.spoken, is_end=False) for word in self._hygiene.words()]
+        self._cleaner.push(self._letters.push(delta, readings))
+        return [self._fed(word.spoken, is_end=False) for word in self._cleaner.words()]
 
     def skip_to(self, char_start: int) -> None:
         """Continue at an offset, if all text before was fed: others speak the text in between."""
-        is_fed = self._hygiene.char_end == self._letters.written
+        is_fed = self._cleaner.char_end == self._letters.written
         if is_fed and char_start > self._letters.char_end:
             self._letters.skip_to(char_start)
             self._run_start = char_start
 
     def finish(self) -> list[Fed]:
         """Return the rest and end the run; more text may be pushed afterwards."""
-        return [self._fed(self._hygiene.finish().spoken, is_end=True)]
+        return [self._fed(self._cleaner.finish().spoken, is_end=True)]
 
     def _fed(self, spoken: str, *, is_end: bool) -> Fed:
-        char_end = self._letters.origin(self._hygiene.char_end)
+        char_end = self._letters.origin(self._cleaner.char_end)
         self._said = (self._said + spoken)[-LOOKBACK_CHARS:]
         ends_run = is_end or self._is_run_complete(char_end - self._run_start)
         if ends_run:
-            self._hygiene.restart()
+            self._cleaner.restart()
             self._said, self._run_start = "", char_end
         return Fed(spoken, char_end, ends_run)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from voiceagent_tts.core import Reading, Segment
-from voiceagent_tts.text.hygiene import Speakable, speakable
+from voiceagent_tts.text.cleaning import Speakable, speakable
 
 
 @dataclass(frozen=True, slots=True)

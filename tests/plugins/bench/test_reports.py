@@ -147,13 +147,13 @@ def test_documents_of_quality_are_compared() -> None:
     """Means by their difference, shares in percentage points, each in its own direction."""
     rng = np.random.default_rng(8)
 
-    def run(wer: float, mos: float, outbursts: int) -> dict[str, Any]:
-        found = [100.0] * outbursts + [0.0] * (200 - outbursts)
+    def run(wer: float, mos: float, artifacts: int) -> dict[str, Any]:
+        found = [100.0] * artifacts + [0.0] * (200 - artifacts)
         words = rng.normal(wer, 2, 50).tolist()
         return quality(
             ("words", {"wer_percent": words}),
             ("opinion", {"mos": rng.normal(mos, 0.3, 50).tolist()}),
-            ("outbursts", {"outburst_percent": found}),
+            ("artifacts", {"artifact_percent": found}),
         )
 
     first, again, other = run(8, 4.2, 2), run(8, 4.2, 4), run(12, 3.5, 40)
@@ -161,9 +161,9 @@ def test_documents_of_quality_are_compared() -> None:
     assert set(verdicts(first, other).values()) == {"worse"}
     assert set(verdicts(other, first).values()) == {"better"}
     found = {each.figure: each for each in differences(first, other)}
-    outbursts = found["outburst_percent"]
-    assert (outbursts.before, outbursts.after) == (1, 20)
-    assert outbursts.change is not None and outbursts.change.value == pytest.approx(19)
+    artifacts = found["artifact_percent"]
+    assert (artifacts.before, artifacts.after) == (1, 20)
+    assert artifacts.change is not None and artifacts.change.value == pytest.approx(19)
     few = quality(("opinion", {"mos": [4.0]}))
     assert verdicts(few, quality(("opinion", {"mos": [3.0]}))) == {"mos": "?"}
     with pytest.raises(InvalidRequestError, match="equal targets and parts"):

@@ -20,7 +20,7 @@ from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.espeak.pieces import Piece
 from voiceagent_tts.espeak.speech import Delivery, Speech, speak
 from voiceagent_tts.espeak.word_times import SpokenText
-from voiceagent_tts.text.hygiene import speakable
+from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.punctuation import ends_clause
 from voiceagent_tts.text.readings import Said

@@ -26,7 +26,7 @@ def quality(
     parts: Annotated[
         str,
         typer.Option(
-            help="Parts to run: words, pronunciation, outbursts, continuity, voice, opinion, "
+            help="Parts to run: words, pronunciation, artifacts, continuity, voice, opinion, "
             "codec, instructions. [default: all that the other options allow]"
         ),
     ] = "",

@@ -87,7 +87,7 @@ async def targets_or_own(
 
 @contextlib.asynccontextmanager
 async def peers(folder: Path) -> AsyncIterator[Sequence[TargetAddress]]:
-    """Yield what speaks here: our two doors and the usual wrapper, with the embedded voice.
+    """Yield what speaks here: our two endpoints and the usual wrapper, with the embedded voice.
 
     Where hibari is installed, a server of it is the last one.
     """

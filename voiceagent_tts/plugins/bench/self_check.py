@@ -50,7 +50,7 @@ Truth = Callable[[], Awaitable[Mapping[str, Played]]]
 """Asks the server what it did."""
 _WARM_UP_S = 2.0
 _LONGEST_LINE = 1 << 26
-_DOORS = ("ws", "http", "cartesia", "vllm")
+_ENDPOINTS = ("ws", "http", "cartesia", "vllm")
 _TEXTS = 2_000
 """More than a section speaks: each text tells an utterance from the others."""
 
@@ -80,21 +80,23 @@ async def scripted_process() -> AsyncIterator[tuple[dict[str, str], Truth]]:
 async def errors_ms(
     addresses: dict[str, str], truth: Truth, streams: int, seconds: float
 ) -> dict[str, Any]:
-    """Measured minus true, in milliseconds, by door and measure, with `streams` in the mean."""
+    """Measured minus true, in milliseconds, by endpoint and measure, with `streams` in the mean."""
     found: dict[str, Any] = {}
-    for door in _DOORS:
-        callers = Callers(TargetAddress.parse(addresses[door], Options()).open())
+    for endpoint in _ENDPOINTS:
+        callers = Callers(TargetAddress.parse(addresses[endpoint], Options()).open())
         try:
             # Callers of a closed loop would move in step, and all events would coincide.
             load = Load(per_s=streams / SCRIPT.end_s) if streams > 1 else Load(together=1)
             section = Section(load, seconds, _WARM_UP_S if streams > 1 else 0.0)
-            texts = [Text("en", "short", f"{door} {streams} {index}.") for index in range(_TEXTS)]
+            texts = [
+                Text("en", "short", f"{endpoint} {streams} {index}.") for index in range(_TEXTS)
+            ]
             spoken = (await callers.run(section, Style(texts))).utterances
         finally:
             await callers.aclose()
         played = await truth()
         errors = [_errors_ms(each, played[each.request.text]) for each in spoken]
-        found[door] = {name: [each[name] for each in errors] for name in MEASURES}
+        found[endpoint] = {name: [each[name] for each in errors] for name in MEASURES}
     return found
 
 
@@ -114,14 +116,14 @@ def _errors_ms(utterance: Utterance, played: Played) -> dict[str, float]:
 
 
 async def measure(streams: Sequence[int], seconds: float) -> dict[str, Any]:
-    """Errors at each number of streams: p50 and p95 in milliseconds, by door and measure."""
+    """Errors at each number of streams: p50 and p95 in milliseconds, by endpoint and measure."""
     figures: dict[str, Any] = {}
     async with scripted_process() as (addresses, truth):
         for count in streams:
             errors = await errors_ms(addresses, truth, count, seconds)
             figures[str(count)] = {
-                door: {name: _figures(of) for name, of in by_name.items()}
-                for door, by_name in errors.items()
+                endpoint: {name: _figures(of) for name, of in by_name.items()}
+                for endpoint, by_name in errors.items()
             }
     return figures
 
@@ -136,12 +138,12 @@ def run_check(streams: Sequence[int], seconds: float) -> None:
     origin = provenance()
     figures = asyncio.run(measure(streams, seconds))
     table = Table(title="measured minus true, in ms: p50 / p95", box=None)
-    for heading in ("streams", "door", *MEASURES):
+    for heading in ("streams", "endpoint", *MEASURES):
         table.add_column(heading, justify="right")
-    for count, doors in figures.items():
-        for door, by_name in doors.items():
+    for count, endpoints in figures.items():
+        for endpoint, by_name in endpoints.items():
             cells = (f"{of['p50']:.2f} / {of['p95']:.2f}" for of in by_name.values())
-            table.add_row(count, door, *cells)
+            table.add_row(count, endpoint, *cells)
     Console().print(table)
     sys.stdout.write(json.dumps({"kind": "check", **origin, "errors_ms": figures}) + "\n")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.plugins.bench.quality.artifacts import _repeats_itself
 from voiceagent_tts.plugins.bench.quality.clips import Item
 from voiceagent_tts.plugins.bench.quality.measures import is_accepted
-from voiceagent_tts.plugins.bench.quality.outbursts import _repeats_itself
 from voiceagent_tts.plugins.bench.quality.test_sets import (
     instructions_in,
     items_of,

@@ -1,4 +1,4 @@
-"""The services that speak here without a key: ours, and stock ones at this server's other doors."""
+"""The services that speak here without a key: ours, and stock ones at this server's other paths."""
 
 import importlib.util
 from collections.abc import Iterator

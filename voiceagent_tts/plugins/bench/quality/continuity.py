@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
+from voiceagent_tts.plugins.bench.quality.artifacts import runs
 from voiceagent_tts.plugins.bench.quality.clips import Clip, Samples
-from voiceagent_tts.plugins.bench.quality.outbursts import runs
 from voiceagent_tts.plugins.bench.quality.spectra import Values, levels_db, log_mel, powers
 
 _ORDER = 6

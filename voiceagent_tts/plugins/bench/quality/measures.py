@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from voiceagent_tts.plugins.bench.quality import outbursts
+from voiceagent_tts.plugins.bench.quality import artifacts
 from voiceagent_tts.plugins.bench.quality.clips import Clip
 from voiceagent_tts.plugins.bench.quality.continuity import (
     find_breaks,
@@ -43,7 +43,7 @@ MEASURES = {
     "said_percent": Measure("WER as said, %", "the same, numbers and signs in words on both sides"),
     "insertion_percent": Measure("inserted, %", "words heard that are not in the text"),
     "pronounced_percent": Measure("pronounced, %", "sentences heard in an accepted form", False),
-    "outburst_percent": Measure("outbursts, %", f"{_SHARE} any of the next five defects"),
+    "artifact_percent": Measure("artifacts, %", f"{_SHARE} any of the next five defects"),
     "noise_percent": Measure("noise, %", f"{_SHARE} a burst of noise of 90 ms"),
     "silence_percent": Measure("silence, %", f"{_SHARE} no sound, or a pause of 1.2 s"),
     "repetition_percent": Measure("repetition, %", f"{_SHARE} speech that is heard twice"),
@@ -135,14 +135,14 @@ def is_accepted(heard: str, accepted: Sequence[str], language: str) -> bool:
     return any(normalised(each, language).replace(" ", "") == found for each in accepted)
 
 
-def outburst_values(clips: Sequence[Clip]) -> Values:
+def artifact_values(clips: Sequence[Clip]) -> Values:
     """Shares of clips with each defect."""
     values = Values()
     for clip in clips:
-        findings = outbursts.find_outbursts(clip)
-        values.add_share("outburst_percent", bool(findings))
+        findings = artifacts.find_artifacts(clip)
+        values.add_share("artifact_percent", bool(findings))
         kinds = {finding.kind for finding in findings}
-        for kind in outbursts.KINDS:
+        for kind in artifacts.KINDS:
             values.add_share(f"{kind.replace(' ', '_')}_percent", kind in kinds)
         values.examples += [
             {"item": clip.item.name, "text": clip.item.text, "finding": finding.kind,

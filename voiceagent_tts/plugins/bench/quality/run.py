@@ -17,9 +17,9 @@ from voiceagent_tts.plugins.bench.quality.codecs import PassThrough, codec_value
 from voiceagent_tts.plugins.bench.quality.instructions import Judge, instruction_values
 from voiceagent_tts.plugins.bench.quality.measures import (
     Values,
+    artifact_values,
     by_group,
     continuity_values,
-    outburst_values,
     pronunciation_values,
     word_values,
 )
@@ -39,7 +39,7 @@ from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
 from voiceagent_tts.plugins.bench.targets.target import Options
 
 PARTS = (
-    "words", "pronunciation", "outbursts", "continuity", "voice", "opinion", "codec",
+    "words", "pronunciation", "artifacts", "continuity", "voice", "opinion", "codec",
     "instructions",
 )  # fmt: skip
 _NEEDS = {
@@ -50,7 +50,7 @@ _NEEDS = {
     "codec": "--codec",
     "instructions": "--judge and --instructions",
 }
-_SETS = {"pronunciation": "pronunciation", "outbursts": "inputs", "instructions": "instructions"}
+_SETS = {"pronunciation": "pronunciation", "artifacts": "inputs", "instructions": "instructions"}
 """Part -> the set that it measures; the others measure `texts`."""
 
 
@@ -62,7 +62,7 @@ class Plan:
         parts: parts of the benchmark, of `PARTS`.
         texts: items whose words, voice and joints are measured.
         pronunciations: items of pronunciation.
-        inputs: short inputs, in which outbursts are sought.
+        inputs: short inputs, in which artifacts are sought.
         instructions: items with instructions.
         together: utterances at once.
         language: language of recordings that come with their texts.
@@ -84,7 +84,7 @@ class Plan:
             yield "whole", self.texts, False
         if "pronunciation" in self.parts:
             yield "pronunciation", self.pronunciations, False
-        if "outbursts" in self.parts:
+        if "artifacts" in self.parts:
             yield "inputs", self.inputs, False
         if "instructions" in self.parts:
             yield "instructions", self.instructions, False
@@ -147,8 +147,8 @@ def _values(part: str, of: list[Clip], clips: dict[str, list[Clip]], tools: Tool
         return codec_values(of, tools.through_codec)
     if part == "instructions" and tools.judge:
         return instruction_values(of, tools.judge)
-    if part == "outbursts":
-        return outburst_values(of)
+    if part == "artifacts":
+        return artifact_values(of)
     return continuity_values(of, clips.get("whole", []))
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from testbed.quality_clips import changed, spoken, with_noise_burst, with_pause, with_repeat
+from voiceagent_tts.plugins.bench.quality.artifacts import expected_s, find_artifacts
 from voiceagent_tts.plugins.bench.quality.clips import Clip, Item
-from voiceagent_tts.plugins.bench.quality.outbursts import expected_s, find_outbursts
 from voiceagent_tts.plugins.bench.quality.test_sets import short_inputs
 
 INPUTS = [item.text for item in short_inputs(["en"], 20)]
@@ -14,7 +14,7 @@ SENTENCE = "Please bring the green umbrella back on your way home."
 
 def kinds(clip: Clip) -> set[str]:
     """The kinds of a clip's findings."""
-    return {finding.kind for finding in find_outbursts(clip)}
+    return {finding.kind for finding in find_artifacts(clip)}
 
 
 @pytest.mark.parametrize("voice", ["default", "slt", "rms"])
@@ -34,7 +34,7 @@ def test_clean_short_inputs_of_other_languages_raise_no_alarm(language: str) -> 
 @pytest.mark.parametrize("voice", ["default", "slt", "rms"])
 def test_a_burst_of_noise_is_found_where_it_is(voice: str) -> None:
     """200 ms of white noise, as loud as the speech."""
-    (found,) = find_outbursts(with_noise_burst(spoken(SENTENCE, voice), 1.0))
+    (found,) = find_artifacts(with_noise_burst(spoken(SENTENCE, voice), 1.0))
     assert found.kind == "noise"
     assert found.start_s == pytest.approx(1.0, abs=0.05)
     assert found.length_s == pytest.approx(0.2, abs=0.06)
@@ -43,7 +43,7 @@ def test_a_burst_of_noise_is_found_where_it_is(voice: str) -> None:
 def test_a_long_pause_and_no_sound_are_silence() -> None:
     """A pause of 1.5 s is a defect; one of 0.6 s, as between sentences, is not."""
     clip = spoken(SENTENCE)
-    (found,) = find_outbursts(with_pause(clip, 1.0, 1.5))
+    (found,) = find_artifacts(with_pause(clip, 1.0, 1.5))
     assert (found.kind, round(found.length_s, 1)) == ("silence", 1.5)
     assert kinds(with_pause(clip, 1.0, 0.6)) == set()
     assert kinds(changed(clip, np.zeros(24_000))) == {"silence"}
@@ -75,4 +75,4 @@ def test_speech_far_too_long_or_short_for_its_text_is_found() -> None:
 def test_any_text_has_an_expected_length(text: str) -> None:
     """Also one without a letter; and a clip of it is examined."""
     assert expected_s(text) >= 0
-    find_outbursts(Clip(Item("x", text), spoken("Yes.").samples))
+    find_artifacts(Clip(Item("x", text), spoken("Yes.").samples))

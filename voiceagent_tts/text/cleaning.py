@@ -1,9 +1,9 @@
-"""Hygiene: the characters of a text that a voice should speak, and the origin of each.
+"""Cleaning: the characters of a text that a voice should speak, and the origin of each.
 
 A text is cleaned word by word, each with the unspoken characters before it, because a text that is
 still being written is cleaned in the same way: what is spoken does not depend on how the text was
 divided. A word is complete when the next one begins; the first of a line also has its bullet or
-heading mark, and a link or tag is not divided. The rules are in `text/hygiene_rules.py`. This
+heading mark, and a link or tag is not divided. The rules are in `text/cleaning_rules.py`. This
 module knows no language: engines read numbers and abbreviations themselves, or are given words by
 `text/normalizer.py`.
 """
@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from voiceagent_tts.text.hygiene_rules import (
+from voiceagent_tts.text.cleaning_rules import (
     COMMA,
     GAP,
     NOTHING,
@@ -66,14 +66,14 @@ def speakable(text: str) -> Speakable:
     if _CLEAN.fullmatch(text, start):
         clean = Speakable(text[start:], tuple(range(start, len(text))))
         return clean if is_spoken(text) else NOTHING
-    hygiene = Hygiene()
-    hygiene.push(text)
-    parts = [*hygiene.words(), hygiene.finish()]
+    cleaner = Cleaner()
+    cleaner.push(text)
+    parts = [*cleaner.words(), cleaner.finish()]
     offsets = tuple(offset for part in parts for offset in part.offsets)
     return Speakable("".join(part.spoken for part in parts), offsets)
 
 
-class Hygiene:
+class Cleaner:
     """Cleans a text while it is being written.
 
     Attributes:

@@ -1,4 +1,4 @@
-r"""The rules of hygiene: which characters of a word a voice should speak, and the pauses around it.
+r"""The rules of cleaner: which characters of a word a voice should speak, and the pauses around it.
 
 LLMs write for screens. Skipped are control and format characters, lone surrogates, variation
 selectors, emoji, decorative symbols, HTML-like tags, and the marks of markdown: emphasis, code
@@ -15,7 +15,7 @@ are:
 
 Everything else stays as written: "3.5", "$42.50", "C#", "#5", "a/b", "me@example.com". Markers are
 handled without their partners, because the partner may be in another segment. This module knows no
-language, and not where a text is divided: `text/hygiene.py` passes it one word at a time, with the
+language, and not where a text is divided: `text/cleaning.py` passes it one word at a time, with the
 unspoken characters before it.
 """
 

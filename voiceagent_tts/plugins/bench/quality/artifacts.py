@@ -1,7 +1,7 @@
 """Finds what speech models add or lose when they fail: noise, silence, repetition, wrong lengths.
 
 The sound alone decides, with the length of its text; no recogniser is needed. Each finding has a
-place. `tests/plugins/bench/quality/test_outbursts.py` plants each defect in synthetic speech, and
+place. `tests/plugins/bench/quality/test_artifacts.py` plants each defect in synthetic speech, and
 counts false alarms on speech without one; docs/benchmarking.md has the rates.
 """
 
@@ -61,7 +61,7 @@ class Finding:
     length_s: float
 
 
-def find_outbursts(clip: Clip) -> list[Finding]:
+def find_artifacts(clip: Clip) -> list[Finding]:
     """The defects of a clip, at most one of each kind: the longest."""
     power, level_db = powers(clip.samples), levels_db(clip.samples)
     return [*_noise(power, level_db), *_silence(level_db), *_repetition(clip, power, level_db),

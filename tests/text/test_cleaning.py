@@ -1,4 +1,4 @@
-"""Hygiene keeps what a reader would say aloud, and the origin of each character."""
+"""Cleaner keeps what a reader would say aloud, and the origin of each character."""
 
 import unicodedata
 from unittest.mock import patch
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from testbed.texts import ALL, agent_text, any_text, chunked
 from testbed.timing import is_linear
-from voiceagent_tts.text import hygiene
-from voiceagent_tts.text.hygiene import Hygiene, Speakable, speakable
+from voiceagent_tts.text import cleaning
+from voiceagent_tts.text.cleaning import Cleaner, Speakable, speakable
 from voiceagent_tts.text.words import is_spoken
 
 
@@ -209,11 +209,11 @@ def test_a_text_without_letters_and_digits_is_not_spoken(text: str) -> None:
 def test_a_text_may_come_in_any_parts(case: tuple[str, list[str]]) -> None:
     """What is spoken, and where it is from, does not depend on how the text was divided."""
     text, deltas = case
-    hygiene, parts = Hygiene(), list[Speakable]()
+    cleaner, parts = Cleaner(), list[Speakable]()
     for delta in deltas:
-        hygiene.push(delta)
-        parts += hygiene.words()
-    parts.append(hygiene.finish())
+        cleaner.push(delta)
+        parts += cleaner.words()
+    parts.append(cleaner.finish())
     whole = speakable(text)
     assert "".join(part.spoken for part in parts) == whole.spoken
     assert tuple(offset for part in parts for offset in part.offsets) == whole.offsets
@@ -259,14 +259,14 @@ def test_time_is_linear(unit: str) -> None:
 
 def by_the_rules(text: str) -> Speakable:
     """The spoken text, for which every rule is tried."""
-    with patch.object(hygiene, "_CLEAN", hygiene.re.compile(r"(?!)")):
+    with patch.object(cleaning, "_CLEAN", cleaning.re.compile(r"(?!)")):
         return speakable(text)
 
 
 def test_each_clean_character_stays_by_the_rules() -> None:
     """No character that is taken as clean is changed by a rule, alone or beside others."""
     characters = [chr(code) for code in range(0x110000)]
-    clean = "".join(filter(hygiene._CLEAN.fullmatch, characters))
+    clean = "".join(filter(cleaning._CLEAN.fullmatch, characters))
     assert len(clean) > 30_000
     for text in (clean, "a".join(clean), "가".join(clean)):
         assert by_the_rules(text) == Speakable(text, tuple(range(len(text))))
