@@ -23,6 +23,8 @@ _MAX_LINE_BYTES = 1 << 21
 _NICENESS = 5
 _TRIES = 2
 """A process that has ended is noticed when it is asked."""
+_LONGEST_S = 30.0
+"""A file of 20,000 entries takes 0.3 s; a file system that hangs must keep no context waiting."""
 
 
 class LexiconReader:
@@ -35,18 +37,28 @@ class LexiconReader:
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._reading = asyncio.Lock()
+        self._is_closed = False
 
     async def read(self, path: Path) -> EntryMatcher:
         """Read a lexicon.
 
         Raises:
-            InvalidRequestError: the file has a mistake; the message names it.
+            InvalidRequestError: the file has a mistake, or its process cannot start or answer; the
+                message names it.
         """
+        problem = "its reader ended early"
         async with self._reading:
             for _ in range(_TRIES):
-                with suppress(EOFError):
-                    return await self._ask(path)
-        raise InvalidRequestError(f"lexicon: {path}: its reader ended early")
+                if self._is_closed:
+                    break
+                try:
+                    async with asyncio.timeout(_LONGEST_S):
+                        return await self._ask(path)
+                except EOFError:
+                    continue
+                except (OSError, ValueError) as error:  # no more processes, or not our answer
+                    problem = f"its reader failed: {type(error).__name__}"
+        raise InvalidRequestError(f"lexicon: {path}: {problem}")
 
     async def _ask(self, path: Path) -> EntryMatcher:
         process = self._process = self._process or await _started()
@@ -61,19 +73,23 @@ class LexiconReader:
                 matcher.append(rows)
                 await asyncio.sleep(0)  # lines that have arrived are read without a pause
         except BaseException:
-            await self.close()  # the rest of this answer would answer the next question
+            await self._end()  # the rest of this answer would answer the next question
             raise
         if mistake:
             raise InvalidRequestError(mistake, code=ErrorCode.INVALID_PARAM)
         return matcher
 
     async def close(self) -> None:
-        """End the process; idempotent."""
+        """End the process, and start none again; idempotent."""
+        self._is_closed = True
+        await self._end()
+
+    async def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             with suppress(ProcessLookupError):
                 process.kill()
-            await process.communicate()
+            await process.wait()
 
 
 async def _started() -> asyncio.subprocess.Process:

@@ -11,8 +11,8 @@ from voiceagent_tts.server.state import ServerState
 
 
 def is_below(path: str, paths: list[str]) -> bool:
-    """Whether a path is one of `paths`, or below one."""
-    return any(path == each or path.startswith(f"{each}/") for each in paths)
+    """Whether a path is one of `paths`, or below one; nothing is below the page at `/`."""
+    return any(path == each or (each != "/" and path.startswith(f"{each}/")) for each in paths)
 
 
 @dataclass(frozen=True, slots=True)

@@ -407,9 +407,10 @@ class VoiceAgentTTSService(TurnTTSService):
         An aligner's words arrive long after their audio. In the context's queue they would wait
         behind audio that itself waits to be played, and leave when they had long been heard.
         """
-        words = self._words.get(context_id or "", deque())
         async with self._releasing:  # both where words arrive and where audio leaves
-            while words and self._playout.makes_audible(context_id, words[0][1]):
+            while words := self._words.get(context_id or ""):  # gone after an interruption
+                if not self._playout.makes_audible(context_id, words[0][1]):
+                    return
                 await self._add_word_timestamps([words.popleft()], context_id)
 
     async def _end_audio(self, end: AudioEndFrame) -> None:
