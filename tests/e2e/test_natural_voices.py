@@ -398,9 +398,11 @@ async def test_voices_are_listed_with_their_languages(server: RunningServer) -> 
 @only("pocket")
 @pytest.mark.thorough
 async def test_a_recording_becomes_a_voice_over_http(
-    client: TTSClient, server: RunningServer
+    client: TTSClient, server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is spoken, downloaded, stored again under another name, and removed."""
+    monkeypatch.setenv("HF_HOME", str(server.state.settings.voices_folder.parent))  # of the cloner
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     async with httpx.AsyncClient(base_url=server.url, timeout=120) as http:
         fields = {"name": "Ann", "consent": "Ann agreed on 3 May 2026."}
         upload = {"audio_sample": ("a.wav", SOUND.read_bytes())}
