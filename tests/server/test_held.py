@@ -12,7 +12,7 @@ from testbed.servers import StartServer
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.server import held
-from voiceagent_tts.server.held import MAX_TEXTS_BYTES, RecentTexts
+from voiceagent_tts.server.held import MAX_TEXTS_BYTES, HeldBytes, RecentTexts
 from voiceagent_tts.synthesizer.events import SpokenText
 
 TEXT = "words of a text " * 1250
@@ -64,6 +64,19 @@ def test_a_text_is_forgotten_after_its_time(monkeypatch: pytest.MonkeyPatch) -> 
     assert texts.find("key", "session", "context") is None
 
 
+def test_a_request_that_is_over_holds_nothing() -> None:
+    """Whatever its last tasks take or give back; the caller's other requests still count."""
+    counts = HeldBytes()
+    with counts.hold("key") as other:
+        other.take(1000)
+        with counts.hold("key") as hold:
+            hold.take(100)
+        hold.take(10)
+        hold.give_back(110)
+        assert counts._of_callers == {"key": 1000}
+    assert not counts._of_callers
+
+
 async def test_bodies_and_files_count_for_their_caller(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,11 +107,17 @@ async def test_bodies_and_files_count_for_their_caller(
         refused = await upload(one)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
         assert (await upload(two)).json()["error"]["code"] == "invalid_param"  # no audio
-        body = {"input": "word " * 40, "response_format": "wav", "stream": False}
+        body = {"input": "word " * 10, "response_format": "wav", "stream": False}
+        refused = await one.post("/v1/audio/speech", json=body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
+        files = (await one.post("/v1/audio/speech/batch", json={"items": [body]})).json()
+        assert files["results"][0]["error"]["code"] == "rate_limited"
         is_sent.set()
         await slow
-        refused = await one.post("/v1/audio/speech", json=body)
-        assert refused.json()["error"]["code"] == "rate_limited"
+        assert (await one.post("/v1/audio/speech", json=body)).status_code == 200
+        body["input"] = "word " * 40
+        refused = await one.post("/v1/audio/speech", json=body)  # there will never be room for it
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "text_too_long")
         body["stream"] = True
         assert len((await one.post("/v1/audio/speech", json=body)).content) > 300_000
     await until(lambda: not counts, "everything was given back")

@@ -23,6 +23,7 @@ from testbed.waiting import until
 from testbed.watermarks import TEST_KEY
 from voiceagent_tts.config import Settings
 from voiceagent_tts.provenance.detector import detect
+from voiceagent_tts.server import held
 from voiceagent_tts.server.serve import RunningServer, running
 
 pytestmark = pytest.mark.services
@@ -202,6 +203,29 @@ async def test_a_job_that_cannot_be_spoken_fails(http: httpx.AsyncClient) -> Non
     job = await job_over(http, await submitted(http, **{**HELLO, "input": "९८७"}))
     assert job["status"] == "failed" and job["result"] is None
     assert job["error"]["code"] == "text_unspeakable"
+
+
+async def test_a_job_waits_for_no_other_file_of_its_caller(
+    http: httpx.AsyncClient, server: RunningServer
+) -> None:
+    """Its own file is all that it holds: jobs that fill a share together would never end."""
+    with server.state.held.hold("127.0.0.1") as hold:
+        hold.take(held.MAX_CALLER_BYTES - 1000)  # the job is submitted, and its file is larger
+        job = await job_over(http, await submitted(http, **HELLO))
+    assert (job["status"], job["starts"]) == ("done", 1)
+    assert not server.state.held._of_callers
+
+
+async def test_a_job_whose_file_is_too_large_fails(
+    http: httpx.AsyncClient, server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is spoken once, and holds nothing afterwards."""
+    monkeypatch.setattr(held, "MAX_CALLER_BYTES", 50_000)
+    job = await job_over(http, await submitted(http, **HELLO))
+    assert (job["status"], job["error"]["code"]) == ("failed", "text_too_long")
+    chars = server.state.metrics.registry.get_sample_value("tts_chars_total")
+    assert chars == len(HELLO["input"])
+    assert not server.state.held._of_callers
 
 
 @pytest.mark.parametrize("text", ["", "👍"])

@@ -12,8 +12,9 @@ import pytest
 import soundfile
 from structlog.testing import capture_logs
 
-from testbed.waiting import until
+from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
+from voiceagent_tts.server import held, speech_batch
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.speech_batch import MAX_ITEMS
 from voiceagent_tts.server.turns import Turn
@@ -191,6 +192,35 @@ async def test_more_texts_than_contexts_wait() -> None:
     ):
         body = (await batch(alone, items=[{"input": "Hello."}] * 5, language="en")).json()
     assert body["succeeded"] == 5
+
+
+async def test_a_text_that_fails_holds_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that fail after their first audio leave their room to the others."""
+    monkeypatch.setattr(held, "MAX_CALLER_BYTES", 250_000)
+    monkeypatch.setattr(speech_batch, "_AT_ONCE", 1)
+    items = [{"input": "This goes on and on. " * 20}] * 3 + [{"input": "Hello."}]
+    async with (
+        running(Settings(port=0, max_audio_s=3)) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as alone,
+    ):
+        body = (await batch(alone, items=items, response_format="wav", language="en")).json()
+        await until(lambda: not server.state.held._of_callers, "everything was given back")
+    errors = [result.get("error", {}) for result in body["results"]]
+    assert [error.get("code") for error in errors] == [*["text_too_long"] * 3, None]
+    assert all("max_audio_s" in error["message"] for error in errors[:3])
+
+
+async def test_files_that_are_too_large_together_fail(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there is room for are answered, and the others have an error that is final."""
+    monkeypatch.setattr(held, "MAX_CALLER_BYTES", 150_000)
+    monkeypatch.setattr(speech_batch, "_AT_ONCE", 1)
+    items = [{"input": "This is a text of two seconds."}] * 3
+    body = (await batch(http, items=items, response_format="wav", language="en")).json()
+    first, *_, last = body["results"]
+    assert first["audio"]
+    assert (last["error"]["code"], last["error"]["retryable"]) == ("text_too_long", False)
 
 
 async def test_a_client_that_goes_cancels_the_rest(shared_server: RunningServer) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from voiceagent_tts.core import Word, WordTimestamp
-from voiceagent_tts.errors import ErrorCode, OverloadedError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.synthesizer.events import SpokenText
 
 MAX_CALLER_BYTES = 192 << 20
@@ -41,8 +41,16 @@ class Hold:
         """Count bytes that the request holds from now on.
 
         Raises:
+            InvalidRequestError: it has too many by itself (`text_too_long`).
             OverloadedError: its caller has too many already (`rate_limited`).
         """
+        if self.taken_bytes + size_bytes > MAX_CALLER_BYTES:  # waiting would not help
+            raise InvalidRequestError(
+                f"expected a request whose files have at most {MAX_CALLER_BYTES >> 20} MiB "
+                "together; send less text in one request, choose a format that is compressed, or "
+                "stream the audio",
+                code=ErrorCode.TEXT_TOO_LONG,
+            )
         if self._of_callers[self._owner] + size_bytes > MAX_CALLER_BYTES:
             raise OverloadedError(
                 f"the requests of this caller hold its limit of {MAX_CALLER_BYTES >> 20} MiB; "
@@ -52,6 +60,18 @@ class Hold:
             )
         self._of_callers[self._owner] += size_bytes
         self.taken_bytes += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        """Count bytes that the request does not hold any more."""
+        self._of_callers[self._owner] -= size_bytes
+        self.taken_bytes -= size_bytes
+        if not self._of_callers[self._owner]:
+            del self._of_callers[self._owner]
+
+    def end(self) -> None:
+        """Give everything back; what tasks of the request still count is nobody's from here on."""
+        self.give_back(self.taken_bytes)
+        self._of_callers = Counter()
 
 
 class HeldBytes:
@@ -67,9 +87,7 @@ class HeldBytes:
         try:
             yield hold
         finally:
-            self._of_callers[owner] -= hold.taken_bytes
-            if not self._of_callers[owner]:
-                del self._of_callers[owner]
+            hold.end()
 
 
 @dataclass(frozen=True, slots=True)

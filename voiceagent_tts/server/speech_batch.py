@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.server.failures import log_if_unexpected
-from voiceagent_tts.server.speaking import Listener, listener_of, start_speaking
+from voiceagent_tts.server.speaking import Listener, Speech, listener_of, start_speaking
 from voiceagent_tts.server.speech_events import error_fields
 from voiceagent_tts.server.speech_file import SpeechFile, collect_file
 from voiceagent_tts.server.speech_request import Served, SpeechRequest
@@ -31,7 +31,7 @@ _RETRY_S = 0.5
 _MAX_WAIT_S = 60.0
 """Longest wait for capacity or for a limit; a limit of a day fails the text at once."""
 BUSY = frozenset({ErrorCode.OVERLOADED, ErrorCode.RATE_LIMITED, ErrorCode.MODEL_NOT_READY})
-"""Codes after which a file waits and tries again: other contexts use the capacity."""
+"""Codes after which a file that has no audio yet tries again: other contexts use the capacity."""
 
 router = APIRouter(tags=["speech"])
 
@@ -133,15 +133,22 @@ def _fields(file: SpeechFile) -> dict[str, Any]:
 async def speak_file(state: ServerState, listener: Listener, request: SpeechRequest) -> SpeechFile:
     """Speak a text into a file in the batch class; waits while the server is busy.
 
+    A text whose audio ends early is not spoken again: it was charged, and may end there again.
+
     Raises:
         VoiceAgentError: the text cannot be spoken, or nobody waits for it any more.
     """
+    speech = await _start_when_free(state, listener, request)
+    return await collect_file(state, listener, speech, request.response_format or "mp3")
+
+
+async def _start_when_free(
+    state: ServerState, listener: Listener, request: SpeechRequest
+) -> Speech:
     options = request.file_options(state.served)
-    container_format = request.response_format or "mp3"
     while True:
         try:
-            speech = await start_speaking(state, listener, request.input, options)
-            return await collect_file(state, listener, speech, container_format)
+            return await start_speaking(state, listener, request.input, options)
         except VoiceAgentError as error:
             wait_s = (error.retry_after_ms or 0) / 1000 or _RETRY_S
             if error.code not in BUSY or wait_s > _MAX_WAIT_S or await listener.is_gone():

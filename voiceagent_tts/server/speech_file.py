@@ -34,13 +34,31 @@ async def collect_file(
 ) -> SpeechFile:
     """Encode all audio of a speech; the server's `max_audio_s` limits it, and `held` the memory.
 
+    The file counts as held when it is returned; after an error nothing of it does.
+
     Raises:
         ConnectionLostError: the listener is gone.
+        InvalidRequestError: the files of the request are too large together.
         OverloadedError: the caller holds too much memory.
         VoiceAgentError: the speech has ended early.
     """
-    answer = file_encoder(container_format)
     data = bytearray()
+    try:
+        await _encode(listener, speech, container_format, data)
+        provenance = speech.provenance(is_complete=True)
+        file = await state.provenance.signed(bytes(data), container_format, provenance)
+    except BaseException:
+        listener.hold.give_back(len(data))
+        raise
+    audio_ms = round(1000 * speech.samples / SAMPLE_RATE_HZ)
+    return SpeechFile(file, CONTENT_TYPES[container_format], audio_ms, provenance)
+
+
+async def _encode(
+    listener: Listener, speech: Speech, container_format: ContainerFormat, data: bytearray
+) -> None:
+    """Append the file to `data`; whatever was appended was counted as held."""
+    answer = file_encoder(container_format)
     async with aclosing(answer.encoded(speech.pcm())) as audio:
         async for piece in audio:
             listener.hold.take(len(piece))
@@ -48,7 +66,3 @@ async def collect_file(
             if await listener.is_gone():
                 raise ConnectionLostError("the client disconnected before the audio was complete")
     answer.encoder.write_length(data)
-    provenance = speech.provenance(is_complete=True)
-    file = await state.provenance.signed(bytes(data), container_format, provenance)
-    audio_ms = round(1000 * speech.samples / SAMPLE_RATE_HZ)
-    return SpeechFile(file, CONTENT_TYPES[container_format], audio_ms, provenance)
