@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -289,6 +290,59 @@ async def test_a_lease_that_could_not_be_given_back_is_when_redis_writes_again(
     await client.acl_setuser("default", commands=["+@all"])
     await until(lambda: limiter.is_shared, "Redis writes again")
     (await limiter.admit(CALLER)).end()
+    await client.aclose()
+
+
+async def test_contexts_that_are_refused_while_redis_is_away_leave_nothing_to_give_back(
+    servers: Servers, redis: RedisProcess
+) -> None:
+    """Of those that ask meanwhile, only the first may have reached it."""
+    limiter = (await servers.start(Quota(contexts=2), "refuse")).limiter
+    redis.stop()
+    for _ in range(20):
+        await refused(limiter)
+    await limiter.close()
+    assert len(limiter._unreleased) <= 1
+
+
+async def test_contexts_that_come_and_go_without_redis_leave_nothing_to_give_back(
+    servers: Servers, redis: RedisProcess
+) -> None:
+    """Nor do those that this server has counted alone."""
+    limiter = (await servers.start(Quota(contexts=2))).limiter
+    redis.stop()
+    for _ in range(20):
+        (await limiter.admit(CALLER)).end()
+    await limiter.close()
+    assert len(limiter._unreleased) <= 1
+
+
+async def test_many_leases_are_given_back_at_once(
+    servers: Servers, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many contexts have ended without Redis, new ones are admitted soon after."""
+    limiter = (await servers.start(Quota(contexts=100))).limiter
+    store = limiter._shared
+    assert store is not None
+    held = await asyncio.gather(*(limiter.admit(CALLER) for _ in range(100)))
+    client, leases = connect(redis.url), f"voiceagent-tts:contexts:key:{KEY_ID}"
+    await client.acl_setuser("default", commands=["-zrem", "-set"])
+    for each in held:
+        each.end()
+    await limiter.close()
+    assert await client.zcard(leases) == 100
+    release, calls = store.release, 0
+
+    async def counted(*arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        await release(*arguments)
+
+    monkeypatch.setattr(store, "release", counted)
+    await client.acl_setuser("default", commands=["+@all"])
+    await until(lambda: limiter.is_shared, "Redis writes again")
+    assert (calls, await client.zcard(leases)) == (1, 0)
+    assert not store._sent
     await client.aclose()
 
 

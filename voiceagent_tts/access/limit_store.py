@@ -7,7 +7,7 @@ set, which expire unless their server renews them, so that a server that dies gi
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from limits import RateLimitItem
@@ -39,6 +39,8 @@ for i = 2, #ARGV do redis.call('ZADD', KEYS[1], expiry, ARGV[i]) end
 redis.call('EXPIRE', KEYS[1], math.ceil(ARGV[1]) + 1)
 """
 
+Lease = tuple[str, str]
+"""A subject, and the id of an open context of it."""
 Leases = Mapping[str, set[str]]
 """The ids of the open contexts of each subject."""
 
@@ -60,10 +62,6 @@ class LimitStore(Protocol):
 
     async def acquire(self, subject: str, lease: str, most: int) -> bool:
         """Add a lease unless the subject has `most`; return whether it was added."""
-        ...
-
-    async def release(self, subject: str, lease: str) -> None:
-        """Remove a lease."""
         ...
 
 
@@ -102,9 +100,6 @@ class MemoryLimits(_Windows):
         """Return whether the subject may have one more lease; the owner adds it."""
         return len(self._leases.get(subject, ())) < most
 
-    async def release(self, subject: str, lease: str) -> None:
-        """Do nothing: the owner removes leases."""
-
 
 class RedisLimits(_Windows):
     """Limits that all servers of one Redis server share."""
@@ -121,14 +116,25 @@ class RedisLimits(_Windows):
         self._redis = redis
         self._acquire = redis.register_script(_ACQUIRE)
         self._renew = redis.register_script(_RENEW)
+        self._sent: set[Lease] = set()
+        """Leases that Redis may have, as its answer may have been lost."""
 
     async def acquire(self, subject: str, lease: str, most: int) -> bool:
         """Add a lease unless the servers have `most` together."""
+        self._sent.add((subject, lease))
         return bool(await self._acquire([_leases_key(subject)], [most, LEASE_S, lease]))
 
-    async def release(self, subject: str, lease: str) -> None:
-        """Remove a lease."""
-        await self._redis.zrem(_leases_key(subject), lease)
+    def may_have(self, lease: Lease) -> bool:
+        """Whether a lease was sent to Redis, and is not known to be removed."""
+        return lease in self._sent
+
+    async def release(self, leases: Collection[Lease]) -> None:
+        """Remove leases, in one round trip."""
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for subject, lease in leases:
+                pipeline.zrem(_leases_key(subject), lease)
+            await pipeline.execute()
+        self._sent.difference_update(leases)
 
     async def renew(self, leases: Leases) -> None:
         """Renew the leases of this server, also those that Redis has lost.
@@ -139,6 +145,7 @@ class RedisLimits(_Windows):
         await self._redis.set(f"{PREFIX}:limits:written", 1, ex=math.ceil(LEASE_S))
         for subject, ids in list(leases.items()):
             if renewed := list(ids):
+                self._sent.update((subject, each) for each in renewed)
                 await self._renew([_leases_key(subject)], [LEASE_S, *renewed])
                 # Those that have ended meanwhile may have come back.
                 if ended := set(renewed) - leases.get(subject, set()):

@@ -7,9 +7,9 @@ block. Audio is counted when its context has ended.
 
 import asyncio
 import contextlib
+import itertools
 import math
 import uuid
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
@@ -24,7 +24,13 @@ from limits import (
 )
 
 from voiceagent_tts.access.key_ring import KeyRing
-from voiceagent_tts.access.limit_store import LEASE_S, LimitStore, MemoryLimits, RedisLimits
+from voiceagent_tts.access.limit_store import (
+    LEASE_S,
+    Lease,
+    LimitStore,
+    MemoryLimits,
+    RedisLimits,
+)
 from voiceagent_tts.access.redis_server import away_errors
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, UnauthorizedError
 from voiceagent_tts.settings.access import AccessSettings, Quota
@@ -34,6 +40,8 @@ _T = TypeVar("_T")
 _BLOCK_CHARS = 256
 _RENEW_S = LEASE_S / 3
 _RETRY_S = 0.5
+_MOST_RELEASED = 1000
+"""Leases in one command, which a busy Redis must answer in time."""
 _FREEING_S = 1.0
 """Longest wait for the row of a context that is over: after a barge-in the next turn opens at once.
 """
@@ -164,8 +172,8 @@ class Limiter:
         self.is_shared = shared is not None
         """Whether limits are counted in Redis now."""
         self._lost = asyncio.Event()
-        self._unreleased: deque[tuple[str, str]] = deque()
-        """Subjects and leases that Redis may still have, of contexts that are over."""
+        self._unreleased: set[Lease] = set()
+        """Leases that Redis may still have, of contexts that are over."""
         self._ending: dict[str, set[str]] = {}
         """Subjects of each lease whose context is over and whose row is not free yet."""
         self._freed = asyncio.Event()
@@ -311,14 +319,14 @@ class Limiter:
         self.spawn(self._release(admission))
 
     async def _release(self, admission: Admission) -> None:
-        for subject in admission.subjects:
-            if subject.quota.contexts is not None and self._shared is not None:
-                self._unreleased.append((subject.name, admission.lease))
-        if self._shared is not None and self.is_shared:
-            try:
-                await self._release_all(self._shared)
-            except away_errors() as error:
-                self._lose(error)
+        if self._shared is not None:
+            leases = {(subject.name, admission.lease) for subject in admission.subjects}
+            self._unreleased |= set(filter(self._shared.may_have, leases))
+            if self.is_shared:
+                try:
+                    await self._release_all(self._shared)
+                except away_errors() as error:
+                    self._lose(error)
         self._ending.pop(admission.lease, None)
         self._releases += 1
         self._freed.set()
@@ -330,10 +338,9 @@ class Limiter:
         Never in the local store instead: Redis would refuse contexts for leases that nobody has.
         """
         while self._unreleased:
-            subject, lease = self._unreleased[0]
-            await shared.release(subject, lease)
-            with contextlib.suppress(ValueError):  # another task was as fast
-                self._unreleased.remove((subject, lease))
+            leases = set(itertools.islice(self._unreleased, _MOST_RELEASED))
+            await shared.release(leases)
+            self._unreleased -= leases
 
     def spawn(self, settling: Coroutine[Any, Any, None]) -> None:
         """Settle something in the background; `close` waits for it."""
