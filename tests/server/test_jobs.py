@@ -216,6 +216,18 @@ async def test_a_job_waits_for_no_other_file_of_its_caller(
     assert not server.state.held._of_callers
 
 
+async def test_a_job_over_a_limit_of_a_day_fails(redis: RedisProcess, tmp_path: Path) -> None:
+    """It waits a minute at most: the jobs of others come next."""
+    settings = {**settings_of(redis, tmp_path / "jobs"), "ip_limits": "audio_s_per_day=1"}
+    async with (
+        running(Settings.model_validate({"port": 0, **settings})) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=20) as http,
+    ):
+        jobs = [await job_over(http, await submitted(http, **HELLO)) for _ in range(2)]
+    assert [job["status"] for job in jobs] == ["done", "failed"]
+    assert jobs[1]["error"]["code"] == "rate_limited"
+
+
 async def test_a_job_whose_file_is_too_large_fails(
     http: httpx.AsyncClient, server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

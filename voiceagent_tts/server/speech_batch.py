@@ -28,7 +28,7 @@ MAX_ITEMS = 64
 _AT_ONCE = 4
 """Texts of one request that are spoken at the same time, as far as rows are free."""
 _RETRY_S = 0.5
-_MAX_WAIT_S = 60.0
+MAX_WAIT_S = 60.0
 """Longest wait for capacity or for a limit; a limit of a day fails the text at once."""
 BUSY = frozenset({ErrorCode.OVERLOADED, ErrorCode.RATE_LIMITED, ErrorCode.MODEL_NOT_READY})
 """Codes after which a file that has no audio yet tries again: other contexts use the capacity."""
@@ -151,6 +151,6 @@ async def _start_when_free(
             return await start_speaking(state, listener, request.input, options)
         except VoiceAgentError as error:
             wait_s = (error.retry_after_ms or 0) / 1000 or _RETRY_S
-            if error.code not in BUSY or wait_s > _MAX_WAIT_S or await listener.is_gone():
+            if error.code not in BUSY or wait_s > MAX_WAIT_S or await listener.is_gone():
                 raise
             await asyncio.sleep(wait_s)

@@ -23,7 +23,7 @@ from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.jobs.webhook import NotDeliveredError, Webhooks
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.speaking import Listener
-from voiceagent_tts.server.speech_batch import speak_file
+from voiceagent_tts.server.speech_batch import MAX_WAIT_S, speak_file
 from voiceagent_tts.server.speech_events import error_fields
 from voiceagent_tts.server.speech_request import SpeechRequest
 from voiceagent_tts.server.state import ServerState
@@ -189,9 +189,10 @@ class JobRunner:
             try:
                 return await self._save(job)
             except VoiceAgentError as error:
-                if not error.is_retryable:
+                wait_s = (error.retry_after_ms or 0) / 1000 or _RETRY_S
+                if not error.is_retryable or wait_s > MAX_WAIT_S:
                     raise
-                await asyncio.sleep((error.retry_after_ms or 0) / 1000 or _RETRY_S)
+                await asyncio.sleep(wait_s)
         return await self._save(job)
 
     async def _save(self, job: Job) -> dict[str, Any]:
