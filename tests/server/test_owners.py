@@ -240,3 +240,14 @@ async def test_a_client_that_names_no_voice_keeps_to_its_own(server: RunningServ
     request = synthesizer.check(ContextOptions(voice=None, owner=TWO))
     assert request.voice.name == "zoe"
     assert synthesizer._place(request, "en") is None
+
+
+async def test_a_clone_of_another_is_as_unknown_as_any(clients: Clients) -> None:
+    """Also where a request says that its voice is a clone."""
+    request = {"input": "Hi.", "task_type": "Base"}
+    anna, nobody = [
+        await clients["two"].post("/v1/audio/speech", json={**request, "voice": name})
+        for name in ("anna", "nobody")
+    ]
+    assert anna.status_code == nobody.status_code == 400
+    assert anna.json() == nobody.json() and "a cloned voice" in anna.text

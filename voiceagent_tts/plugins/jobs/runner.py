@@ -195,7 +195,7 @@ class JobRunner:
         return await self._save(job)
 
     async def _save(self, job: Job) -> dict[str, Any]:
-        request = SpeechRequest.parse(job.request, "job", self._state.served)
+        request = SpeechRequest.parse(job.request, "job", self._state.served(job.key_id))
         origin = Origin(Caller(job.ip, job.key_id), PATH, {"job_id": job.id})
         with self._state.held.hold(origin.caller.owner) as hold:
             return await self._save_file(job, request, Listener(origin, _never, hold))
