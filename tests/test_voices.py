@@ -75,14 +75,32 @@ def test_a_voice_is_kept_replaced_and_removed(folder: VoiceFolder) -> None:
     assert list(folder.path.iterdir()) == []
 
 
-@pytest.mark.parametrize("call", ["read", "version", "remove"])
-def test_an_unknown_voice_lists_the_known(folder: VoiceFolder, call: str) -> None:
-    """An unknown name gives an error that lists the known names."""
+def test_an_unknown_voice_lists_the_known(folder: VoiceFolder) -> None:
+    """Whoever removes an unknown name has the folder, and is told the known names."""
     with pytest.raises(InvalidRequestError, match="voices add"):
-        getattr(folder, call)("nobody")
+        folder.remove("nobody")
     folder.save("anna", b"prompt")
     with pytest.raises(InvalidRequestError, match="'nobody'; known are anna"):
+        folder.remove("nobody")
+
+
+@pytest.mark.parametrize("call", ["read", "version"])
+def test_a_reader_of_an_unknown_voice_is_told_no_other(folder: VoiceFolder, call: str) -> None:
+    """Workers read for every key, and the names may be another's; the error says where they are."""
+    folder.save("anna", b"prompt")
+    with pytest.raises(InvalidRequestError, match="'nobody'; GET /v1/audio/voices") as unknown:
         getattr(folder, call)("nobody")
+    assert "anna" not in unknown.value.message
+
+
+def test_a_book_knows_whether_it_has_a_name(folder: VoiceFolder) -> None:
+    """In any letter case; not that of a clone that the caller may not know of."""
+    folder.save("anna", b"prompt")
+    folder.save("bert", b"prompt")
+    book = VoiceBook({"base": worker("Vivian", clone_width=64)}, folder)
+    assert all(name in book for name in ("anna", "Bert", "vivian"))
+    seen = book.seen(lambda name: name == "anna")
+    assert "Anna" in seen and "bert" not in seen and "../anna" not in seen
 
 
 def test_other_files_are_no_voices(folder: VoiceFolder) -> None:

@@ -37,6 +37,7 @@ _MAX_NAME_BYTES = 200
 _NAMES_IN_A_MESSAGE = 10
 _NEAR_NAMES = 5
 _MAX_HEADER_BYTES = 65_536
+_LISTED = "GET /v1/audio/voices and `voiceagent-tts voices list` show them"
 
 
 ALIASES: dict[str, Gender | None] = {
@@ -143,12 +144,13 @@ class VoiceFolder:
         """Return a value that changes whenever the voice is replaced.
 
         Raises:
-            InvalidRequestError: there is no such voice; the message lists the stored ones.
+            InvalidRequestError: there is no such voice. Any client may get the message, so it
+                names no other voice.
         """
         try:
             status = self._file(name).stat()
         except OSError as error:
-            raise self._unknown(name) from error
+            raise _unknown(name, _LISTED) from error
         return status.st_mtime_ns, status.st_ino, status.st_size
 
     def recording(self, name: str) -> str:
@@ -167,12 +169,13 @@ class VoiceFolder:
         """Read the file of a voice.
 
         Raises:
-            InvalidRequestError: there is no such voice; the message lists the stored ones.
+            InvalidRequestError: there is no such voice. Any client may get the message, so it
+                names no other voice.
         """
         try:
             return self._file(name).read_bytes()
         except OSError as error:
-            raise self._unknown(name) from error
+            raise _unknown(name, _LISTED) from error
 
     def lexicon_version(self, name: str) -> tuple[int, ...] | None:
         """Return a value that changes with the lexicon of a voice; None if it has none."""
@@ -222,10 +225,11 @@ class VoiceFolder:
         """Delete a voice; contexts that already use it continue.
 
         Raises:
-            InvalidRequestError: there is no such voice, or the folder is not writable.
+            InvalidRequestError: there is no such voice; the message lists the stored ones. Or the
+                folder is not writable.
         """
         if not self.delete(self._file(name).name):
-            raise self._unknown(name)
+            raise _unknown(name, name_hint(name, self.names()))
 
     def write(self, file: str, content: bytes) -> None:
         """Store a file, or replace it.
@@ -290,13 +294,6 @@ class VoiceFolder:
     def _file(self, name: str) -> Path:
         return self.path / f"{clone_name(name)}{CLONE_SUFFIX}"
 
-    def _unknown(self, name: str) -> InvalidRequestError:
-        return InvalidRequestError(
-            f"expected the name of a cloned voice, got {name[:64]!r}; "
-            f"{name_hint(name, self.names())}",
-            code=ErrorCode.INVALID_VOICE,
-        )
-
 
 class SeenClones:
     """The clones of a folder that one caller may know of; as the folder itself, for `VoiceBook`.
@@ -320,6 +317,13 @@ class SeenClones:
     def embedding_width(self, name: str) -> int | None:
         """As `VoiceFolder.embedding_width`."""
         return self._folder.embedding_width(name)
+
+
+def _unknown(name: str, hint: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"expected the name of a cloned voice, got {name[:64]!r}; {hint}",
+        code=ErrorCode.INVALID_VOICE,
+    )
 
 
 def _not_writable(path: Path, error: OSError) -> InvalidRequestError:
@@ -363,6 +367,10 @@ class VoiceBook:
         book = copy(self)
         book._clones = SeenClones(self._folder, is_seen)
         return book
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a voice has this name, in any letter case; reads no names of other clones."""
+        return name.casefold() in self._voices or name in (self._clones or ())
 
     def names(self) -> list[str]:
         """Return the names of all voices, the default first; without aliases.

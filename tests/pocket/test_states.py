@@ -49,9 +49,11 @@ def test_a_clone_speaks_with_its_own_voice(
     said = pcm_of(driver.run(driver.submit(1, "Hi.", voice="ann"), credit(1)), 1)
     assert said and said == pcm_of(driver.run(driver.submit(2, "Hi.", voice="Ann"), credit(2)), 2)
     assert said != pcm_of(driver.run(driver.submit(3, "Hi."), credit(3)), 3)
+    folder.save("bert", voice_file)
     folder.remove("ann")
     (failed,) = driver.run(driver.submit(4, "Hi.", voice="ann"), credit(4))
     assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_VOICE
+    assert "bert" not in failed.message  # it may be another key's
 
 
 def test_a_file_that_cannot_be_loaded_fails_its_context(driver: Driver, tmp_path: Path) -> None:

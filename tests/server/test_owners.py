@@ -1,20 +1,29 @@
 """What belongs to a key: its clones and consents exist for no other key, except for admins."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
 
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import OverloadedError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.seam.cloner_messages import VoiceFile
 from voiceagent_tts.server.cloner_processes import MAX_PLACES, ClonerProcesses
-from voiceagent_tts.server.serve import running
+from voiceagent_tts.server.clones import _save
+from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecord
 from voiceagent_tts.settings.access import Quota
+from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.voices import VoiceBook, VoiceFolder
 
 VOICES, CONSENTS = "/v1/audio/voices", "/v1/audio/voice_consents"
 WRITE = frozenset({Scope.SPEAK, Scope.VOICES_WRITE})
@@ -23,22 +32,31 @@ KEYS = {
     "two": make_key("two", WRITE, Quota()),
     "admin": make_key("admin", WRITE | {Scope.ADMIN}, Quota()),
 }
+ONE, TWO, ADMIN = (KEYS[name].key.id for name in ("one", "two", "admin"))
+FOREIGN = "hpp4j3vqnfwauoo0d1us"
+"""Name of a clone that is also an id as those of ElevenLabs' library."""
 Clients = dict[str, httpx.AsyncClient]
 
 
 @pytest.fixture
-async def clients(tmp_path: Path) -> AsyncIterator[Clients]:
-    """A client with each key; `one` has the clone `anna`, an admin `bert`, and the disk `carl`."""
+async def server(tmp_path: Path) -> AsyncIterator[RunningServer]:
+    """A server where `one` has the clone `anna`, an admin `bert`, and the disk `carl`."""
     (tmp_path / "keys.json").write_text(
         KeyDocument(keys=tuple(each.key for each in KEYS.values())).dump()
     )
     settings = Settings(port=0, keys=str(tmp_path / "keys.json"), voices_folder=tmp_path / "voices")
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(running(settings))
-        records, one, admin = server.state.voice_records, KEYS["one"].key.id, KEYS["admin"].key.id
-        records.add_voice(VoiceRecord(name="anna", key_id=one), b"recording")
-        records.add_voice(VoiceRecord(name="bert", key_id=admin, is_shared=True), b"recording")
+    async with running(settings) as server:
+        records = server.state.voice_records
+        records.add_voice(VoiceRecord(name="anna", key_id=ONE), b"recording")
+        records.add_voice(VoiceRecord(name="bert", key_id=ADMIN, is_shared=True), b"recording")
         server.state.clones.save("carl", b"recording")
+        yield server
+
+
+@pytest.fixture
+async def clients(server: RunningServer) -> AsyncIterator[Clients]:
+    """A client with each key."""
+    async with AsyncExitStack() as stack:
         yield {
             name: await stack.enter_async_context(
                 httpx.AsyncClient(
@@ -103,3 +121,133 @@ def test_a_key_leaves_places_to_others() -> None:
             pass
     with cloners.place("one"):
         pass
+
+
+def take(server: RunningServer, name: str) -> None:
+    """Let `two` have a voice of this name, as if its key before had removed one."""
+    with server.state.clones.changing():
+        server.state.voice_records.add_voice(VoiceRecord(name=name, key_id=TWO), b"other")
+
+
+async def test_a_voice_that_another_key_stored_meanwhile_is_not_replaced(
+    server: RunningServer,
+) -> None:
+    """`replace` was allowed when no voice had the name; a clone takes seconds."""
+    take(server, "dora")
+    with pytest.raises(InvalidRequestError) as refused:
+        record = VoiceRecord(name="dora", key_id=ONE)
+        await _save(server.state, record, VoiceFile(b"recording", ()), replace=True)
+    assert refused.value.code is ErrorCode.INVALID_VOICE
+    assert server.state.clones.read("dora") == b"other"
+    assert server.state.voice_records.owned_by(TWO) == {"dora"}
+    shared = VoiceRecord(name="dora", key_id=ADMIN, is_shared=True)
+    await _save(server.state, shared, VoiceFile(b"recording", ()), replace=True)
+    assert server.state.clones.read("dora") == b"recording"
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_a_voice_that_became_another_keys_meanwhile_is_not_the_callers(
+    server: RunningServer, clients: Clients, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Between the check and the change or the download, which wait for threads and locks."""
+    if method == "GET":
+        holder, name = server.state.clones, "read"
+    else:
+        holder, name = server.state.voice_records, "remove_voice"
+    late = getattr(holder, name)
+
+    def act_late(*arguments: object) -> object:
+        take(server, "anna")
+        return late(*arguments)
+
+    monkeypatch.setattr(holder, name, act_late)
+    answer = await clients["one"].request(method, f"{VOICES}/anna")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    monkeypatch.undo()
+    assert server.state.clones.read("anna") == b"other"
+
+
+def speak_clones(server: RunningServer, *, has_own_voices: bool) -> None:
+    """Let the embedded engine pass for one that speaks clones, until it is told to."""
+    workers = {
+        name: replace(each.capabilities, clone_width=8)
+        for name, each in server.state.synthesizer.supervisors.items()
+    }
+    if not has_own_voices:
+        workers = {name: replace(each, voices=()) for name, each in workers.items()}
+    server.state.synthesizer.voices = VoiceBook(workers, server.state.clones)
+
+
+def socket(server: RunningServer, path: str, key: str) -> connect:
+    """A socket with a key."""
+    url = f"ws{server.url.removeprefix('http')}{path}"
+    return connect(url, additional_headers={"xi-api-key": key}, max_size=None)
+
+
+async def asked(websocket: ClientConnection, **message: object) -> dict[str, object]:
+    """The answer to a message."""
+    await websocket.send(json.dumps(message))
+    async with asyncio.timeout(PATIENCE_S):
+        return json.loads(await websocket.recv())
+
+
+async def test_a_list_over_a_socket_is_the_callers(server: RunningServer) -> None:
+    """vLLM-Omni's `voice.list` has no clone of another key."""
+    speak_clones(server, has_own_voices=True)
+    for name, sees_anna in (("one", True), ("two", False), ("admin", True)):
+        async with socket(server, "/v1/audio/speech/stream", KEYS[name].secret) as websocket:
+            voices = (await asked(websocket, type="voice.list"))["voices"]
+        assert isinstance(voices, list) and {"bert", "carl"} <= set(voices)
+        assert ("anna" in voices) is sees_anna
+
+
+async def test_an_id_of_a_library_is_no_clone_of_another(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For whoever does not own the clone of this name, ElevenLabs' id selects the first voice.
+
+    No socket has the clones' names read: thousands would delay everyone's audio, also for a client
+    without a key.
+    """
+    speak_clones(server, has_own_voices=True)
+    clone = VoiceRecord(name=FOREIGN, key_id=ONE)
+    server.state.voice_records.add_voice(clone, b"recording")
+    names, listings = VoiceFolder.names, list[VoiceFolder]()
+
+    def counted(folder: VoiceFolder) -> list[str]:
+        listings.append(folder)
+        return names(folder)
+
+    monkeypatch.setattr(VoiceFolder, "names", counted)
+    path = f"/v1/text-to-speech/{FOREIGN}/stream-input?output_format=pcm_8000"
+    with pytest.raises(InvalidStatus) as refused:
+        async with socket(server, path, "wrong"):
+            pass
+    assert refused.value.response.status_code == 401
+    async with socket(server, path, KEYS["two"].secret) as websocket:
+        assert (await asked(websocket, text="Yes. ", flush=True))["audio"]
+    assert not listings
+
+
+async def test_a_client_that_names_no_voice_keeps_to_its_own(server: RunningServer) -> None:
+    """Where only clones speak, the first text places a context; never with another's clone."""
+    speak_clones(server, has_own_voices=False)
+    records = server.state.voice_records
+    records.remove_voice("bert")
+    records.remove_voice("carl")
+    records.add_voice(VoiceRecord(name="zoe", key_id=TWO), b"recording")
+    synthesizer = server.state.synthesizer
+    request = synthesizer.check(ContextOptions(voice=None, owner=TWO))
+    assert request.voice.name == "zoe"
+    assert synthesizer._place(request, "en") is None
+
+
+async def test_a_clone_of_another_is_as_unknown_as_any(clients: Clients) -> None:
+    """Also where a request says that its voice is a clone."""
+    request = {"input": "Hi.", "task_type": "Base"}
+    anna, nobody = [
+        await clients["two"].post("/v1/audio/speech", json={**request, "voice": name})
+        for name in ("anna", "nobody")
+    ]
+    assert anna.status_code == nobody.status_code == 400
+    assert anna.json() == nobody.json() and "a cloned voice" in anna.text

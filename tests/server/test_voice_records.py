@@ -10,7 +10,9 @@ import torch
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.server.voice_records import (
+    EVERYTHING,
     Consent,
+    Viewer,
     VoiceRecord,
     VoiceRecords,
     speaker_embedding,
@@ -32,6 +34,107 @@ def full_disk(largest_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@contextlib.contextmanager
+def no_files() -> Iterator[None]:
+    """Let this process open no file within the block."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@contextlib.contextmanager
+def damaged(path: Path) -> Iterator[None]:
+    """Let a file have another content within the block."""
+    content = path.read_bytes()
+    path.write_bytes(content[:-9])
+    try:
+        yield
+    finally:
+        path.write_bytes(content)
+
+
+@contextlib.contextmanager
+def no_folder(path: Path) -> Iterator[None]:
+    """Let the folder of a file be none within the block."""
+    away = path.parent.rename(path.parent.with_suffix(".away"))
+    path.parent.touch()
+    try:
+        yield
+    finally:
+        path.parent.unlink()
+        away.rename(path.parent)
+
+
+OWNER, OTHER, ADMIN = Viewer("k", is_admin=False), Viewer("other", is_admin=False), EVERYTHING
+
+
+@pytest.mark.parametrize("fault", ["no files", "damaged", "no folder"])
+def test_a_voice_whose_record_cannot_be_read_is_nobodys(tmp_path: Path, fault: str) -> None:
+    """Only an admin sees and owns it meanwhile, whatever it is; afterwards it is its key's."""
+    records = VoiceRecords(VoiceFolder(tmp_path))
+    records.add_voice(VoiceRecord(name="anna", key_id="k"), voice_file(1, 0))
+    path = tmp_path / "records" / "anna.json"
+    blocks = {"no files": no_files(), "damaged": damaged(path), "no folder": no_folder(path)}
+    with blocks[fault]:
+        unknown = records.voice("anna")
+    for viewer in (OWNER, OTHER):
+        assert not viewer.sees(unknown) and not viewer.owns(unknown)
+    assert ADMIN.sees(unknown) and ADMIN.owns(unknown)
+    known = records.voice("anna")
+    assert OWNER.owns(known) and not OTHER.sees(known)
+
+
+@pytest.mark.parametrize("fault", ["damaged", "no folder"])
+def test_no_consent_is_withdrawn_without_its_voices(tmp_path: Path, fault: str) -> None:
+    """While a record cannot be read, its voice may be of the consent: nothing is deleted.
+
+    The error does not tell the name, which may be another key's.
+    """
+    records = VoiceRecords(VoiceFolder(tmp_path))
+    consent = Consent(name="Anna", language="en", method="attest", statement="yes", key_id="k")
+    records.save_consent(consent, None)
+    for name in ("anna", "other"):
+        record = VoiceRecord(name=name, consent_id=consent.id, key_id="k")
+        records.add_voice(record, voice_file(1, 0))
+    path = tmp_path / "records" / "other.json"
+    blocks = {"damaged": damaged(path), "no folder": no_folder(path)}
+    with blocks[fault], pytest.raises(InvalidRequestError) as failed:
+        records.withdraw(consent.id, OWNER)
+    assert failed.value.code is ErrorCode.STORAGE_UNAVAILABLE
+    assert "other" not in failed.value.message
+    assert records.consents() == [consent] and set(records.voices()) == {"anna", "other"}
+    assert records.withdraw(consent.id, OWNER) == ["anna", "other"]
+
+
+def test_a_consent_that_cannot_be_read_is_not_taken_for_withdrawn(tmp_path: Path) -> None:
+    """Neither its statement nor the voice of its recording counts as missing."""
+    records = VoiceRecords(VoiceFolder(tmp_path))
+    consent = Consent(name="Anna", language="en", method="recording")
+    records.save_consent(consent, voice_file(1, 0))
+    for read in (
+        lambda: records.consent(consent.id),
+        lambda: records.similarity(consent, voice_file(0, 1)),
+    ):
+        with no_files(), pytest.raises(InvalidRequestError) as failed:
+            read()
+        assert failed.value.code is ErrorCode.STORAGE_UNAVAILABLE
+
+
+def test_a_voice_that_was_replaced_by_half_is_not_for_everyone(tmp_path: Path) -> None:
+    """The sound is a key's, until that of an admin, which every key may use, is there."""
+    records = VoiceRecords(VoiceFolder(tmp_path))
+    records.add_voice(VoiceRecord(name="anna", key_id="k"), voice_file(1, 0))
+    shared = VoiceRecord(name="anna", key_id="admin", is_shared=True)
+    with full_disk(5_000), pytest.raises(InvalidRequestError):
+        records.add_voice(shared, bytes(100_000))
+    assert not OTHER.sees(records.voice("anna"))
+    records.add_voice(shared, voice_file(0, 1))
+    assert records.voice("anna") == shared
 
 
 def test_withdrawal_deletes_the_voices_made_with_it(tmp_path: Path) -> None:

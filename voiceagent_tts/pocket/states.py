@@ -82,9 +82,9 @@ class VoiceStates:
         elif name in self._names and model.is_published:
             version = ()
         else:
-            known = [*self._names, *self._clones.names()]
+            # Any client may get the message, so it names no clones.
             raise _refused(
-                f"expected the name of a voice, got {name[:64]!r}; {name_hint(name, known)}"
+                f"expected the name of a voice, got {name[:64]!r}; {name_hint(name, self._names)}"
             )
         key = (name, model.key, version)
         state = self._states.get(key)

@@ -82,7 +82,7 @@ def create_app(state: ServerState) -> FastAPI:
         return Response(state.metrics.render(), media_type="text/plain; version=0.0.4")
 
     async def serve(websocket: WebSocket) -> None:
-        await serve_socket(state, websocket, TtsV1())
+        await serve_socket(state, websocket, lambda _: TtsV1())
 
     add_socket(app, "/v1/tts/ws", serve)
     for plugin in plugin_modules("server"):

@@ -26,7 +26,7 @@ from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.cloner_processes import CloneModel
 from voiceagent_tts.server.speaking import speak_for
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.server.voice_records import Consent, Tag, Viewer, VoiceRecord
+from voiceagent_tts.server.voice_records import Consent, Tag, Viewer, VoiceRecord, not_owned
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.voices import CLONE_SUFFIX, clone_name
 
@@ -155,8 +155,7 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
 @router.get("/v1/audio/voices/{name}", response_class=Response)
 async def download_voice(request: Request, name: str) -> Response:
     """Download a clone as a voice file, for `POST /v1/audio/voices` on another server."""
-    state: ServerState = request.app.state.server
-    content = await asyncio.to_thread(state.clones.read, _own_name(request, name))
+    content = await asyncio.to_thread(_read_own, request, name)
     return Response(
         content,
         media_type="application/octet-stream",
@@ -169,7 +168,7 @@ async def remove_voice(request: Request, name: str) -> None:
     """Remove a clone; contexts that already use it continue."""
     state: ServerState = request.app.state.server
     name = _own_name(request, name)
-    await state.change_voices(state.voice_records.remove_voice, name)
+    await state.change_voices(state.voice_records.remove_voice, name, viewer_of(request))
     note_change(request, "voice_removed", voice=name)
 
 
@@ -197,14 +196,13 @@ def _store(state: ServerState, record: VoiceRecord, voice: VoiceFile, *, replace
     """Store a voice, unless what allowed it has changed while it was cloned, which takes seconds.
 
     Raises:
-        InvalidRequestError: its consent was withdrawn, its name was taken, or its key's quota was
-            used up meanwhile.
+        InvalidRequestError: its consent was withdrawn, its name was taken, also by another key,
+            or its key's quota was used up meanwhile.
     """
     with state.clones.changing():
         if record.consent_id is not None:
             state.voice_records.consent(record.consent_id)
-        if not replace and record.name in state.clones:
-            raise _taken(record.name)
+        _check_taken(state, state.viewer(record.key_id), record.name, replace=replace)
         _check_quota(state, record)
         state.voice_records.add_voice(record, voice.content)
 
@@ -304,10 +302,8 @@ def _engines(state: ServerState) -> str:
 
 def _free_name(state: ServerState, viewer: Viewer, name: str, *, replace: bool) -> str:
     normal = clone_name(name)
-    if normal in state.clones:
-        if replace and viewer.owns(state.voice_records.voice(normal)):
-            return normal
-        raise _taken(normal)
+    if _check_taken(state, viewer, normal, replace=replace):
+        return normal
     if normal in (each.details.name.casefold() for each in state.synthesizer.voices.listed()):
         raise InvalidRequestError(
             f"{normal!r} is a built-in voice; choose another name", code=ErrorCode.INVALID_VOICE
@@ -315,11 +311,23 @@ def _free_name(state: ServerState, viewer: Viewer, name: str, *, replace: bool) 
     return normal
 
 
-def _taken(name: str) -> InvalidRequestError:
-    return InvalidRequestError(
+def _check_taken(state: ServerState, viewer: Viewer, name: str, *, replace: bool) -> bool:
+    """Whether a clone has this name; refuses it, unless it is the viewer's to replace."""
+    if name not in state.clones:
+        return False
+    if replace and viewer.owns(state.voice_records.voice(name)):
+        return True
+    raise InvalidRequestError(
         f"a voice {name!r} exists; choose another name, or set `replace` if it is yours",
         code=ErrorCode.INVALID_VOICE,
     )
+
+
+def _read_own(request: Request, name: str) -> bytes:
+    state: ServerState = request.app.state.server
+    content = state.clones.read(_own_name(request, name))
+    _own_name(request, name)  # it may be another key's since it was asked for
+    return content
 
 
 def _own_name(request: Request, name: str) -> str:
@@ -328,8 +336,5 @@ def _own_name(request: Request, name: str) -> str:
     if name not in state.clones or not viewer_of(request).owns(
         state.voice_records.voice(clone_name(name))
     ):
-        raise InvalidRequestError(
-            f"expected the name of a cloned voice of this key, got {name[:64]!r}",
-            code=ErrorCode.NOT_FOUND,
-        )
+        raise not_owned(name)
     return clone_name(name)

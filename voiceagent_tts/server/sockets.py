@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 from fastapi import FastAPI, Request, Response, WebSocket
 from starlette.exceptions import HTTPException
 
+from voiceagent_tts.access.limiter import Caller
 from voiceagent_tts.errors import (
     ErrorCode,
     InvalidRequestError,
     OverloadedError,
-    UnauthorizedError,
     VoiceAgentError,
 )
 from voiceagent_tts.protocol.server_connection import Dialect
@@ -49,20 +49,26 @@ def refuse_other_sockets(app: FastAPI) -> None:
 
 
 async def serve_socket(
-    state: ServerState, websocket: WebSocket, dialect: Dialect, query_key: str | None = None
+    state: ServerState,
+    websocket: WebSocket,
+    dialect: Callable[[Caller], Dialect],
+    query_key: str | None = None,
 ) -> None:
     """Serve a socket to its end, or refuse it.
 
     Args:
         state: what all routes share.
         websocket: not yet accepted.
-        dialect: the client's protocol.
+        dialect: returns the protocol of a client whose key has been checked, or raises
+            `InvalidRequestError` for a mistake in its address.
         query_key: a key from elsewhere than the headers.
     """
-    if refusal := _refusal(state, websocket, query_key):
-        await refuse_socket(websocket, refusal)
+    try:
+        session = _session(state, websocket, dialect, query_key)
+    except VoiceAgentError as error:
+        await refuse_socket(websocket, error)
         return
-    await Session(state, websocket, dialect).run()
+    await session.run()
 
 
 async def refuse_socket(websocket: WebSocket, error: VoiceAgentError) -> None:
@@ -74,18 +80,26 @@ async def refuse_socket(websocket: WebSocket, error: VoiceAgentError) -> None:
     await websocket.send_denial_response(answer)
 
 
-def _refusal(
-    state: ServerState, websocket: WebSocket, query_key: str | None
-) -> VoiceAgentError | None:
-    try:
-        caller = auth.check(state.settings, state.keys, websocket.scope, query_key)
-    except UnauthorizedError as error:
-        return error
+def _session(
+    state: ServerState,
+    websocket: WebSocket,
+    dialect: Callable[[Caller], Dialect],
+    query_key: str | None,
+) -> Session:
+    """As `serve_socket`.
+
+    Raises:
+        UnauthorizedError: as for `auth.check`.
+        InvalidRequestError: there is a mistake in the address.
+        OverloadedError: the server drains, or has no room.
+    """
+    caller = auth.check(state.settings, state.keys, websocket.scope, query_key)
+    spoken = dialect(caller)
     if state.is_draining:
-        return draining_error()
+        raise draining_error()
     if not state.make_room(caller):
-        return OverloadedError(
+        raise OverloadedError(
             f"all {state.settings.max_sockets} sockets of this server are in use",
             retry_after_ms=1000,
         )
-    return None
+    return Session(state, websocket, spoken)

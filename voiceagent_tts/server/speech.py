@@ -32,7 +32,8 @@ async def speak(request: Request, body: SpeechRequest) -> Response:
     """Speak `input` and stream the audio in `response_format`."""
     state: ServerState = request.app.state.server
     listener = listener_of(request)
-    speech = await start_speaking(state, listener, body.input, body.options(state.served))
+    options = body.options(state.served(listener.origin.caller.key_id))
+    speech = await start_speaking(state, listener, body.input, options)
     container_format, content_type = _answer_format(body, request.headers.get("accept", ""))
     headers = pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else {}
     if not body.is_streamed:

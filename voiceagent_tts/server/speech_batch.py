@@ -76,8 +76,10 @@ class BatchRequest(BaseModel):
 async def speak_batch(request: Request, body: BatchRequest) -> Response:
     """Speak several texts; the results have the files in base64, or an error."""
     state: ServerState = request.app.state.server
-    requests = body.requests(state.synthesizer.limits.max_text_chars, state.served)
-    results = _results(state, listener_of(request), requests)
+    listener = listener_of(request)
+    served = state.served(listener.origin.caller.key_id)
+    requests = body.requests(state.synthesizer.limits.max_text_chars, served)
+    results = _results(state, listener, requests)
     if body.stream_format == "ndjson":
         return StreamingResponse(_lines(results), media_type="application/x-ndjson")
     async with aclosing(results):
@@ -145,7 +147,7 @@ async def speak_file(state: ServerState, listener: Listener, request: SpeechRequ
 async def _start_when_free(
     state: ServerState, listener: Listener, request: SpeechRequest
 ) -> Speech:
-    options = request.file_options(state.served)
+    options = request.file_options(state.served(listener.origin.caller.key_id))
     while True:
         try:
             return await start_speaking(state, listener, request.input, options)

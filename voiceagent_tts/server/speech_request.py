@@ -38,7 +38,7 @@ class Served:
 
     Args:
         models: names of its models.
-        clones: names of its cloned voices.
+        clones: names of the cloned voices that the caller may know of.
     """
 
     models: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from voiceagent_tts.access.access import Access
@@ -36,7 +37,7 @@ from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
 from voiceagent_tts.tracing.exporter import start_exporter
-from voiceagent_tts.voices import VoiceFolder
+from voiceagent_tts.voices import SeenClones, VoiceFolder
 
 SLOTS_HEADER = "X-TTS-Slots-Free"
 """Rows that new contexts can have, in answers of `/health/ready` and to WebSocket handshakes."""
@@ -148,7 +149,7 @@ class ServerState:
             read_lexicon(settings.lexicon.expanduser()) if settings.lexicon else None,
             self.cache,
             overflow_of(settings),
-            lambda owner, name: self.viewer(owner).sees(self.voice_records.voice(name)),
+            self._sees,
         )
         self._context_log = ContextLog(settings, self.metrics.count_log_failure)
         self._exporter = start_exporter()
@@ -217,11 +218,18 @@ class ServerState:
         key = None if key_id is None else self.keys.get(key_id)
         return Viewer(key_id, key_id is None or (key is not None and Scope.ADMIN in key.scopes))
 
+    def _sees(self, key_id: str | None, name: str) -> bool:
+        return self.viewer(key_id).sees(self.voice_records.voice(name))
+
     @property
-    def served(self) -> Served:
-        """What requests may name."""
+    def models(self) -> tuple[str, ...]:
+        """The models of the workers."""
         workers = self.synthesizer.supervisors.values()
-        return Served(tuple({each.capabilities.model: None for each in workers}), self.clones)
+        return tuple({each.capabilities.model: None for each in workers})
+
+    def served(self, key_id: str | None) -> Served:
+        """What requests of a key may name."""
+        return Served(self.models, SeenClones(self.clones, partial(self._sees, key_id)))
 
     @property
     def clone_model(self) -> CloneModel | None:

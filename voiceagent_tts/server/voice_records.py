@@ -29,6 +29,8 @@ from voiceagent_tts.voices import (
 Tag = Literal["testing", "production"]
 
 _CONSENT_ID = r"cons_[0-9a-f]{32}"
+_NO_KEY = ""
+"""What owns the voices that are only an admin's: no key has this id."""
 _logger = logging.getLogger(__name__)
 
 
@@ -119,6 +121,10 @@ class Viewer:
 EVERYTHING = Viewer(None, is_admin=True)
 """What commands see, and a server without keys."""
 
+_UNREADABLE = VoiceRecord(name="unreadable", key_id=_NO_KEY)
+"""Stands for a record that cannot be read: whose the voice is, or which key may speak with it, is
+not known."""
+
 _Record = TypeVar("_Record", Consent, VoiceRecord)
 
 
@@ -133,30 +139,49 @@ class VoiceRecords:
         self._clones = clones
         self._voices = clones.path / RECORDS
         self._consents = clones.path / CONSENTS
-        self._read_records: dict[str, tuple[object, VoiceRecord | None]] = {}
+        self._read_records: dict[str, tuple[object, VoiceRecord]] = {}
         """Version of the file and record of each voice that was asked for."""
 
     # Voices.
 
     def voices(self) -> dict[str, VoiceRecord]:
-        """Return the records of the stored voices by name; older voices have none."""
+        """Return the records of the stored voices by name; older voices have none.
+
+        One that cannot be read is left out.
+
+        Raises:
+            InvalidRequestError: none can be read.
+        """
         records = _read_all(self._voices, VoiceRecord)
         return {each.name: each for each in records if each.name in self._clones}
 
     def voice(self, name: str) -> VoiceRecord | None:
         """Return the record of a voice, by its name in lower case; older voices have none.
 
-        Its file is read once: every context with the voice asks.
+        While it cannot be read, the voice is nobody's. Its file is read once: every context with
+        the voice asks.
         """
+        try:
+            return self._record(name)
+        except InvalidRequestError:
+            return _UNREADABLE
+
+    def _record(self, name: str) -> VoiceRecord | None:
         path = self._voices / f"{name}.json"
         try:
             status = path.stat()
-        except OSError:
+        except FileNotFoundError:
             return None
+        except OSError as error:
+            raise _unreadable(path, error) from error
         version = (status.st_mtime_ns, status.st_ino, status.st_size)
-        if name not in self._read_records or self._read_records[name][0] != version:
-            self._read_records[name] = version, _read(path, VoiceRecord)
-        return self._read_records[name][1]
+        known = self._read_records.get(name)
+        if known is not None and known[0] == version:
+            return known[1]
+        record = _read(path, VoiceRecord)
+        if record is not None:
+            self._read_records[name] = version, record
+        return record
 
     def owned_by(self, key_id: str | None) -> set[str]:
         """Return the names of the voices that a key has added."""
@@ -166,28 +191,31 @@ class VoiceRecords:
         """Store a voice and its record, within `changing`; replaces an earlier voice of its name.
 
         Raises:
-            InvalidRequestError: the folder is not writable.
+            InvalidRequestError: the folder is not writable, or the earlier record not readable.
             OverloadedError: the voices cannot be reached.
         """
-        earlier = self.voices().get(record.name)
-        replaced = frozenset() if earlier is None else earlier.consent_ids - record.consent_ids
-        # A voice is never without the record of its consent, also if this ends in the middle.
-        self._save_record(record.model_copy(update={"replaced_consent_ids": replaced}))
+        earlier = self._record(record.name) if record.name in self._clones else None
+        # A voice is never without the record of its consent, nor the earlier one another key's,
+        # also if this ends in the middle.
+        unfinished = record if earlier is None else _replacing(earlier, record)
+        self._save_record(unfinished)
         self._clones.save(record.name, voice_file)
-        if replaced:
+        if unfinished != record:
             self._save_record(record)
 
     def _save_record(self, record: VoiceRecord) -> None:
         self._clones.write(f"{RECORDS}/{record.name}.json", record.model_dump_json().encode())
 
-    def remove_voice(self, name: str) -> None:
-        """Delete a voice and its record; idempotent.
+    def remove_voice(self, name: str, viewer: Viewer = EVERYTHING) -> None:
+        """Delete a voice and its record; idempotent for who sees everything.
 
         Raises:
-            InvalidRequestError: the folder is not writable.
+            InvalidRequestError: the voice is not the viewer's, or the folder is not writable.
             OverloadedError: the voices cannot be reached.
         """
         with self._clones.changing():
+            if not viewer.owns(self.voice(name)):
+                raise not_owned(name)
             self._remove(name)
 
     def _remove(self, name: str) -> None:
@@ -198,7 +226,11 @@ class VoiceRecords:
     # Consents.
 
     def consents(self, viewer: Viewer = EVERYTHING) -> list[Consent]:
-        """Return the consents of a viewer, oldest first."""
+        """Return the consents of a viewer, oldest first; one that cannot be read is left out.
+
+        Raises:
+            InvalidRequestError: none can be read.
+        """
         owned = filter(viewer.owns, _read_all(self._consents, Consent))
         return sorted(owned, key=lambda each: each.created_at)
 
@@ -206,7 +238,8 @@ class VoiceRecords:
         """Return a consent.
 
         Raises:
-            InvalidRequestError: the viewer has none of this id, or it was withdrawn.
+            InvalidRequestError: the viewer has none of this id, it was withdrawn, or it cannot be
+                read.
         """
         is_id = re.fullmatch(_CONSENT_ID, consent_id) is not None
         consent = _read(self._consents / f"{consent_id}.json", Consent) if is_id else None
@@ -229,11 +262,18 @@ class VoiceRecords:
         self._clones.write(f"{CONSENTS}/{consent.id}.json", consent.model_dump_json().encode())
 
     def similarity(self, consent: Consent, voice_file: bytes) -> float | None:
-        """Cosine of the speaker embeddings of a consent and a voice; None if one has none."""
+        """Cosine of the speaker embeddings of a consent and a voice; None if one has none.
+
+        Raises:
+            InvalidRequestError: the voice of the consent cannot be read.
+        """
+        path = self._consents / f"{consent.id}.voice"
         try:
-            stored = (self._consents / f"{consent.id}.voice").read_bytes()
-        except OSError:
+            stored = path.read_bytes()
+        except FileNotFoundError:
             return None
+        except OSError as error:
+            raise _unreadable(path, error) from error
         agreed, given = speaker_embedding(stored), speaker_embedding(voice_file)
         if agreed is None or given is None or agreed.shape != given.shape:
             return None
@@ -247,18 +287,36 @@ class VoiceRecords:
             The names of the deleted voices.
 
         Raises:
-            InvalidRequestError: the viewer has none of this id, or the folder is not writable.
+            InvalidRequestError: the viewer has none of this id, the folder is not writable, or the
+                record of a voice cannot be read; then nothing is deleted.
             OverloadedError: the voices cannot be reached; some may be deleted.
         """
         with self._clones.changing():
             consent = self.consent(consent_id, viewer)
-            records = _read_all(self._voices, VoiceRecord)
-            names = sorted(each.name for each in records if consent.id in each.consent_ids)
+            records = [_read(path, VoiceRecord) for path in _paths(self._voices)]
+            names = sorted(each.name for each in records if each and consent.id in each.consent_ids)
             for name in names:
                 self._remove(name)
             for suffix in ("voice", "json"):
                 self._clones.delete(f"{CONSENTS}/{consent.id}.{suffix}")
         return names
+
+
+def not_owned(name: str) -> InvalidRequestError:
+    """The refusal of a voice that is not the caller's: for it, there is none of this name."""
+    return InvalidRequestError(
+        f"expected the name of a cloned voice of this key, got {name[:64]!r}",
+        code=ErrorCode.NOT_FOUND,
+    )
+
+
+def _replacing(earlier: VoiceRecord, record: VoiceRecord) -> VoiceRecord:
+    """The record until the voice is replaced; of no key, if the two are not one key's."""
+    replaced = earlier.consent_ids - record.consent_ids
+    unfinished = record.model_copy(update={"replaced_consent_ids": replaced})
+    if (earlier.key_id, earlier.is_shared) == (record.key_id, record.is_shared):
+        return unfinished
+    return unfinished.model_copy(update={"key_id": _NO_KEY, "is_shared": False})
 
 
 def speaker_embedding(voice_file: bytes) -> npt.NDArray[np.float32] | None:
@@ -274,17 +332,45 @@ def speaker_embedding(voice_file: bytes) -> npt.NDArray[np.float32] | None:
 
 
 def _read_all(folder: Path, kind: type[_Record]) -> Iterator[_Record]:
-    for path in folder.glob("*.json"):
-        if (record := _read(path, kind)) is not None:
+    """Read the records of a folder, without those that cannot be read."""
+    for path in _paths(folder):
+        try:
+            record = _read(path, kind)
+        except InvalidRequestError:
+            continue
+        if record is not None:
             yield record
 
 
+def _paths(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.suffix == ".json"]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+
+
 def _read(path: Path, kind: type[_Record]) -> _Record | None:
-    """Read a record; None if there is none, or it is damaged."""
+    """Read a record; None if there is none.
+
+    Raises:
+        InvalidRequestError: it is damaged, or cannot be read now.
+    """
     try:
         return kind.model_validate_json(path.read_bytes())
-    except FileNotFoundError:  # removed at this moment
+    except FileNotFoundError:
         return None
-    except (OSError, ValidationError):
-        _logger.warning("%s: the record cannot be read", path)
-        return None
+    except (OSError, ValidationError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError | ValidationError) -> InvalidRequestError:
+    """The error of a file that cannot be read; only the log has its name, which may be secret."""
+    reason = error.strerror if isinstance(error, OSError) else "it is damaged"
+    _logger.warning("%s cannot be read: %s", path, reason)
+    return InvalidRequestError(
+        f"expected to read the records of voices and consents, one cannot be read: {reason}; see "
+        "the server's log for its name, repair or delete it, and try again",
+        code=ErrorCode.STORAGE_UNAVAILABLE,
+    )

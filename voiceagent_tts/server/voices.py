@@ -65,7 +65,7 @@ def _field(records: dict[str, VoiceRecord], voice: ListedVoice, field: str) -> s
 async def list_models(request: Request) -> dict[str, Any]:
     """List the models of this server, and other accepted names of `model`, which select them."""
     state: ServerState = request.app.state.server
-    return {"object": "list", "data": [_model(name) for name in (*state.served.models, *MODELS)]}
+    return {"object": "list", "data": [_model(name) for name in (*state.models, *MODELS)]}
 
 
 @router.get("/v1/models/{model:path}")
@@ -73,7 +73,7 @@ async def show_model(request: Request, model: str) -> dict[str, Any]:
     """Describe one accepted name of `model`, which may end with a language: `tts-1-zh`."""
     state: ServerState = request.app.state.server
     try:
-        language = language_of(model, state.served.models)
+        language = language_of(model, state.models)
         if language is not None:
             _check_language(language, state)
     except InvalidRequestError as error:

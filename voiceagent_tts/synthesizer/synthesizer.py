@@ -268,7 +268,8 @@ class Synthesizer:
         A worker that reports no word times, or makes speed in another way, is none for a context
         that is open.
         """
-        voice = self.voices.for_language(request.options.voice, language)
+        voices = self.voices_of(request.options.owner)
+        voice = voices.for_language(request.options.voice, language)
         if voice == request.voice:
             return None
         first, other = (

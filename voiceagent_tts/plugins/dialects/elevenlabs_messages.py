@@ -6,7 +6,7 @@ of messages.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Annotated, cast, get_args
 
@@ -107,7 +107,7 @@ class SocketOptions(WireModel):
 _NAME = TypeAdapter[str](Name)
 
 
-def voice_name(voice_id: str, known: Mapping[str, object] | list[str]) -> str | None:
+def voice_name(voice_id: str, known: Container[str]) -> str | None:
     """Name of a voice on this server; None, the first one, for a voice of ElevenLabs' library.
 
     Raises:
@@ -121,7 +121,7 @@ def voice_name(voice_id: str, known: Mapping[str, object] | list[str]) -> str | 
             f"{voice_id[:32]!r}; GET /v1/voices lists the voices",
             code=ErrorCode.INVALID_VOICE,
         ) from None
-    is_foreign = voice_id not in known and _LIBRARY_VOICE.fullmatch(voice_id)
+    is_foreign = _LIBRARY_VOICE.fullmatch(voice_id) and voice_id not in known
     return None if is_foreign else voice_id
 
 

@@ -126,7 +126,7 @@ def _options(
     state: ServerState = request.app.state.server
     book = state.synthesizer.voices_of(caller_of(request.scope).key_id)
     return ContextOptions(
-        voice=voice_name(voice_id, book.names()),
+        voice=voice_name(voice_id, book),
         language=body.language_code,
         speech=SpeechOptions(speed=body.speed, seed=body.seed),
         max_lead_s=0,

@@ -1,8 +1,11 @@
 """Adds the sockets and routes of Cartesia, ElevenLabs and vLLM-Omni to a server."""
 
+from functools import partial
+
 from fastapi import WebSocket
 
-from voiceagent_tts.errors import InvalidRequestError, OverloadedError
+from voiceagent_tts.access.limiter import Caller
+from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.plugins.dialects import cartesia_routes
 from voiceagent_tts.plugins.dialects import elevenlabs_routes as elevenlabs
 from voiceagent_tts.plugins.dialects.cartesia import Cartesia
@@ -25,11 +28,16 @@ def add_to_server(hooks: ServerHooks) -> None:
     waiters = elevenlabs.KeyWaiters()
 
     async def vllm_omni(websocket: WebSocket) -> None:
-        await serve_socket(state, websocket, VllmOmni(state.synthesizer.voices.names))
+        await serve_socket(
+            state,
+            websocket,
+            lambda caller: VllmOmni(state.synthesizer.voices_of(caller.key_id).names),
+        )
 
     async def cartesia(websocket: WebSocket) -> None:
         # Cartesia's clients in browsers cannot set headers and send their key in the address.
-        await serve_socket(state, websocket, Cartesia(), websocket.query_params.get("api_key"))
+        key = websocket.query_params.get("api_key")
+        await serve_socket(state, websocket, lambda _: Cartesia(), key)
 
     async def eleven_labs(websocket: WebSocket, voice_id: str) -> None:
         await _serve_eleven_labs(state, waiters, websocket, voice_id)
@@ -48,16 +56,18 @@ async def _serve_eleven_labs(
     """Serve a socket of ElevenLabs' clients; its key may be in its first message."""
     key = None
     try:
-        dialect = _eleven_labs(state, websocket, voice_id)
         if state.keys.needs_key and auth.key_of(websocket.scope) is None:
             websocket, key = await waiters.await_key(websocket)
-    except (InvalidRequestError, OverloadedError) as error:
+    except OverloadedError as error:
         await refuse_socket(websocket, error)
         return
+    dialect = partial(_eleven_labs, state, websocket, voice_id)
     await serve_socket(state, websocket, dialect, key)
 
 
-def _eleven_labs(state: ServerState, websocket: WebSocket, voice_id: str) -> ElevenLabs:
+def _eleven_labs(
+    state: ServerState, websocket: WebSocket, voice_id: str, caller: Caller
+) -> ElevenLabs:
     """The dialect for an address of ElevenLabs' sockets.
 
     Raises:
@@ -65,7 +75,7 @@ def _eleven_labs(state: ServerState, websocket: WebSocket, voice_id: str) -> Ele
     """
     path = websocket.url.path
     return ElevenLabs(
-        voice_name(voice_id, state.synthesizer.voices.names()),
+        voice_name(voice_id, state.synthesizer.voices_of(caller.key_id)),
         SocketOptions.parse(websocket.query_params),
         is_multi=path.endswith("/multi-stream-input"),
         counts_from_context=path.startswith(elevenlabs.LIVEKIT),

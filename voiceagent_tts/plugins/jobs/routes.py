@@ -192,7 +192,7 @@ async def fetch_file(request: Request, name: str, expires: int, signature: str) 
 def _check(state: ServerState, jobs: Jobs, body: JobRequest, key_id: str | None) -> None:
     """Refuse at once what would fail later."""
     check_text(state, body.input)
-    state.synthesizer.check(replace(body.file_options(state.served), owner=key_id))
+    state.synthesizer.check(replace(body.file_options(state.served(key_id)), owner=key_id))
     if body.webhook is None:
         return
     if jobs.webhooks is None:

@@ -196,7 +196,7 @@ class JobRunner:
         return await self._save(job)
 
     async def _save(self, job: Job) -> dict[str, Any]:
-        request = SpeechRequest.parse(job.request, "job", self._state.served)
+        request = SpeechRequest.parse(job.request, "job", self._state.served(job.key_id))
         origin = Origin(Caller(job.ip, job.key_id), PATH, {"job_id": job.id})
         # One by one: `jobs_at_once` bounds them, and two of a caller could fill its share halfway.
         with self._state.held.hold(f"job:{job.id}") as hold:
