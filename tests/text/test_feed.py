@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.texts import agent_text, any_text, chunked
-from voiceagent_tts.text import cleaner as module
+from voiceagent_tts.text import cleaning as module
 from voiceagent_tts.text.feed import Fed, TextFeed
 from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.words import next_word_start
