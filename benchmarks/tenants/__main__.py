@@ -109,10 +109,10 @@ async def measure(name: str, seconds: float, settle_s: float) -> dict[str, Any]:
     with _server(victim, attacker, admin) as server:
         await asyncio.sleep(_BEGIN_S)
         alone = await _speak(server.url, victim.secret, seconds)
-        before_mb = most_mb = _rss_mb(server)
+        before_mb = _rss_mb(server)
         with _attacking(name, server.url, attacker.secret):
             await asyncio.sleep(_BEGIN_S)
-            most = [most_mb]
+            most = [before_mb]
             watching = asyncio.create_task(_most_rss_mb(server, most))
             felt = await _speak(server.url, victim.secret, seconds)
             watching.cancel()

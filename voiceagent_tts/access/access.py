@@ -14,7 +14,7 @@ from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.access.usage import UsageBook
 from voiceagent_tts.config import Settings
 
-_TEND_S = 1.0
+_REFRESH_S = 1.0
 """Time between two readings of the keys; docs/keys.md promises two seconds."""
 
 
@@ -56,16 +56,16 @@ class Access:
         )
         self._tasks = [asyncio.create_task(self.limiter.run())]
         if self._settings.keys or self._redis is not None:
-            self._tasks.append(asyncio.create_task(self._tend()))
+            self._tasks.append(asyncio.create_task(self._keep_fresh()))
 
     async def refresh(self) -> None:
         """Read the keys again, and move usage to Redis."""
         await self.keys.reload()
         await self.usage.flush()
 
-    async def _tend(self) -> None:
+    async def _keep_fresh(self) -> None:
         while True:
-            await asyncio.sleep(_TEND_S)
+            await asyncio.sleep(_REFRESH_S)
             await self.refresh()
 
     def _note_key_change(self, change: KeyChange) -> None:

@@ -23,7 +23,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.voices import VoiceFolder
 
-_TEND_S = 1.0
+_REFRESH_S = 1.0
 """Time between two rounds of `refresh`; docs/cache.md promises two seconds."""
 _MOST_COUNTED = 20_000
 """Keys whose uses are counted: some 4 MB."""
@@ -222,7 +222,7 @@ class PhraseCache:
                 await self.refresh()
             except Exception as error:  # a bug, or a folder that cannot be read now
                 _log.error("cache_not_tended", error=type(error).__name__)
-            await asyncio.sleep(_TEND_S)
+            await asyncio.sleep(_REFRESH_S)
 
 
 def _fits(phrase: Phrase, words: int, *, needs_words: bool) -> bool:

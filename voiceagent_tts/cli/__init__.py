@@ -151,13 +151,7 @@ def demo(
             "is installed]"
         ),
     ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            help="Running server (ws://HOST:PORT); its key is in VOICEAGENT_TTS_API_KEY. "
-            "[default: a temporary server]"
-        ),
-    ] = None,
+    url: Url = None,
 ) -> None:
     """Interrupt an agent twelve times, and compare its history with what was heard.
 

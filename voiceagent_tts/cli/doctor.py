@@ -116,7 +116,7 @@ def _read_settings() -> tuple[Settings, Finding]:
 def own_address(settings: Settings) -> str:
     """The HTTP address of the server that the settings describe, as seen from this machine."""
     host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
-    scheme = "https" if settings.ssl_certfile or settings.ssl_self_signed else "http"
+    scheme = "https" if settings.has_tls else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.port}"
 
 

@@ -80,9 +80,8 @@ def _rest(settings: Settings) -> Iterator[Finding]:
         "webhooks", not settings.webhook_private, "bad", "callers may send to private networks",
         "unset VOICEAGENT_TTS_WEBHOOK_PRIVATE",
     )  # fmt: skip
-    has_tls = settings.ssl_certfile is not None or settings.ssl_self_signed
     yield _either(
-        "TLS", has_tls or settings.is_loopback, "note",
+        "TLS", settings.has_tls or settings.is_loopback, "note",
         f"{settings.host} is reached without encryption, unless by a proxy on a private network",
         "a proxy that ends TLS, or VOICEAGENT_TTS_SSL_CERTFILE",
     )  # fmt: skip

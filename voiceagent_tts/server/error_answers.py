@@ -14,7 +14,7 @@ from voiceagent_tts.errors import (
     OverloadedError,
     VoiceAgentError,
 )
-from voiceagent_tts.server.hooks import ErrorForm
+from voiceagent_tts.server.hooks import form_of
 from voiceagent_tts.server.request_log import note_error
 from voiceagent_tts.server.state import ServerState
 
@@ -94,7 +94,6 @@ def error_response(scope: Scope, error: VoiceAgentError) -> JSONResponse:
         headers["Upgrade"] = "websocket"
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    forms: list[ErrorForm] = scope["app"].state.error_forms
-    form = next((form for form in forms if form.has_path(scope["path"])), None)
+    form = form_of(scope["path"], scope["app"].state.error_forms)
     shown = {"error": body} if form is None else form.body(error)
     return JSONResponse(shown, error.status, headers)

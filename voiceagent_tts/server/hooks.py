@@ -28,6 +28,11 @@ class ErrorForm:
     body: Callable[[VoiceAgentError], dict[str, Any]]
 
 
+def form_of(path: str, forms: list[ErrorForm]) -> ErrorForm | None:
+    """Return how errors look on a path: the first form that has it; None for OpenAI's."""
+    return next((form for form in forms if form.has_path(path)), None)
+
+
 @dataclass(frozen=True, slots=True)
 class ServerHooks:
     """What a plugin adds to; work beside the server is added to `state`.
@@ -37,7 +42,7 @@ class ServerHooks:
         state: what all routes share; `on_start`, `before_drain` and `on_close` are its hooks.
         open_paths: paths that need no key, with all paths below them.
         upload_bytes: the longest body of a path that receives files.
-        error_forms: the first that has a request's path decides how its errors look.
+        error_forms: how errors look on some routes; see `form_of`.
     """
 
     app: FastAPI

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from voiceagent_tts.errors import HTTP_STATUS, ErrorCode, VoiceAgentError
-from voiceagent_tts.server.hooks import ServerHooks, is_below
+from voiceagent_tts.server.hooks import ServerHooks, form_of, is_below
 
 _SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -66,7 +66,7 @@ def document_of(app: FastAPI, hooks: ServerHooks) -> dict[str, Any]:
 
 def _content(path: str, hooks: ServerHooks) -> dict[str, Any]:
     """How an error looks on a route."""
-    form = next((form for form in hooks.error_forms if form.has_path(path)), None)
+    form = form_of(path, hooks.error_forms)
     if form is None:
         return {"schema": {"$ref": "#/components/schemas/Error"}}
     return {"schema": {"type": "object"}, "example": form.body(VoiceAgentError("what was wrong"))}

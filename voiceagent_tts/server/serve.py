@@ -256,7 +256,7 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
 
 
 def _certificate_of(settings: Settings) -> "Certificate | None":
-    if settings.ssl_certfile is None and not settings.ssl_self_signed:
+    if not settings.has_tls:
         return None
     from voiceagent_tts.server.tls import certificate_of  # here: few servers end TLS themselves
 

@@ -36,6 +36,11 @@ class NetworkSettings(SettingsGroup):
         """Whether only programs on this machine can reach the server."""
         return self.host in LOOPBACK
 
+    @property
+    def has_tls(self) -> bool:
+        """Whether the server itself ends TLS."""
+        return self.ssl_self_signed or self.ssl_certfile is not None
+
     @model_validator(mode="after")
     def _check_certificate(self) -> "NetworkSettings":
         if self.ssl_self_signed and self.ssl_certfile is not None:

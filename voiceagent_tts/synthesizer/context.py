@@ -174,7 +174,6 @@ class Context:
         self.options = options = request.options
         self.language = request.language
         self.state = ContextState.OPEN
-        self._has_ended = False
         self._request = request
         self._limits = limits
         self._on_end = on_end
@@ -308,7 +307,7 @@ class Context:
     @property
     def _can_read(self) -> bool:
         """Whether there is something to read or to speak, and the engine is not far behind."""
-        if self._has_ended or not (self._unread or self._unsaid):
+        if self.state >= ContextState.ENDED or not (self._unread or self._unsaid):
             return False
         intake = self._intake
         ahead_chars = intake.submitted_char_end - intake.spoken_char_end + intake.unspoken_surplus
@@ -369,7 +368,7 @@ class Context:
     def _end_text(self, now: float, *, is_told: bool) -> None:
         self._check_language(self._intake.submitted_char_end)
         self._words.complete_word()
-        if self._has_ended or is_told:
+        if self.state >= ContextState.ENDED or is_told:
             return
         if self._speaker.is_speaking:
             self._speaker.end_text(self._intake.submitted_char_end)
@@ -385,7 +384,7 @@ class Context:
         if self._checks_language:
             least_chars = _CHECKED_CHARS if piece.is_live else 1
             self._check_language(segment.char_end, least_chars=least_chars)
-        if self._has_ended:
+        if self.state >= ContextState.ENDED:
             return
         is_first = not self._speaker.is_speaking
         is_live = self._speaker.speak(piece)
@@ -444,7 +443,7 @@ class Context:
 
         The words and audio so far, `ContextFailed` and `ContextDone` follow.
         """
-        if not self._has_ended:
+        if self.state < ContextState.ENDED:
             self._fail(error)
 
     def cut(self, played_samples: int | None = None, waiting_text: str = "") -> Cut:
@@ -604,7 +603,7 @@ class Context:
             self._publish(now)
         except Exception as error:
             self.fail(VoiceAgentError.unexpected(error))
-        if not self._has_ended:
+        if self.state < ContextState.ENDED:
             if self._flushes:
                 self._answer_flushes()
             if self._words.is_complete:
@@ -616,7 +615,7 @@ class Context:
 
     def _publish(self, now: float) -> None:
         """Publish the words that are due; none after the end."""
-        if not self._has_ended and (words := self._words.pop_due(now)):
+        if self.state < ContextState.ENDED and (words := self._words.pop_due(now)):
             self._new_words += words
             self._notify()
 
@@ -643,7 +642,7 @@ class Context:
 
     def _set_timer(self, now: float) -> None:
         """Set the one timer of the context for what the parts will do without events."""
-        if self._has_ended:
+        if self.state >= ContextState.ENDED:
             return
         may_grant = self._pacer.due_at if self._speaker.is_speaking else None
         may_expire = None if self._unread else self._intake.due_at
@@ -717,7 +716,6 @@ class Context:
         self._reason = reason
         is_cancelled = reason == "cancelled"
         self.state = ContextState.CANCELLED if is_cancelled else ContextState.ENDED
-        self._has_ended = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

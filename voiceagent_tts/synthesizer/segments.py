@@ -18,10 +18,8 @@ from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.text.language import LATIN, NAMES, detect_language, unserved_language
 from voiceagent_tts.text.reader import Passage, Pause, Reader
 from voiceagent_tts.text.readings import parts_by_said, said_chars
-from voiceagent_tts.text.segmenter import Segmenter
+from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS, Segmenter
 
-MAX_SEGMENT_CHARS = 250
-"""Longest segment, as written and as said: an engine may speak it at once."""
 HOLD_S = 0.04
 """Longest wait for the rest of a phrase; a miss costs no more."""
 
@@ -94,7 +92,7 @@ class Intake:
         """Readings of text that is not submitted, in order."""
         self._surplus: deque[tuple[int, int]] = deque()
         """Ends of readings whose audio is not complete, and what each says beyond its span."""
-        self._segmenter = Segmenter(MAX_SEGMENT_CHARS, language=request.language)
+        self._segmenter = Segmenter(language=request.language)
         self._settle_at: float | None = None
         self._release_at: float | None = None
         self._give_up_at: float | None = None

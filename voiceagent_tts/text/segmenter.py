@@ -34,6 +34,8 @@ from voiceagent_tts.text.punctuation import (
 from voiceagent_tts.text.sentences import LOOKBACK_CHARS, Ending, ending_of, ends_sentence_before
 from voiceagent_tts.text.words import is_syllabic, split_words
 
+MAX_SEGMENT_CHARS = 250
+"""Longest segment, as written and as said: an engine may speak it at once."""
 _MAX_SILENT_CHARS = 1_000
 """Longest beginning of a segment without speech; a longer one is a segment that says nothing."""
 _FIRST_CLAUSE_WIDTH = 12
@@ -65,7 +67,10 @@ class Segmenter:
     """
 
     def __init__(
-        self, max_chars: int = 250, first_clause: bool = True, language: str | None = None
+        self,
+        max_chars: int = MAX_SEGMENT_CHARS,
+        first_clause: bool = True,
+        language: str | None = None,
     ) -> None:
         self._max_chars = max_chars
         self._language = language

@@ -202,6 +202,6 @@ class Playout:
 
 def _zero_of(chunk_s: float, zeros_s: Iterable[tuple[float, float]]) -> float:
     """When the first chunk would have played for that at `chunk_s` to play when it does."""
-    return max((each for each in zeros_s if each[0] <= chunk_s + _ROUNDING_S), default=(0.0, 0.0))[
-        1
-    ]
+    begun = [each for each in zeros_s if each[0] <= chunk_s + _ROUNDING_S]
+    _, zero_s = max(begun, default=(0.0, 0.0))
+    return zero_s
