@@ -1,6 +1,7 @@
 """The process that reads lexicons: one for all files, and another one after its end."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NoReturn
@@ -68,13 +69,12 @@ async def test_a_process_that_ended_is_replaced(reader: LexiconReader, tmp_path:
 async def test_a_close_during_a_read_ends_both(reader: LexiconReader, tmp_path: Path) -> None:
     """The close raises nothing, and no process is started for what was being read."""
     file = tmp_path / "de.lexicon.toml"
-    assert await reads(reader, file)
+    os.mkfifo(file)
     reading = asyncio.create_task(reader.read(file))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    await reader.close()
-    with pytest.raises(InvalidRequestError, match="ended early"):
-        await reading
+    with await asyncio.to_thread(file.open, "w"):  # the process has opened it, and waits for text
+        await reader.close()
+        with pytest.raises(InvalidRequestError, match="ended early"):
+            await reading
     assert processes() == []
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from testbed.linked_models import link_with_short_quick_runs
 from testbed.servers import StartServer, scrape
 from testbed.wire import Wire
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -17,12 +18,12 @@ VOICE = {"voice": "vivian", "language": "en"}
 
 @pytest.mark.thorough
 async def test_a_turn_begins_with_a_cached_phrase_and_goes_on_live(
-    start_server: StartServer,
+    start_server: StartServer, tmp_path: Path
 ) -> None:
     """The phrase's samples come first; the model's follow on the same clock, with all words."""
     server = await start_server(
         engine="qwen3",
-        models=(str(REFERENCE / "custom_voice-1b7"),),
+        models=(link_with_short_quick_runs(REFERENCE / "custom_voice-1b7", tmp_path, frames=24),),
         threads=1,
         rows=2,
         aligner="off",

@@ -5,12 +5,13 @@ from multiprocessing import get_context
 
 import pytest
 
-from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.bargein.heard import Heard, heard_in
 from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
 from voiceagent_tts.plugins.bench.bargein.judge_error import measure_judge
 from voiceagent_tts.plugins.bench.bargein.known_speech import Spoken, espeak
+from voiceagent_tts.text.words import split_words
 
 TEXT = "Your order left our warehouse on Tuesday, and it will arrive on Friday morning."
 VOICE = "en", "m2", 1.1
@@ -104,8 +105,12 @@ def test_the_judge_is_within_40_ms_in_five_languages() -> None:
         assert error.figures["exact_pct"] >= 90
 
 
-def test_words_after_the_last_sample_are_not_heard(spoken: Spoken) -> None:
-    """`heard_in` counts 20 ms as heard and one sample as begun."""
-    second = spoken.words[1].start_sample
-    heard = heard_in(spoken.words, second + 1)
-    assert heard.heard == {0} and heard.begun == {0, 1} and heard.finished <= {0}
+def test_words_after_the_last_sample_are_not_heard() -> None:
+    """20 ms of a word are heard, one sample is begun; the last word has no known end."""
+    first, second = split_words("Your order")
+    words = WordTimestamp(first, 0, 4800, 1.0), WordTimestamp(second, 4800, None, 1.0)
+    assert heard_in(words, 479) == Heard(frozenset(), frozenset(), frozenset({0}))
+    assert heard_in(words, 480).heard == {0}
+    begun = heard_in(words, 4801)
+    assert begun == Heard(frozenset({0}), frozenset({0}), frozenset({0, 1}))
+    assert heard_in(words, 5280).finished == {0, 1}
