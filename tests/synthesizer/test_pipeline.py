@@ -304,9 +304,10 @@ async def test_credit_names_the_end_of_playback() -> None:
     engine.make(2.0)
     before = loop.time()
     context.sent(2 * SAMPLE_RATE_HZ)
+    after = loop.time()
     await until(lambda: len(engine.granted_s) > 1, "credit was granted")
     last = [each for each in engine.commands if isinstance(each, Credit)][-1]
-    assert before + 2.0 <= last.playout_end < before + 2.5
+    assert before + 2.0 <= last.playout_end <= after + 2.0
     context.abandon()
 
 
