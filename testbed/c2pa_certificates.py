@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from voiceagent_tts.provenance.credentials import Credentials
+from voiceagent_tts.plugins.provenance.manifest import Credentials
 
 _VALID = datetime.timedelta(days=365)
 _ROOT = "voiceagent-tts test root"

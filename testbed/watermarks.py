@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from voiceagent_tts.provenance.keys import WatermarkKey
+from voiceagent_tts.plugins.provenance.keys import WatermarkKey
 
 WATERMARK_SECRET = bytes(range(32))
 TEST_KEY = WatermarkKey(WATERMARK_SECRET)

@@ -3,8 +3,10 @@
 A plugin is a package in `voiceagent_tts/plugins`. Its modules with the names below are hooks:
 
 - `commands.add_commands(app: typer.Typer)` adds commands of the command line;
-- `server.add_to_server(hooks: ServerHooks)` adds routes, sockets, forms of errors, and work beside
-  the server; see `voiceagent_tts.server.hooks`;
+- `server.add_to_server(hooks: ServerHooks)` adds routes, sockets, forms of errors, filters of audio
+  and files, and work beside the server; see `voiceagent_tts.server.hooks`;
+- `audio_files.file_filter(settings)` returns what changes the audio files of the command line, or
+  None; see `voiceagent_tts.cli.files`;
 - `worker.KINDS` has, for each further kind of engine, a function that makes it in its process.
 
 Without the folder, or without one of its packages, the rest is there all the same.
@@ -17,10 +19,12 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Literal
 
+Hook = Literal["audio_files", "commands", "server", "worker"]
+
 _PLUGINS = "voiceagent_tts.plugins"
 
 
-def plugin_modules(hook: Literal["commands", "server", "worker"]) -> Iterator[ModuleType]:
+def plugin_modules(hook: Hook) -> Iterator[ModuleType]:
     """Import and yield the modules of this name, in the order of the plugins' names."""
     folder = importlib.util.find_spec(_PLUGINS)
     if folder is None:

@@ -35,9 +35,9 @@ from voiceagent_tts.access.limiter import Caller
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES
+from voiceagent_tts.plugins.provenance.keys import KEY_BYTES, WatermarkKey
+from voiceagent_tts.plugins.provenance.watermark import Marker
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.provenance.keys import KEY_BYTES, WatermarkKey
-from voiceagent_tts.provenance.watermark import Marker
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.settings.access import Quota
 

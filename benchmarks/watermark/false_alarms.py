@@ -26,8 +26,8 @@ from benchmarks.watermark.clips import (
     of_people,
     of_tones,
 )
-from voiceagent_tts.provenance.detector import MAX_FALSE_ALARMS, detect
-from voiceagent_tts.provenance.keys import KEY_BYTES, WatermarkKey
+from voiceagent_tts.plugins.provenance.detector import MAX_FALSE_ALARMS, detect
+from voiceagent_tts.plugins.provenance.keys import KEY_BYTES, WatermarkKey
 
 _RESULT = Path("benchmarks/results/watermark_false_alarms.json")
 _RULE_OF_THREE = -np.log(0.05)

@@ -29,9 +29,9 @@ from voiceagent_tts.audio.output import OutputStream
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.provenance.detector import detect
-from voiceagent_tts.provenance.keys import WatermarkKey
-from voiceagent_tts.provenance.watermark import mark
+from voiceagent_tts.plugins.provenance.detector import detect
+from voiceagent_tts.plugins.provenance.keys import WatermarkKey
+from voiceagent_tts.plugins.provenance.watermark import mark
 
 _RESULT = Path("benchmarks/results/watermark_quality.json")
 _KEY = WatermarkKey(bytes(range(32)))

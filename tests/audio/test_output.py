@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.examples import examples
-from voiceagent_tts.audio.output import OutputStream
+from voiceagent_tts.audio.output import AudioRecord, OutputStream
 from voiceagent_tts.audio.pcm import encode
 from voiceagent_tts.core import ENCODED_SAMPLE_BYTES
 
@@ -14,6 +14,13 @@ RATES_HZ = [8_000, 16_000, 24_000, 48_000]
 def convert(stream: OutputStream, chunks: list[bytes]) -> bytes:
     """Push all chunks and finish."""
     return b"".join([*map(stream.push, chunks), stream.finish()])
+
+
+def test_audio_without_a_filter_is_returned_at_once() -> None:
+    """Where nothing changes the audio, nothing waits for the event loop."""
+    returned = list[bytes]()
+    AudioRecord(None).filter(b"\1\2", returned.append)
+    assert returned == [b"\1\2"]
 
 
 def test_the_native_format_passes_through(speech: np.ndarray) -> None:

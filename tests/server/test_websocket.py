@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosedOK
 
 from testbed.waiting import undisturbed, until
 from testbed.wire import Wire, check_coverage
+from voiceagent_tts.audio.output import AudioRecord
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, Segment, ms_to_samples
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -29,7 +30,6 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
 )
 from voiceagent_tts.protocol.server_connection import ServerConnection
-from voiceagent_tts.provenance.record import AudioRecord
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.socket_context import ContextWriter
 from voiceagent_tts.server.turns import Turn
@@ -302,7 +302,7 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
     assert isinstance(message, ContextOpen)
     context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0))
     connection.opened("c", voice="default", language="en", seed=None, queue_ms=0)
-    metrics, record = shared_server.state.metrics, AudioRecord(lambda: "m", None)
+    metrics, record = shared_server.state.metrics, AudioRecord(None)
     writer = ContextWriter(
         connection, message, context, record, lambda: None, lambda error: None, metrics
     )

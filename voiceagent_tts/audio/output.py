@@ -1,18 +1,75 @@
 """A context's audio as its client gets it: in the rate and encoding requested, cut into messages.
 
-`OutputStream` takes the 24 kHz PCM16 chunks of one context, in order, and returns encoded bytes.
+`AudioRecord` passes the 24 kHz PCM16 chunks of one context through the server's `AudioFilter`, if
+it has one. `OutputStream` takes them, in order, and returns encoded bytes.
 `MessageQueue` cuts these: the first bytes are sent at once; bytes that queue until the next message
 are merged, up to a maximum. This module knows no sockets, no files, no pacing and no clock, and
 never waits.
 """
 
+import hashlib
 from collections import deque
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
 from voiceagent_tts.audio.pcm import encode
 from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, SAMPLE_RATE_HZ, Encoding
+
+PcmFilter = Callable[[bytes, Callable[[bytes], None]], None]
+"""Changes the next whole samples of one context; passes as many, in order, to the function, now or
+in one of the next turns of the event loop."""
+
+
+class AudioFilter(Protocol):
+    """Changes all audio before clients receive it, such as by a watermark."""
+
+    @property
+    def key_id(self) -> str:
+        """Id of the key with which the change can be found."""
+        ...
+
+    def start(self) -> PcmFilter:
+        """Return the filter of one context."""
+        ...
+
+
+class AudioRecord:
+    """Filters one context's audio while it is sent, and keeps the digest of what was sent.
+
+    Args:
+        audio_filter: changes the audio; None for audio as the engine made it.
+    """
+
+    def __init__(self, audio_filter: AudioFilter | None) -> None:
+        self._audio_filter = audio_filter
+        self._filter: PcmFilter | None = None  # from the first audio on
+        self._digest = hashlib.sha256()
+
+    def filter(self, pcm: bytes, on_filtered: Callable[[bytes], None]) -> None:
+        """Filter the next whole PCM16 samples at 24 kHz, as `PcmFilter` does."""
+        if self._audio_filter is None:
+            on_filtered(pcm)
+            return
+        if self._filter is None:
+            self._filter = self._audio_filter.start()
+        self._filter(pcm, on_filtered)
+
+    def add_sent(self, data: bytes) -> None:
+        """Add audio to the digest, as the client receives it."""
+        self._digest.update(data)
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of the audio that was sent so far."""
+        return self._digest.hexdigest()
+
+    @property
+    def key_id(self) -> str | None:
+        """Id of the filter's key."""
+        return None if self._audio_filter is None else self._audio_filter.key_id
 
 
 class OutputStream:

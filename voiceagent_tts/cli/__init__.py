@@ -260,20 +260,6 @@ def batch(
 
 
 @app.command()
-def detect(
-    file: Annotated[Path, typer.Argument(help="Audio file: WAV, FLAC, MP3 or Ogg.")],
-) -> None:
-    """Say whether a file has the watermark of this machine's keys. Exits with 1 if not.
-
-    The keys are those of the server's settings: VOICEAGENT_TTS_WATERMARK_KEY, or the file at
-    VOICEAGENT_TTS_WATERMARK_KEY_FILE.
-    """
-    from voiceagent_tts.cli.detect import detect_mark
-
-    raise typer.Exit(0 if detect_mark(file) else 1)
-
-
-@app.command()
 def verify(
     model: Annotated[
         str | None, typer.Option(help="Qwen3-TTS model to check: folder or id.")

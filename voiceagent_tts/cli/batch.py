@@ -19,8 +19,14 @@ from typing import Literal, get_args
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from voiceagent_tts.cli.files import SILENT_SAMPLE, write_samples, write_words
-from voiceagent_tts.cli.manifest import Manifest, own_credentials
+from voiceagent_tts.cli.files import (
+    SILENT_SAMPLE,
+    FileFilter,
+    file_filters,
+    filtered,
+    write_samples,
+    write_words,
+)
 from voiceagent_tts.cli.own_server import websocket_url
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp
@@ -32,7 +38,6 @@ from voiceagent_tts.protocol.messages import (
     ProvenanceFields,
     WarningMessage,
 )
-from voiceagent_tts.provenance.credentials import Credentials
 from voiceagent_tts.replacing import replacing
 from voiceagent_tts.text.punctuation import SENTENCE_ENDS
 from voiceagent_tts.text.segmenter import Segmenter
@@ -250,7 +255,7 @@ async def _speak_texts(
         VoiceAgentError: the server failed, or a file cannot be written.
     """
     waiting = iter(texts.items())
-    credentials = own_credentials()
+    filters = file_filters()
     with _progress(len(texts), sum(map(len, texts.values()))) as (add_chars, add_chapter):
 
         async def work() -> None:
@@ -259,7 +264,7 @@ async def _speak_texts(
                     _ChapterSpeaker(request, client, report.warnings, add_chars)
                 ) as speaker:
                     await speaker.speak(text)
-                    speaker.write(chapter, credentials)
+                    speaker.write(chapter, filters)
                 report.spoken += 1
                 report.sound_s += speaker.samples / SAMPLE_RATE_HZ
                 add_chapter()
@@ -353,12 +358,12 @@ class _ChapterSpeaker:
             self.samples += len(piece.pcm) // BYTES_PER_SAMPLE
             self._chars += len(part)
 
-    def write(self, chapter: Chapter, credentials: Credentials | None) -> None:
+    def write(self, chapter: Chapter, filters: list[FileFilter]) -> None:
         """Write the files of the chapter, the audio last.
 
         Args:
             chapter: names the files.
-            credentials: sign the manifest of the audio file.
+            filters: change the audio file.
 
         Raises:
             InvalidRequestError: a file cannot be written; no partial file remains.
@@ -369,10 +374,13 @@ class _ChapterSpeaker:
         if chapter.words is not None:
             write_words(chapter.words, self._words)
         _make_folder(chapter.audio.parent)
-        data = self._buffer.getvalue()
-        manifest = Manifest.of(credentials, self._digest.hexdigest(), self._provenance)
-        if manifest is not None:
-            data = manifest.added_to(data, chapter.audio.suffix)
+        data = filtered(
+            self._buffer.getvalue(),
+            chapter.audio.suffix,
+            filters,
+            self._provenance,
+            self._digest.hexdigest(),
+        )
         with replacing(chapter.audio) as path:
             path.write_bytes(data)
 

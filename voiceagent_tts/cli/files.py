@@ -5,26 +5,31 @@ written under a temporary name and renamed when complete, so an interrupted comm
 existing file unchanged.
 """
 
+import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voiceagent_tts.cli.manifest import Manifest
+from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.lexicon import MAX_CLIENT_ENTRIES, as_json, read_lexicon
-from voiceagent_tts.protocol.messages import LexiconEntries
+from voiceagent_tts.protocol.messages import LexiconEntries, ProvenanceFields
 from voiceagent_tts.replacing import replacing
 from voiceagent_tts.text.punctuation import SENTENCE_ENDS, last_mark
 
 if TYPE_CHECKING:
     import soundfile
+
+FileFilter = Callable[[bytes, str, ProvenanceFields], bytes]
+"""Changes a whole file, of a format such as `wav`, with audio that comes from somewhere."""
 
 STANDARD_OUTPUT = Path("-")
 _AUDIO_FORMATS = {
@@ -108,16 +113,56 @@ def read_file(path: Path) -> bytes:
         raise InvalidRequestError(f"{path}: cannot be read; {error.strerror}") from error
 
 
-def write_audio(path: Path, pcm: bytes, manifest: Manifest | None = None) -> None:
+def file_filters() -> list[FileFilter]:
+    """Return what plugins change in the audio files of this machine, by its settings.
+
+    Raises:
+        InvalidRequestError: the settings cannot be used.
+    """
+    settings = read_settings({})
+    filters = (plugin.file_filter(settings) for plugin in plugin_modules("audio_files"))
+    return [each for each in filters if each is not None]
+
+
+def filtered(
+    file: bytes,
+    suffix: str,
+    filters: Sequence[FileFilter],
+    stated: ProvenanceFields | None,
+    sha256: str,
+) -> bytes:
+    """Return a file of speech as the filters change it.
+
+    Args:
+        file: the file.
+        suffix: its format, such as `.wav`.
+        filters: change the file.
+        stated: where the server said that its audio comes from; without it nothing is changed.
+        sha256: hex digest of its PCM16 samples.
+    """
+    if stated is not None:
+        provenance = stated.model_copy(update={"sha256": sha256})
+        for each in filters:
+            file = each(file, suffix.removeprefix("."), provenance)
+    return file
+
+
+def write_audio(
+    path: Path,
+    pcm: bytes,
+    filters: Sequence[FileFilter] = (),
+    stated: ProvenanceFields | None = None,
+) -> None:
     """Write PCM16 at 24 kHz in the format given by the suffix of `path`; to `-` as a WAV file.
 
     Args:
         path: file to write, or `-`.
         pcm: the samples.
-        manifest: put into the file, if its format has a place for it.
+        filters: change the file.
+        stated: where the server said that the audio comes from.
 
     Raises:
-        InvalidRequestError: the file cannot be written or signed; no partial file remains.
+        InvalidRequestError: the file cannot be written or changed; no partial file remains.
     """
     import soundfile
 
@@ -128,7 +173,7 @@ def write_audio(path: Path, pcm: bytes, manifest: Manifest | None = None) -> Non
         buffer, "w", SAMPLE_RATE_HZ, channels=1, format=container, subtype=codec
     ) as file:
         write_samples(file, pcm or SILENT_SAMPLE)
-    data = buffer.getvalue() if manifest is None else manifest.added_to(buffer.getvalue(), suffix)
+    data = filtered(buffer.getvalue(), suffix, filters, stated, hashlib.sha256(pcm).hexdigest())
     if path == STANDARD_OUTPUT:
         sys.stdout.buffer.write(data)
         return

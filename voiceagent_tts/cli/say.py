@@ -6,7 +6,6 @@ With `--url` the base install suffices; a temporary server needs the extras `ser
 import asyncio
 import codecs
 import contextlib
-import hashlib
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -16,8 +15,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from voiceagent_tts.cli.files import check_audio_path, check_words_path, write_audio, write_words
-from voiceagent_tts.cli.manifest import Manifest, own_credentials
+from voiceagent_tts.cli.files import (
+    FileFilter,
+    check_audio_path,
+    check_words_path,
+    file_filters,
+    write_audio,
+    write_words,
+)
 from voiceagent_tts.cli.own_server import websocket_url
 from voiceagent_tts.cli.playback import Loudspeaker
 from voiceagent_tts.client import ClientContext, TTSClient
@@ -30,7 +35,6 @@ from voiceagent_tts.protocol.messages import (
     VoiceOptions,
     WarningMessage,
 )
-from voiceagent_tts.provenance.credentials import Credentials
 from voiceagent_tts.text.words import is_spoken
 
 _READ_BYTES = 64  # about one delta of an LLM
@@ -81,7 +85,7 @@ async def say_text(request: SayRequest) -> None:
     """
     check_audio_path(request.output)
     check_words_path(request.words)
-    credentials = None if request.output is None else own_credentials()
+    filters = [] if request.output is None else file_filters()
     loudspeaker = Loudspeaker.open() if _plays(request) else None
     async with websocket_url(request.url) as url, TTSClient(url, request.api_key) as client:
         lead = VoiceOptions(max_lead_s=None if loudspeaker else 0)
@@ -95,7 +99,7 @@ async def say_text(request: SayRequest) -> None:
             "with --voice or --language",
             code=ErrorCode.TEXT_UNSPEAKABLE,
         )
-    _write_files(request, spoken, credentials)
+    _write_files(request, spoken, filters)
 
 
 def _plays(request: SayRequest) -> bool:
@@ -191,16 +195,14 @@ async def _receive(
     return Spoken(bytes(pcm), tuple(words), reason, provenance)
 
 
-def _write_files(request: SayRequest, spoken: Spoken, credentials: Credentials | None) -> None:
+def _write_files(request: SayRequest, spoken: Spoken, filters: list[FileFilter]) -> None:
     """Write the requested files, and print a summary.
 
     Raises:
         InvalidRequestError: a file cannot be written, or the server ended the context early.
     """
     if request.output is not None:
-        digest = hashlib.sha256(spoken.pcm).hexdigest()
-        manifest = Manifest.of(credentials, digest, spoken.provenance)
-        write_audio(request.output, spoken.pcm, manifest)
+        write_audio(request.output, spoken.pcm, filters, spoken.provenance)
     if request.words is not None:
         write_words(request.words, spoken.words)
     names = " and ".join(str(path) for path in (request.output, request.words) if path)

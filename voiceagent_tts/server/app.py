@@ -23,7 +23,6 @@ from voiceagent_tts.server import (
     consents,
     health,
     page,
-    provenance,
     speech,
     speech_batch,
     usage,
@@ -41,7 +40,6 @@ MAX_BODY_BYTES = 1 << 20
 _UPLOAD_BYTES = {
     "/v1/audio/voices": clones.MAX_UPLOAD_BYTES,
     consents.PATH: clones.MAX_UPLOAD_BYTES,
-    "/v1/provenance/detect": provenance.MAX_UPLOAD_BYTES,
 }
 """Longer bodies, of paths that receive files."""
 BODY_S = 10.0
@@ -52,7 +50,7 @@ an open file as long as it likes."""
 _OPEN_PATHS = ("/health", *page.OPEN_PATHS)
 """Paths without keys: of probes and of browsers."""
 _ROUTES = (
-    speech, speech_batch, voices, clones, consents, provenance, usage, cache, health, page,
+    speech, speech_batch, voices, clones, consents, usage, cache, health, page,
 )  # fmt: skip
 
 

@@ -256,7 +256,7 @@ async def _record(request: Request, text: str, options: ContextOptions) -> npt.N
     """Speak a text into a reference recording; [S] float32 in [-1, 1], 24 kHz."""
     pcm = bytearray()
     speech = await speak_for(request, text, options)
-    async with aclosing(speech.unmarked_pcm()) as pieces:
+    async with aclosing(speech.unfiltered_pcm()) as pieces:
         async for piece in pieces:
             pcm += piece
             if len(pcm) > REFERENCE_LIMITS.max_s * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE:

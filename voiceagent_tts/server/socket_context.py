@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from voiceagent_tts.audio.output import MessageQueue, OutputStream
+from voiceagent_tts.audio.output import AudioRecord, MessageQueue, OutputStream
 from voiceagent_tts.core import (
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
@@ -39,9 +39,9 @@ from voiceagent_tts.protocol.messages import (
     WordList,
 )
 from voiceagent_tts.protocol.server_connection import ServerConnection, WireMessages
-from voiceagent_tts.provenance.record import AudioRecord
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.metrics import Metrics
+from voiceagent_tts.server.provenance import provenance_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.turns import Turn, options_of
 from voiceagent_tts.synthesizer.context import Context
@@ -219,7 +219,7 @@ class SocketContext:
             self._connection,
             message,
             context,
-            AudioRecord(lambda: context.model, self._state.provenance.marking),
+            AudioRecord(self._state.audio_filter),
             functools.partial(self._socket.mark_ready, self.context_id),
             functools.partial(self._refusals.note, context_id=self.context_id),
             self._state.metrics,
@@ -296,7 +296,7 @@ class ContextWriter:
         connection: checks and builds the messages.
         message: the options of the context.
         context: the source of the events.
-        record: marks the audio, and describes it at the end.
+        record: filters the audio, and keeps its digest.
         on_ready: called when there is a message after there was none, apart from the context's
             events.
         on_error: called with each error that is sent to the client.
@@ -318,7 +318,7 @@ class ContextWriter:
         """How the context ended, once `next_message` has returned its `done`."""
         self._record = record
         self._on_ready = on_ready
-        self._is_marking = False
+        self._is_filtering = False
         self._on_error = on_error
         self._metrics = metrics
         self._cancelled_at: float | None = None
@@ -344,8 +344,8 @@ class ContextWriter:
         """
         if self._after_audio is None:
             self._cancelled_at = time.monotonic()
-            self._audio = MessageQueue()  # what is being marked goes into the old one
-            self._is_marking = False
+            self._audio = MessageQueue()  # what is being filtered goes into the old one
+            self._is_filtering = False
             played_samples = None if played_ms is None else ms_to_samples(played_ms)
             self.context.cancel(played_samples, waiting_text)
 
@@ -358,14 +358,14 @@ class ContextWriter:
         while True:
             if self._audio.queued_bytes and not self.context.has_words_next:
                 return self._audio_message()
-            if self._is_marking and not self.context.has_words_next:
+            if self._is_filtering and not self.context.has_words_next:
                 return None  # what follows the audio follows it
             event = self._after_audio or self._next_event()
             if event is None:
                 return None
             match event:
                 case AudioChunk(pcm=pcm):
-                    self._mark(pcm)
+                    self._filter(pcm)
                 case ContextDone() if event.reason != "cancelled" and self._after_audio is None:
                     self._audio.push(self._output.finish())
                     self._after_audio = event
@@ -385,21 +385,21 @@ class ContextWriter:
             return self.context.close()
         return event
 
-    def _mark(self, pcm: bytes) -> None:
-        """Mark `pcm` and the audio that waits behind it, about as much as a message takes."""
+    def _filter(self, pcm: bytes) -> None:
+        """Filter `pcm` and the audio that waits behind it, about as much as a message takes."""
         pieces, size_bytes = [pcm], len(pcm)
         while size_bytes < MAX_MESSAGE_PCM_BYTES and self.context.has_audio_next:
             following = self._next_event()
             assert isinstance(following, AudioChunk)
             pieces.append(following.pcm)
             size_bytes += len(following.pcm)
-        self._is_marking = True
-        self._record.mark(b"".join(pieces), functools.partial(self._on_marked, self._audio))
+        self._is_filtering = True
+        self._record.filter(b"".join(pieces), functools.partial(self._on_filtered, self._audio))
 
-    def _on_marked(self, audio: MessageQueue, pcm: bytes) -> None:
+    def _on_filtered(self, audio: MessageQueue, pcm: bytes) -> None:
         audio.push(self._output.push(pcm))
         if audio is self._audio:
-            self._is_marking = False
+            self._is_filtering = False
             self._on_ready()
 
     @property
@@ -474,7 +474,7 @@ class ContextWriter:
     def _provenance(self) -> ProvenanceFields | None:
         if not self._sample_offset:
             return None
-        return ProvenanceFields.model_validate(self._record.describe().as_json())
+        return provenance_of(self._record, self.context.model)
 
     def _words_or_characters(
         self, words: Sequence[WordTimestamp], earliest: int = 0

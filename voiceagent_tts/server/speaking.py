@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
+from voiceagent_tts.audio.output import AudioRecord
 from voiceagent_tts.core import AudioChunk
 from voiceagent_tts.errors import (
     ConnectionLostError,
@@ -19,10 +20,11 @@ from voiceagent_tts.errors import (
     InvalidRequestError,
     VoiceAgentError,
 )
-from voiceagent_tts.provenance.record import AudioRecord, Provenance
+from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.held import Hold
+from voiceagent_tts.server.provenance import provenance_of
 from voiceagent_tts.server.request_log import request_id_of
 from voiceagent_tts.server.state import ServerState, draining_error
 from voiceagent_tts.synthesizer.context import Context
@@ -61,13 +63,13 @@ class Listener:
 class Speech:
     """A text that is being spoken: its audio, its words, and where it comes from.
 
-    Iterate `events`, `pcm` or `unmarked_pcm`, once, and to the end or within `aclosing`.
+    Iterate `events`, `pcm` or `unfiltered_pcm`, once, and to the end or within `aclosing`.
 
     Args:
         context: the context, whose first audio is there.
         first: its events up to the first audio.
         events: its other events.
-        record: marks and describes the audio.
+        record: filters the audio, and keeps its digest.
     """
 
     def __init__(
@@ -84,35 +86,42 @@ class Speech:
         self.samples = 0
         """Samples at 24 kHz that were read so far."""
 
-    def provenance(self, *, is_complete: bool) -> Provenance:
+    def provenance(self, *, is_complete: bool) -> ProvenanceFields:
         """Describe the audio; the digest is of the 24 kHz samples, and known when all were read."""
-        return self._record.describe(is_complete=is_complete)
+        return provenance_of(self._record, self._context.model, is_complete=is_complete)
 
     async def events(self) -> AsyncGenerator[AudioChunk | ContextWords, None]:
-        """Yield words and marked audio; raises what ended the audio early."""
-        async with aclosing(self._unmarked()) as events:
+        """Yield words and filtered audio; raises what ended the audio early."""
+        async with aclosing(self._unfiltered()) as events:
             async for event in events:
                 if isinstance(event, AudioChunk):
                     self.samples += event.samples
-                    event = AudioChunk(event.start_sample, await self._record.marked(event.pcm))
+                    event = AudioChunk(event.start_sample, await self._filtered(event.pcm))
                     self._record.add_sent(event.pcm)
                 yield event
 
     async def pcm(self) -> AsyncGenerator[bytes, None]:
-        """Yield the marked audio."""
+        """Yield the filtered audio."""
         async with aclosing(self.events()) as events:
             async for event in events:
                 if isinstance(event, AudioChunk):
                     yield event.pcm
 
-    async def unmarked_pcm(self) -> AsyncGenerator[bytes, None]:
+    async def unfiltered_pcm(self) -> AsyncGenerator[bytes, None]:
         """Yield the audio without a watermark, for the server's own use."""
-        async with aclosing(self._unmarked()) as events:
+        async with aclosing(self._unfiltered()) as events:
             async for event in events:
                 if isinstance(event, AudioChunk):
                     yield event.pcm
 
-    async def _unmarked(self) -> AsyncGenerator[AudioChunk | ContextWords, None]:
+    async def _filtered(self, pcm: bytes) -> bytes:
+        filtered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._record.filter(
+            pcm, lambda data: None if filtered.cancelled() else filtered.set_result(data)
+        )
+        return await filtered
+
+    async def _unfiltered(self) -> AsyncGenerator[AudioChunk | ContextWords, None]:
         failure: VoiceAgentError | None = None
         try:
             for event in self._first:
@@ -191,8 +200,7 @@ async def start_speaking(
     except BaseException:
         context.abandon()
         raise
-    record = AudioRecord(lambda: context.model, state.provenance.marking)
-    return Speech(context, first, events, record)
+    return Speech(context, first, events, AudioRecord(state.audio_filter))
 
 
 async def _first_audio(

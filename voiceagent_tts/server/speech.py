@@ -7,14 +7,12 @@ first audio is an HTTP error; after it, the body ends early. A client that disco
 context.
 """
 
-import json
-
 from fastapi import APIRouter, Request, Response
 
 from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerFormat
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.provenance.record import Provenance
 from voiceagent_tts.server.encoding import stream_encoder
+from voiceagent_tts.server.provenance import provenance_headers
 from voiceagent_tts.server.speaking import listener_of, start_speaking
 from voiceagent_tts.server.speech_events import as_json_lines, as_server_sent_events
 from voiceagent_tts.server.speech_file import collect_file
@@ -50,11 +48,6 @@ async def speak(request: Request, body: SpeechRequest) -> Response:
         case "audio":
             parts = encoder.encoded(speech.pcm())
     return SpeechResponse(parts, media_type=content_type, headers=headers)
-
-
-def provenance_headers(provenance: Provenance) -> dict[str, str]:
-    """The header that says where audio comes from."""
-    return {"X-Provenance": json.dumps(provenance.as_json())}
 
 
 def pcm_headers(sample_rate_hz: int) -> dict[str, str]:

@@ -128,7 +128,7 @@ def _fields(file: SpeechFile) -> dict[str, Any]:
         "audio": base64.b64encode(file.data).decode(),
         "content_type": file.content_type,
         "audio_ms": file.audio_ms,
-        "provenance": file.provenance.as_json(),
+        "provenance": file.provenance.model_dump(),
     }
 
 

@@ -60,7 +60,7 @@ async def _objects(
     yield {
         "type": "speech.audio.done",
         "audio_ms": round(1000 * speech.samples / SAMPLE_RATE_HZ),
-        "provenance": speech.provenance(is_complete=True).as_json(),
+        "provenance": speech.provenance(is_complete=True).model_dump(),
     }
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerFormat
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError
-from voiceagent_tts.provenance.record import Provenance
+from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.encoding import file_encoder
 from voiceagent_tts.server.speaking import Listener, Speech
 from voiceagent_tts.server.state import ServerState
@@ -17,7 +17,7 @@ class SpeechFile:
     """A complete file of speech.
 
     Attributes:
-        data: the file, with an exact header, and signed if the server signs files.
+        data: the file, with an exact header, and as the server's file filter returns it.
         content_type: its Content-Type.
         audio_ms: its duration.
         provenance: where its audio comes from.
@@ -26,7 +26,7 @@ class SpeechFile:
     data: bytes
     content_type: str
     audio_ms: int
-    provenance: Provenance
+    provenance: ProvenanceFields
 
 
 async def collect_file(
@@ -46,7 +46,9 @@ async def collect_file(
     try:
         await _encode(listener, speech, container_format, data)
         provenance = speech.provenance(is_complete=True)
-        file = await state.provenance.signed(bytes(data), container_format, provenance)
+        file = bytes(data)
+        if state.file_filter is not None:
+            file = await state.file_filter(file, container_format, provenance)
     except BaseException:
         listener.hold.give_back(len(data))
         raise

@@ -17,16 +17,17 @@ from voiceagent_tts.access.key_ring import KeyChange
 from voiceagent_tts.access.keys import Scope
 from voiceagent_tts.access.limiter import Caller
 from voiceagent_tts.access.redis_server import connect
+from voiceagent_tts.audio.output import AudioFilter
 from voiceagent_tts.cache.cache import PhraseCache
 from voiceagent_tts.cache.shared import SharedPhrases
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.lexicon import read_lexicon
+from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
 from voiceagent_tts.server.held import HeldBytes, RecentTexts
 from voiceagent_tts.server.metrics import Metrics
-from voiceagent_tts.server.provenance import AudioProvenance
 from voiceagent_tts.server.slots_agent import agent_line
 from voiceagent_tts.server.speech_request import Served
 from voiceagent_tts.server.turns import Turns
@@ -52,6 +53,9 @@ _MAX_DECODERS = 2
 _VOICE_CHANGES_AT_ONCE = 2
 
 _Result = TypeVar("_Result")
+
+FileFilter = Callable[[bytes, str, ProvenanceFields], Awaitable[bytes]]
+"""Changes a whole file, of a format such as `wav`, with audio that comes from somewhere."""
 
 
 class OpenSocket(Protocol):
@@ -124,7 +128,6 @@ class ServerState:
         self.access = Access(settings, self._on_key_change)
         self.keys = self.access.keys
         self.usage = self.access.usage
-        self.provenance = AudioProvenance(settings)
         self.clones = VoiceFolder(settings.clones_folder)
         self.voice_records = VoiceRecords(self.clones)
         self.cloners = ClonerProcesses()
@@ -166,6 +169,10 @@ class ServerState:
         self.recent_texts = RecentTexts()
         self.held = HeldBytes()
         self.is_draining = False
+        self.audio_filter: AudioFilter | None = None
+        """Changes all audio before clients receive it."""
+        self.file_filter: FileFilter | None = None
+        """Changes whole files before clients receive them."""
         self.on_start: list[Callable[[], Awaitable[None]]] = []
         """Called when the engine works."""
         self.before_drain: list[Callable[[], Awaitable[None]]] = []

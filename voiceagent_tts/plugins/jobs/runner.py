@@ -217,7 +217,7 @@ class JobRunner:
             "content_type": file.content_type,
             "bytes": len(file.data),
             "audio_ms": file.audio_ms,
-            "provenance": file.provenance.as_json(),
+            "provenance": file.provenance.model_dump(),
         }
 
     async def _send_news(self, job_id: str) -> None:

@@ -22,7 +22,7 @@ from testbed.servers import StartServer
 from testbed.waiting import until
 from testbed.watermarks import TEST_KEY
 from voiceagent_tts.config import Settings
-from voiceagent_tts.provenance.detector import detect
+from voiceagent_tts.plugins.provenance.detector import detect
 from voiceagent_tts.server import held
 from voiceagent_tts.server.serve import RunningServer, running
 

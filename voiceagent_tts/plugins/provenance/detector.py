@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from voiceagent_tts.audio.file_reader import AudioLimits
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.provenance.keys import WatermarkKey
-from voiceagent_tts.provenance.watermark import (
+from voiceagent_tts.plugins.provenance.keys import WatermarkKey
+from voiceagent_tts.plugins.provenance.watermark import (
     BANDS,
     PERIOD_SAMPLES,
     SLOT_SAMPLES,

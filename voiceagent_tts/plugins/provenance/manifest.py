@@ -5,13 +5,13 @@ WAV, MP3 and FLAC have a place for one; Ogg, AAC and raw samples have none. Need
 
 import io
 import json
+from dataclasses import dataclass
 
 from voiceagent_tts import __version__
 from voiceagent_tts.audio.containers import wav_header
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.provenance.credentials import Credentials
-from voiceagent_tts.provenance.record import Provenance
+from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.settings.provenance import ProvenanceSettings
 
 MANIFEST_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac"}
@@ -19,6 +19,14 @@ MANIFEST_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac"}
 
 _SOURCE_TYPES = "http://cv.iptc.org/newscodes/digitalsourcetype/"
 _LABEL = "org.voiceagent-tts.provenance"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Credentials:
+    """A certificate chain and its private key, both in PEM form."""
+
+    certificates: str
+    private_key: str
 
 
 def credentials_of(settings: ProvenanceSettings) -> Credentials | None:
@@ -39,11 +47,14 @@ def credentials_of(settings: ProvenanceSettings) -> Credentials | None:
         raise InvalidRequestError(
             f"c2pa_certfile and c2pa_keyfile: expected readable PEM files ({error})"
         ) from error
-    sign(_tiny_wav(), "wav", Provenance(None, "none", "", None), credentials)
+    nobody = ProvenanceFields(sha256=None, model="none", time="", key_id=None)
+    sign(_tiny_wav(), "wav", nobody, credentials)
     return credentials
 
 
-def sign(file: bytes, audio_format: str, provenance: Provenance, credentials: Credentials) -> bytes:
+def sign(
+    file: bytes, audio_format: str, provenance: ProvenanceFields, credentials: Credentials
+) -> bytes:
     """Return the complete file with a manifest; its samples are the same.
 
     Args:
@@ -79,7 +90,7 @@ def sign(file: bytes, audio_format: str, provenance: Provenance, credentials: Cr
     return signed.getvalue()
 
 
-def _manifest(audio_format: str, provenance: Provenance) -> dict[str, object]:
+def _manifest(audio_format: str, provenance: ProvenanceFields) -> dict[str, object]:
     """Source: C2PA Technical Specification 2.2, sections 18.15 (actions) and 19 (metadata)."""
     # IPTC distinguishes rules, such as espeak's, from models that were trained on recordings.
     is_trained = not provenance.model.startswith("espeak")
@@ -91,7 +102,7 @@ def _manifest(audio_format: str, provenance: Provenance) -> dict[str, object]:
         "title": "Synthetic speech",
         "assertions": [
             {"label": "c2pa.actions", "data": {"actions": [action]}},
-            {"label": _LABEL, "data": provenance.as_json()},
+            {"label": _LABEL, "data": provenance.model_dump()},
         ],
     }
 

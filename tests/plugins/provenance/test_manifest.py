@@ -14,11 +14,16 @@ from testbed.c2pa_certificates import certificate_files, self_signed_credentials
 from voiceagent_tts.audio.containers import ContainerEncoder, ContainerFormat
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.provenance.manifest import MANIFEST_TYPES, credentials_of, sign
-from voiceagent_tts.provenance.record import Provenance
+from voiceagent_tts.plugins.provenance.manifest import MANIFEST_TYPES, credentials_of, sign
+from voiceagent_tts.protocol.messages import ProvenanceFields
 
 PCM = (8_000 * np.sin(np.arange(24_000) / 20)).astype("<i2").tobytes()
-PROVENANCE = Provenance("ab" * 32, "qwen3-tts", "2026-11-23T08:00:00+00:00", "0123456789abcdef")
+PROVENANCE = ProvenanceFields(
+    sha256="ab" * 32,
+    model="qwen3-tts",
+    time="2026-11-23T08:00:00+00:00",
+    key_id="0123456789abcdef",
+)
 
 
 def file_of(container_format: ContainerFormat) -> bytes:
@@ -54,7 +59,7 @@ def test_a_signed_file_says_what_it_is(audio_format: ContainerFormat) -> None:
     (action,) = assertions["c2pa.actions.v2"]["actions"]
     assert action["action"] == "c2pa.created"
     assert action["digitalSourceType"].endswith("/trainedAlgorithmicMedia")
-    assert assertions["org.voiceagent-tts.provenance"] == PROVENANCE.as_json()
+    assert assertions["org.voiceagent-tts.provenance"] == PROVENANCE.model_dump()
     assert np.array_equal(samples_of(signed), samples_of(file))
 
 

@@ -3,8 +3,9 @@
 import asyncio
 
 from testbed.watermarks import TEST_KEY, speech_pcm
-from voiceagent_tts.provenance.record import AudioRecord, Marking
-from voiceagent_tts.provenance.watermark import mark
+from voiceagent_tts.audio.output import AudioRecord
+from voiceagent_tts.plugins.provenance.marking import Marking
+from voiceagent_tts.plugins.provenance.watermark import mark
 
 FRAME_BYTES = 3840
 
@@ -18,22 +19,25 @@ def frames_of(start: int, count: int, size: int = FRAME_BYTES) -> list[bytes]:
 async def test_contexts_marked_together_are_marked_as_alone() -> None:
     """Twenty contexts whose frames come together, of unequal sizes, are each marked as a whole."""
     marking = Marking(TEST_KEY)
-    records = [AudioRecord(lambda: "m", marking) for _ in range(20)]
+    records = [AudioRecord(marking) for _ in range(20)]
     sent = [frames_of(500 * at, 6, FRAME_BYTES - 202 * at) for at in range(20)]
-    marked = [bytearray() for _ in records]
+    marked = [list[bytes]() for _ in records]
     for frames in zip(*sent, strict=True):
-        together = (record.marked(pcm) for record, pcm in zip(records, frames, strict=True))
-        for data, pcm in zip(marked, await asyncio.gather(*together), strict=True):
-            data += pcm
-    assert marked == [mark(b"".join(frames), TEST_KEY) for frames in sent]
+        for record, pcm, pieces in zip(records, frames, marked, strict=True):
+            record.filter(pcm, pieces.append)
+    while any(len(pieces) < 6 for pieces in marked):
+        await asyncio.sleep(0)
+    assert [b"".join(pieces) for pieces in marked] == [
+        mark(b"".join(frames), TEST_KEY) for frames in sent
+    ]
 
 
 async def test_frames_of_one_context_keep_their_order() -> None:
     """What a context passes before the first is marked is marked in order."""
-    record, marked = AudioRecord(lambda: "m", Marking(TEST_KEY)), list[bytes]()
+    record, marked = AudioRecord(Marking(TEST_KEY)), list[bytes]()
     frames = frames_of(0, 30)
     for frame in frames:
-        record.mark(frame, marked.append)
+        record.filter(frame, marked.append)
     assert not marked, "the event loop has not turned"
     while len(marked) < len(frames):
         await asyncio.sleep(0)
@@ -44,19 +48,12 @@ async def test_many_contexts_do_not_keep_the_event_loop() -> None:
     """Of 100 frames that wait, at most eight are marked in a turn of the loop."""
     marking, marked = Marking(TEST_KEY), list[bytes]()
     for _ in range(100):
-        AudioRecord(lambda: "m", marking).mark(frames_of(0, 1)[0], marked.append)
+        AudioRecord(marking).filter(frames_of(0, 1)[0], marked.append)
     most = 0
     while (before := len(marked)) < 100:
         await asyncio.sleep(0)
         most = max(most, len(marked) - before)
     assert 0 < most <= 8
-
-
-async def test_unmarked_audio_is_returned_at_once() -> None:
-    """Without a key nothing waits for the event loop."""
-    marked = list[bytes]()
-    AudioRecord(lambda: "m", None).mark(b"\1\2", marked.append)
-    assert marked == [b"\1\2"]
 
 
 async def test_a_context_that_fails_costs_no_other_its_audio() -> None:
@@ -69,7 +66,7 @@ async def test_a_context_that_fails_costs_no_other_its_audio() -> None:
         raise ValueError(len(pcm))
 
     for on_marked in (fail, *7 * [marked.append]):
-        AudioRecord(lambda: "m", marking).mark(frame, on_marked)
+        AudioRecord(marking).filter(frame, on_marked)
     for _ in range(3):
         await asyncio.sleep(0)
     assert marked == 7 * [mark(frame, TEST_KEY)]

@@ -9,7 +9,7 @@ import pytest
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.provenance.keys import WatermarkKey, watermark_keys
+from voiceagent_tts.plugins.provenance.keys import WatermarkKey, watermark_keys
 
 
 def keys_of(path: Path, **settings: Any) -> tuple[WatermarkKey, ...]:

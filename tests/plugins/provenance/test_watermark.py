@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from testbed.examples import examples
 from testbed.watermarks import OTHER_KEY, TEST_KEY, speech_pcm
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.provenance.watermark import BANDS, PERIOD_SAMPLES, SLOTS, Marker, mark, signs
+from voiceagent_tts.plugins.provenance.watermark import (
+    BANDS,
+    PERIOD_SAMPLES,
+    SLOTS,
+    Marker,
+    mark,
+    signs,
+)
 
 
 def pieces_of(pcm: bytes, sizes: list[int]) -> list[bytes]:

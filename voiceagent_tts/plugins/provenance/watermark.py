@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
-from voiceagent_tts.provenance.keys import WatermarkKey
+from voiceagent_tts.plugins.provenance.keys import WatermarkKey
 
 SLOT_SAMPLES = 384
 """Samples from the centre of one slot to the centre of the next: 16 ms."""

@@ -22,9 +22,9 @@ from testbed.watermarks import OTHER_KEY, TEST_KEY, as_floats, speech_pcm
 from testbed.wire import Wire
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.plugins.provenance.detector import detect
+from voiceagent_tts.plugins.provenance.watermark import mark
 from voiceagent_tts.protocol.messages import AudioFormat
-from voiceagent_tts.provenance.detector import detect
-from voiceagent_tts.provenance.watermark import mark
 from voiceagent_tts.server.serve import RunningServer, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
