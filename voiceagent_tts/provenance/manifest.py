@@ -43,7 +43,9 @@ def credentials_of(settings: ProvenanceSettings) -> Credentials | None:
     return credentials
 
 
-def sign(file: bytes, audio_format: str, provenance: Provenance, credentials: Credentials) -> bytes:
+def sign(
+    file: bytes | bytearray, audio_format: str, provenance: Provenance, credentials: Credentials
+) -> bytes:
     """Return the complete file with a manifest; its samples are the same.
 
     Args:

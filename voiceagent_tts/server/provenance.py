@@ -40,8 +40,13 @@ class AudioProvenance:
         self._credentials = credentials_of(settings)
         self._decoders = asyncio.Semaphore(_MAX_DECODERS)
 
-    async def signed(self, file: bytes, audio_format: str, provenance: Provenance) -> bytes:
-        """Return a complete file with a C2PA manifest, if the server signs files of this format."""
+    async def signed(
+        self, file: bytearray, audio_format: str, provenance: Provenance
+    ) -> bytes | bytearray:
+        """Return a complete file with a C2PA manifest, if the server signs files of this format.
+
+        A file that it does not sign is not copied: it may be large.
+        """
         if self._credentials is None or audio_format not in MANIFEST_TYPES:
             return file
         return await asyncio.to_thread(sign, file, audio_format, provenance, self._credentials)
