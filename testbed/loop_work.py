@@ -1,13 +1,20 @@
 """Counts the work of an event loop in each of its turns, as calls of functions: no clock, no noise.
 
-A call takes about 0.1 µs in Python's own code and more in ours; 100,000 calls are 10 to 40 ms.
+A call takes about 0.1 µs in Python's own code and more in ours; 100,000 calls are 10 to 40 ms. What
+one call does with much data is counted by the bytes that functions return: a megabyte of base64 or
+JSON takes 1 to 10 ms.
 """
 
 import asyncio
 import contextlib
+import inspect
 import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
+
+_PASSES_ON = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+"""Functions that return, or yield, mostly what others have made."""
 
 
 class LoopWork:
@@ -15,21 +22,26 @@ class LoopWork:
 
     Attributes:
         most: the most calls in one turn so far.
+        most_bytes: the most bytes and characters that functions returned in one turn so far.
     """
 
     def __init__(self) -> None:
-        self.most = 0
-        self._calls = 0
+        self.most = self.most_bytes = 0
+        self._calls = self._bytes = 0
 
-    def count(self, frame: object, event: str, argument: object) -> None:
-        """Count a call, as a profile function."""
+    def count(self, frame: FrameType, event: str, argument: object) -> None:
+        """Count a call and its result, as a profile function."""
         if event in ("call", "c_call"):
             self._calls += 1
+        elif event == "return" and isinstance(argument, (bytes, str)):
+            if not frame.f_code.co_flags & _PASSES_ON:
+                self._bytes += len(argument)
 
     def end_turn(self) -> None:
         """Begin the next turn."""
         self.most = max(self.most, self._calls)
-        self._calls = 0
+        self.most_bytes = max(self.most_bytes, self._bytes)
+        self._calls = self._bytes = 0
 
 
 @contextlib.contextmanager

@@ -12,7 +12,16 @@ from safetensors.torch import save
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.events import Capabilities, VoiceDetails
-from voiceagent_tts.voices import ALIASES, Voice, VoiceBook, VoiceFolder, clone_name
+from voiceagent_tts.voices import (
+    ALIASES,
+    SeenClones,
+    Voice,
+    VoiceBook,
+    VoiceFolder,
+    clone_name,
+    own_name,
+    stored_name,
+)
 
 
 @pytest.fixture
@@ -99,7 +108,7 @@ def test_a_book_knows_whether_it_has_a_name(folder: VoiceFolder) -> None:
     folder.save("bert", b"prompt")
     book = VoiceBook({"base": worker("Vivian", clone_width=64)}, folder)
     assert all(name in book for name in ("anna", "Bert", "vivian"))
-    seen = book.seen(lambda name: name == "anna")
+    seen = book.seen(SeenClones(folder, "k", lambda stored: stored == "anna"))
     assert "Anna" in seen and "bert" not in seen and "../anna" not in seen
 
 
@@ -403,10 +412,58 @@ def test_a_caller_knows_of_its_own_clones_only(folder: VoiceFolder) -> None:
     """Neither lists nor messages name another's clone, which is unknown to whoever asks for it."""
     folder.save("anna", b"")
     folder.save("bert", b"")
-    book = VoiceBook({"base": worker(clone_width=64)}, folder).seen(lambda name: name == "anna")
+    seen = SeenClones(folder, "k", lambda stored: stored == "anna")
+    book = VoiceBook({"base": worker(clone_width=64)}, folder).seen(seen)
     assert book.names() == ["anna"]
     assert [each.details.name for each in book.listed()][:1] == ["anna"]
     assert book.resolve("ANNA").name == book.resolve(None).name == "anna"
     with pytest.raises(InvalidRequestError) as unknown:
         book.resolve("Bert")
     assert unknown.value.message.endswith("got 'Bert'; known are anna")
+
+
+def test_each_key_has_names_of_its_own(folder: VoiceFolder) -> None:
+    """A key's own clone comes before everyone's of its name; an admin knows others by their files.
+
+    Ids that a file's name cannot have, or that differ in case alone, have places of their own, too.
+    """
+    ids = ("k", "K", "ö" * 64, "a:b")
+    files = {key_id: own_name("Anna", key_id) for key_id in ids}
+    assert len({name.casefold() for name in files.values()}) == len(ids)
+    for number, stored in enumerate(("anna", *files.values())):
+        assert folder.save(stored, bytes(number)) == stored_name(stored) == stored
+    book = VoiceBook({"base": worker(clone_width=64)}, folder)
+    for number, key_id in enumerate(ids, start=1):
+        own = {"anna", files[key_id]}
+        seen = book.seen(SeenClones(folder, key_id, own.__contains__))
+        assert seen.names() == ["anna"]
+        voice = seen.resolve("ANNA")
+        assert (voice.name, folder.read(voice.engine_name)) == ("anna", bytes(number))
+        folder.remove(files[key_id])
+        assert seen.resolve("anna").engine_name == "anna"
+    folder.save(files["k"], b"")
+    assert book.names() == ["anna", "anna@k"]
+    assert book.resolve("Anna@K") == Voice("anna@k", "base")
+
+
+@pytest.mark.parametrize(
+    "name", ["anna@", "anna@../k", "@k", "anna@k@k", "anna@ö", "a@" + "k" * 33]
+)
+def test_other_names_are_no_files(folder: VoiceFolder, name: str) -> None:
+    """The owner in a file's name is never a path."""
+    with pytest.raises(InvalidRequestError, match="expected a voice's name"):
+        folder.save(name, b"prompt")
+    assert name not in SeenClones(folder, "k")
+
+
+def test_a_replaced_voice_is_not_the_expected_one(folder: VoiceFolder) -> None:
+    """Neither its version nor its content is given for that of the voice before."""
+    folder.save("anna@k", b"first")
+    version = folder.version("anna@k")
+    assert folder.version("anna@k", version) == version
+    assert folder.read("anna@k", version) == b"first"
+    folder.save("anna@k", b"other")
+    for look in (folder.version, folder.read):
+        with pytest.raises(InvalidRequestError, match="'anna' .*open a new context") as changed:
+            look("anna@k", version)
+        assert changed.value.code is ErrorCode.INVALID_VOICE

@@ -6,13 +6,14 @@ voice file's contents except the embedding width.
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import secrets
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -32,6 +33,8 @@ DESIGNED_VOICE = "designed"
 """Name of the only voice of a VoiceDesign model; `instruct` describes who speaks."""
 _UNFINISHED_SUFFIX = ".part"
 _NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")
+_OWNER = re.compile(r"[0-9a-z-]{1,32}")
+_PLAIN_KEY_ID = re.compile(r"[0-9a-z-]{1,31}")
 _MAX_NAME_BYTES = 200
 """Only letters of rare scripts reach it; a file's name has at most 255 bytes with its suffix."""
 _NAMES_IN_A_MESSAGE = 10
@@ -77,19 +80,40 @@ class ListedVoice:
         details: its name, kind, language and gender.
         worker: the worker that speaks it.
         alias_of: the voice that an alias stands for; None for a voice of its own.
+        stored: name of a clone's file, as in `Voice`.
     """
 
     details: VoiceDetails
     worker: str
     alias_of: str | None = None
+    stored: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """A voice that a user can choose, and the worker that speaks it."""
+    """A voice that a user can choose, and the worker that speaks it.
+
+    Attributes:
+        name: its name, as its user knows it.
+        worker: the worker.
+        stored: name of a clone's file; empty for a voice of the worker's own.
+        version: `VoiceFolder.version` of a clone when it was chosen; empty for other voices.
+    """
 
     name: str
     worker: str
+    stored: str = field(default="", compare=False)
+    version: tuple[int, ...] = field(default=(), compare=False)
+
+    @property
+    def engine_name(self) -> str:
+        """The name by which the worker knows it."""
+        return self.stored or self.name
+
+    @property
+    def recording(self) -> str:
+        """A name for what the voice sounds like now, new whenever it is replaced."""
+        return f"{self.stored} {self.version}" if self.stored else self.name
 
 
 def clone_name(name: str) -> str:
@@ -108,16 +132,44 @@ def clone_name(name: str) -> str:
     return normal
 
 
-def is_clone_name(name: str) -> bool:
-    """Whether a name is a normalised name of a cloned voice, and so never a path."""
+def own_name(name: str, key_id: str) -> str:
+    """Name of the file of a clone that belongs to a key: no other key's clone has it.
+
+    Raises:
+        InvalidRequestError: as for `clone_name`.
+    """
+    return f"{clone_name(name)}{_suffix_of(key_id)}"
+
+
+def _suffix_of(key_id: str) -> str:
+    # The ids that this program makes; others may be longer than a file's name, or differ in case.
+    if _PLAIN_KEY_ID.fullmatch(key_id):
+        return f"@{key_id}"
+    return f"@{hashlib.sha256(key_id.encode()).hexdigest()[:32]}"
+
+
+def stored_name(name: str) -> str:
+    """Normalise the name of a clone's file: `clone_name`, or `own_name`. Never a path.
+
+    Raises:
+        InvalidRequestError: it is neither.
+    """
+    base, _, owner = name.casefold().partition("@")
+    return f"{clone_name(base)}@{owner}" if _OWNER.fullmatch(owner) else clone_name(name)
+
+
+def _is_stored_name(name: str) -> bool:
     try:
-        return clone_name(name) == name
+        return stored_name(name) == name
     except InvalidRequestError:
         return False
 
 
 class VoiceFolder:
     """Stores cloned voices, one file each, shared by all processes that can read the folder.
+
+    A voice has the name of its file here, which `stored_name` normalises: keys may use one name
+    for voices of their own (`SeenClones`).
 
     Other files about the voices may be stored beside them. A file is replaced atomically: readers
     get the old one or the new one.
@@ -132,48 +184,37 @@ class VoiceFolder:
     def names(self) -> list[str]:
         """Return the names of the stored voices, sorted."""
         stems = (file.stem for file in self.path.glob(f"*{CLONE_SUFFIX}"))
-        return sorted(stem for stem in stems if is_clone_name(stem))
+        return sorted(stem for stem in stems if _is_stored_name(stem))
 
     def __contains__(self, name: str) -> bool:
         try:
-            return is_clone_name(name.casefold()) and self._file(name).is_file()
+            return _is_stored_name(name.casefold()) and self._file(name).is_file()
         except OSError:  # the name is too long, or the folder is not readable
             return False
 
-    def version(self, name: str) -> tuple[int, ...]:
+    def version(self, name: str, expected: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Return a value that changes whenever the voice is replaced.
 
+        Args:
+            name: the voice.
+            expected: an earlier value, if the voice must be the same as then.
+
         Raises:
-            InvalidRequestError: there is no such voice. Any client may get the message, so it
-                names no other voice.
+            InvalidRequestError: there is no such voice, or it is another one than expected. Any
+                client may get the message, so it names no other voice.
         """
         try:
             status = self._file(name).stat()
         except OSError as error:
             raise _unknown(name, _LISTED) from error
-        return status.st_mtime_ns, status.st_ino, status.st_size
+        return _checked_version(name, status, expected)
 
-    def recording(self, name: str) -> str:
-        """Return a name for what a voice sounds like now, new whenever the voice is replaced.
-
-        That of a voice that is not stored here, such as an engine's own, is its name.
-        """
-        if name not in self:
-            return name
+    def read(self, name: str, expected: tuple[int, ...] = ()) -> bytes:
+        """Read the file of a voice; arguments and errors as for `version`."""
         try:
-            return f"{name} {self.version(name)}"
-        except InvalidRequestError:  # removed at this moment
-            return name
-
-    def read(self, name: str) -> bytes:
-        """Read the file of a voice.
-
-        Raises:
-            InvalidRequestError: there is no such voice. Any client may get the message, so it
-                names no other voice.
-        """
-        try:
-            return self._file(name).read_bytes()
+            with self._file(name).open("rb") as file:
+                _checked_version(name, os.fstat(file.fileno()), expected)
+                return file.read()
         except OSError as error:
             raise _unknown(name, _LISTED) from error
 
@@ -191,7 +232,7 @@ class VoiceFolder:
         Raises:
             InvalidRequestError: no voice can have this name.
         """
-        return self.path / f"{clone_name(name)}{LEXICON_SUFFIX}"
+        return self.path / f"{stored_name(name)}{LEXICON_SUFFIX}"
 
     def embedding_width(self, name: str) -> int | None:
         """Return the size of the voice's speaker embedding; None if the file does not state it."""
@@ -292,31 +333,60 @@ class VoiceFolder:
             yield
 
     def _file(self, name: str) -> Path:
-        return self.path / f"{clone_name(name)}{CLONE_SUFFIX}"
+        return self.path / f"{stored_name(name)}{CLONE_SUFFIX}"
 
 
 class SeenClones:
-    """The clones of a folder that one caller may know of; as the folder itself, for `VoiceBook`.
+    """The clones of a folder that one caller may know of, under the names that it uses.
+
+    Each key has names of its own: what it calls `anna` is its own clone, else that of everyone.
 
     Args:
         folder: all clones.
-        is_seen: whether the caller may know of a clone, by its name in lower case.
+        key_id: the caller's key; None on a server without keys.
+        is_seen: whether the caller may know of a clone, by the name of its file.
     """
 
-    def __init__(self, folder: VoiceFolder, is_seen: Callable[[str], bool]) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: VoiceFolder,
+        key_id: str | None = None,
+        is_seen: Callable[[str], bool] = lambda stored: True,
+    ) -> None:
+        self.folder = folder
+        self._suffix = "" if key_id is None else _suffix_of(key_id)
         self._is_seen = is_seen
 
     def names(self) -> list[str]:
-        """As `VoiceFolder.names`."""
-        return [name for name in self._folder.names() if self._is_seen(name)]
+        """The caller's names of the clones, sorted."""
+        return sorted({self.shown(each) for each in self.folder.names() if self._is_seen(each)})
+
+    def shown(self, stored: str) -> str:
+        """The caller's name of the clone in a file."""
+        return stored.removesuffix(self._suffix)
+
+    def find(self, name: str) -> str | None:
+        """The name of the file of a clone; None if the caller knows of none."""
+        for each in (name + self._suffix, name) if self._suffix else (name,):
+            if each in self.folder and self._is_seen(stored := stored_name(each)):
+                return stored
+        return None
 
     def __contains__(self, name: str) -> bool:
-        return name in self._folder and self._is_seen(clone_name(name))
+        return self.find(name) is not None
 
-    def embedding_width(self, name: str) -> int | None:
-        """As `VoiceFolder.embedding_width`."""
-        return self._folder.embedding_width(name)
+
+def _checked_version(
+    name: str, status: os.stat_result, expected: tuple[int, ...]
+) -> tuple[int, ...]:
+    version = (status.st_mtime_ns, status.st_ino, status.st_size)
+    if expected not in ((), version):
+        raise InvalidRequestError(
+            f"expected the voice {name.partition('@')[0]!r} that the context was opened with, got "
+            "another one that has replaced it since; open a new context",
+            code=ErrorCode.INVALID_VOICE,
+        )
+    return version
 
 
 def _unknown(name: str, hint: str) -> InvalidRequestError:
@@ -357,16 +427,19 @@ class VoiceBook:
             if capabilities.clone_width is not None:
                 self._clone_workers.setdefault(capabilities.clone_width, worker)
             self._details |= {each.name: each for each in capabilities.voice_details}
-        self._folder = clones if self._clone_workers else None
-        self._clones: VoiceFolder | SeenClones | None = self._folder
+        self._clones = SeenClones(clones) if clones and self._clone_workers else None
 
-    def seen(self, is_seen: Callable[[str], bool]) -> "VoiceBook":
-        """The book of a caller who may know of some clones; argument as for `SeenClones`."""
-        if self._folder is None:
+    def seen(self, clones: SeenClones) -> "VoiceBook":
+        """The book of a caller who may know of some clones."""
+        if self._clones is None:
             return self
         book = copy(self)
-        book._clones = SeenClones(self._folder, is_seen)
+        book._clones = clones
         return book
+
+    def is_built_in(self, name: str) -> bool:
+        """Whether a name in lower case is that of a worker's own voice, or stands for one."""
+        return name in self._voices or name in ALIASES
 
     def __contains__(self, name: str) -> bool:
         """Whether a voice has this name, in any letter case; reads no names of other clones."""
@@ -399,11 +472,11 @@ class VoiceBook:
         return own + [self._alias(alias) for alias in aliases]
 
     def _own(self, voice: Voice) -> ListedVoice:
-        kind = "clone" if voice.name in (self._clones or ()) else "speaker"
+        kind = "clone" if voice.stored else "speaker"
         details = VoiceDetails(voice.name, kind)
         if kind == "speaker":
             details = self._details.get(voice.name, details)
-        return ListedVoice(details, voice.worker)
+        return ListedVoice(details, voice.worker, stored=voice.stored)
 
     def _alias(self, alias: str) -> ListedVoice:
         target = self._own(self._stand_in(alias))
@@ -515,8 +588,8 @@ class VoiceBook:
             return self._default()
         base, plus, variant = name.casefold().partition("+")
         known = self._voices.get(base)
-        if self._clones is not None and name in self._clones:
-            return self._clone(self._clones, clone_name(name))
+        if self._clones is not None and (stored := self._clones.find(name)) is not None:
+            return self._clone(self._clones, stored)
         if base in ALIASES and not plus and self._is_alias(base):
             return self._stand_in(base)
         if known is None or (plus and variant not in self._voices):
@@ -526,11 +599,13 @@ class VoiceBook:
             )
         return Voice(name, known.worker) if plus else known
 
-    def _clone(self, clones: VoiceFolder | SeenClones, name: str) -> Voice:
+    def _clone(self, clones: SeenClones, stored: str) -> Voice:
         """Select the worker whose model size matches the clone; else the first."""
+        version = clones.folder.version(stored)
         first, *others = self._clone_workers.values()
-        width = clones.embedding_width(name) if others else None
-        return Voice(name, first if width is None else self._clone_workers.get(width, first))
+        width = clones.folder.embedding_width(stored) if others else None
+        worker = first if width is None else self._clone_workers.get(width, first)
+        return Voice(clones.shown(stored), worker, stored, version)
 
     def _default(self) -> Voice:
         for name in self._ready_names() or self.names():

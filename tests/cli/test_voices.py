@@ -73,6 +73,21 @@ async def test_a_voice_is_added_exported_and_removed(
     )
 
 
+def test_a_voice_of_a_key_has_the_name_of_its_file(
+    command_here: CommandHere, folder: VoiceFolder, tmp_path: Path
+) -> None:
+    """Who has the folder exports and removes it; keys may have voices of one name."""
+    records = VoiceRecords(folder)
+    for key_id in ("one", "two"):
+        records.add_voice(VoiceRecord(name="anna", key_id=key_id), key_id.encode())
+    unknown = command_here("voices", "remove", "anna")
+    assert unknown.status == 1 and unknown.errors.endswith("known are anna@one, anna@two\n")
+    assert command_here("voices", "export", "anna@one", "a.safetensors").status == 0
+    assert (tmp_path / "a.safetensors").read_bytes() == b"one"
+    assert command_here("voices", "remove", "Anna@one").status == 0
+    assert folder.names() == list(records.voices()) == ["anna@two"]
+
+
 @pytest.mark.parametrize("is_removed", [True, False], ids=["removed", "replaced"])
 def test_a_voice_of_the_same_name_has_another_consent(
     folder: VoiceFolder, command_here: CommandHere, *, is_removed: bool

@@ -1,6 +1,7 @@
 """Cloned voices in the cache: read and primed once, reloaded when replaced, dropped when unused."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,20 @@ def test_a_cached_clone_speaks_as_a_cold_one(
     metrics = driver.engine.metrics
     assert (metrics["clone_cache_hits_total"], metrics["clone_cache_misses_total"]) == (1, 1)
     assert cached == cold
+
+
+def test_a_clone_that_was_replaced_since_its_context_opened_is_refused(
+    driver: Driver, folder: VoiceFolder
+) -> None:
+    """It may be of another person, also where the voice before is in memory."""
+    opened_with = folder.version("anna")
+    submit, credit = driver.open(1, TEXT, voice="anna", voice_version=opened_with)
+    assert isinstance(last_of(driver.run(submit, credit), 1), Done)
+    folder.save("anna", clone(5).to_bytes())
+    driver.run(Prepare("anna", "en", voice_version=opened_with))
+    failed = last_of(driver.run(replace(submit, context=2), replace(credit, context=2)), 2)
+    assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_VOICE
+    assert "open a new context" in failed.message
 
 
 def test_a_cached_clone_is_sooner(folder: VoiceFolder) -> None:

@@ -18,6 +18,7 @@ from voiceagent_tts.pocket.states import (
     unpack_state,
 )
 from voiceagent_tts.seam.cloner_messages import CheckVoiceFile, CloneRefused, VoiceFile
+from voiceagent_tts.seam.commands import Append
 from voiceagent_tts.seam.events import Done, Failed
 from voiceagent_tts.voices import VoiceFolder
 from voiceagent_tts.worker.cloner import _answer
@@ -54,6 +55,23 @@ def test_a_clone_speaks_with_its_own_voice(
     (failed,) = driver.run(driver.submit(4, "Hi.", voice="ann"), credit(4))
     assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_VOICE
     assert "bert" not in failed.message  # it may be another key's
+
+
+def test_a_replaced_clone_speaks_no_context_of_the_one_before(
+    driver: Driver, tmp_path: Path, voice_file: bytes
+) -> None:
+    """A context that speaks already keeps its voice; one that was only opened is refused."""
+    folder = VoiceFolder(tmp_path / "clones")
+    folder.save("ann", voice_file)
+    version = folder.version("ann")
+    begun = driver.submit(1, "Hi.", voice="ann", voice_version=version, more=True)
+    first = pcm_of(driver.run(begun, credit(1)), 1)
+    folder.save("ann", b"another voice")
+    (failed,) = driver.run(replace(begun, context=2), credit(2))
+    assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_VOICE
+    assert "open a new context" in failed.message
+    rest = driver.run(Append(1, "Hi.", 3, False, "en"))
+    assert isinstance(rest[-1], Done) and first
 
 
 def test_a_file_that_cannot_be_loaded_fails_its_context(driver: Driver, tmp_path: Path) -> None:

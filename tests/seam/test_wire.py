@@ -48,6 +48,7 @@ _OPTIONS = st.builds(
 _READINGS = st.lists(
     st.builds(Reading, _NUMBER, _NUMBER, _TEXT, st.none() | _TEXT), max_size=3
 ).map(tuple)
+_VERSION = st.lists(_NUMBER, max_size=3).map(tuple)
 _MESSAGES = st.one_of(
     st.builds(
         Submit,
@@ -62,10 +63,11 @@ _MESSAGES = st.one_of(
         _READINGS,
         st.none() | _TEXT,
         st.booleans(),
+        _VERSION,
     ),
     st.builds(Append, _NUMBER, _TEXT, _NUMBER, st.booleans(), _TEXT, _READINGS),
     st.builds(Cancel, _NUMBER),
-    st.builds(Prepare, _TEXT, st.none() | _TEXT, _FEEDING, _OPTIONS),
+    st.builds(Prepare, _TEXT, st.none() | _TEXT, _FEEDING, _OPTIONS, _VERSION),
     st.builds(Credit, _NUMBER, st.floats(0, 1e9), _NUMBER),
     st.builds(AudioStep, st.lists(_AUDIO, max_size=4).map(tuple)),
     st.builds(Words, _NUMBER, st.lists(_WORD, max_size=4).map(tuple)),

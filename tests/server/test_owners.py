@@ -76,9 +76,11 @@ async def test_a_clone_of_another_does_not_exist(clients: Clients, name: str) ->
 
 
 async def test_a_clone_is_its_keys_and_every_admins(clients: Clients) -> None:
-    """Both download and remove it."""
+    """Both download and remove it; an admin by a name that tells whose it is."""
     assert (await clients["one"].get(f"{VOICES}/anna")).content == b"recording"
-    assert (await clients["admin"].get(f"{VOICES}/anna")).content == b"recording"
+    assert (await clients["admin"].get(f"{VOICES}/anna@{ONE}")).content == b"recording"
+    assert (await clients["two"].get(f"{VOICES}/anna@{ONE}")).status_code == 404
+    assert (await clients["admin"].get(f"{VOICES}/anna")).status_code == 404
     assert (await clients["one"].delete(f"{VOICES}/anna")).status_code == 204
     for name in ("bert", "carl"):
         assert (await clients["admin"].delete(f"{VOICES}/{name}")).status_code == 204
@@ -129,42 +131,35 @@ def take(server: RunningServer, name: str) -> None:
         server.state.voice_records.add_voice(VoiceRecord(name=name, key_id=TWO), b"other")
 
 
-async def test_a_voice_that_another_key_stored_meanwhile_is_not_replaced(
-    server: RunningServer,
-) -> None:
-    """`replace` was allowed when no voice had the name; a clone takes seconds."""
+async def test_a_voice_that_was_stored_meanwhile_is_not_replaced(server: RunningServer) -> None:
+    """The name was free when the request began; a clone takes seconds."""
     take(server, "dora")
+    record = VoiceRecord(name="dora", key_id=TWO)
     with pytest.raises(InvalidRequestError) as refused:
-        record = VoiceRecord(name="dora", key_id=ONE)
-        await _save(server.state, record, VoiceFile(b"recording", ()), replace=True)
+        await _save(server.state, record, VoiceFile(b"recording", ()), replace=False)
     assert refused.value.code is ErrorCode.INVALID_VOICE
-    assert server.state.clones.read("dora") == b"other"
-    assert server.state.voice_records.owned_by(TWO) == {"dora"}
-    shared = VoiceRecord(name="dora", key_id=ADMIN, is_shared=True)
-    await _save(server.state, shared, VoiceFile(b"recording", ()), replace=True)
-    assert server.state.clones.read("dora") == b"recording"
+    assert server.state.clones.read(record.stored) == b"other"
+    await _save(server.state, record, VoiceFile(b"recording", ()), replace=True)
+    assert server.state.clones.read(record.stored) == b"recording"
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_a_voice_that_became_another_keys_meanwhile_is_not_the_callers(
-    server: RunningServer, clients: Clients, monkeypatch: pytest.MonkeyPatch, method: str
+@pytest.mark.parametrize("replace", [False, True])
+async def test_a_name_of_one_key_is_free_for_another(
+    server: RunningServer, clients: Clients, replace: bool
 ) -> None:
-    """Between the check and the change or the download, which wait for threads and locks."""
-    if method == "GET":
-        holder, name = server.state.clones, "read"
-    else:
-        holder, name = server.state.voice_records, "remove_voice"
-    late = getattr(holder, name)
-
-    def act_late(*arguments: object) -> object:
-        take(server, "anna")
-        return late(*arguments)
-
-    monkeypatch.setattr(holder, name, act_late)
-    answer = await clients["one"].request(method, f"{VOICES}/anna")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
-    monkeypatch.undo()
-    assert server.state.clones.read("anna") == b"other"
+    """Also one that an admin has shared."""
+    other = VoiceFile(b"other", ())
+    for name in ("anna", "bert"):
+        record = VoiceRecord(name=name, key_id=TWO)
+        await _save(server.state, record, other, replace=replace)
+    for key, name, content in (
+        ("one", "anna", b"recording"), ("two", "anna", b"other"), ("two", "bert", b"other"),
+        ("admin", "bert", b"recording"), ("admin", f"bert@{TWO}", b"other"),
+    ):  # fmt: skip
+        assert (await clients[key].get(f"{VOICES}/{name}")).content == content
+    assert (await clients["two"].delete(f"{VOICES}/anna")).status_code == 204
+    assert (await clients["one"].get(f"{VOICES}/anna")).content == b"recording"
+    assert (await clients["two"].get(f"{VOICES}/anna")).status_code == 404
 
 
 def speak_clones(server: RunningServer, *, has_own_voices: bool) -> None:
@@ -194,11 +189,11 @@ async def asked(websocket: ClientConnection, **message: object) -> dict[str, obj
 async def test_a_list_over_a_socket_is_the_callers(server: RunningServer) -> None:
     """vLLM-Omni's `voice.list` has no clone of another key."""
     speak_clones(server, has_own_voices=True)
-    for name, sees_anna in (("one", True), ("two", False), ("admin", True)):
+    for name, anna in (("one", {"anna"}), ("two", set[str]()), ("admin", {f"anna@{ONE}"})):
         async with socket(server, "/v1/audio/speech/stream", KEYS[name].secret) as websocket:
             voices = (await asked(websocket, type="voice.list"))["voices"]
         assert isinstance(voices, list) and {"bert", "carl"} <= set(voices)
-        assert ("anna" in voices) is sees_anna
+        assert {each for each in voices if each.startswith("anna")} == anna
 
 
 async def test_an_id_of_a_library_is_no_clone_of_another(

@@ -12,6 +12,7 @@ import pytest
 import soundfile
 from structlog.testing import capture_logs
 
+from testbed.loop_work import loop_work
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server import held, speech_batch
@@ -23,6 +24,9 @@ from voiceagent_tts.settings.access import Quota
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BATCH = "/v1/audio/speech/batch"
+SPEECH = "/v1/audio/speech"
+MOST_BYTES = 400_000
+"""Bytes that functions make in one turn of the loop: some milliseconds."""
 LINES = {"voice": "nova", "language": "en", "response_format": "pcm", "stream_format": "ndjson"}
 
 
@@ -105,6 +109,31 @@ async def test_lines_arrive_as_they_are_ready(http: httpx.AsyncClient) -> None:
     results = [json.loads(line) for line in answer.text.splitlines()]
     assert sorted(result["index"] for result in results) == list(range(6))
     assert all(result["audio"] for result in results)
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [(BATCH, {"stream_format": "json"}), (BATCH, {"stream_format": "ndjson"}), (SPEECH, {})],
+    ids=["batch", "lines", "file"],
+)
+async def test_no_file_makes_a_long_turn_of_the_loop(
+    shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch, path: str, form: dict[str, str]
+) -> None:
+    """However long it is: others have a turn between its parts."""
+    item = {"input": "This is a long text. " * 30, "response_format": "wav", "language": "en"}
+    body = {"items": [item], **form} if path == BATCH else {**item, "stream": False}
+    url = f"{shared_server.url}{path}"
+    with loop_work(monkeypatch) as work:
+        answer = await asyncio.to_thread(httpx.post, url, json=body, timeout=PATIENCE_S)
+    audio = answer.content if path == SPEECH else _audio_of(answer)
+    assert len(audio) > 4 * MOST_BYTES and soundfile.read(io.BytesIO(audio))[1] == 24_000
+    assert work.most_bytes < MOST_BYTES
+
+
+def _audio_of(answer: httpx.Response) -> bytes:
+    body = answer.json()
+    (result,) = body.get("results", [body])
+    return base64.b64decode(result["audio"])
 
 
 async def test_a_text_that_fails_stops_no_other(http: httpx.AsyncClient) -> None:

@@ -78,14 +78,14 @@ def test_a_voice_whose_record_cannot_be_read_is_nobodys(tmp_path: Path, fault: s
     """Only an admin sees and owns it meanwhile, whatever it is; afterwards it is its key's."""
     records = VoiceRecords(VoiceFolder(tmp_path))
     records.add_voice(VoiceRecord(name="anna", key_id="k"), voice_file(1, 0))
-    path = tmp_path / "records" / "anna.json"
+    path = tmp_path / "records" / "anna@k.json"
     blocks = {"no files": no_files(), "damaged": damaged(path), "no folder": no_folder(path)}
     with blocks[fault]:
-        unknown = records.voice("anna")
+        unknown = records.voice("anna@k")
     for viewer in (OWNER, OTHER):
         assert not viewer.sees(unknown) and not viewer.owns(unknown)
     assert ADMIN.sees(unknown) and ADMIN.owns(unknown)
-    known = records.voice("anna")
+    known = records.voice("anna@k")
     assert OWNER.owns(known) and not OTHER.sees(known)
 
 
@@ -101,13 +101,13 @@ def test_no_consent_is_withdrawn_without_its_voices(tmp_path: Path, fault: str) 
     for name in ("anna", "other"):
         record = VoiceRecord(name=name, consent_id=consent.id, key_id="k")
         records.add_voice(record, voice_file(1, 0))
-    path = tmp_path / "records" / "other.json"
+    path = tmp_path / "records" / "other@k.json"
     blocks = {"damaged": damaged(path), "no folder": no_folder(path)}
     with blocks[fault], pytest.raises(InvalidRequestError) as failed:
         records.withdraw(consent.id, OWNER)
     assert failed.value.code is ErrorCode.STORAGE_UNAVAILABLE
     assert "other" not in failed.value.message
-    assert records.consents() == [consent] and set(records.voices()) == {"anna", "other"}
+    assert records.consents() == [consent] and set(records.voices()) == {"anna@k", "other@k"}
     assert records.withdraw(consent.id, OWNER) == ["anna", "other"]
 
 
@@ -126,9 +126,13 @@ def test_a_consent_that_cannot_be_read_is_not_taken_for_withdrawn(tmp_path: Path
 
 
 def test_a_voice_that_was_replaced_by_half_is_not_for_everyone(tmp_path: Path) -> None:
-    """The sound is a key's, until that of an admin, which every key may use, is there."""
+    """The sound is a key's, until that of an admin, which every key may use, is there.
+
+    Voices of keys were stored by their names alone before each key had names of its own.
+    """
     records = VoiceRecords(VoiceFolder(tmp_path))
-    records.add_voice(VoiceRecord(name="anna", key_id="k"), voice_file(1, 0))
+    records.add_voice(VoiceRecord(name="anna"), voice_file(1, 0))
+    (tmp_path / "records" / "anna.json").write_text('{"name": "anna", "key_id": "k"}')
     shared = VoiceRecord(name="anna", key_id="admin", is_shared=True)
     with full_disk(5_000), pytest.raises(InvalidRequestError):
         records.add_voice(shared, bytes(100_000))
@@ -146,10 +150,10 @@ def test_withdrawal_deletes_the_voices_made_with_it(tmp_path: Path) -> None:
     for name, consent_id in (("anna", consent.id), ("bert", None)):
         record = VoiceRecord(name=name, consent_id=consent_id, key_id="k")
         records.add_voice(record, voice_file(1, 0))
-    assert others.owned_by("k") == {"anna", "bert"}
-    assert others.withdraw(consent.id) == ["anna"]
-    assert clones.names() == ["bert"]
-    assert not records.consents() and list(records.voices()) == ["bert"]
+    assert others.owned_by("k") == {"anna@k", "bert@k"}
+    assert others.withdraw(consent.id) == ["anna@k"]
+    assert clones.names() == ["bert@k"]
+    assert not records.consents() and list(records.voices()) == ["bert@k"]
     assert not list(tmp_path.glob(f"**/{consent.id}*"))
 
 

@@ -144,7 +144,6 @@ class Opened:
         request = ContextRequest(
             options or ContextOptions(language="en", max_lead_s=2.0),
             Voice("v", "w"),
-            "v",
             "en",
             "segment",
             SpeechOptions(),

@@ -26,7 +26,7 @@ from voiceagent_tts.synthesizer.events import (
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 from voiceagent_tts.text.entries import EntryMatcher
-from voiceagent_tts.voices import CLONE_SUFFIX, VoiceFolder
+from voiceagent_tts.voices import CLONE_SUFFIX, VoiceBook, VoiceFolder
 
 MARKUP = replace(UNPACED, has_markup=True)
 LEXICON = check_entries({"nginx": "engine x", "New York": "Noo Yawk"})
@@ -159,19 +159,25 @@ async def test_an_aligner_follows_what_is_said(start_synthesizer: StartSynthesiz
 async def test_what_is_known_of_a_voice_ends_with_its_recording(
     start_synthesizer: StartSynthesizer, tmp_path: Path
 ) -> None:
-    """How a voice sounds is learnt anew once another recording has its name."""
+    """How a voice sounds is learnt anew once another recording has its name.
+
+    The embedded engine has a voice of the clone's name, and speaks with it.
+    """
     aligners = Aligners(
         {Source.ONLINE: [Supervisor(WorkerSpec("online"))]}, uses_native_words=False
     )
     folder = VoiceFolder(tmp_path)
     synthesizer = await start_synthesizer(aligners=aligners, clones=folder)
+    (name,) = synthesizer.supervisors
+    able = replace(synthesizer.supervisors[name].capabilities, clone_width=8)
+    synthesizer.voices = VoiceBook({name: able}, folder)
     options = replace(UNPACED, voice="nova")
     clone = tmp_path / f"nova{CLONE_SUFFIX}"
     clone.write_bytes(b"first")
-    first = folder.recording("nova")
+    first = synthesizer.check(options).voice.recording
     await heard(await synthesizer.open(options), "This is long enough to tell how loud it is.")
     clone.write_bytes(b"another")
-    second = folder.recording("nova")
+    second = synthesizer.check(options).voice.recording
     assert aligners.voice_levels.level_of(first) > 0.0
     assert aligners.voice_levels.level_of(second) == 0.0
     await heard(await synthesizer.open(options), "This is long enough to tell how loud it is.")

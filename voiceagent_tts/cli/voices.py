@@ -194,11 +194,10 @@ def design(
 def remove(name: Name, engine: Engine = None) -> None:
     """Delete a cloned voice, and the record of who added it."""
     from voiceagent_tts.server.voice_records import VoiceRecords
-    from voiceagent_tts.voices import clone_name
 
     folder = _folder(_settings(engine))
     folder.remove(name)  # an unknown name is an error
-    VoiceRecords(folder).remove_voice(clone_name(name))
+    VoiceRecords(folder).remove_voice(name)
 
 
 @app.command()

@@ -206,7 +206,7 @@ class Qwen3Engine:
     def _submit(self, command: Submit) -> None:
         self._admit(command)
         options = command.options
-        voice = self._voices.find(command.voice, options.instruct)
+        voice = self._voices.find(command.voice, options.instruct, command.voice_version)
         ids_to_start = self._prompts.ids_to_start(voice)
         builder = SequenceBuilder(self._tokenizer, command.feeding, command.language, ids_to_start)
         context = OpenContext(

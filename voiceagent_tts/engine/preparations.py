@@ -50,4 +50,5 @@ class Preparations:
 
     def _next(self) -> tuple[Prepare, LoadedVoice]:
         command = self._waiting.popleft()
-        return command, self._voices.find(command.voice, command.options.instruct)
+        instruct, version = command.options.instruct, command.voice_version
+        return command, self._voices.find(command.voice, instruct, version)

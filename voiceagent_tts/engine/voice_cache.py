@@ -98,12 +98,12 @@ class VoiceCache:
         is_base = self._config.tts_model_type == "base"
         return self._config.speaker_encoder_config.enc_dim if is_base else None
 
-    def find(self, name: str, instruct: str | None) -> LoadedVoice:
-        """Return the voice called `name`.
+    def find(self, name: str, instruct: str | None, version: tuple[int, ...] = ()) -> LoadedVoice:
+        """Return the voice called `name`; `version` is as in `Submit`.
 
         Raises:
-            InvalidRequestError: there is no such voice, it belongs to another model, or a designed
-                voice has no description.
+            InvalidRequestError: there is no such voice, it was replaced, it belongs to another
+                model, or a designed voice has no description.
         """
         match self._config.tts_model_type:
             case "custom_voice":
@@ -118,20 +118,20 @@ class VoiceCache:
                     )
                 return LoadedVoice(Designed())
             case "base":
-                return self._clone(name)
+                return self._clone(name, version)
 
-    def _clone(self, name: str) -> LoadedVoice:
+    def _clone(self, name: str, expected: tuple[int, ...]) -> LoadedVoice:
         if self._folder is None:
             raise InvalidRequestError(
                 "this engine has no folder of cloned voices", code=ErrorCode.INVALID_VOICE
             )
-        version = self._folder.version(name)
+        version = self._folder.version(name, expected)
         kept = self._clones.get(name)
         if kept is not None and kept[0] == version:
             self.counts.hits += 1
             return kept[1]
         self.counts.misses += 1
-        clone = Cloned.from_bytes(self._folder.read(name))
+        clone = Cloned.from_bytes(self._folder.read(name, version))
         self._check_fits(name, clone)
         loaded = LoadedVoice(clone)
         self._clones.put(name, (version, loaded))

@@ -10,7 +10,7 @@ This module knows no socket, no clock and no process; one thread must use it.
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from voiceagent_tts.audio.levels import frame_peaks
 from voiceagent_tts.core import Segment
@@ -56,9 +56,13 @@ class _Row(SegmentRow[_Part]):
     """The state of one context.
 
     Attributes:
+        voice_version: version of the clone that it began with, as in `Submit`.
+        states: its voice for each model that has spoken, by the model's key.
         speech: the audio of the first part; None before its first frame.
     """
 
+    voice_version: tuple[int, ...]
+    states: dict[str, Future[State]] = field(default_factory=dict[str, Future[State]])
     speech: Speech | None = None
 
     @property
@@ -142,12 +146,25 @@ class PocketEngine(SegmentEngine[_Row]):
         self._states.close()
 
     def _open_row(self, command: Submit) -> _Row:
-        self._states.find(command.voice, self._model_for(command.language))
-        return _Row(context=command.context, voice_name=command.voice, options=command.options)
+        row = _Row(
+            context=command.context,
+            voice_name=command.voice,
+            options=command.options,
+            voice_version=command.voice_version,
+        )
+        self._state(row, self._model_for(command.language))
+        return row
+
+    def _state(self, row: _Row, model: PocketModel) -> Future[State]:
+        """The voice of a row for a model; a row that speaks keeps it, also if it is removed."""
+        if model.key not in row.states:
+            state = self._states.find(row.voice_name, model, row.voice_version)
+            row.states[model.key] = state
+        return row.states[model.key]
 
     def _pieces(self, row: _Row, command: Submit | Append) -> list[_Part]:
         model = self._model_for(command.language)
-        state = self._states.find(row.voice_name, model)
+        state = self._state(row, model)
         pieces = split_pieces(Segment(command.text, command.char_base, command.readings))
         return [_Part(_written(piece, model), piece.segment_end, model, state) for piece in pieces]
 
@@ -158,7 +175,8 @@ class PocketEngine(SegmentEngine[_Row]):
 
     def _prepare(self, command: Prepare) -> None:
         try:
-            self._states.find(command.voice, self._model_for(command.language))
+            model = self._model_for(command.language)
+            self._states.find(command.voice, model, command.voice_version)
         except InvalidRequestError:
             return
 

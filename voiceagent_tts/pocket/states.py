@@ -71,14 +71,19 @@ class VoiceStates:
         self._states: LRUCache[tuple[object, ...], Future[State]] = LRUCache(_MAX_STATES)
         self._loader = ThreadPoolExecutor(1, "voices")
 
-    def find(self, name: str, model: PocketModel) -> Future[State]:
+    def find(self, name: str, model: PocketModel, expected: tuple[int, ...] = ()) -> Future[State]:
         """Return the state of a voice for a model, loaded or being loaded.
 
+        Args:
+            name: the voice.
+            model: the model.
+            expected: version of a clone, as in `Submit`.
+
         Raises:
-            InvalidRequestError: there is no such voice.
+            InvalidRequestError: there is no such voice, or it was replaced.
         """
-        if name in self._clones:
-            version = self._clones.version(name)
+        if expected or name in self._clones:
+            version = self._clones.version(name, expected)
         elif name in self._names and model.is_published:
             version = ()
         else:
@@ -89,8 +94,10 @@ class VoiceStates:
         key = (name, model.key, version)
         state = self._states.get(key)
         if state is None or (state.done() and state.exception() is not None):
-            load = self._load_clone if version else self._load_published
-            state = self._loader.submit(load, name, model)
+            if version:
+                state = self._loader.submit(self._load_clone, name, model, version)
+            else:
+                state = self._loader.submit(self._load_published, name, model)
             self._states.put(key, state)
         return state
 
@@ -98,8 +105,8 @@ class VoiceStates:
         """End the thread; idempotent."""
         self._loader.shutdown(wait=False, cancel_futures=True)
 
-    def _load_clone(self, name: str, model: PocketModel) -> State:
-        return unpack_state(self._clones.read(name), model)
+    def _load_clone(self, name: str, model: PocketModel, version: tuple[int, ...]) -> State:
+        return unpack_state(self._clones.read(name, version), model)
 
     def _load_published(self, name: str, model: PocketModel) -> State:
         try:

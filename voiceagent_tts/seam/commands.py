@@ -64,6 +64,8 @@ class Submit:
         traceparent: span of the context, as W3C has it; None if nobody traces.
         continues: whether the listener has heard audio of the context that this engine did not
             make. A lack of memory or time then makes it wait, and is no reason to refuse it.
+        voice_version: version of a clone when the context was opened, which must be the clone's
+            still; empty for other voices.
     """
 
     context: int
@@ -77,6 +79,7 @@ class Submit:
     readings: tuple[Reading, ...] = ()
     traceparent: str | None = None
     continues: bool = False
+    voice_version: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,7 @@ class Prepare:
     language: str | None
     feeding: Feeding = "token"
     options: SpeechOptions = SpeechOptions()
+    voice_version: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

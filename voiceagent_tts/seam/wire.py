@@ -132,13 +132,14 @@ def _unpack_word(values: list[Any]) -> WordTimestamp:
 
 
 def _submit(values: list[Any], _parts: Sequence[bytes]) -> Submit:
-    *plain, options, readings, traceparent, continues = values
+    *plain, options, readings, traceparent, continues, voice_version = values
     return Submit(
         *plain,
         options=SpeechOptions(*options),
         readings=_readings(readings),
         traceparent=traceparent,
         continues=continues,
+        voice_version=tuple(voice_version),
     )
 
 
@@ -152,7 +153,8 @@ def _readings(values: list[list[Any]]) -> tuple[Reading, ...]:
 
 
 def _prepare(values: list[Any], _parts: Sequence[bytes]) -> Prepare:
-    return Prepare(*values[:-1], options=SpeechOptions(*values[-1]))
+    *plain, options, voice_version = values
+    return Prepare(*plain, options=SpeechOptions(*options), voice_version=tuple(voice_version))
 
 
 def _audio(values: list[Any], parts: Sequence[bytes]) -> AudioStep:

@@ -26,7 +26,7 @@ from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.cloner_processes import CloneModel
 from voiceagent_tts.server.speaking import speak_for
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.server.voice_records import Consent, Tag, Viewer, VoiceRecord, not_owned
+from voiceagent_tts.server.voice_records import Consent, Tag, Viewer, VoiceRecord
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.voices import CLONE_SUFFIX, clone_name
 
@@ -94,15 +94,15 @@ async def add_voice(
     state: ServerState = request.app.state.server
     model = clone_model(state)
     viewer = viewer_of(request)
-    name = _free_name(state, viewer, name, replace=replace)
     record = VoiceRecord(
-        name=name,
+        name=clone_name(name),
         consent_id=consent_id,
         consent=consent,
         tag=tag,
         key_id=viewer.key_id,
         is_shared=viewer.is_admin,
     )
+    _check_name(state, record, replace=replace)
     agreed = await asyncio.to_thread(_check_consent, state, viewer, consent, consent_id)
     await asyncio.to_thread(_check_quota, state, record)
     with state.cloners.place(viewer.key_id):
@@ -119,7 +119,7 @@ async def add_voice(
     saved = await _save(state, record, voice, replace=replace)
     how = "recording" if audio_sample is not None else "voice_file"
     said = agreed.id if agreed is not None else consent or ""
-    note_change(request, "voice_added", voice=name, id=record.id, how=how, consent=said)
+    note_change(request, "voice_added", voice=record.name, id=record.id, how=how, consent=said)
     return saved
 
 
@@ -133,8 +133,13 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
     model = clone_model(state)
     designer = _designed_voice(state)
     viewer = viewer_of(request)
-    name = _free_name(state, viewer, body.name, replace=body.replace)
-    record = VoiceRecord(name=name, tag=body.tag, key_id=viewer.key_id, is_shared=viewer.is_admin)
+    record = VoiceRecord(
+        name=clone_name(body.name),
+        tag=body.tag,
+        key_id=viewer.key_id,
+        is_shared=viewer.is_admin,
+    )
+    _check_name(state, record, replace=body.replace)
     await asyncio.to_thread(_check_quota, state, record)
     options = ContextOptions(
         voice=designer,
@@ -148,14 +153,14 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
         samples = await _record(request, body.text, options)
         voice = await state.cloners.clone(model, samples, body.text, is_designed=True)
     saved = await _save(state, record, voice, replace=body.replace)
-    note_change(request, "voice_added", voice=name, id=record.id, how="design")
+    note_change(request, "voice_added", voice=record.name, id=record.id, how="design")
     return saved
 
 
 @router.get("/v1/audio/voices/{name}", response_class=Response)
 async def download_voice(request: Request, name: str) -> Response:
     """Download a clone as a voice file, for `POST /v1/audio/voices` on another server."""
-    content = await asyncio.to_thread(_read_own, request, name)
+    content = await asyncio.to_thread(_read_owned, request, name)
     return Response(
         content,
         media_type="application/octet-stream",
@@ -167,7 +172,6 @@ async def download_voice(request: Request, name: str) -> Response:
 async def remove_voice(request: Request, name: str) -> None:
     """Remove a clone; contexts that already use it continue."""
     state: ServerState = request.app.state.server
-    name = _own_name(request, name)
     await state.change_voices(state.voice_records.remove_voice, name, viewer_of(request))
     note_change(request, "voice_removed", voice=name)
 
@@ -196,13 +200,13 @@ def _store(state: ServerState, record: VoiceRecord, voice: VoiceFile, *, replace
     """Store a voice, unless what allowed it has changed while it was cloned, which takes seconds.
 
     Raises:
-        InvalidRequestError: its consent was withdrawn, its name was taken, also by another key,
-            or its key's quota was used up meanwhile.
+        InvalidRequestError: its consent was withdrawn, its name was taken, or its key's quota was
+            used up meanwhile.
     """
     with state.clones.changing():
         if record.consent_id is not None:
             state.voice_records.consent(record.consent_id)
-        _check_taken(state, state.viewer(record.key_id), record.name, replace=replace)
+        _check_taken(state, record, replace=replace)
         _check_quota(state, record)
         state.voice_records.add_voice(record, voice.content)
 
@@ -244,7 +248,7 @@ def _check_quota(state: ServerState, record: VoiceRecord) -> None:
     most = state.settings.voices_per_key
     if most is None:
         return
-    others = state.voice_records.owned_by(record.key_id) - {record.name}
+    others = state.voice_records.owned_by(record.key_id) - {record.stored}
     if len(others) >= most:
         raise InvalidRequestError(
             f"expected at most {most} voices of one key, got one more; remove one first",
@@ -300,41 +304,31 @@ def _engines(state: ServerState) -> str:
     return ", ".join(sorted({each.capabilities.model for each in supervisors}))
 
 
-def _free_name(state: ServerState, viewer: Viewer, name: str, *, replace: bool) -> str:
-    normal = clone_name(name)
-    if _check_taken(state, viewer, normal, replace=replace):
-        return normal
-    if normal in (each.details.name.casefold() for each in state.synthesizer.voices.listed()):
+def _read_owned(request: Request, name: str) -> bytes:
+    state: ServerState = request.app.state.server
+    return state.clones.read(state.voice_records.owned_file(name, viewer_of(request)))
+
+
+def _check_name(state: ServerState, record: VoiceRecord, *, replace: bool) -> None:
+    """Refuse the name of a new clone if it is taken, or that of a built-in voice."""
+    if _check_taken(state, record, replace=replace):
+        return
+    if state.synthesizer.voices.is_built_in(record.name):
         raise InvalidRequestError(
-            f"{normal!r} is a built-in voice; choose another name", code=ErrorCode.INVALID_VOICE
+            f"{record.name!r} is a built-in voice; choose another name",
+            code=ErrorCode.INVALID_VOICE,
         )
-    return normal
 
 
-def _check_taken(state: ServerState, viewer: Viewer, name: str, *, replace: bool) -> bool:
-    """Whether a clone has this name; refuses it, unless it is the viewer's to replace."""
-    if name not in state.clones:
-        return False
-    if replace and viewer.owns(state.voice_records.voice(name)):
-        return True
-    raise InvalidRequestError(
-        f"a voice {name!r} exists; choose another name, or set `replace` if it is yours",
-        code=ErrorCode.INVALID_VOICE,
-    )
+def _check_taken(state: ServerState, record: VoiceRecord, *, replace: bool) -> bool:
+    """Whether there is a clone in the place of a new one; refuses it, unless it is to be replaced.
 
-
-def _read_own(request: Request, name: str) -> bytes:
-    state: ServerState = request.app.state.server
-    content = state.clones.read(_own_name(request, name))
-    _own_name(request, name)  # it may be another key's since it was asked for
-    return content
-
-
-def _own_name(request: Request, name: str) -> str:
-    """The name of a clone that is the caller's: those of others do not exist for it."""
-    state: ServerState = request.app.state.server
-    if name not in state.clones or not viewer_of(request).owns(
-        state.voice_records.voice(clone_name(name))
-    ):
-        raise not_owned(name)
-    return clone_name(name)
+    Another key has other places: nothing tells that it has a clone of this name.
+    """
+    is_taken = record.stored in state.clones
+    if is_taken and not replace:
+        raise InvalidRequestError(
+            f"a voice {record.name!r} exists; choose another name, or set `replace`",
+            code=ErrorCode.INVALID_VOICE,
+        )
+    return is_taken

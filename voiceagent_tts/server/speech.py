@@ -8,6 +8,7 @@ context.
 """
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
 
 from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerFormat
 from voiceagent_tts.core import SAMPLE_RATE_HZ
@@ -36,8 +37,8 @@ async def speak(request: Request, body: SpeechRequest) -> Response:
     headers = pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else {}
     if not body.is_streamed:
         file = await collect_file(state, listener, speech, container_format)
-        headers |= provenance_headers(file.provenance)
-        return Response(file.data, media_type=content_type, headers=headers)
+        headers |= provenance_headers(file.provenance) | {"Content-Length": str(len(file.data))}
+        return StreamingResponse(file.slices(), media_type=content_type, headers=headers)
     headers |= provenance_headers(speech.provenance(is_complete=False))
     encoder = stream_encoder(container_format)
     match body.stream_format:

@@ -9,6 +9,7 @@ import base64
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -83,35 +84,72 @@ async def speak_batch(request: Request, body: BatchRequest) -> Response:
     if body.stream_format == "ndjson":
         return StreamingResponse(_lines(results), media_type="application/x-ndjson")
     async with aclosing(results):
-        done = sorted([result async for result in results], key=lambda result: result["index"])
-    succeeded = sum("error" not in result for result in done)
+        done = sorted([result async for result in results], key=lambda result: result.index)
+    return StreamingResponse(_object(done), media_type="application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What became of a text: a file, or an error."""
+
+    index: int
+    file: SpeechFile | None = None
+    error: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    async def written(self) -> AsyncGenerator[bytes, None]:
+        """Yield the result as JSON, its file in parts: at once, it would keep others waiting."""
+        if self.file is None:
+            yield json.dumps({"index": self.index, "error": self.error}).encode()
+            return
+        fields = {
+            "index": self.index,
+            "content_type": self.file.content_type,
+            "audio_ms": self.file.audio_ms,
+            "provenance": self.file.provenance.model_dump(),
+        }
+        yield json.dumps(fields).removesuffix("}").encode() + b', "audio": "'
+        async for part in self.file.slices():
+            yield base64.b64encode(part)
+        yield b'"}'
+
+
+async def _object(done: list[_Result]) -> AsyncGenerator[bytes, None]:
+    before = b'{"results": ['
+    for result in done:
+        yield before
+        async for part in result.written():
+            yield part
+        before = b", "
+    succeeded = sum(result.file is not None for result in done)
     counts = {"total": len(done), "succeeded": succeeded, "failed": len(done) - succeeded}
-    return JSONResponse({"results": done, **counts})
+    yield b"], " + json.dumps(counts).removeprefix("{").encode()
 
 
-async def _lines(results: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[str, None]:
+async def _lines(results: AsyncGenerator[_Result, None]) -> AsyncGenerator[bytes, None]:
     async with aclosing(results):
         async for result in results:
-            yield json.dumps(result) + "\n"
+            async for part in result.written():
+                yield part
+            yield b"\n"
 
 
 async def _results(
     state: ServerState, listener: Listener, requests: list[SpeechRequest]
-) -> AsyncGenerator[dict[str, Any], None]:
+) -> AsyncGenerator[_Result, None]:
     """Yield results as they are ready; the tasks end with the iteration."""
     free = asyncio.Semaphore(_AT_ONCE)
 
-    async def result_of(index: int, request: SpeechRequest) -> dict[str, Any]:
+    async def result_of(index: int, request: SpeechRequest) -> _Result:
         async with free:
             try:
-                return {"index": index, **_fields(await speak_file(state, listener, request))}
+                return _Result(index, await speak_file(state, listener, request))
             except VoiceAgentError as error:
                 failure = error
             except Exception as error:  # one item must not fail the others
                 failure = VoiceAgentError.unexpected(error)
             log_if_unexpected(failure, index=index, **listener.origin.ids)
             state.metrics.errors.labels(failure.code).inc()
-            return {"index": index, "error": error_fields(failure)}
+            return _Result(index, error=error_fields(failure))
 
     tasks = [asyncio.create_task(result_of(*each)) for each in enumerate(requests)]
     try:
@@ -121,15 +159,6 @@ async def _results(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _fields(file: SpeechFile) -> dict[str, Any]:
-    return {
-        "audio": base64.b64encode(file.data).decode(),
-        "content_type": file.content_type,
-        "audio_ms": file.audio_ms,
-        "provenance": file.provenance.model_dump(),
-    }
 
 
 async def speak_file(state: ServerState, listener: Listener, request: SpeechRequest) -> SpeechFile:

@@ -1,5 +1,7 @@
 """Speaks a text into a whole file: for answers with a length, for batches and for jobs."""
 
+import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -9,7 +11,11 @@ from voiceagent_tts.errors import ConnectionLostError
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.encoding import file_encoder
 from voiceagent_tts.server.speaking import Listener, Speech
-from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.state import AudioFile, ServerState
+
+_SLICE_BYTES = 192 << 10
+"""What is sent of a file in one turn of the event loop. It is a multiple of 3: the base64 of the
+slices is that of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +29,17 @@ class SpeechFile:
         provenance: where its audio comes from.
     """
 
-    data: bytes
+    data: AudioFile
     content_type: str
     audio_ms: int
     provenance: ProvenanceFields
+
+    async def slices(self) -> AsyncGenerator[bytes, None]:
+        """Yield the file in parts; others have a turn of the event loop between them."""
+        data = memoryview(self.data)
+        for start in range(0, len(data), _SLICE_BYTES):
+            yield bytes(data[start : start + _SLICE_BYTES])
+            await asyncio.sleep(0)
 
 
 async def collect_file(
@@ -46,7 +59,7 @@ async def collect_file(
     try:
         await _encode(listener, speech, container_format, data)
         provenance = speech.provenance(is_complete=True)
-        file = bytes(data)
+        file: AudioFile = data
         if state.file_filter is not None:
             file = await state.file_filter(file, container_format, provenance)
     except BaseException:

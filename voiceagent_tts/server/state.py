@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from voiceagent_tts.access.access import Access
@@ -54,7 +53,8 @@ _VOICE_CHANGES_AT_ONCE = 2
 
 _Result = TypeVar("_Result")
 
-FileFilter = Callable[[bytes, str, ProvenanceFields], Awaitable[bytes]]
+AudioFile = bytes | bytearray
+FileFilter = Callable[[AudioFile, str, ProvenanceFields], Awaitable[AudioFile]]
 """Changes a whole file, of a format such as `wav`, with audio that comes from somewhere."""
 
 
@@ -152,7 +152,7 @@ class ServerState:
             read_lexicon(settings.lexicon.expanduser()) if settings.lexicon else None,
             self.cache,
             overflow_of(settings),
-            self._sees,
+            self._clones_of,
         )
         self._context_log = ContextLog(settings, self.metrics.count_log_failure)
         self._exporter = start_exporter()
@@ -225,8 +225,8 @@ class ServerState:
         key = None if key_id is None else self.keys.get(key_id)
         return Viewer(key_id, key_id is None or (key is not None and Scope.ADMIN in key.scopes))
 
-    def _sees(self, key_id: str | None, name: str) -> bool:
-        return self.viewer(key_id).sees(self.voice_records.voice(name))
+    def _clones_of(self, key_id: str | None) -> SeenClones:
+        return self.voice_records.seen_by(self.viewer(key_id))
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -236,7 +236,7 @@ class ServerState:
 
     def served(self, key_id: str | None) -> Served:
         """What requests of a key may name."""
-        return Served(self.models, SeenClones(self.clones, partial(self._sees, key_id)))
+        return Served(self.models, self._clones_of(key_id))
 
     @property
     def clone_model(self) -> CloneModel | None:

@@ -23,7 +23,10 @@ from voiceagent_tts.voices import (
     CLONE_SUFFIX,
     CONSENTS,
     RECORDS,
+    SeenClones,
     VoiceFolder,
+    own_name,
+    stored_name,
 )
 
 Tag = Literal["testing", "production"]
@@ -95,6 +98,13 @@ class VoiceRecord(BaseModel):
         own = () if self.consent_id is None else (self.consent_id,)
         return self.replaced_consent_ids.union(own)
 
+    @property
+    def stored(self) -> str:
+        """Name of the voice's file: names of everyone's voices are none of a key's own."""
+        if self.is_shared or self.key_id is None:
+            return self.name
+        return own_name(self.name, self.key_id)
+
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
@@ -145,7 +155,7 @@ class VoiceRecords:
     # Voices.
 
     def voices(self) -> dict[str, VoiceRecord]:
-        """Return the records of the stored voices by name; older voices have none.
+        """Return the records of the stored voices by the names of their files.
 
         One that cannot be read is left out.
 
@@ -153,21 +163,27 @@ class VoiceRecords:
             InvalidRequestError: none can be read.
         """
         records = _read_all(self._voices, VoiceRecord)
-        return {each.name: each for each in records if each.name in self._clones}
+        return {stored: record for stored, record in records if stored in self._clones}
 
-    def voice(self, name: str) -> VoiceRecord | None:
-        """Return the record of a voice, by its name in lower case; older voices have none.
+    def seen_by(self, viewer: Viewer) -> SeenClones:
+        """The clones that a viewer may know of."""
+        return SeenClones(
+            self._clones, viewer.key_id, lambda stored: viewer.sees(self.voice(stored))
+        )
+
+    def voice(self, stored: str) -> VoiceRecord | None:
+        """Return the record of a voice, by the name of its file; older voices have none.
 
         While it cannot be read, the voice is nobody's. Its file is read once: every context with
         the voice asks.
         """
         try:
-            return self._record(name)
+            return self._record(stored)
         except InvalidRequestError:
             return _UNREADABLE
 
-    def _record(self, name: str) -> VoiceRecord | None:
-        path = self._voices / f"{name}.json"
+    def _record(self, stored: str) -> VoiceRecord | None:
+        path = self._voices / f"{stored}.json"
         try:
             status = path.stat()
         except FileNotFoundError:
@@ -175,17 +191,17 @@ class VoiceRecords:
         except OSError as error:
             raise _unreadable(path, error) from error
         version = (status.st_mtime_ns, status.st_ino, status.st_size)
-        known = self._read_records.get(name)
+        known = self._read_records.get(stored)
         if known is not None and known[0] == version:
             return known[1]
         record = _read(path, VoiceRecord)
         if record is not None:
-            self._read_records[name] = version, record
+            self._read_records[stored] = version, record
         return record
 
     def owned_by(self, key_id: str | None) -> set[str]:
-        """Return the names of the voices that a key has added."""
-        return {name for name, each in self.voices().items() if each.key_id == key_id}
+        """Return the names of the files of the voices that a key has added."""
+        return {stored for stored, each in self.voices().items() if each.key_id == key_id}
 
     def add_voice(self, record: VoiceRecord, voice_file: bytes) -> None:
         """Store a voice and its record, within `changing`; replaces an earlier voice of its name.
@@ -194,34 +210,43 @@ class VoiceRecords:
             InvalidRequestError: the folder is not writable, or the earlier record not readable.
             OverloadedError: the voices cannot be reached.
         """
-        earlier = self._record(record.name) if record.name in self._clones else None
+        earlier = self._record(record.stored) if record.stored in self._clones else None
         # A voice is never without the record of its consent, nor the earlier one another key's,
         # also if this ends in the middle.
         unfinished = record if earlier is None else _replacing(earlier, record)
-        self._save_record(unfinished)
-        self._clones.save(record.name, voice_file)
+        self._save_record(record.stored, unfinished)
+        self._clones.save(record.stored, voice_file)
         if unfinished != record:
-            self._save_record(record)
+            self._save_record(record.stored, record)
 
-    def _save_record(self, record: VoiceRecord) -> None:
-        self._clones.write(f"{RECORDS}/{record.name}.json", record.model_dump_json().encode())
+    def _save_record(self, stored: str, record: VoiceRecord) -> None:
+        self._clones.write(f"{RECORDS}/{stored}.json", record.model_dump_json().encode())
 
-    def remove_voice(self, name: str, viewer: Viewer = EVERYTHING) -> None:
-        """Delete a voice and its record; idempotent for who sees everything.
+    def remove_voice(self, name: str, viewer: Viewer | None = None) -> None:
+        """Delete the voice that a viewer calls so, and its record; without, what there is of it.
 
         Raises:
             InvalidRequestError: the voice is not the viewer's, or the folder is not writable.
             OverloadedError: the voices cannot be reached.
         """
         with self._clones.changing():
-            if not viewer.owns(self.voice(name)):
-                raise not_owned(name)
-            self._remove(name)
+            self._remove(stored_name(name) if viewer is None else self.owned_file(name, viewer))
 
-    def _remove(self, name: str) -> None:
+    def owned_file(self, name: str, viewer: Viewer) -> str:
+        """The name of the file of a voice that a viewer may change, by the viewer's name of it.
+
+        Raises:
+            InvalidRequestError: the viewer has no voice of this name.
+        """
+        stored = self.seen_by(viewer).find(name)
+        if stored is None or not viewer.owns(self.voice(stored)):
+            raise _not_owned(name)
+        return stored
+
+    def _remove(self, stored: str) -> None:
         # Also one that only other servers can read now.
-        self._clones.delete(f"{name}{CLONE_SUFFIX}")
-        self._clones.delete(f"{RECORDS}/{name}.json")
+        self._clones.delete(f"{stored}{CLONE_SUFFIX}")
+        self._clones.delete(f"{RECORDS}/{stored}.json")
 
     # Consents.
 
@@ -231,8 +256,8 @@ class VoiceRecords:
         Raises:
             InvalidRequestError: none can be read.
         """
-        owned = filter(viewer.owns, _read_all(self._consents, Consent))
-        return sorted(owned, key=lambda each: each.created_at)
+        consents = (consent for _, consent in _read_all(self._consents, Consent))
+        return sorted(filter(viewer.owns, consents), key=lambda each: each.created_at)
 
     def consent(self, consent_id: str, viewer: Viewer = EVERYTHING) -> Consent:
         """Return a consent.
@@ -293,16 +318,18 @@ class VoiceRecords:
         """
         with self._clones.changing():
             consent = self.consent(consent_id, viewer)
-            records = [_read(path, VoiceRecord) for path in _paths(self._voices)]
-            names = sorted(each.name for each in records if each and consent.id in each.consent_ids)
-            for name in names:
-                self._remove(name)
+            records = [(path.stem, _read(path, VoiceRecord)) for path in _paths(self._voices)]
+            files = sorted(
+                stored for stored, each in records if each and consent.id in each.consent_ids
+            )
+            for stored in files:
+                self._remove(stored)
             for suffix in ("voice", "json"):
                 self._clones.delete(f"{CONSENTS}/{consent.id}.{suffix}")
-        return names
+        return [self.seen_by(viewer).shown(stored) for stored in files]
 
 
-def not_owned(name: str) -> InvalidRequestError:
+def _not_owned(name: str) -> InvalidRequestError:
     """The refusal of a voice that is not the caller's: for it, there is none of this name."""
     return InvalidRequestError(
         f"expected the name of a cloned voice of this key, got {name[:64]!r}",
@@ -331,15 +358,15 @@ def speaker_embedding(voice_file: bytes) -> npt.NDArray[np.float32] | None:
         return None
 
 
-def _read_all(folder: Path, kind: type[_Record]) -> Iterator[_Record]:
-    """Read the records of a folder, without those that cannot be read."""
+def _read_all(folder: Path, kind: type[_Record]) -> Iterator[tuple[str, _Record]]:
+    """Read the records of a folder by name, without those that cannot be read."""
     for path in _paths(folder):
         try:
             record = _read(path, kind)
         except InvalidRequestError:
             continue
         if record is not None:
-            yield record
+            yield path.stem, record
 
 
 def _paths(folder: Path) -> list[Path]:

@@ -26,8 +26,13 @@ async def list_voices(request: Request) -> dict[str, Any]:
     server makes new voices. Clones have a `voice_id` and a `tag`.
     """
     state: ServerState = request.app.state.server
-    book = state.synthesizer.voices_of(caller_of(request.scope).key_id)
-    records = await asyncio.to_thread(state.voice_records.voices)
+    return await asyncio.to_thread(_voices, state, caller_of(request.scope).key_id)
+
+
+def _voices(state: ServerState, key_id: str | None) -> dict[str, Any]:
+    """The voices of a key, whose files are asked for each clone."""
+    book = state.synthesizer.voices_of(key_id)
+    records = state.voice_records.voices()
     capabilities = {
         name: supervisor.capabilities for name, supervisor in state.synthesizer.supervisors.items()
     }
@@ -57,7 +62,7 @@ async def list_voices(request: Request) -> dict[str, Any]:
 
 def _field(records: dict[str, VoiceRecord], voice: ListedVoice, field: str) -> str | None:
     """A field of a clone's record; None for a clone without one, and for other voices."""
-    record = records.get(voice.details.name) if voice.details.kind == "clone" else None
+    record = records.get(voice.stored)
     return None if record is None else getattr(record, field)
 
 

@@ -194,7 +194,9 @@ class Context:
         """What was cut of them, and waits to be spoken."""
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free)
         self._listener = ListenerClock(request.stretch)
-        self._aligners = aligners and aligners.attach(self._on_aligner_event, request.recording)
+        self._aligners = aligners and aligners.attach(
+            self._on_aligner_event, request.voice.recording
+        )
         self._words = Words(
             self._clock,
             self._listener,

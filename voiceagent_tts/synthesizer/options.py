@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from voiceagent_tts.cache.phrases import ContextPhrases
 from voiceagent_tts.lexicon import Entries, Pronunciation
-from voiceagent_tts.seam.commands import Feeding, SpeechOptions
+from voiceagent_tts.seam.commands import Feeding, Prepare, SpeechOptions
 from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import Voice
@@ -90,8 +90,6 @@ class ContextRequest:
     Args:
         options: the client's choices.
         voice: the voice, with the worker that speaks it.
-        recording: name under which aligners store what they learn about the voice; a voice that is
-            replaced has another one (`VoiceFolder.recording`).
         language: lower-case code that the voice speaks; None to detect it for each segment.
         feeding: how text reaches the engine.
         speech: options for the engine; their speed is in the range of engines with native speed.
@@ -109,7 +107,6 @@ class ContextRequest:
 
     options: ContextOptions
     voice: Voice
-    recording: str
     language: str | None
     feeding: Feeding
     speech: SpeechOptions
@@ -120,3 +117,10 @@ class ContextRequest:
     phrases: ContextPhrases | None = None
     place: "Callable[[str], tuple[WorkerClient, ContextRequest] | None] | None" = None
     languages: tuple[str, ...] = ()
+
+    @property
+    def preparation(self) -> Prepare:
+        """Announces the context to an engine."""
+        voice = self.voice
+        how = (self.language, self.feeding, self.speech)
+        return Prepare(voice.engine_name, *how, voice_version=voice.version)

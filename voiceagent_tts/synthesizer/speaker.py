@@ -25,7 +25,7 @@ from voiceagent_tts.core import (
     WordTimestamp,
 )
 from voiceagent_tts.seam.aligner_messages import AlignEvent
-from voiceagent_tts.seam.commands import Append, Credit, Flush, Prepare, Submit
+from voiceagent_tts.seam.commands import Append, Credit, Flush, Submit
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Warned, Words
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import Piece
@@ -184,8 +184,7 @@ class Speaker:
         request = self._request
         # The prompt begins with the language; segments without one take it from their text.
         if request.language is not None or request.feeding == "token":
-            how = (request.language, request.feeding, request.speech)
-            self._row.worker.send(Prepare(request.voice.name, *how))
+            self._row.worker.send(request.preparation)
 
     def place(self, language: str) -> None:
         """Move to a worker that speaks the language of the first piece, if there is one.
@@ -298,9 +297,10 @@ class Speaker:
         # Cached audio has already played: the engine's leading silence is then a pause.
         continues = self._cached_samples > 0
         speech = replace(request.speech, keeps_silence=True) if continues else request.speech
-        how = (request.voice.name, piece.language, request.feeding, speech)
+        voice = request.voice
+        how = (voice.engine_name, piece.language, request.feeding, speech)
         traceparent = request.options.traceparent
-        row.start(Submit(*place, *how, segment.readings, traceparent, continues))
+        row.start(Submit(*place, *how, segment.readings, traceparent, continues, voice.version))
 
     def _grant_engine(self) -> None:
         """Give the worker what phrases have left of the context's credit."""

@@ -23,7 +23,6 @@ from voiceagent_tts.seam.commands import (
     MAX_NATIVE_SPEED,
     MIN_NATIVE_SPEED,
     Feeding,
-    Prepare,
 )
 from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.synthesizer.aligners import Aligners
@@ -33,7 +32,7 @@ from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, L
 from voiceagent_tts.synthesizer.workers import OVERFLOW, Overflow, Supervisor, WorkerClient
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.language import nearest_accent, normalize_language
-from voiceagent_tts.voices import Voice, VoiceBook, VoiceFolder, leaves_choice
+from voiceagent_tts.voices import SeenClones, Voice, VoiceBook, VoiceFolder, leaves_choice
 
 OnEnd = Callable[[Context, ContextReport], None]
 OnSurplus = Callable[[Context, int], None]
@@ -56,7 +55,7 @@ class Synthesizer:
         lexicon: pronunciations for all contexts.
         cache: phrases that were spoken before; None to speak everything with the engines.
         overflow: worker for contexts that find no free row; None to refuse them.
-        is_seen: whether the owner of a context may know of a clone, by its name.
+        clones_of: the clones that the owner of a context may know of; all by default.
 
     Attributes:
         limits: limits of every context.
@@ -75,11 +74,11 @@ class Synthesizer:
         lexicon: Entries | None = None,
         cache: PhraseCache | None = None,
         overflow: Supervisor | None = None,
-        is_seen: Callable[[str | None, str], bool] = lambda owner, name: True,
+        clones_of: Callable[[str | None], SeenClones] | None = None,
     ) -> None:
         self._clones = clones
         self._cache = cache
-        self._is_seen = is_seen
+        self._clones_of = clones_of
         self._overflow = None if overflow is None else Overflow(overflow)
         self._lexicons = Lexicons(lexicon, clones)
         self._aligners = aligners or _NO_ALIGNERS
@@ -201,10 +200,10 @@ class Synthesizer:
             OverloadedError: no row is free, or the worker is restarting.
         """
         voice = self._voice_for(options)
-        await self._lexicons.load(voice.name)
+        await self._lexicons.load(voice.engine_name)
         spoken = Spoken(voice.name)
-        if self._cache is not None and self._clones is not None and voice.name in self._clones:
-            spoken = await self._cache.voices.load(voice.name)
+        if self._cache is not None and voice.stored:
+            spoken = await self._cache.voices.load(voice.stored)
         capabilities = self._supervisors[voice.worker].capabilities
         request = self._resolve(options, voice, capabilities)
         if _named_language(options) is None and leaves_choice(options.voice):
@@ -244,14 +243,13 @@ class Synthesizer:
     def prepare(self, options: ContextOptions) -> None:
         """Ask workers to compute ahead what would delay the first audio of such a context."""
         request = self.check(options)
-        command = Prepare(request.voice.name, request.language, request.feeding, request.speech)
         for supervisor in self._supervisors_of(request.voice):
             if supervisor.worker is not None:
-                supervisor.worker.send(command)
+                supervisor.worker.send(request.preparation)
 
     def voices_of(self, owner: str | None) -> VoiceBook:
         """The voices that contexts of an owner may speak with."""
-        return self.voices.seen(functools.partial(self._is_seen, owner))
+        return self.voices if self._clones_of is None else self.voices.seen(self._clones_of(owner))
 
     def _voice_for(self, options: ContextOptions) -> Voice:
         """The voice that the client named, else one that speaks the language that it named."""
@@ -353,12 +351,11 @@ class Synthesizer:
         return ContextRequest(
             options,
             voice,
-            voice.name if self._clones is None else self._clones.recording(voice.name),
             language,
             feeding,
             speech,
             stretch,
-            self._lexicons.of(options.lexicon, voice.name),
+            self._lexicons.of(options.lexicon, voice.engine_name),
             capabilities.reads_ipa,
             warnings,
             languages=() if self._has_own_language(voice, capabilities) else languages,

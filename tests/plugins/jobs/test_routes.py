@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,16 @@ from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer
 from testbed.waiting import until
 from testbed.watermarks import TEST_KEY
+from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.provenance.detector import detect
 from voiceagent_tts.server import held
 from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.server.voice_records import VoiceRecord
+from voiceagent_tts.settings.access import Quota
+from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.voices import VoiceBook
 
 pytestmark = pytest.mark.services
 
@@ -292,6 +299,49 @@ async def test_jobs_belong_to_their_key(redis: RedisProcess, tmp_path: Path) -> 
         del http.headers["Authorization"]
         assert (await http.get(f"{JOBS}/{job['id']}")).status_code == 401
         assert (await http.get(job["result"]["url"])).status_code == 200
+
+
+async def test_a_job_is_spoken_with_its_keys_voice(
+    redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two keys have a clone of one name; the one that only one of them has is unknown to the other.
+
+    The embedded engine passes for one that speaks clones, until it is told to.
+    """
+    keys = [make_key(name, frozenset({Scope.SPEAK}), Quota()) for name in ("one", "two")]
+    (tmp_path / "keys.json").write_text(KeyDocument(keys=tuple(k.key for k in keys)).dump())
+    settings = Settings.model_validate(
+        {
+            **settings_of(redis, tmp_path / "jobs"), "keys": str(tmp_path / "keys.json"),
+            "voices_folder": tmp_path / "voices", "port": 0,
+        }
+    )  # fmt: skip
+    async with running(settings) as server:
+        state, opened = server.state, list[str]()
+        for name, key in (("anna", keys[0]), ("anna", keys[1]), ("zoe", keys[0])):
+            record = VoiceRecord(name=name, key_id=key.key.id)
+            state.voice_records.add_voice(record, key.key.id.encode())
+        workers = state.synthesizer.supervisors.items()
+        state.synthesizer.voices = VoiceBook(
+            {name: replace(each.capabilities, clone_width=8) for name, each in workers},
+            state.clones,
+        )
+        open_context = state.synthesizer.open
+
+        async def noted(options: ContextOptions, *others: Any, **named: Any) -> Context:
+            context = await open_context(options, *others, **named)
+            opened.append(context.voice.engine_name)
+            return context
+
+        monkeypatch.setattr(state.synthesizer, "open", noted)
+        async with httpx.AsyncClient(base_url=server.url, timeout=20) as http:
+            for key in keys:
+                http.headers["Authorization"] = f"Bearer {key.secret}"
+                await job_over(http, await submitted(http, **HELLO, voice="anna"))
+            refused = await http.post(JOBS, json={**HELLO, "voice": "zoe"})
+    assert opened == [f"anna@{key.key.id}" for key in keys]
+    message, _, known = refused.json()["error"]["message"].partition("; ")
+    assert message == "expected the name of a voice, got 'zoe'" and "zoe" not in known
 
 
 async def test_a_server_starts_without_redis_and_speaks_jobs_when_it_comes(

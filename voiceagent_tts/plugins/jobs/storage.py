@@ -29,7 +29,7 @@ class JobStorage:
     folder: Path
     secret: bytes
 
-    def save(self, name: str, data: bytes) -> None:
+    def save(self, name: str, data: bytes | bytearray) -> None:
         """Store a file: it is complete, or not there.
 
         Raises:

@@ -20,6 +20,7 @@ from voiceagent_tts.plugins.provenance.manifest import (
 from voiceagent_tts.plugins.provenance.marking import Marking
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.hooks import ServerHooks
+from voiceagent_tts.server.state import AudioFile
 
 _PATH = "/v1/provenance/detect"
 _MAX_UPLOAD_BYTES = 32 << 20
@@ -47,8 +48,8 @@ def add_to_server(hooks: ServerHooks) -> None:
 
 
 async def _signed(
-    credentials: Credentials, file: bytes, audio_format: str, provenance: ProvenanceFields
-) -> bytes:
+    credentials: Credentials, file: AudioFile, audio_format: str, provenance: ProvenanceFields
+) -> AudioFile:
     """Return a complete file with a C2PA manifest, if files of this format can have one."""
     if audio_format not in MANIFEST_TYPES:
         return file
