@@ -50,7 +50,6 @@ BROUGHT_BY = {
     "fontTools": "matplotlib",
     "sentencepiece": "pocket-tts",
     "faster_qwen3_tts": "benchmarks/engine/peer_packages.py",
-    "sft_12hz": "benchmarks/parity/training_fixture.py",
     "qwen_tts": "benchmarks/engine/peer_packages.py",
 }
 """Modules of packages that are not declared -> the package or program that installs them."""

@@ -16,13 +16,11 @@ from benchmarks.gpu.record import RESULTS, Record, fallbacks
 Found = Mapping[str, Mapping[str, Any]]
 """Section -> its figures."""
 
-_TOP_SHOWN = 8
-"""Kernels of a part that are printed; all are in the results."""
 _STEP_COLUMNS = (
     "rows", "ms_per_frame", "max_ms", "predictor_ms", "talker_ms", "codec_ms", "host_ms",
     "prefill_ms", "ms_without_codec", "audio_s_per_s", "roofline_ms", "times_roofline",
 )  # fmt: skip
-_NOT_PRINTED = ("lines", "parts", "outcomes", "capture_fault", "fused_traceback")
+_NOT_PRINTED = ("lines", "outcomes", "capture_fault", "fused_traceback")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +121,6 @@ def _section_lines(figures: Mapping[str, Any]) -> Iterator[str]:
         lines = sorted(figures["lines"].values(), key=lambda line: line["rows"])
         rows = [[f"{line.get(name, 0):g}" for name in _STEP_COLUMNS] for line in lines]
         yield from text_table(_STEP_COLUMNS, rows)
-    for name, part in figures.get("parts", {}).items():
-        yield f"{name}: {part['ms']} ms, {part['least_mb']} MB, {part['gb_per_s']} GB/s at least"
-        top = (part["kernels"] or part["operations"])[:_TOP_SHOWN]
-        rows = [[line["us"], line["calls"], line["gb_per_s"], line["name"][:70]] for line in top]
-        yield from text_table(("us", "calls", "GB/s", "kernel"), rows)
 
 
 def _figure_lines(name: str, value: Any) -> Iterator[str]:

@@ -32,11 +32,8 @@ _engine = partial(driven.engine, size="1.7b", rows=_VARIANT_ROWS)
 SECTIONS: Mapping[str, Callable[[Ground], None]] = {
     "machine": driven.machine,
     "faults": driven.faults,
-    "codec-faults": driven.codec_faults,
     "quick-1.7b": partial(driven.engine, size="1.7b", rows=_QUICK_ROWS),
     "plain-codec": partial(driven.engine, size="1.7b", rows=_QUICK_ROWS, codec_kernels="plain"),
-    "products": driven.products,
-    "profile-1.7b": partial(driven.profile, size="1.7b"),
     "checkpoints": served.checkpoints,
     "load-1.7b": partial(served.load, size="1.7b", rates=(1, 20, 60), together=(256, 64)),
     "load-aligned": partial(
@@ -49,7 +46,6 @@ SECTIONS: Mapping[str, Callable[[Ground], None]] = {
     "engine-0.6b": partial(driven.engine, size="0.6b", rows=ROWS),
     "cap-1.7b": partial(driven.memory_cap, size="1.7b", gigabytes=8.0),
     "cap-0.6b": partial(driven.memory_cap, size="0.6b", gigabytes=6.0),
-    "aligner": served.aligner,
     "sdpa": partial(_engine, attention="sdpa"),
     "plain": partial(_engine, kernels="plain"),
     "flash": partial(_engine, attention="flash", kernels="plain"),
