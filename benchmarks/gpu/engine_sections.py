@@ -15,11 +15,6 @@ import torch
 
 from benchmarks.engine.bench import build_bench, rows_figures
 from benchmarks.engine.card import device_name, measured_card, node_seconds, replay_seconds
-from benchmarks.engine.exactness import (
-    choices_against_cpu,
-    graphs_against_plain,
-    served_kernels,
-)
 from benchmarks.engine.loading import load_rows
 from benchmarks.gpu.ground import Ground
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
@@ -76,47 +71,18 @@ def _card_state(ground: Ground) -> str:
 
 
 def faults(ground: Ground) -> None:
-    """Keep whether fused kernels and graphs can run here, with full tracebacks where they cannot.
-
-    Raises:
-        GraphFault: graphs cannot be captured.
-    """
+    """Keep whether fused kernels can run here, with full tracebacks where they cannot."""
     notes, model = ground.notes, ground.model("1.7b")
-    if ground.device.type == "cuda":
-        try:
-            for name, difference, bound in differences(
-                model.config.talker_config, ground.dtype, ground.device
-            ):
-                notes.keep({"difference": difference, "bound": bound}, "fused", name)
-            codec = model.codec(ground.device, is_packed=False).decoder
-            notes.keep(fuse_codec(codec, max(WINDOWS_FRAMES)) or "", "fused_codec_fault")
-        except Exception:  # of an import, a compiler, a driver: all of it is worth knowing
-            traceback.print_exc()
-            notes.keep(traceback.format_exc(), "fused_traceback")
-    _graphs(ground)
-
-
-def _graphs(ground: Ground) -> None:
-    notes = ground.notes
-    if not ground.has_graphs:
-        kernels, fault = served_kernels(ground.model("0.6b"), ground.device, ground.dtype)
-        notes.keep_all({"kernels": kernels, "kernel_fault": fault, "has_graphs": False})
-    elif not notes.has("graph_codes_equal"):
-        steps = ground.steps(24)
-        model = ground.model("0.6b")
-        notes.keep_all(graphs_against_plain(model, ground.device, ground.dtype, 4, steps))
-
-
-def exactness(ground: Ground) -> None:
-    """Keep how graphs compare with plain calls, and choices with a CPU's.
-
-    Raises:
-        GraphFault: graphs cannot be captured.
-    """
-    _graphs(ground)
-    if not ground.notes.has("served_top_1_agreement"):
-        model, steps = ground.model("0.6b"), ground.steps(72)
-        ground.notes.keep_all(choices_against_cpu(model, ground.device, torch.bfloat16, steps))
+    try:
+        for name, difference, bound in differences(
+            model.config.talker_config, ground.dtype, ground.device
+        ):
+            notes.keep({"difference": difference, "bound": bound}, "fused", name)
+        codec = model.codec(ground.device, is_packed=False).decoder
+        notes.keep(fuse_codec(codec, max(WINDOWS_FRAMES)) or "", "fused_codec_fault")
+    except Exception:  # of an import, a compiler, a driver: all of it is worth knowing
+        traceback.print_exc()
+        notes.keep(traceback.format_exc(), "fused_traceback")
 
 
 def engine(ground: Ground, size: str, rows: tuple[int, ...], **options: Any) -> None:

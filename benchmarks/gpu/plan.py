@@ -35,13 +35,12 @@ class Plan:
 
 PLANS = {
     "machine": Plan(40),
-    "faults": Plan(200),
+    "faults": Plan(120, needs_gpu=True),
     "quick-1.7b": Plan(120),
     "plain-codec": Plan(90, needs_gpu=True),
     "checkpoints": Plan(60, _SERVER),
     "load-1.7b": Plan(200, _SERVER),
     "load-aligned": Plan(120, _SERVER),
-    "exactness": Plan(90),
     "tests": Plan(180, (*_TESTS, *_SERVER)),
     "paced-1.7b": Plan(120, _SERVER),
     "engine-1.7b": Plan(120),

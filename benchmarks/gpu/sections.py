@@ -39,7 +39,6 @@ SECTIONS: Mapping[str, Callable[[Ground], None]] = {
     "load-aligned": partial(
         served.load, size="1.7b", rates=(20,), together=(64,), aligner="online"
     ),
-    "exactness": driven.exactness,
     "tests": served.tests,
     "paced-1.7b": partial(served.load, size="1.7b", rates=(), together=(256,), max_lead_s=0.5),
     "engine-1.7b": partial(driven.engine, size="1.7b", rows=ROWS),

@@ -30,7 +30,6 @@ _TESTS = (
     "tests/model/test_fused_row.py",
     "tests/model/test_fused_window.py",
     "tests/model/test_codec_fused.py",
-    "tests/benchmarks/test_exactness.py",
 )
 """Others need packages that a GPU machine has no use for."""
 

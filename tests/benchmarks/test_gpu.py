@@ -98,8 +98,6 @@ def test_every_section_has_a_limit() -> None:
     "section",
     [
         "machine",
-        "faults",
-        "exactness",
         "quick-1.7b",
         pytest.param("load-1.7b", marks=pytest.mark.thorough),
         "cap-0.6b",
@@ -134,8 +132,8 @@ def test_targets_are_judged() -> None:
     assert judged["1.7B, ms a frame, 256 rows"]["holds"] is False
     assert judged["1.7B at 20/s, underruns"]["holds"] is False
     assert judged["1.7B at 1/s, underruns"]["holds"] is None
-    unmeasured = judged["graphs: share of equal codes"]
-    assert unmeasured == {"target": ">= 1", "measured": None, "holds": None}
+    unmeasured = judged["tests that need a GPU, failed"]
+    assert unmeasured == {"target": "<= 0", "measured": None, "holds": None}
 
 
 def test_a_section_without_its_packages_is_skipped_at_once(
@@ -164,7 +162,7 @@ def test_a_failure_is_in_the_log_with_its_whole_traceback(
     work = tmp_path / "out-work" / "cpu-tiny"
     work.mkdir(parents=True)
     (work / "tiny-tokenizer").write_text("not a folder")
-    assert run(out, "faults") == 1
+    assert run(out, "cap-0.6b") == 1
     log = (out / LOG).read_text()
     assert "Traceback (most recent call last)" in log
     assert "testbed/random_model.py" in log
@@ -233,7 +231,7 @@ def wait_for_more(record: Record, figures: int, process: subprocess.Popen[bytes]
     "sections",
     [
         ("quick-1.7b",),
-        pytest.param(("faults", "sdpa"), marks=pytest.mark.thorough),
+        pytest.param(("cap-0.6b", "sdpa"), marks=pytest.mark.thorough),
     ],
 )
 def test_without_graphs_there_are_still_figures(
