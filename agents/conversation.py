@@ -17,9 +17,9 @@ from agents.models import LanguageModel, Message, Transcriber
 from agents.playback import Playback
 from agents.reply import Reply
 from agents.speech_detector import Detection, SpeechDetector
+from agents.stage_clock import Stage, StageClock
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.plugins.bench.stage_clock import Stage, StageClock
 
 BACKCHANNELS = frozenset(
     {"mhm", "mmhmm", "mm", "hm", "hmm", "uhhuh", "uh", "um", "aha", "ah", "oh"}

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from openai import OpenAIError
 
 from agents.playback import Playback
+from agents.stage_clock import Stage, StageClock
 from voiceagent_tts.client import ClientAudio, ClientContext, Cut, WordTimestamp
 from voiceagent_tts.core import samples_to_ms
-from voiceagent_tts.plugins.bench.stage_clock import Stage, StageClock
 
 _POLL_S = 0.01
 """Interval at which the end of playback is looked for: the loudspeaker runs in another thread."""

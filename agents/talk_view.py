@@ -7,7 +7,7 @@ from rich.text import Text
 
 from agents.conversation import Conversation, State
 from agents.models import Message
-from voiceagent_tts.plugins.bench.stage_clock import STAGES, Percentiles, TurnLatency
+from agents.stage_clock import STAGES, Percentiles, TurnLatency
 
 _COLORS = {
     State.LISTENING: "cyan",

@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from testbed.aligned_texts import ENGLISH
 from testbed.known_speech import espeak
+from testbed.sentences import ENGLISH
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
 
 Samples = npt.NDArray[np.float64]

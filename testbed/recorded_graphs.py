@@ -8,7 +8,7 @@ Triton kernels are recorded like any other operation. Needs neither a GPU nor a 
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
@@ -176,7 +176,6 @@ class _Recording(TorchDispatchMode):
     """
 
     tape: list[Recorded]
-    _is_view: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         super().__init__()

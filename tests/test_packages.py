@@ -39,7 +39,6 @@ REACHED_THROUGH = {
 BROUGHT_BY = {
     "faster_whisper": "voiceagent_tts/plugins/bench/quality/transcribers.py",
     "modelscope": "voiceagent_tts/hub.py",
-    "pesq": "voiceagent_tts/plugins/bench/quality/codecs.py",
     "starlette": "fastapi",
     "opentelemetry": "opentelemetry-sdk",
     "pydantic_core": "pydantic",
@@ -50,7 +49,6 @@ BROUGHT_BY = {
     "fontTools": "matplotlib",
     "sentencepiece": "pocket-tts",
     "faster_qwen3_tts": "benchmarks/engine/peer_packages.py",
-    "sft_12hz": "benchmarks/parity/training_fixture.py",
     "qwen_tts": "benchmarks/engine/peer_packages.py",
 }
 """Modules of packages that are not declared -> the package or program that installs them."""

@@ -14,7 +14,6 @@ import numpy as np
 import soxr
 
 from benchmarks.alignment.speech import SpeechSet
-from testbed.aligned_texts import OTHERS
 from testbed.disturbed_speech import (
     Noise,
     with_breaths,
@@ -29,6 +28,7 @@ from testbed.kokoro import kokoro_files, kokoro_voices
 from testbed.missing import MissingPartError
 from testbed.noise import babble, pink
 from testbed.recordings import RecordingsMissingError, recordings, telephone_prompts
+from testbed.sentences import OTHERS
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.hibari.published import is_installed
 from voiceagent_tts.plugins.bench.texts import choose_texts

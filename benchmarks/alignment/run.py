@@ -44,10 +44,10 @@ from benchmarks.alignment.speech import (
     espeak_variants,
 )
 from benchmarks.common.report import provenance, publish
-from testbed.aligned_texts import OTHERS
 from testbed.flite_speech import FliteMissingError
 from testbed.known_speech import Spoken, espeak
 from testbed.recordings import TELEPHONE_RATE_HZ, RecordingsMissingError, own_errors_ms
+from testbed.sentences import OTHERS
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 RTFS = (0.2, 0.5, 0.8, 0.95)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from testbed.agent_text import agent_sentences
-from testbed.aligned_texts import ENGLISH, NUMBERS
 from testbed.known_speech import Spoken, espeak, flite
 from testbed.recordings import Part
+from testbed.sentences import ENGLISH, NUMBERS
 
 ESPEAK_VOICES = (("f2", 0.8), ("m2", 1.0), ("f4", 1.1), ("m7", 1.3))
 """Held-out voices, each with a speed: parameters were tuned on f3, m5 and Annie."""

@@ -57,21 +57,6 @@ OFFICIAL = Peer(
         *_REQUESTS,
     ),
 )
-OFFICIAL_TRAINING = Peer(
-    "official-training",
-    (
-        *OFFICIAL.requirements,
-        "librosa==0.11.0",
-        "audioread==3.1.0",
-        "decorator==5.3.1",
-        "joblib==1.4.2",
-        "lazy_loader==0.6",
-        "msgpack==1.2.4",
-        "platformdirs==4.14.7",
-        "pooch==1.9.0",
-    ),
-)
-"""The official package with what its training code imports, too."""
 FASTER = Peer(
     "faster",
     (

@@ -9,31 +9,18 @@ import platform
 import subprocess
 import time
 import traceback
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from benchmarks.engine.bench import build_bench, rows_figures
 from benchmarks.engine.card import device_name, measured_card, node_seconds, replay_seconds
-from benchmarks.engine.codec_noise import signal_to_noise
-from benchmarks.engine.exactness import (
-    choices_against_cpu,
-    graphs_against_plain,
-    served_kernels,
-)
 from benchmarks.engine.loading import load_rows
-from benchmarks.engine.products import ROWS as PRODUCT_ROWS
-from benchmarks.engine.products import matrix_shapes, time_product
-from benchmarks.engine.profile import codec_part, frame_parts, profile_part
-from benchmarks.engine.roofline import Roofline
 from benchmarks.gpu.ground import Ground
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.model.kernels import differences, fuse_codec
 
 _PACKAGES = ("torch", "transformers", "numpy", "triton", "flash_attn", "flash_attn_3")
-_PROFILED_ROWS = (1, 64, 256)
-_PROFILED_WINDOWS = ((1, 1), (5, 12))
 _MANY_ROWS = 64
 _CARD_STATE = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_throttle_reasons.active"
 
@@ -83,59 +70,19 @@ def _card_state(ground: Ground) -> str:
         return str(error)
 
 
-def codec_faults(ground: Ground) -> None:
-    """Keep whether the codec's fused kernels work here, and how their samples differ from plain."""
-    try:
-        model = ground.model("1.7b")
-        fused = model.codec(ground.device, is_packed=False).decoder
-        ground.notes.keep(fuse_codec(fused, max(WINDOWS_FRAMES)) or "", "fused_codec_fault")
-        decibels = signal_to_noise(model.codec(ground.device).decoder, fused)
-        ground.notes.keep(decibels, "fused_codec_snr_db")
-    except Exception:  # of a compiler, a driver: all of it is worth knowing
-        traceback.print_exc()
-        ground.notes.keep(traceback.format_exc(), "fused_codec_traceback")
-
-
 def faults(ground: Ground) -> None:
-    """Keep whether fused kernels and graphs can run here, with full tracebacks where they cannot.
-
-    Raises:
-        GraphFault: graphs cannot be captured.
-    """
+    """Keep whether fused kernels can run here, with full tracebacks where they cannot."""
     notes, model = ground.notes, ground.model("1.7b")
-    if ground.device.type == "cuda":
-        try:
-            for name, difference, bound in differences(
-                model.config.talker_config, ground.dtype, ground.device
-            ):
-                notes.keep({"difference": difference, "bound": bound}, "fused", name)
-        except Exception:  # of an import, a compiler, a driver: all of it is worth knowing
-            traceback.print_exc()
-            notes.keep(traceback.format_exc(), "fused_traceback")
-    _graphs(ground)
-
-
-def _graphs(ground: Ground) -> None:
-    notes = ground.notes
-    if not ground.has_graphs:
-        kernels, fault = served_kernels(ground.model("0.6b"), ground.device, ground.dtype)
-        notes.keep_all({"kernels": kernels, "kernel_fault": fault, "has_graphs": False})
-    elif not notes.has("graph_codes_equal"):
-        steps = ground.steps(24)
-        model = ground.model("0.6b")
-        notes.keep_all(graphs_against_plain(model, ground.device, ground.dtype, 4, steps))
-
-
-def exactness(ground: Ground) -> None:
-    """Keep how graphs compare with plain calls, and choices with a CPU's.
-
-    Raises:
-        GraphFault: graphs cannot be captured.
-    """
-    _graphs(ground)
-    if not ground.notes.has("served_top_1_agreement"):
-        model, steps = ground.model("0.6b"), ground.steps(72)
-        ground.notes.keep_all(choices_against_cpu(model, ground.device, torch.bfloat16, steps))
+    try:
+        for name, difference, bound in differences(
+            model.config.talker_config, ground.dtype, ground.device
+        ):
+            notes.keep({"difference": difference, "bound": bound}, "fused", name)
+        codec = model.codec(ground.device, is_packed=False).decoder
+        notes.keep(fuse_codec(codec, max(WINDOWS_FRAMES)) or "", "fused_codec_fault")
+    except Exception:  # of an import, a compiler, a driver: all of it is worth knowing
+        traceback.print_exc()
+        notes.keep(traceback.format_exc(), "fused_traceback")
 
 
 def engine(ground: Ground, size: str, rows: tuple[int, ...], **options: Any) -> None:
@@ -188,52 +135,3 @@ def memory_cap(ground: Ground, size: str, gigabytes: float) -> None:
 def _used_bytes(ground: Ground) -> int:
     """Return the memory in use on the whole card, the driver's share included."""
     return 0 if ground.device.type == "cpu" else int(_nvidia_smi("memory.used")) * 2**20
-
-
-def profile(ground: Ground, size: str) -> None:
-    """Keep which kernels take the time of a frame, part by part.
-
-    Raises:
-        GraphFault: a part cannot be captured.
-    """
-    model, device = ground.model(size), ground.device
-    kernels, fault = served_kernels(model, device, ground.dtype)
-    ground.notes.keep_all({"kernels": kernels, "kernel_fault": fault})
-    checkpoint = model.checkpoint(ground.dtype, device, "sdpa", kernels=kernels)
-    decoder, codec = model.codec(device).decoder, model.codec_config.decoder_config
-    roofline = Roofline(model.config, codec, ground.dtype.itemsize)
-    rows = ground.rows(_PROFILED_ROWS)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)  # the weights were made on another stream
-    parts = list(
-        frame_parts(
-            checkpoint.network, decoder, roofline, rows, ground.positions, _PROFILED_WINDOWS
-        )
-    )
-    fused = model.codec(device, is_packed=False).decoder
-    if device.type == "cuda" and fuse_codec(fused, max(WINDOWS_FRAMES)) is None:
-        parts += (
-            replace(codec_part(fused, roofline, *window), name=f"fused codec, {window}")
-            for window in _PROFILED_WINDOWS
-        )
-    for part in parts:
-        if not ground.notes.has("parts", part.name):
-            found = profile_part(part, device, has_graphs=ground.has_graphs)
-            ground.notes.keep(found | {"card": _card_state(ground)}, "parts", part.name)
-
-
-def products(ground: Ground) -> None:
-    """Keep the time, the bandwidth and the rate of every matrix product of a frame.
-
-    Raises:
-        GraphFault: products cannot be captured.
-    """
-    for name, outputs, inputs in matrix_shapes(ground.model("1.7b").config.talker_config):
-        for rows in PRODUCT_ROWS:
-            place = (f"{name} {outputs} x {inputs}", str(rows))
-            if not ground.notes.has(*place):
-                found = time_product(
-                    rows, outputs, inputs, ground.dtype, ground.device,
-                    has_graphs=ground.has_graphs,
-                )  # fmt: skip
-                ground.notes.keep(found, *place)

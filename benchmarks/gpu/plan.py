@@ -1,8 +1,7 @@
 """The sections of a run, in their order: the seconds that each may take, and what each needs.
 
-The facts that decide what to optimise come first: a short run ends after them. The codec's kernels
-come before the profile, because from 32 rows on they save more time than everything else. Standard
-library only.
+The facts that decide what to optimise come first: a short run ends after them. Standard library
+only.
 """
 
 import importlib.util
@@ -36,23 +35,18 @@ class Plan:
 
 PLANS = {
     "machine": Plan(40),
-    "faults": Plan(120),
-    "codec-faults": Plan(120, needs_gpu=True),
+    "faults": Plan(120, needs_gpu=True),
     "quick-1.7b": Plan(120),
     "plain-codec": Plan(90, needs_gpu=True),
-    "products": Plan(40),
-    "profile-1.7b": Plan(90),
     "checkpoints": Plan(60, _SERVER),
     "load-1.7b": Plan(200, _SERVER),
     "load-aligned": Plan(120, _SERVER),
-    "exactness": Plan(90),
     "tests": Plan(180, (*_TESTS, *_SERVER)),
     "paced-1.7b": Plan(120, _SERVER),
     "engine-1.7b": Plan(120),
     "engine-0.6b": Plan(90),
     "cap-1.7b": Plan(60),
     "cap-0.6b": Plan(60),
-    "aligner": Plan(60),
     "sdpa": Plan(90),
     "plain": Plan(90),
     "flash": Plan(90, ("flash_attn",)),

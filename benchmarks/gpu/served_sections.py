@@ -1,4 +1,4 @@
-"""Sections that need more than torch, transformers and numpy: a server, peers, pytest, an aligner.
+"""Sections that need more than torch, transformers and numpy: a server, peers, pytest.
 
 What a section needs is imported when it runs: a machine that lacks it can run the others.
 """
@@ -30,7 +30,6 @@ _TESTS = (
     "tests/model/test_fused_row.py",
     "tests/model/test_fused_window.py",
     "tests/model/test_codec_fused.py",
-    "tests/benchmarks/test_exactness.py",
 )
 """Others need packages that a GPU machine has no use for."""
 
@@ -179,17 +178,3 @@ def tests(ground: Ground) -> None:
     ground.notes.keep(status, "gpu_tests_status")
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         print(json.dumps({"gpu_tests_status": status}), file=sys.stderr)
-
-
-def aligner(ground: Ground) -> None:
-    """Keep how long the forced aligner takes."""
-    from benchmarks.alignment.aligner_latency import measure
-    from testbed.checkpoint import write_aligner
-    from testbed.published import ALIGNER
-    from testbed.tiny import TINY_ALIGNER
-    from voiceagent_tts.aligner.forced.load import load_aligner
-
-    folder = ground.folder / "aligner"
-    write_aligner(folder, TINY_ALIGNER if ground.is_tiny else ALIGNER, seed=0)
-    loaded = load_aligner(folder, ground.device_name)
-    ground.notes.keep(measure(loaded, ground.steps(10)), "median")

@@ -18,18 +18,6 @@ from benchmarks.engine.reference import (
 )
 
 CHECKPOINT = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
-ECHO = """
-from benchmarks.engine.answering import answer_requests
-def load():
-    print("loading")
-    return answer
-def answer(request):
-    print("thinking")
-    if request["word"] == "die":
-        raise SystemExit(3)
-    return {"word": request["word"][::-1]}
-answer_requests(load)
-"""
 
 
 class KeptChild(Child):
@@ -65,20 +53,6 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
     yield BothOurs(CHECKPOINT, tmp_path_factory.mktemp("reference"), 1, "Hello there, somebody.")
     while BothOurs.kept:
         BothOurs.kept.popitem()[1].end()
-
-
-def test_a_child_answers_whatever_else_is_printed(tmp_path: Path) -> None:
-    """What libraries print goes to the log; answers arrive in order."""
-    with Child([sys.executable, "-c", ECHO], {}, tmp_path / "log") as child:
-        assert [child.ask(word=word) for word in ("abc", "de")] == [{"word": "cba"}, {"word": "ed"}]
-    assert "thinking" in (tmp_path / "log").read_text()
-
-
-def test_a_child_that_dies_is_told_of(tmp_path: Path) -> None:
-    """The error has the exit status and names the log."""
-    with Child([sys.executable, "-c", ECHO], {}, tmp_path / "log") as child:
-        with pytest.raises(ChildProcessError, match=f"status 3; see {tmp_path / 'log'}"):
-            child.ask(word="die")
 
 
 @pytest.mark.thorough

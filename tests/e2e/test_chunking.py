@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from testbed.espeak_sentences import SENTENCES
+from testbed.sentences import SENTENCES
 from testbed.servers import StartServer
 from testbed.wire import ReceivedContext, Wire
 

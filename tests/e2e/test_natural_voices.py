@@ -5,8 +5,6 @@ is started once, for all of its tests.
 """
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, ExitStack, aclosing
 from pathlib import Path
@@ -197,24 +195,6 @@ async def test_what_it_cannot_speak_is_refused(
     with pytest.raises(InvalidRequestError) as caught:
         await spoken(client, "Hello.", **options)
     assert caught.value.code is code
-
-
-@only("hibari", pytest.param("kokoro", marks=[pytest.mark.kokoro, pytest.mark.thorough]))
-async def test_a_killed_worker_is_replaced(
-    server: RunningServer, client: TTSClient, engine: str
-) -> None:
-    """What it was saying fails with an error, and its successor speaks the next context."""
-    supervisor = server.state.synthesizer.supervisors[engine]
-    worker = worker_of(server, engine)
-    context = await client.open(language="en", max_lead_s=0.2)
-    async with context:
-        await context.send_text("This is said until its worker has gone. " * 4)
-        with pytest.raises(VoiceAgentError):
-            async for event in context:
-                if isinstance(event, ClientAudio) and not worker.closed.is_set():
-                    os.kill(worker.pid, signal.SIGKILL)
-    await until(lambda: supervisor.worker not in (None, worker), "its successor has started")
-    assert pcm_of(await spoken(client, "Hello again.", language="en"))
 
 
 # hibari, with espeak-ng beside it

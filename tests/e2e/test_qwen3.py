@@ -4,11 +4,8 @@ Their weights are random, so they speak noise up to a limit; credit and cancel l
 """
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import AsyncIterator
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -18,21 +15,18 @@ import pytest
 import pytest_asyncio
 import torch
 
-from testbed.agent_text import agent_sentences
 from testbed.linked_models import link_with_short_quick_runs
 from testbed.papers import table_rows
-from testbed.servers import StartServer, scrape
+from testbed.servers import scrape
 from testbed.waiting import undisturbed, until
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp, ms_to_samples
-from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import DoneMessage, WarningMessage
+from voiceagent_tts.protocol.messages import WarningMessage
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.synthesizer.workers import Supervisor
-from voiceagent_tts.text.words import split_words
 
 REFERENCE = Path(__file__).parent.parent / "reference"
 SPEAKERS = REFERENCE / "custom_voice-1b7"
@@ -71,11 +65,6 @@ async def client(qwen3: RunningServer) -> AsyncIterator[TTSClient]:
     async with TTSClient(qwen3.websocket_url) as connected:
         yield connected
     await until(lambda: all_free(qwen3), "every row is free")
-
-
-def speakers_of(server: RunningServer) -> Supervisor:
-    """Return the supervisor of the model with speakers, the first."""
-    return next(iter(server.state.synthesizer.supervisors.values()))
 
 
 def all_free(server: RunningServer) -> bool:
@@ -135,43 +124,6 @@ async def test_every_word_comes_once_ahead_of_its_sound(client: TTSClient) -> No
     assert await undisturbed(latest_samples) <= SAMPLE_RATE_HZ // 4
 
 
-async def test_a_long_text_is_spoken_to_its_last_word(
-    start_server: StartServer, tmp_path: Path
-) -> None:
-    """Pages of text continue from sequence to sequence: all words, on one clock, to a clean end."""
-    model = link_with_short_quick_runs(SPEAKERS, tmp_path, frames=6)
-    server = await start_server(engine="qwen3", models=(model,), threads=1)
-    text = " ".join(islice(agent_sentences(seed=3), 25))
-    words = list[WordTimestamp]()
-    async with TTSClient(server.websocket_url) as client:
-        async for event in client.say(text, voice="vivian", seed=1, max_lead_s=0):
-            match event:
-                case WordTimestamp():
-                    words.append(event)
-                case DoneMessage():
-                    assert event.reason == "complete"
-    assert [word.word for word in words] == split_words(text)
-
-
-@in_shared_loop
-async def test_cancel_and_disconnect_free_the_rows(qwen3: RunningServer, client: TTSClient) -> None:
-    """Three contexts use three rows, a fourth is refused; all rows are free when they have gone."""
-    worker = speakers_of(qwen3).worker
-    assert worker is not None
-    contexts = [await client.open(voice="ryan", seed=seed) for seed in range(3)]
-    for context in contexts:
-        await context.send_text(SENTENCE)
-        await anext(aiter(context))
-    refused = await client.open(voice="ryan")
-    with pytest.raises(VoiceAgentError) as error:
-        async for _ in refused:
-            pass
-    assert error.value.is_retryable
-    await contexts[0].cancel()
-    await client.aclose()
-    await until(lambda: worker.rows_used == 0, "every row is free")
-
-
 @in_shared_loop
 async def test_each_voice_is_spoken_by_its_model(client: TTSClient) -> None:
     """Speakers of one model and the designed voice of the other share a socket."""
@@ -185,36 +137,6 @@ async def test_each_voice_is_spoken_by_its_model(client: TTSClient) -> None:
             async for event in context:
                 if isinstance(event, ClientAudio):
                     break
-
-
-@in_shared_loop
-async def test_what_a_model_cannot_do_is_said(client: TTSClient) -> None:
-    """An unknown voice lists the known ones; a designed voice requires a description."""
-    for voice, expected in (("nobody", "vivian"), ("designed", "description")):
-        context = await client.open(voice=voice)
-        with pytest.raises(InvalidRequestError, match=expected):
-            await context.send_text(SENTENCE)
-            async for _ in context:
-                pass
-
-
-@in_shared_loop
-async def test_a_killed_worker_is_replaced(qwen3: RunningServer, client: TTSClient) -> None:
-    """After kill -9 in mid-utterance this context gets an error, and the next one speaks."""
-    context = await client.open(voice="vivian")
-    await context.send_text(SENTENCE)
-    await anext(aiter(context))
-    worker = speakers_of(qwen3).worker
-    assert worker is not None
-    os.kill(worker.pid, signal.SIGKILL)
-    with pytest.raises(EngineError):
-        async for _ in context:
-            pass
-    supervisor = speakers_of(qwen3)
-    await supervisor.wait_for_worker(60.0)
-    async with await client.open(voice="vivian") as following:
-        await following.send_text(SENTENCE)
-        assert isinstance(await anext(aiter(following)), WordTimestamp)
 
 
 @in_shared_loop

@@ -8,33 +8,6 @@ import torch
 from testbed.gpu import DEVICES, ON_GPU
 from voiceagent_tts.engine.cuda_graph import Stream
 
-CPU = torch.device("cpu")
-
-
-def test_without_a_gpu_a_function_is_itself() -> None:
-    """On a CPU nothing is captured, even on request, and each call runs when it is made."""
-    stream, calls = Stream(CPU, is_captured=True), list[int]()
-
-    def function() -> None:
-        calls.append(1)
-
-    assert stream.compile(function) is function
-    assert calls == []
-    assert stream.graphs == 0
-
-
-def test_on_a_cpu_every_moment_is_past() -> None:
-    """On a CPU work is done when it is submitted: every event is past, and times are the host's."""
-    stream = Stream(CPU, is_captured=False)
-    with stream.entered():
-        earlier = stream.mark()
-        torch.ones(200, 200) @ torch.ones(200, 200)
-        later = stream.mark()
-    stream.wait_for(later)
-    later.wait()
-    assert later.is_past
-    assert later.seconds_since(earlier) > 0
-
 
 @pytest.mark.parametrize(
     ("device", "is_captured"),

@@ -1,12 +1,12 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from testbed.simulation import Device, Listener, Simulation, Wish
 from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES, SAMPLE_RATE_HZ
-from voiceagent_tts.engine.scheduler import Pace, Scheduler, StepTimes
+from voiceagent_tts.engine.scheduler import Pace, Scheduler
 from voiceagent_tts.engine.sequence import (
     ActiveSequence,
     EngineContext,
@@ -273,16 +273,6 @@ def test_a_burst_on_a_cold_engine_starts_together(is_measured: bool, p95_s: floa
     waits_s = sorted((heard.first_sound or 0.0) - heard.wish.at for heard in simulation.run())
     assert waits_s[60] == pytest.approx(p95_s, rel=0.25)
     assert not any(listener.gaps for listener in simulation.listeners)
-
-
-@given(st.integers(1, 64), seconds(0.0, 0.02), seconds(0.0, 0.01))
-@example(1, 0.02, 0.001)
-def test_step_times_follow_a_line(rows: int, step_s: float, row_s: float) -> None:
-    """Step times of several sizes predict the time of any other size, also larger ones."""
-    times = StepTimes()
-    for size in range(1, rows + 2):
-        times.add(size, step_s + row_s * size)
-    assert times.of(rows + 10) == pytest.approx(step_s + row_s * (rows + 10), abs=1e-6)
 
 
 def test_contexts_beyond_what_can_be_spoken_in_time_are_refused() -> None:

@@ -4,8 +4,8 @@ from math import hypot, log2
 import numpy as np
 import pytest
 
-from testbed.espeak_sentences import SENTENCES
 from testbed.segment_driving import Driver
+from testbed.sentences import SENTENCES
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.espeak.catalogue import LANGUAGES, PRESETS, VoiceCatalogue

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from testbed.espeak_sentences import SENTENCES
 from testbed.segment_driving import Driver
+from testbed.sentences import SENTENCES
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Segment, ms_to_samples
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary
@@ -92,7 +92,7 @@ def test_a_fresh_process_gives_the_same_samples() -> None:
     program = """
 import sys
 from testbed.segment_driving import Driver
-from testbed.espeak_sentences import SENTENCES
+from testbed.sentences import SENTENCES
 driver = Driver()
 pcm = driver.speak("The same text, twice. Is it?") + driver.speak("Grüß Gott!", "de", "f2")
 sys.stdout.buffer.write(pcm + repr(driver.events).encode())

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from testbed.espeak_sentences import COMMA_LISTS, SENTENCES
 from testbed.segment_driving import UNLIMITED, Driver, pcm_of, words_of
+from testbed.sentences import COMMA_LISTS, SENTENCES
 from voiceagent_tts.audio.levels import onsets
 from voiceagent_tts.core import WordTimestamp, samples_to_ms
 from voiceagent_tts.espeak.library import EspeakLibrary, EventType, SpeechEvent

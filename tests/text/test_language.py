@@ -6,8 +6,7 @@ import sys
 import pytest
 from py3langid import langid
 
-from testbed.short_sentences import SHORT_SENTENCES
-from testbed.texts import TEXTS
+from testbed.sentences import SHORT_SENTENCES, TEXTS
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.espeak.catalogue import LANGUAGES as ESPEAK_LANGUAGES
 from voiceagent_tts.hibari.published import published_voices

@@ -1,9 +1,11 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.texts import any_text
-from voiceagent_tts.text.locales import LANGUAGES
+from voiceagent_tts.text.locales import LANGUAGES, Locale, locale_of
 from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.readings import Said, said
 from voiceagent_tts.text.words import split_words
@@ -113,6 +115,44 @@ def test_other_languages(language: str, written: str, spoken: str) -> None:
 def test_voices_that_read_letters_only(language: str, written: str, spoken: str) -> None:
     """Numbers and symbols are words."""
     assert words(written, language) == spoken
+
+
+NUMBERS = "0 7 21 80 99 100 101 1000 1984 2026 12345 007 3.5 0.25 1,234.56 1,000,000 -5 +3".split()
+SIGNS = """
+3.50 €|0.99 €|25 €|$5|$3.50|£12.99|¥500|100 $|50 %|12.5 %|5-10 %
+12 km|1 km|3.5 kg|60 km/h|25 °C|-3 °C|100 GB|250 ml|16 GB
+14:30|9:05|0:00|10:00-17:00|2026-11-25|25/11/2026|5/6/2026
++49 30 1234567|(555) 123-4567|0171 2345678|1/2|3/4|24/7|2½|¾
+10-15|5 - 3 = 2|2 + 2|3 × 4|6 ÷ 2|a & b|x < 5|me@example.com|www.example.com|v2.0.1
+"""
+ENGLISH = """
+Dr. Smith|Mr. and Mrs. Jones|Prof. Lee|Sgt. Pepper|St. James St. is near.|5th Ave.|vs. them
+Jan. 5|Mar 5, 2020|5 May|on Sat. at noon|May 3rd|the 1990s|the '80s|in 2026
+Chapter IV|Henry VIII|World War II|Part III|10:30 am|5pm|7:05 p.m.|10:00 am
+$3.2 billion|$2M|$5-$10|-$5|5'6"|the 21st|No. 5|#12345|pages 10–20|2 - 3 days
+e.g. this|i.e. that|etc.|approx. 5|Q&A|AT&T|B2B|COVID-19
+"""
+UNREAD = re.compile(r"[\d%€$£¥°=+×÷@<>½¾]")
+
+
+def inputs(locale: Locale) -> list[str]:
+    """Numbers and signs with the marks of a language, and abbreviations of English."""
+    marks = str.maketrans({".": locale.decimal, ",": locale.group})
+    written = NUMBERS + re.split(r"[|\n]", SIGNS.strip())
+    for place, each in enumerate(written):
+        if re.search(r"\d[.,]\d", each) and not re.search(r"[a-z]\d|/|@", each):
+            written[place] = each.translate(marks)
+    return written + (re.split(r"[|\n]", ENGLISH.strip()) if locale.language == "en" else [])
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_nothing_is_left_that_a_voice_cannot_read(language: str) -> None:
+    """Every one of sixty inputs or more is given in words to a voice that reads letters only."""
+    locale = locale_of(language)
+    assert locale is not None
+    written = set(inputs(locale))
+    assert len(written) >= 60
+    assert [each for each in written if UNREAD.search(words(each, language))] == []
 
 
 def test_offsets_are_those_of_what_is_said() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from testbed.texts import ALL, TEXTS, agent_text, any_text, chunked
+from testbed.sentences import TEXTS
+from testbed.texts import ALL, agent_text, any_text, chunked
 from testbed.timing import is_linear
 from voiceagent_tts.core import Segment
 from voiceagent_tts.text import segmenter as module

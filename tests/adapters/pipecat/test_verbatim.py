@@ -13,8 +13,9 @@ from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
 from testbed.examples import examples
 from testbed.pipecat_conversation import Conversation, talking
+from testbed.sentences import TEXTS
 from testbed.server_process import ServerProcess
-from testbed.texts import TEXTS, chunked
+from testbed.texts import chunked
 from testbed.waiting import until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.text.words import split_words

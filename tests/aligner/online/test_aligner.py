@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from testbed import texts
 from testbed.agent_text import agent_monologue, agent_sentences
-from testbed.aligned_texts import OTHERS
 from testbed.disturbed_speech import with_breaths, with_gain, with_noise
 from testbed.examples import examples
 from testbed.known_speech import Spoken, espeak, joined, with_lead, with_pauses
 from testbed.noise import pink
+from testbed.sentences import OTHERS
 from voiceagent_tts.aligner.online import aligner as online
 from voiceagent_tts.aligner.online import viterbi
 from voiceagent_tts.aligner.online.aligner import OnlineAligner, OnlineSession

@@ -147,16 +147,16 @@ def test_documents_of_quality_are_compared() -> None:
     """Means by their difference, shares in percentage points, each in its own direction."""
     rng = np.random.default_rng(8)
 
-    def run(wer: float, mos: float, artifacts: int) -> dict[str, Any]:
+    def run(wer: float, similarity: float, artifacts: int) -> dict[str, Any]:
         found = [100.0] * artifacts + [0.0] * (200 - artifacts)
         words = rng.normal(wer, 2, 50).tolist()
         return quality(
             ("words", {"wer_percent": words}),
-            ("opinion", {"mos": rng.normal(mos, 0.3, 50).tolist()}),
+            ("voice", {"similarity": rng.normal(similarity, 0.03, 50).tolist()}),
             ("artifacts", {"artifact_percent": found}),
         )
 
-    first, again, other = run(8, 4.2, 2), run(8, 4.2, 4), run(12, 3.5, 40)
+    first, again, other = run(8, 0.8, 2), run(8, 0.8, 4), run(12, 0.7, 40)
     assert set(verdicts(first, again).values()) == {"noise"}
     assert set(verdicts(first, other).values()) == {"worse"}
     assert set(verdicts(other, first).values()) == {"better"}
@@ -164,8 +164,8 @@ def test_documents_of_quality_are_compared() -> None:
     artifacts = found["artifact_percent"]
     assert (artifacts.before, artifacts.after) == (1, 20)
     assert artifacts.change is not None and artifacts.change.value == pytest.approx(19)
-    few = quality(("opinion", {"mos": [4.0]}))
-    assert verdicts(few, quality(("opinion", {"mos": [3.0]}))) == {"mos": "?"}
+    few = quality(("voice", {"similarity": [0.8]}))
+    assert verdicts(few, quality(("voice", {"similarity": [0.6]}))) == {"similarity": "?"}
     with pytest.raises(InvalidRequestError, match="equal targets and parts"):
         differences(few, quality(("words", {"wer_percent": [1.0]})))
 
@@ -173,7 +173,7 @@ def test_documents_of_quality_are_compared() -> None:
 def test_documents_of_two_kinds_are_refused() -> None:
     """The error names both commands."""
     with pytest.raises(InvalidRequestError, match=r"`bench latency`.*`bench quality`"):
-        differences(document(section("a", "1/s", [1.0])), quality(("opinion", {"mos": [4.0]})))
+        differences(document(section("a", "1/s", [1.0])), quality(("voice", {"similarity": [0.8]})))
 
 
 def test_a_comparison_is_a_table_with_every_figure() -> None:

@@ -41,7 +41,7 @@ CPU = torch.device("cpu")
 
 @cache
 def recorded() -> dict[str, np.ndarray]:
-    """Return what the official training code computed; benchmarks/parity wrote it."""
+    """Return what the official training code computed; tests/reference/README.md says how."""
     with np.load(FOLDER / "recorded.npz") as arrays:
         return dict(arrays)
 

@@ -27,7 +27,7 @@ _LIKELY_COST, _LIKELY_GAIN = 3.2, 0.6
 """A text that costs more in a frame, and gains less over a text of no sense, is not what was said.
 
 Of 153 recordings of people, none costs more than 3.19 with its own text, and of other texts 1 in
-100 costs less than 3.2 (`benchmarks.alignment.transcripts`). The gain protects a voice or an accent
+100 costs less than 3.2 (benchmarks/LOG.md). The gain protects a voice or an accent
 that the network hears badly: its own text costs more, and still far less than one of no sense.
 """
 _MIN_SPEECH_FRAMES = 150

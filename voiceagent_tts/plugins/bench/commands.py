@@ -155,39 +155,6 @@ def check(
 
 
 @app.command()
-def turn(
-    host: Annotated[
-        str, typer.Option(help="Where turns run: pipecat, livekit, or both as pipecat,livekit.")
-    ] = "pipecat",
-    tts: Annotated[
-        str | None,
-        typer.Option(
-            help="Voice of that host, as MODULE.CLASS{JSON}. [default: ours, on its own server]"
-        ),
-    ] = None,
-    stt: Annotated[
-        str | None, typer.Option(help="Its transcription. [default: a stand-in, at once]")
-    ] = None,
-    llm: Annotated[
-        str | None, typer.Option(help="Its language model. [default: a stand-in, at once]")
-    ] = None,
-    turns: Annotated[int, typer.Option(min=1, help="Number of turns in each host.")] = 20,
-    json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the log of the server.")] = Path("out"),
-) -> None:
-    """Measure whole turns: end of the user's speech, VAD, STT, LLM, first sound.
-
-    In Pipecat or LiveKit, in real time, with real voice activity detection. The last line is one
-    JSON object.
-    """
-    from voiceagent_tts.plugins.bench.run import Outputs
-    from voiceagent_tts.plugins.bench.turns import TurnPlan, run_turns
-
-    run_turns(TurnPlan(names(host), tts, stt, llm, turns), Outputs(out, json, html))
-
-
-@app.command()
 def bargein(
     target: Annotated[
         list[str] | None,

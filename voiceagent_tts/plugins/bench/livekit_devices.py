@@ -16,7 +16,6 @@ from livekit.agents.voice import io
 from livekit.agents.voice.transcription import TranscriptSynchronizer
 
 from livekit import rtc
-from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 
 TICK_S = 0.01
@@ -48,15 +47,6 @@ class Playback:
     def played_s(self) -> float:
         """Length of the played audio."""
         return len(self.pcm) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
-
-    @property
-    def audible_at(self) -> float | None:
-        """When its first audible sample was played; None before that."""
-        silent = leading_silence_samples(bytes(self.pcm))
-        samples = len(self.pcm) // BYTES_PER_SAMPLE
-        if silent == samples:
-            return None
-        return self.ended_at + TICK_S - (samples - silent) / SAMPLE_RATE_HZ
 
     @property
     def received_s(self) -> float:

@@ -26,8 +26,8 @@ def quality(
     parts: Annotated[
         str,
         typer.Option(
-            help="Parts to run: words, pronunciation, artifacts, continuity, voice, opinion, "
-            "codec, instructions. [default: all that the other options allow]"
+            help="Parts to run: words, pronunciation, artifacts, continuity, voice. "
+            "[default: all that the other options allow]"
         ),
     ] = "",
     texts: Annotated[
@@ -57,22 +57,6 @@ def quality(
     reference: Annotated[
         Path | None, typer.Option(help="Recording of the voice, for texts without one.")
     ] = None,
-    mos: Annotated[
-        str | None,
-        typer.Option(
-            help="Model of opinions: a .pt or .onnx file for 16 kHz, or http://HOST/PATH."
-        ),
-    ] = None,
-    codec: Annotated[
-        Path | None, typer.Option(help="Folder of a Qwen3-TTS-12Hz model or codec.")
-    ] = None,
-    instructions: Annotated[
-        Path | None, typer.Option(help="JSONL file as InstructTTSEval publishes it.")
-    ] = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(help='http://HOST{"model": ...}: OpenAI-compatible chat that takes audio.'),
-    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Short inputs of each language.")] = 200,
     voice: Annotated[
         str, typer.Option(help="Voices, as ryan,vivian; by default the target's.")
@@ -82,7 +66,7 @@ def quality(
         str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key of the targets.")
     ] = None,
     judge_key: Annotated[
-        str, typer.Option(envvar="VOICEAGENT_TTS_JUDGE_KEY", help="Key of the judging endpoints.")
+        str, typer.Option(envvar="VOICEAGENT_TTS_JUDGE_KEY", help="Key of the transcriber.")
     ] = "",
     together: Annotated[int, typer.Option(min=1, help="Utterances at once.")] = 4,
     save: Annotated[Path | None, typer.Option(help="Keep the recordings in this folder.")] = None,
@@ -94,12 +78,8 @@ def quality(
 
     The last line of standard output is one JSON object.
     """
-    from voiceagent_tts.plugins.bench.quality.codecs import open_codec
-    from voiceagent_tts.plugins.bench.quality.instructions import open_judge
-    from voiceagent_tts.plugins.bench.quality.opinions import open_predictor
     from voiceagent_tts.plugins.bench.quality.run import PARTS, Plan, Tools, run_quality
     from voiceagent_tts.plugins.bench.quality.test_sets import (
-        instructions_in,
         items_of,
         pronunciations,
         short_inputs,
@@ -121,18 +101,13 @@ def quality(
         transcribe=open_transcriber(transcriber, judge_key) if transcriber else None,
         embed=open_encoder(speaker_model) if speaker_model else None,
         reference=reference,
-        predict_opinion=open_predictor(mos, judge_key) if mos else None,
-        through_codec=open_codec(codec) if codec else None,
-        judge=open_judge(judge, judge_key) if judge else None,
-        names=_judges(words=transcriber, voice=speaker_model, opinion=mos, codec=codec,
-                      instructions=judge),
-    )  # fmt: skip
+        names=_judges(words=transcriber, voice=speaker_model),
+    )
     plan = Plan(
         chosen,
         items_of(texts, spoken, names(kinds)),
         pronunciations(spoken),
         short_inputs(spoken, seeds),
-        instructions_in(instructions, language) if instructions else (),
         together,
         language,
     )

@@ -24,7 +24,6 @@ class Request:
             joined, they are the text. One piece at zero for a text that is known at once.
         barge_in_s: seconds of playback after which the listener interrupts; None to hear it all.
         seed: seed of the voice, for servers that accept one.
-        instruction: how to speak it, for servers that accept that.
         reference: recording of the voice to be cloned, for HTTP servers that accept one.
         reference_text: what is said in that recording.
     """
@@ -35,7 +34,6 @@ class Request:
     pieces: tuple[tuple[float, str], ...] = ()
     barge_in_s: float | None = None
     seed: int = 0
-    instruction: str = ""
     reference: Path | None = None
     reference_text: str = ""
 

@@ -53,7 +53,10 @@ def credentials_of(settings: ProvenanceSettings) -> Credentials | None:
 
 
 def sign(
-    file: bytes | bytearray, audio_format: str, provenance: ProvenanceFields, credentials: Credentials
+    file: bytes | bytearray,
+    audio_format: str,
+    provenance: ProvenanceFields,
+    credentials: Credentials,
 ) -> bytes:
     """Return the complete file with a manifest; its samples are the same.
 

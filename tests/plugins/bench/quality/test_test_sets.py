@@ -1,6 +1,5 @@
 """Sets of texts: committed, published, from files, and recordings with theirs."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from voiceagent_tts.plugins.bench.quality.artifacts import _repeats_itself
 from voiceagent_tts.plugins.bench.quality.clips import Item
 from voiceagent_tts.plugins.bench.quality.measures import is_accepted
 from voiceagent_tts.plugins.bench.quality.test_sets import (
-    instructions_in,
     items_of,
     pronunciations,
     recordings_in,
@@ -62,25 +60,6 @@ def test_pronunciations_are_accepted_in_each_of_their_forms() -> None:
     price = items[0]
     assert not is_accepted("The total is $93.60.", (price.text, *price.accepted), "en")
     assert not is_accepted("", (price.text, *price.accepted), "en")
-
-
-def test_instructions_are_an_item_for_each_kind(tmp_path: Path) -> None:
-    """The format of InstructTTSEval; other kinds, such as accents, are kept."""
-    path = tmp_path / "en.jsonl"
-    row = {
-        "id": "7",
-        "text": "Hi.",
-        "APS": {"instruction": "Low."},
-        "accent": {"instruction": "W."},
-    }
-    path.write_text(json.dumps(row) + "\n\n")
-    assert [(item.name, item.kind, item.instruction) for item in instructions_in(path, "en")] == [
-        ("7-APS", "APS", "Low."), ("7-accent", "accent", "W."),
-    ]  # fmt: skip
-    for content in ("", "[]\n", "no\n", '{"id": 1}\n'):
-        path.write_text(content)
-        with pytest.raises(InvalidRequestError, match="expected"):
-            instructions_in(path, "en")
 
 
 def test_recordings_have_the_names_of_items_or_their_own_texts(tmp_path: Path) -> None:

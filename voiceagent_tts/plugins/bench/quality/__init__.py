@@ -1,1 +1,1 @@
-"""Quality of speech: words, voice, defects, joints, pronunciation and instructions."""
+"""Quality of speech: words, voice, defects, joints and pronunciation."""

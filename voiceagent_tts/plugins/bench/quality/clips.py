@@ -23,7 +23,6 @@ class Item:
         reference: recording of the voice that is to speak it; None without one.
         reference_text: what is said in that recording.
         accepted: transcripts that are right, for an item of pronunciation.
-        instruction: how it is to be spoken, for an item of instructions.
         seed: seed of the voice.
     """
 
@@ -34,7 +33,6 @@ class Item:
     reference: Path | None = None
     reference_text: str = ""
     accepted: tuple[str, ...] = ()
-    instruction: str = ""
     seed: int = 0
 
 

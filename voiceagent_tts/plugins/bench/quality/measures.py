@@ -56,11 +56,6 @@ MEASURES = {
     "stream_distance_db": Measure("stream, dB", "streamed from whole rendition, first second"),
     "similarity": Measure("similarity", "cosine of speaker embeddings, clip and reference", False),
     "own_voice_percent": Measure("own voice, %", "clips nearest to their own reference", False),
-    "mos": Measure("MOS", "mean opinion score, as a model predicts it", False),
-    "pesq_wb": Measure("PESQ wide", "ITU-T P.862.2, codec against the clip, at most 4.64", False),
-    "pesq_nb": Measure("PESQ narrow", "ITU-T P.862, codec against the clip, at most 4.55", False),
-    "stoi": Measure("STOI", "intelligibility, codec against the clip, at most 1", False),
-    "followed_percent": Measure("followed, %", "instructions that a judge finds followed", False),
 }
 """Name -> measure, in the order of tables."""
 

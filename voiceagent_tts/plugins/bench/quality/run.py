@@ -13,8 +13,6 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.document import SCHEMA
 from voiceagent_tts.plugins.bench.machine import provenance
 from voiceagent_tts.plugins.bench.quality.clips import Clip, Item
-from voiceagent_tts.plugins.bench.quality.codecs import PassThrough, codec_values
-from voiceagent_tts.plugins.bench.quality.instructions import Judge, instruction_values
 from voiceagent_tts.plugins.bench.quality.measures import (
     Values,
     artifact_values,
@@ -23,7 +21,6 @@ from voiceagent_tts.plugins.bench.quality.measures import (
     pronunciation_values,
     word_values,
 )
-from voiceagent_tts.plugins.bench.quality.opinions import PredictOpinion
 from voiceagent_tts.plugins.bench.quality.report import last_line, section_of, table_of
 from voiceagent_tts.plugins.bench.quality.speaking import (
     Spoken,
@@ -38,19 +35,13 @@ from voiceagent_tts.plugins.bench.run import Outputs, publish, targets_or_own
 from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
 from voiceagent_tts.plugins.bench.targets.target import Options
 
-PARTS = (
-    "words", "pronunciation", "artifacts", "continuity", "voice", "opinion", "codec",
-    "instructions",
-)  # fmt: skip
+PARTS = ("words", "pronunciation", "artifacts", "continuity", "voice")
 _NEEDS = {
     "words": "--transcriber",
     "pronunciation": "--transcriber",
     "voice": "--speaker-model and a reference",
-    "opinion": "--mos",
-    "codec": "--codec",
-    "instructions": "--judge and --instructions",
 }
-_SETS = {"pronunciation": "pronunciation", "artifacts": "inputs", "instructions": "instructions"}
+_SETS = {"pronunciation": "pronunciation", "artifacts": "inputs"}
 """Part -> the set that it measures; the others measure `texts`."""
 
 
@@ -63,7 +54,6 @@ class Plan:
         texts: items whose words, voice and joints are measured.
         pronunciations: items of pronunciation.
         inputs: short inputs, in which artifacts are sought.
-        instructions: items with instructions.
         together: utterances at once.
         language: language of recordings that come with their texts.
     """
@@ -72,7 +62,6 @@ class Plan:
     texts: Sequence[Item]
     pronunciations: Sequence[Item]
     inputs: Sequence[Item]
-    instructions: Sequence[Item] = ()
     together: int = 4
     language: str = "en"
 
@@ -86,8 +75,6 @@ class Plan:
             yield "pronunciation", self.pronunciations, False
         if "artifacts" in self.parts:
             yield "inputs", self.inputs, False
-        if "instructions" in self.parts:
-            yield "instructions", self.instructions, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +85,12 @@ class Tools:
         transcribe: writes down what is heard.
         embed: speaker encoder.
         reference: recording of the voice of items without one.
-        predict_opinion: predicts a mean opinion score.
-        through_codec: encodes and decodes.
-        judge: says whether an instruction was followed.
         names: part -> what judged it, for the document.
     """
 
     transcribe: Transcribe | None = None
     embed: Embed | None = None
     reference: Path | None = None
-    predict_opinion: PredictOpinion | None = None
-    through_codec: PassThrough | None = None
-    judge: Judge | None = None
     names: dict[str, str] = field(default_factory=dict[str, str])
 
     def missing(self, part: str, plan: Plan) -> str | None:
@@ -119,9 +100,6 @@ class Tools:
             "words": self.transcribe,
             "pronunciation": self.transcribe,
             "voice": self.embed if has_reference else None,
-            "opinion": self.predict_opinion,
-            "codec": self.through_codec,
-            "instructions": self.judge if plan.instructions else None,
         }
         return _NEEDS[part] if part in tools and tools[part] is None else None
 
@@ -130,7 +108,7 @@ def measured(clips: dict[str, list[Clip]], plan: Plan, tools: Tools) -> Iterator
     """The sections of one target: a document for each part and language or kind."""
     for part in plan.parts:
         of_part = clips.get(_SETS.get(part, "texts"), [])
-        for group, of in by_group(of_part, is_kind=part in ("pronunciation", "instructions")):
+        for group, of in by_group(of_part, is_kind=part == "pronunciation"):
             yield section_of(part, group, len(of), _values(part, of, clips, tools))
 
 
@@ -141,12 +119,6 @@ def _values(part: str, of: list[Clip], clips: dict[str, list[Clip]], tools: Tool
         return pronunciation_values(of, tools.transcribe)
     if part == "voice" and tools.embed:
         return voice_values(of, tools.embed, tools.reference)
-    if part == "opinion" and tools.predict_opinion:
-        return Values({"mos": [tools.predict_opinion(clip.samples) for clip in of]})
-    if part == "codec" and tools.through_codec:
-        return codec_values(of, tools.through_codec)
-    if part == "instructions" and tools.judge:
-        return instruction_values(of, tools.judge)
     if part == "artifacts":
         return artifact_values(of)
     return continuity_values(of, clips.get("whole", []))
@@ -190,7 +162,7 @@ def read_plan(folder: Path, plan: Plan) -> dict[str, list[Clip]]:
     for clip in clips:
         of_texts = clip.item.kind == "recording"
         for name in sets if of_texts else [names[clip.item.name]]:
-            if not (of_texts and name in ("pronunciation", "instructions")):
+            if not (of_texts and name == "pronunciation"):
                 found.setdefault(name, []).append(clip)
     return found
 

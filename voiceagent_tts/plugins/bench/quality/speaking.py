@@ -109,7 +109,7 @@ async def _speak(connection: Connection, item: Item, has_tokens: bool) -> Clip |
     """Speak one item: its clip, or the code of the failure."""
     pieces = tuple(written(item.text, random.Random(item.seed))) if has_tokens else ()
     request = Request(
-        item.text, item.language, item.kind, pieces, seed=item.seed, instruction=item.instruction,
+        item.text, item.language, item.kind, pieces, seed=item.seed,
         reference=item.reference, reference_text=item.reference_text,
     )  # fmt: skip
     recorder = AudioRecorder(Utterance(request, due=Recorder.now()))

@@ -4,11 +4,9 @@ A Seed-TTS `meta.lst` has lines of `NAME|REFERENCE_TEXT|REFERENCE.wav|TEXT[|RECO
 are relative to the file. Source: BytedanceSpeech/seed-tts-eval, README and `run_wer.py`.
 """
 
-import json
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.quality.clips import Item
@@ -73,25 +71,6 @@ def pronunciations(languages: Sequence[str]) -> list[Item]:
     ]  # fmt: skip
 
 
-def instructions_in(path: Path, language: str) -> list[Item]:
-    """The items of a JSONL file as InstructTTSEval publishes it.
-
-    Each line has `id`, `text`, and an object with `instruction` for each of APS, DSD and RP; other
-    names, such as `accent`, are kinds of their own.
-
-    Raises:
-        InvalidRequestError: a line is not such an object, or there is none.
-        OSError: it cannot be read.
-    """
-    items: list[Item] = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
-        if line.strip():
-            items += _instructions(f"{path}, line {number}", line, language)
-    if not items:
-        raise _invalid(f"instructions in {path}", "none")
-    return items
-
-
 def recordings_in(folder: Path, items: Iterable[Item], language: str) -> list[tuple[Item, Path]]:
     """The recordings of items, by their names; or, of a folder with `NAME.txt` files, all of them.
 
@@ -137,22 +116,6 @@ def _seed_tts(path: Path, language: str) -> list[Item]:
     if not items:
         raise _invalid(f"lines in {path}", "none")
     return items
-
-
-def _instructions(place: str, line: str, language: str) -> list[Item]:
-    try:
-        row: Any = json.loads(line)
-        name, text = str(row["id"]), str(row["text"])
-        kinds = {kind: of["instruction"] for kind, of in row.items()
-                 if isinstance(of, dict) and "instruction" in of}  # fmt: skip
-    except (ValueError, TypeError, KeyError) as error:
-        raise _invalid(
-            f"an object with id, text and APS, DSD or RP at {place}", line[:60]
-        ) from error
-    return [
-        Item(f"{name}-{kind}", text, language, kind, instruction=str(instruction))
-        for kind, instruction in kinds.items()
-    ]
 
 
 def _known(languages: Sequence[str]) -> Sequence[str]:

@@ -39,7 +39,6 @@ class TtsV1Client:
             "voice": self._options.voice,
             "language": request.language,
             "seed": request.seed,
-            "instruct": request.instruction or None,
             **self._options.arguments,
         }
         return [self._connection.open(self._context_id, **fields)]
@@ -162,7 +161,6 @@ class VllmOmniClient:
             "voice": self._options.voice,
             "language": request.language,
             "response_format": "pcm",
-            "instructions": request.instruction or None,
             **({"model": self._options.model} if self._options.model else {}),
             **self._options.arguments,
         }

@@ -182,15 +182,15 @@ def _timed_connect() -> aiohttp.TraceConfig:
 
 
 def _fields_of(request: Request) -> dict[str, Any]:
-    """Fields of one request: OpenAI's for instructions, vLLM-Omni's for a voice to be cloned."""
-    fields: dict[str, Any] = {}
-    if request.instruction:
-        fields["instructions"] = request.instruction
-    if request.reference is not None:
-        encoded = b64encode(request.reference.read_bytes()).decode()
-        fields |= {"ref_audio": f"data:audio/wav;base64,{encoded}", "task_type": "Base"}
-        fields["ref_text"] = request.reference_text
-    return fields
+    """Fields of one request: vLLM-Omni's for a voice to be cloned."""
+    if request.reference is None:
+        return {}
+    encoded = b64encode(request.reference.read_bytes()).decode()
+    return {
+        "ref_audio": f"data:audio/wav;base64,{encoded}",
+        "ref_text": request.reference_text,
+        "task_type": "Base",
+    }
 
 
 def _retry_after_s(response: aiohttp.ClientResponse) -> float:

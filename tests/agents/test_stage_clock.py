@@ -1,6 +1,6 @@
 """The stage clock: the latency of turns, split into stages."""
 
-from voiceagent_tts.plugins.bench.stage_clock import Percentiles, Stage, StageClock
+from agents.stage_clock import Percentiles, Stage, StageClock
 
 
 def measure(clock: StageClock, start_s: float, *lengths_s: float) -> None:
