@@ -57,7 +57,7 @@ from pipecat.utils.text.transforms.pronunciations import PronunciationTransform
 from pipecat.utils.tracing.service_decorators import traced_tts
 
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, Output
-from voiceagent_tts.adapters.pipecat.playout import DEFAULT_CHUNK_S, Playout
+from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.settings import (
     VoiceAgentTTSSettings,
     check_arguments,
@@ -520,7 +520,13 @@ class VoiceAgentTTSService(TurnTTSService):
     async def _begin_utterance(self) -> None:
         """Pause between this utterance and one that has hardly ended, or has not."""
         await self._wait_for_playback(_UTTERANCE_LEAD_S)
-        self._playout.chunk_s = _chunk_s(self)
+        transport = _output_behind(self)
+        if transport is None:
+            self._playout.go_on_unseen()
+        elif transport.sample_rate:
+            self._playout.chunk_s = (
+                transport.audio_chunk_size / BYTES_PER_SAMPLE / transport.sample_rate
+            )
         samples = round(self._playout.pause_s(self._now_s()) * self._output_rate_hz)
         if samples:
             silence = bytes(samples * BYTES_PER_SAMPLE)
@@ -560,10 +566,10 @@ async def _yield_to_others() -> None:
         await asyncio.sleep(0)
 
 
-def _chunk_s(processor: FrameProcessor) -> float:
-    """Length of the audio chunks that the output transport behind `processor` plays."""
+def _output_behind(processor: FrameProcessor) -> BaseOutputTransport | None:
+    """The output transport behind `processor`; None if there is none, or in a parallel pipeline."""
     while (following := processor.next) is not None:
         processor = following
-        if isinstance(processor, BaseOutputTransport) and processor.sample_rate:
-            return processor.audio_chunk_size / BYTES_PER_SAMPLE / processor.sample_rate
-    return DEFAULT_CHUNK_S
+        if isinstance(processor, BaseOutputTransport):
+            return processor
+    return None
