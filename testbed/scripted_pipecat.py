@@ -1,7 +1,11 @@
-"""A Pipecat pipeline, its loudspeaker and a server on one scripted clock."""
+"""A Pipecat pipeline, its loudspeaker and a server on one scripted clock.
+
+Uses these private names of Pipecat's output transport: `_media_senders` and their `_audio_queue`.
+"""
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from pipecat.clocks.base_clock import BaseClock
@@ -22,7 +26,7 @@ from pipecat.processors.aggregators.llm_response_universal import LLMContextAggr
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import TransportParams
 
-from testbed.scripted_time import run_scripted
+from testbed.scripted_time import ScriptedLoop, run_scripted
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.demo.pipeline import running
@@ -43,14 +47,32 @@ class LoopClock(BaseClock):
         """Do nothing: the loop's time runs already."""
 
 
+@dataclass(frozen=True, slots=True)
+class HoldUp:
+    """A time in which other programs have the processor, and nothing of the pipeline runs.
+
+    Args:
+        at_s: seconds from the first chunk that plays.
+        for_s: its length.
+    """
+
+    at_s: float
+    for_s: float
+
+
 class Loudspeaker(BaseOutputTransport):
     """Plays whole chunks without a gap where it has them.
+
+    Args:
+        chunk_ms: length of a chunk.
+        catches_up: whether chunks whose time has passed in a hold-up are played at once, as by a
+            sound card with a buffer; otherwise each chunk takes its time, as on a telephone line.
 
     Attributes:
         played_samples: audio of each utterance whose chunks have begun, in order.
     """
 
-    def __init__(self, chunk_ms: int) -> None:
+    def __init__(self, chunk_ms: int, *, catches_up: bool = False) -> None:
         super().__init__(
             TransportParams(
                 audio_out_enabled=True,
@@ -60,7 +82,9 @@ class Loudspeaker(BaseOutputTransport):
             )
         )
         self.played_samples: list[int] = []
+        self._catches_up = catches_up
         self._free_at_s = 0.0
+        self._has_waited = False  # whether the next chunk was there when the last one ended
         self._has_begun = asyncio.Event()
 
     async def start(self, frame: StartFrame) -> None:
@@ -78,9 +102,12 @@ class Loudspeaker(BaseOutputTransport):
         now_s = asyncio.get_running_loop().time()
         samples = len(frame.audio) // BYTES_PER_SAMPLE
         self.played_samples[-1] += samples
-        self._free_at_s = max(now_s, self._free_at_s) + samples / SAMPLE_RATE_HZ
+        is_late = self._catches_up and self._has_waited
+        self._free_at_s = self._free_at_s if is_late else max(now_s, self._free_at_s)
+        self._free_at_s += samples / SAMPLE_RATE_HZ
         self._has_begun.set()
-        await asyncio.sleep(self._free_at_s - now_s)
+        await asyncio.sleep(max(0.0, self._free_at_s - now_s))
+        self._has_waited = self._media_senders[None]._audio_queue.has_frame(OutputAudioRawFrame)
         return True
 
     async def begun(self) -> None:
@@ -94,7 +121,13 @@ def reply(text: str) -> list[Frame]:
 
 
 def cut(
-    frames: Sequence[Frame], script: Script, after_s: float, chunk_ms: int = 40
+    frames: Sequence[Frame],
+    script: Script,
+    after_s: float,
+    chunk_ms: int = 40,
+    *,
+    hold_up: HoldUp | None = None,
+    catches_up: bool = False,
 ) -> tuple[list[str], list[int]]:
     """Speak, and interrupt.
 
@@ -103,6 +136,8 @@ def cut(
         script: what the server sends for each context.
         after_s: seconds from the first chunk that plays to the interruption.
         chunk_ms: length of the chunks that the transport plays.
+        hold_up: when nothing runs; None for never.
+        catches_up: as for `Loudspeaker`.
 
     Returns:
         The messages in the history, and the played audio of each utterance, in samples.
@@ -110,13 +145,18 @@ def cut(
 
     async def run() -> tuple[list[str], list[int]]:
         async with ScriptedServer(script).running() as server:
-            return await _cut(server.addresses["ws"], frames, after_s, Loudspeaker(chunk_ms))
+            loudspeaker = Loudspeaker(chunk_ms, catches_up=catches_up)
+            return await _cut(server.addresses["ws"], frames, loudspeaker, after_s, hold_up)
 
     return run_scripted(run())
 
 
 async def _cut(
-    url: str, frames: Sequence[Frame], after_s: float, loudspeaker: Loudspeaker
+    url: str,
+    frames: Sequence[Frame],
+    loudspeaker: Loudspeaker,
+    after_s: float,
+    hold_up: HoldUp | None,
 ) -> tuple[list[str], list[int]]:
     context = LLMContext()
     history = LLMContextAggregatorPair(context).assistant()
@@ -130,6 +170,10 @@ async def _cut(
         for frame in frames:
             await worker.queue_frame(frame)
         await loudspeaker.begun()
+        if hold_up is not None:
+            await asyncio.sleep(hold_up.at_s)
+            cast("ScriptedLoop", asyncio.get_running_loop()).hold_up(hold_up.for_s)
+            after_s -= hold_up.at_s + hold_up.for_s
         await asyncio.sleep(after_s)
         await worker.queue_frame(InterruptionFrame())
         await asyncio.sleep(_COMMITTED_AFTER_S)

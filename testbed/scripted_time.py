@@ -45,6 +45,10 @@ class ScriptedLoop(asyncio.SelectorEventLoop):
         """Seconds of the scripted clock."""
         return self._scripted.now
 
+    def hold_up(self, seconds: float) -> None:
+        """Let time pass in which nothing runs here: other programs have the processor."""
+        self._scripted.now += seconds
+
 
 def run_scripted(main: Coroutine[Any, Any, _Result]) -> _Result:
     """Run `main` in an event loop of its own, on the scripted clock."""

@@ -1,4 +1,4 @@
-"""When the transport plays what has left the service, on scripted clocks."""
+"""Which chunk the transport plays, by its reports, on scripted clocks."""
 
 import math
 
@@ -33,26 +33,23 @@ def add(playout: Playout, context_id: str, seconds: float, now_s: float) -> None
     playout.play(audio(seconds), now_s)
 
 
-def heard_s(playout: Playout, position_s: float) -> float:
-    """When a word at this position of the current utterance is heard."""
-    return playout.heard_ns(round((playout.baseline_s + position_s) * 1e9)) / 1e9
+def chunk_at(playout: Playout, position_s: float) -> int:
+    """The chunk that makes a word at this position of the current utterance audible."""
+    return playout.chunk_at(round((playout.baseline_s + position_s) * 1e9))
 
 
 @given(st.integers(0, 100), CHUNKS_S)
-def test_a_word_enters_the_history_in_the_chunk_that_makes_it_audible(
-    position: int, chunk_s: float
-) -> None:
-    """Not before that chunk plays, and not after its end, which an interruption cannot stop."""
+def test_a_word_is_heard_in_the_chunk_that_makes_it_audible(position: int, chunk_s: float) -> None:
+    """The one in which 20 ms of the word are complete."""
     position_s = position * 0.007
-    at_s = heard_s(playing("one", 1.0, 5.0, chunk_s), position_s) - 5.0
-    begins_s = (math.ceil((position_s + 0.0199) / chunk_s) - 1) * chunk_s
-    assert begins_s - 1e-3 <= at_s <= max(begins_s + chunk_s, 0.02) + 1e-3
+    chunk = chunk_at(playing("one", 1.0, 5.0, chunk_s), position_s)
+    assert chunk == math.ceil((position_s + 0.0199) / chunk_s) - 1
 
 
-@pytest.mark.parametrize(("position_s", "at_s"), [(0.179, 0.165), (0.18, 0.165), (0.181, 0.205)])
-def test_a_word_is_heard_once_20_ms_of_it_were_played(position_s: float, at_s: float) -> None:
+@pytest.mark.parametrize(("position_s", "chunk"), [(0.179, 4), (0.18, 4), (0.181, 5)])
+def test_a_word_is_heard_once_20_ms_of_it_were_played(position_s: float, chunk: int) -> None:
     """A word whose twentieth millisecond is the last one of a chunk is heard with that chunk."""
-    assert heard_s(playing("one", 1.0, 5.0), position_s) - 5.0 == pytest.approx(at_s)
+    assert chunk_at(playing("one", 1.0, 5.0), position_s) == chunk
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=10), CHUNKS_S)
@@ -64,7 +61,7 @@ def test_each_utterance_is_filled_up_to_a_chunk(lengths_ms: list[int], chunk_s: 
         add(playout, str(index), length_ms / 1000, 1.0)
         playout.end_context(1.0)
         end_s += -(-length_ms // round(chunk_s * 1000)) * chunk_s
-    assert playout.end_ns / 1e9 == pytest.approx(end_s, abs=1e-3)
+    assert playout.end_s(1.0) == pytest.approx(end_s, abs=1e-3)
 
 
 def test_the_pause_between_two_utterances_is_what_is_missing() -> None:
@@ -78,35 +75,75 @@ def test_the_pause_between_two_utterances_is_what_is_missing() -> None:
     assert playout.pause_s(5.5) == 0.0
 
 
-def test_the_ends_of_chunks_correct_a_start_that_was_reported_early() -> None:
-    """The chunk that ends with the least delay counts; those of a transport that hurries do not."""
+def test_a_chunk_plays_once_the_one_before_has_ended() -> None:
+    """However late that is; the first chunk plays when the transport has started."""
     playout = playing("one", 1.0, 5.0)
-    assert playout.awaits_start(5.0) and not playout.awaits_start(4.9)
+    playout.chunk_ended(5.01)  # of audio before an interruption
+    assert playout.wait_s(0, 5.02) is None
+    playout.transport_started(5.02)
+    assert (playout.wait_s(0, 5.02), playout.wait_s(1, 9.0)) == (0.0, None)
+    playout.chunk_ended(9.0)
+    assert (playout.wait_s(1, 9.0), playout.wait_s(2, 9.0)) == (0.0, None)
+    assert playout.played_ms("one", 9.0) == 80
+
+
+def test_a_transport_that_reports_ahead_plays_in_its_own_time() -> None:
+    """One with a buffer reports chunks as played that it has only got."""
+    playout = playing("one", 1.0, 5.0)
     playout.transport_started(5.0)
-    assert not playout.awaits_start(5.0)
-    for ends_at_s in (5.07, 5.105, 5.16, 5.18, 5.25, 5.27):
-        playout.chunk_ended(ends_at_s)
-    assert heard_s(playout, 0.31) == pytest.approx(5.325 + 0.02)
-    hurried = playing("two", 1.0, 5.0)
-    hurried.transport_started(5.0)
-    hurried.chunk_ended(5.01)
-    assert heard_s(hurried, 0.31) == pytest.approx(5.325)
+    for _ in range(25):
+        playout.chunk_ended(5.0)
+    assert playout.wait_s(10, 5.1) == pytest.approx(0.3)
+    assert playout.played_ms("one", 5.1) == 120
 
 
-def test_a_start_is_not_awaited_without_a_whole_chunk() -> None:
-    """A transport does not start with less."""
-    assert not playing("one", 0.03, 5.0).awaits_start(5.0)
+def test_a_transport_without_audio_plays_the_next_as_it_comes() -> None:
+    """Not when that would have played without the gap; one that is late has none."""
+    playout = playing("one", 0.4, 5.0)
+    playout.transport_started(5.0)
+    for index in range(10):
+        playout.chunk_ended(5.04 + 0.04 * index)
+    add(playout, "one", 0.4, 6.0)
+    assert playout.wait_s(10, 6.0) == 0.0
+    assert playout.end_s(6.0) == pytest.approx(6.4)
+    late = playing("one", 0.4, 5.0)
+    late.transport_started(5.0)
+    add(late, "one", 0.4, 6.0)  # nine chunks of the first part are still to play
+    for _ in range(11):
+        late.chunk_ended(6.0)
+    assert late.wait_s(11, 6.0) == 0.0
 
 
-def test_a_late_start_moves_what_follows() -> None:
-    """Each start that the transport reports belongs to the first utterance that had none."""
-    playout = playing("one", 1.0, 5.0)
-    playout.end_context(5.0)
-    add(playout, "two", 1.0, 5.0)
-    assert heard_s(playout, 0.11) == pytest.approx(6.125)
-    playout.transport_started(5.03)
-    assert heard_s(playout, 0.31) == pytest.approx(6.355)
-    playout.transport_started(6.04)
-    assert heard_s(playout, 0.51) == pytest.approx(6.565)
+def test_a_transport_that_waits_too_long_drops_what_fills_no_chunk() -> None:
+    """What comes then begins a chunk of its own, and starts anew."""
+    playout = playing("one", 0.05, 5.0)
+    playout.transport_started(5.0)
+    playout.chunk_ended(5.04)
+    playout.transport_stopped(8.0)
+    add(playout, "one", 0.1, 9.0)
+    assert chunk_at(playout, 0.06) == 1  # the first 50 ms are one chunk of 40 ms
+    assert playout.wait_s(1, 9.0) is None
     playout.transport_started(9.0)
-    assert heard_s(playout, 0.71) == pytest.approx(6.765)
+    assert playout.wait_s(1, 9.0) == 0.0
+
+
+def test_the_next_utterance_waits_for_its_own_start() -> None:
+    """It may be reported long after the end of the one before."""
+    playout = playing("one", 0.1, 5.0)
+    playout.end_context(5.0)
+    add(playout, "two", 0.1, 5.0)
+    playout.transport_started(5.0)
+    for _ in range(3):
+        playout.chunk_ended(5.1)
+    playout.transport_stopped(5.2)
+    assert playout.wait_s(3, 9.0) is None
+    playout.transport_started(9.0)
+    assert playout.wait_s(3, 9.0) == 0.0
+
+
+def test_a_transport_that_reports_nothing_is_followed_by_the_clock() -> None:
+    """Two seconds after its audio should have played."""
+    playout = playing("one", 1.0, 5.0)
+    assert playout.report_overdue_s(5, 5.2) == pytest.approx(2.0)
+    playout.go_on_unseen()
+    assert playout.wait_s(5, 5.1) == pytest.approx(0.1)

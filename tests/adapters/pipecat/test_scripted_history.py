@@ -3,7 +3,7 @@
 import pytest
 from pipecat.frames.frames import TTSSpeakFrame
 
-from testbed.scripted_pipecat import cut, reply
+from testbed.scripted_pipecat import HoldUp, cut, reply
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.bench.scripted_server import Script, Step
 
@@ -75,3 +75,26 @@ def test_utterances_in_a_row_have_their_own_words(after_s: float, chunk_ms: int)
     committed, played_samples = cut(frames, spoken, after_s, chunk_ms)
     counts = [min(few, heard(samples)) for samples in played_samples]
     assert [len(message.split()) for message in committed] == [each for each in counts if each]
+
+
+@pytest.mark.parametrize("catches_up", [False, True])
+@pytest.mark.parametrize(
+    ("hold_up", "after_s"),
+    [
+        (HoldUp(0.5, 0.45), 0.95),  # the interruption comes with the processor
+        (HoldUp(0.5, 0.45), 1.9),
+        (HoldUp(0.21, 0.19), 2.75),
+        (HoldUp(1.0, 1.6), 2.6),
+        (HoldUp(1.0, 1.6), 3.31),
+    ],
+)
+@pytest.mark.parametrize(("rtf", "known"), [(0.0, WORDS), (0.5, 0)])
+def test_other_work_moves_no_word(
+    rtf: float, known: int, hold_up: HoldUp, after_s: float, catches_up: bool
+) -> None:
+    """A word is heard when its chunk plays, whatever the time: transports lose time or hurry."""
+    spoken = script(audio_steps(rtf, 80), word_steps(AHEAD_S, known))
+    (committed,), (played_samples,) = cut(
+        reply(TEXT), spoken, after_s, hold_up=hold_up, catches_up=catches_up
+    )
+    assert len(committed.split()) == heard(played_samples) > 1

@@ -1,8 +1,9 @@
 """`Output`: what the service does with each frame before the frame leaves for the transport.
 
 Pipecat commits the text frames that pass its output to the conversation's history. So this module
-drops text that was not spoken, restores the white space of text that was, moves time stamps to the
-times at which the audio plays, and takes back words that an interruption overtakes.
+drops text that was not spoken, restores the white space of text that was, and holds each frame that
+has a time back until the chunk of audio plays that makes it audible. An interruption drops what is
+held.
 """
 
 from collections import deque
@@ -15,7 +16,6 @@ from pipecat.frames.frames import (
     Frame,
     InterruptionFrame,
     LLMAssistantPushAggregationFrame,
-    LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
@@ -28,9 +28,9 @@ from voiceagent_tts.adapters.pipecat.text import VerbatimSpacing
 
 _AT_HAND_S = 0.03
 """A word that is due this soon may be heard by the time at which an interruption reaches the
-transport: its chunk has begun, perhaps sooner than a transport that ran dry was expected to start,
-or begins while a busy program passes the interruption on."""
+transport."""
 _ROUNDING_S = 1e-6
+_AT_ONCE = -1
 
 
 @dataclass
@@ -45,6 +45,14 @@ class AudioEndFrame(ControlFrame):
     has_unspoken_text: bool = False
 
 
+@dataclass(slots=True)
+class _Held:
+    """A frame that leaves when `chunk` plays."""
+
+    frame: Frame
+    chunk: int
+
+
 class Output:
     """Prepares the frames that leave the service, in their order.
 
@@ -55,12 +63,13 @@ class Output:
     def __init__(self, playout: Playout) -> None:
         self._playout = playout
         self._spacing = VerbatimSpacing()
-        self._on_their_way: deque[TTSTextFrame] = deque()  # words, until their time has come
+        self._held: deque[_Held] = deque()
         self._announced: deque[AggregatedTextFrame] = deque()  # segments that wait for their words
         self._unspoken_context_id: str | None = None
+        self._last_ns = 0
 
-    def prepare(self, frame: Frame, now_s: float) -> bool:
-        """Account for `frame` and correct it; returns whether the frame may leave."""
+    def receive(self, frame: Frame, now_s: float) -> bool:
+        """Account for `frame` and correct it; returns whether the frame leaves at once."""
         match frame:
             case TTSTextFrame() | AggregatedTextProgressFrame():
                 if not self._is_spoken(frame.context_id):
@@ -75,26 +84,72 @@ class Output:
             case LLMFullResponseStartFrame() | LLMAssistantPushAggregationFrame():
                 self._spacing.start_reply()
             case InterruptionFrame():
-                self._spacing.clear()
-                self._announced.clear()
-                self._take_back_words(now_s)
-                self._playout.interrupt()
+                self._interrupt()
             case TTSStartedFrame():
                 self._playout.start_context(frame.context_id)
             case TTSAudioRawFrame():
                 self._playout.play(frame, now_s)
             case _:
                 pass
-        if frame.pts:
-            self._time(frame, frame.pts, now_s)
-        return True
+        for segment in self._announced_before(frame):
+            self._hold(segment, frame)
+        if not frame.pts or isinstance(frame, TTSStartedFrame | TTSStoppedFrame):
+            return True
+        self._hold(frame, frame)
+        return False
 
     def drop_text_of(self, context_id: str) -> None:
         """Text of `context_id` that leaves from now on was not spoken."""
         self._unspoken_context_id = context_id
 
-    def announced_before(self, frame: Frame) -> list[AggregatedTextFrame]:
-        """The segments that leave ahead of `frame`, their next word or the end, at its time.
+    # Frames that are held.
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether any frame waits for its audio."""
+        return bool(self._held)
+
+    def pop_due(self, now_s: float) -> Frame | None:
+        """The next frame if its audio plays now."""
+        if not self._held or self.wait_s(now_s) != 0.0:
+            return None
+        frame = self._held.popleft().frame
+        self._last_ns = max(self._last_ns, round(now_s * 1e9))
+        frame.pts = self._last_ns  # or it would wait in the transport behind the audio there
+        return frame
+
+    def wait_s(self, now_s: float) -> float | None:
+        """Time until the next frame leaves; None while only a report of the transport can tell."""
+        if not self._held:
+            return None
+        chunk = self._held[0].chunk
+        return 0.0 if chunk == _AT_ONCE else self._playout.wait_s(chunk, now_s)
+
+    def report_overdue_s(self, now_s: float) -> float | None:
+        """Time until the transport has been silent about the next frame for too long."""
+        return self._playout.report_overdue_s(self._held[0].chunk, now_s) if self._held else None
+
+    def word_at_hand_s(self, now_s: float) -> float:
+        """Time until the word leaves that is due almost now; 0 without one."""
+        if not self._held:
+            return 0.0
+        wait_s = self._playout.at_hand_s(self._held[0].chunk, now_s)
+        return wait_s if _ROUNDING_S < wait_s <= _AT_HAND_S else 0.0
+
+    def _hold(self, frame: Frame, reason: Frame) -> None:
+        """Hold `frame` until the audio of `reason` plays, and behind all that is held."""
+        last_chunk = self._held[-1].chunk if self._held else _AT_ONCE
+        match reason:
+            case TTSTextFrame(pts=int(pts)) | AggregatedTextProgressFrame(pts=int(pts)):
+                chunk = self._playout.chunk_at(pts)
+            case LLMAssistantPushAggregationFrame():
+                chunk = self._playout.last_chunk
+            case _:
+                chunk = _AT_ONCE
+        self._held.append(_Held(frame, max(chunk, last_chunk)))
+
+    def _announced_before(self, frame: Frame) -> list[AggregatedTextFrame]:
+        """The segments that leave ahead of `frame`, their next word or the end.
 
         Pipecat announces a segment when its text is there. Then it would leave before the last
         words of the segment before, which wait for their audio.
@@ -106,43 +161,17 @@ class Output:
         leaving: list[AggregatedTextFrame] = []
         while self._announced and (is_end or segment_id not in {each.id for each in leaving}):
             leaving.append(self._announced.popleft())
-            leaving[-1].pts = frame.pts
         return leaving
 
-    def _time(self, frame: Frame, pts: int, now_s: float) -> None:
-        match frame:
-            case TTSTextFrame() | AggregatedTextProgressFrame() | LLMFullResponseEndFrame():
-                frame.pts = self._playout.heard_ns(pts)
-            case LLMAssistantPushAggregationFrame():
-                # Pipecat commits nothing before its output has reached the start of the utterance,
-                # so a commit right behind a first and only word might come too early.
-                frame.pts = self._playout.in_order_ns(self._playout.end_ns)
-            case AggregatedTextFrame():
-                frame.pts = self._playout.in_order_ns(pts)
-            case _:
-                pass
-        if isinstance(frame, TTSTextFrame):
-            while self._on_their_way and _time_s(self._on_their_way[0]) < now_s:
-                self._on_their_way.popleft()
-            self._on_their_way.append(frame)
-
-    def word_at_hand_s(self, now_s: float) -> float:
-        """Time until the word arrives that is due almost now; 0 without one."""
-        waits_s = [_time_s(frame) - now_s for frame in self._on_their_way]
-        return next((wait_s for wait_s in waits_s if _ROUNDING_S < wait_s <= _AT_HAND_S), 0.0)
-
-    def _take_back_words(self, now_s: float) -> None:
-        """Keep words whose time has not come out of the history, wherever their frames are."""
-        for frame in self._on_their_way:
-            if frame.interruptible and _time_s(frame) > now_s:
-                frame.append_to_context = False
-        self._on_their_way.clear()
+    def _interrupt(self) -> None:
+        """Drop what is held, so that no word enters the history that is not heard any more."""
+        self._spacing.clear()
+        self._announced.clear()
+        goes_on = not self._playout.interrupt()
+        kept = [each for each in self._held if not each.frame.interruptible]
+        self._held = deque(each if goes_on else _Held(each.frame, _AT_ONCE) for each in kept)
 
     def _is_spoken(self, context_id: str | None) -> bool:
         """Whether text that leaves now was spoken; Pipecat assumes it once a context has ended."""
         has_audio = context_id is None or self._playout.has_audio(context_id)
         return has_audio and context_id != self._unspoken_context_id
-
-
-def _time_s(frame: Frame) -> float:
-    return (frame.pts or 0) / 1e9

@@ -1,36 +1,49 @@
-"""`Playout`: which part of the audio that has left the service the transport has played.
+"""`Playout`: which part of the audio that has left the service the transport plays.
 
-Pipecat times the words of a context from the moment its first audio left, as if the audio played
-without gaps and started where the previous word did. In fact audio starts late after a stall,
-behind the audio of another context, or when the transport starts late. A transport also plays whole
-chunks: audio that does not fill one waits for more, or for silence at the end of its context, and
-an interruption leaves the one that plays. This module computes the correction. It knows no socket
-and no clock; times are passed in.
+A transport plays whole chunks: audio that does not fill one waits for more, or for silence at the
+end of its utterance, and an interruption leaves the one that plays. The transport reports when it
+starts an utterance, when a chunk has ended, and when it has stopped. These reports decide which
+chunk plays, and no clock: other work on the machine delays both, but not by the same time, and some
+transports make up for the delay while others never do. Only how long a transport that reports
+ahead of its playback still takes is computed.
+
+This module knows no socket and no clock; times are passed in.
 """
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 from pipecat.frames.frames import TTSAudioRawFrame
 
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock, samples_to_ms
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, samples_to_ms
 
 DEFAULT_CHUNK_S = 0.04
 """Length of the chunks that Pipecat's transports play by default."""
-_RESTART_S = 0.02
-"""Time from audio arriving at a transport that ran dry in mid-turn until the audio plays."""
-_MAX_START_ERROR_S = 0.5
-"""A transport that starts further than this from the expected time plays other audio."""
-_IN_CHUNK_S = 0.005
-"""A word enters the history this long after the chunk begins that makes it audible, not before."""
 _PAUSE_S = 0.2
 """Pause between two utterances that are queued one behind the other."""
+_REPORT_TIMEOUT_S = 2.0
+"""A transport that has something to play and reports nothing for longer plays unseen."""
 _ROUNDING_S = 1e-4
 
 
+@dataclass(slots=True)
+class _Run:
+    """Chunks that play without a gap.
+
+    Attributes:
+        first_chunk: number of the first one.
+        at_s: when that plays, at the earliest.
+    """
+
+    first_chunk: int
+    at_s: float
+
+
 class Playout:
-    """Maps Pipecat's times of a context's words to the times at which their audio plays.
+    """Counts the chunks that a transport has, and those that it has played.
+
+    Chunks are numbered from the first one since the last interruption.
 
     Args:
         latency_s: length of a word that must have been played before the word counts as heard.
@@ -38,142 +51,177 @@ class Playout:
     Attributes:
         baseline_s: the time from which Pipecat counts the current context's words.
         chunk_s: length of the chunks that the transport plays.
+        reports: number of reports of the transport so far.
     """
 
     def __init__(self, latency_s: float) -> None:
         self.baseline_s = 0.0
         self.chunk_s = DEFAULT_CHUNK_S
         self.latency_s = latency_s
+        self.reports = 0
         self._context_id: str | None = None
-        self._clock = PlayoutClock()  # of the context's chunks; an earlier one may share the first
         self._frame_samples = 0  # of the context, at the sample rate of its frames
-        self._left_samples = 0  # of the context, at 24 kHz
-        self._first_sample = 0  # of the context, in its chunks
-        self._unfilled_samples = 0  # have left, but fill no chunk
-        self._zeros_s: list[tuple[float, float]] = []  # chunks from here on: when 0 would play
-        self._last_ns = 0
-        self._is_new_run = True  # whether the transport has filled up a chunk, and starts anew
-        self._expected_starts_s: deque[float] = deque()  # of the runs that have not started
+        self._context_samples = 0  # of the context, at 24 kHz
         self._is_interruptible = True
-        self._started_at_s: float | None = None  # the transport's latest start
-        self._chunks = 0  # played since then
-        self._late_s = 0.0  # how much later it really was, by the chunk that ended most in time
+        self._reported_at_s = 0.0
+        self._is_unseen = False  # whether the transport plays without reports
+        self._forget_chunks()
 
-    def pause_s(self, now_s: float) -> float:
-        """Silence that is missing between the last utterance and one that begins now."""
-        if not self._clock.playout_end:
-            return 0.0  # nothing was played, or it was interrupted
-        return max(0.0, min(_PAUSE_S, self._clock.playout_end + _PAUSE_S - now_s))
+    def _forget_chunks(self) -> None:
+        self._left_samples = 0  # of all contexts, at 24 kHz, with what fills up chunks
+        self._context_start = 0  # where the context begins in them
+        self._ended_chunks = 0
+        self._is_reporting = False  # about these chunks: those before an interruption end late
+        self._is_new_utterance = True  # whether the next chunk is the first one of an utterance
+        self._unstarted: deque[int] = deque()  # first chunks of utterances that have not started
+        self._awaited_stops = 0  # of utterances whose audio is complete
+        self._runs: deque[_Run] = deque()
 
-    def lead_s(self, now_s: float) -> float:
-        """Audio that has left and is not played yet."""
-        return self._clock.lead_s(now_s)
-
-    @property
-    def _chunk_samples(self) -> int:
-        return round(self.chunk_s * SAMPLE_RATE_HZ)
+    # What leaves.
 
     def start_context(self, context_id: str | None) -> None:
         """The audio of `context_id` follows that of the previous context."""
         if context_id == self._context_id:
             return  # Pipecat has reopened it after a long silence
-        playout_end = self._clock.playout_end
-        self._context_id, self._clock = context_id, PlayoutClock()
-        self._clock.playout_end = playout_end
-        self._frame_samples = self._left_samples = 0
-        self._first_sample, self._zeros_s = self._unfilled_samples, []
+        self._context_id, self._context_start = context_id, self._left_samples
+        self._frame_samples = self._context_samples = 0
 
     def play(self, frame: TTSAudioRawFrame, now_s: float) -> None:
         """`frame` leaves at `now_s` and plays after the audio that left before it."""
         self._frame_samples += len(frame.audio) // BYTES_PER_SAMPLE
         end_sample = self._frame_samples * SAMPLE_RATE_HZ // frame.sample_rate
-        self._unfilled_samples += end_sample - self._left_samples
-        self._left_samples = end_sample
         self._is_interruptible = frame.interruptible
-        unfilled_samples = self._unfilled_samples % self._chunk_samples
-        self._play_chunks(self._unfilled_samples - unfilled_samples, now_s)
-        self._unfilled_samples = unfilled_samples
+        self._add(end_sample - self._context_samples, now_s)
+        self._context_samples = end_sample
 
     def end_context(self, now_s: float) -> None:
         """The transport fills up its last chunk, and reports that the utterance has ended."""
-        if self._unfilled_samples:
-            self._play_chunks(self._chunk_samples, now_s)
-        self._unfilled_samples, self._is_new_run = 0, True
+        self._add(-self._left_samples % self._chunk_samples, now_s)
+        if not self._is_new_utterance:
+            self._awaited_stops += 1
+        self._is_new_utterance = True
 
-    def _play_chunks(self, samples: int, now_s: float) -> None:
-        """The transport has whole chunks of this length more."""
-        if not samples:
+    def _add(self, samples: int, now_s: float) -> None:
+        first_chunk = self._chunks
+        self._left_samples += samples
+        if self._chunks == first_chunk:
             return
-        position_s = self._clock.sent_samples / SAMPLE_RATE_HZ
-        is_dry = now_s > self._clock.playout_end
-        if position_s and is_dry:
-            now_s += _RESTART_S
-        self._clock.send(samples, now_s)
-        start_s = self._clock.playout_end - samples / SAMPLE_RATE_HZ
-        if is_dry or not position_s:
-            self._zeros_s.append((position_s, start_s - position_s))
-        if self._is_new_run:
-            self._expected_starts_s.append(start_s)
-            self._is_new_run = False
+        if self._is_new_utterance:
+            self._unstarted.append(first_chunk)
+            self._is_new_utterance = False
+        has_gap = self._ended_chunks >= first_chunk or not self._is_reporting
+        if not self._runs or (has_gap and now_s > self._earliest_s(first_chunk)):
+            self._runs.append(_Run(first_chunk, now_s))
+
+    def interrupt(self) -> bool:
+        """The transport drops the audio that it has not played; returns False if it goes on."""
+        if self._is_interruptible:
+            self._forget_chunks()
+        return self._is_interruptible
+
+    # What the transport reports.
 
     def transport_started(self, now_s: float) -> None:
-        """The transport has started the first utterance that had not started, perhaps late."""
-        if not self._expected_starts_s:
+        """The transport plays the first chunk of an utterance."""
+        if not self._unstarted:
             return
-        self._move(now_s - self._expected_starts_s.popleft())
-        self._started_at_s, self._late_s, self._chunks = now_s, 0.0, 0
+        self._note_report(now_s)
+        self._is_reporting = True
+        chunk = self._unstarted.popleft()
+        at_s = max(now_s, self._earliest_s(chunk))
+        while self._runs and self._runs[-1].first_chunk >= chunk:
+            self._runs.pop()
+        self._runs.append(_Run(chunk, at_s))
 
     def chunk_ended(self, now_s: float) -> None:
-        """The transport has played one more chunk of the utterance that it started last.
-
-        A busy program starts later than it reports, and notices the ends of chunks late.
-        """
-        if self._started_at_s is None:
+        """The transport has played one more chunk, and plays the next one if it has one."""
+        if not self._is_reporting:
             return
-        self._chunks += 1
-        late_s = max(0.0, now_s - self._started_at_s - self._chunks * self.chunk_s)
-        if self._chunks == 1 or late_s < self._late_s:
-            self._move(late_s - self._late_s)
-            self._late_s = late_s
+        self._note_report(now_s)
+        self._end_chunks(self._ended_chunks + 1)
 
-    def _move(self, late_s: float) -> None:
-        if abs(late_s) < _MAX_START_ERROR_S:
-            self._clock.playout_end += late_s
-            self._zeros_s = [(start_s, zero_s + late_s) for start_s, zero_s in self._zeros_s]
-            self._expected_starts_s = deque(each + late_s for each in self._expected_starts_s)
+    def transport_stopped(self, now_s: float) -> None:
+        """The transport has played an utterance, or has waited too long for more of it."""
+        if not self._is_reporting:
+            return
+        self._note_report(now_s)
+        self._end_chunks(self._unstarted[0] if self._unstarted else self._chunks)
+        if self._awaited_stops:
+            self._awaited_stops -= 1
+            return
+        dropped_samples = self._left_samples % self._chunk_samples  # by the transport
+        self._left_samples -= dropped_samples
+        self._context_start -= dropped_samples
+        self._is_new_utterance = True
 
-    def awaits_start(self, now_s: float) -> bool:
-        """Whether the transport has a chunk that it should have started to play."""
-        return bool(self._expected_starts_s) and self._expected_starts_s[0] <= now_s
+    def _note_report(self, now_s: float) -> None:
+        self.reports += 1
+        self._reported_at_s, self._is_unseen = now_s, False
+
+    def _end_chunks(self, count: int) -> None:
+        self._ended_chunks = min(max(count, self._ended_chunks), self._chunks)
+        while self._unstarted and self._unstarted[0] < self._ended_chunks:
+            self._unstarted.popleft()
+        while len(self._runs) > 1 and self._runs[1].first_chunk <= self._ended_chunks:
+            self._runs.popleft()
+
+    # What plays.
+
+    @property
+    def _chunk_samples(self) -> int:
+        return round(self.chunk_s * SAMPLE_RATE_HZ)
+
+    @property
+    def _chunks(self) -> int:
+        """Whole chunks that have left."""
+        return self._left_samples // self._chunk_samples
+
+    def _earliest_s(self, chunk: int) -> float:
+        """When `chunk` plays, at the earliest."""
+        known = [run for run in self._runs if run.first_chunk <= chunk]
+        return known[-1].at_s + (chunk - known[-1].first_chunk) * self.chunk_s if known else 0.0
+
+    def _has_begun(self, chunk: int) -> bool:
+        is_started = not (self._unstarted and self._unstarted[0] <= chunk)
+        return self._is_unseen or (
+            self._is_reporting and is_started and chunk <= self._ended_chunks
+        )
+
+    def wait_s(self, chunk: int, now_s: float) -> float | None:
+        """Time until `chunk` plays; None while only a report can tell."""
+        if chunk < self._chunks and self._has_begun(chunk):
+            return max(0.0, self._earliest_s(chunk) - now_s)
+        return None
+
+    def at_hand_s(self, chunk: int, now_s: float) -> float:
+        """Time until `chunk` plays, if nothing delays it."""
+        return self._earliest_s(chunk) - now_s
+
+    def report_overdue_s(self, chunk: int, now_s: float) -> float:
+        """Time until the transport has not reported for too long that `chunk` plays."""
+        return max(self._earliest_s(chunk), self._reported_at_s) + _REPORT_TIMEOUT_S - now_s
+
+    def go_on_unseen(self) -> None:
+        """The transport does not report: its chunks play as early as they can."""
+        self._is_unseen = True
+
+    def chunk_at(self, pts: int) -> int:
+        """The chunk that makes a word of the current context audible, by its time at Pipecat."""
+        return self._chunk_of(pts / 1e9 - self.baseline_s)
 
     def _chunk_of(self, position_s: float) -> int:
-        """The chunk that completes the audible length of a word at this position."""
-        audible_s = self._first_sample / SAMPLE_RATE_HZ + position_s + self.latency_s
+        start_s = self._context_start / SAMPLE_RATE_HZ
+        audible_s = start_s + max(0.0, position_s) + self.latency_s
         return max(0, math.ceil((audible_s - _ROUNDING_S) / self.chunk_s) - 1)
+
+    @property
+    def last_chunk(self) -> int:
+        """The last chunk that has left; -1 without one."""
+        return self._chunks - 1
 
     def makes_audible(self, context_id: str | None, position_s: float) -> bool:
         """Whether the transport has the chunk that makes a word at this position audible."""
-        end_sample = (self._chunk_of(position_s) + 1) * self._chunk_samples
-        return self.plays(context_id) and end_sample <= self._clock.sent_samples
-
-    def heard_ns(self, pts: int) -> int:
-        """When the word at `pts` is heard: with the chunk that completes its audible length."""
-        position_s = pts / 1e9 - self.baseline_s
-        chunk_s = self._chunk_of(position_s) * self.chunk_s
-        in_chunks_s = max(
-            self._first_sample / SAMPLE_RATE_HZ + self.latency_s, chunk_s + _IN_CHUNK_S
-        )
-        return self.in_order_ns(round((_zero_of(chunk_s, self._zeros_s) + in_chunks_s) * 1e9))
-
-    def in_order_ns(self, pts: int) -> int:
-        """`pts`, or the time of the frame before it if that is later, so that frames keep order."""
-        self._last_ns = max(self._last_ns, pts)
-        return self._last_ns
-
-    @property
-    def end_ns(self) -> int:
-        """When all audio that has left is played."""
-        return round(self._clock.playout_end * 1e9)
+        return self.plays(context_id) and self._chunk_of(position_s) < self._chunks
 
     def plays(self, context_id: str | None) -> bool:
         """Whether `context_id` is the context whose audio is leaving."""
@@ -181,27 +229,33 @@ class Playout:
 
     def has_audio(self, context_id: str) -> bool:
         """Whether any audio of `context_id` has left."""
-        return self.plays(context_id) and self._left_samples > 0
+        return self.plays(context_id) and self._context_samples > 0
 
-    def interrupt(self) -> None:
-        """The transport drops the audio that it has not played, unless that is uninterruptible."""
-        self._expected_starts_s.clear()
-        self._started_at_s = None
-        if self._is_interruptible:
-            self._clock.playout_end = 0.0
-            self._last_ns = 0
-            self._unfilled_samples, self._is_new_run = 0, True
+    def end_s(self, now_s: float) -> float:
+        """When all audio that has left is played, at the earliest; 0 if there was none."""
+        if not self._runs:
+            return 0.0
+        waiting = self._chunks - self._ended_chunks - 1 if self._is_reporting else 0
+        return max(
+            self._earliest_s(self._chunks), now_s + waiting * self.chunk_s if waiting > 0 else 0
+        )
+
+    def lead_s(self, now_s: float) -> float:
+        """Audio that has left and is not played yet."""
+        return max(0.0, self.end_s(now_s) - now_s)
+
+    def pause_s(self, now_s: float) -> float:
+        """Silence that is missing between the last utterance and one that begins now."""
+        if not self._runs:
+            return 0.0  # nothing was played, or it was interrupted
+        return max(0.0, min(_PAUSE_S, self.end_s(now_s) + _PAUSE_S - now_s))
 
     def played_ms(self, context_id: str, now_s: float) -> int:
-        """Played audio of `context_id`, without the silence of underruns."""
+        """Audio of `context_id` in the chunks that have begun."""
         if context_id != self._context_id:
             return 0
-        played_samples = self._clock.played_samples(now_s) - self._first_sample
-        return samples_to_ms(max(0, min(played_samples, self._left_samples)))
-
-
-def _zero_of(chunk_s: float, zeros_s: Iterable[tuple[float, float]]) -> float:
-    """When the first chunk would have played for that at `chunk_s` to play when it does."""
-    begun = [each for each in zeros_s if each[0] <= chunk_s + _ROUNDING_S]
-    _, zero_s = max(begun, default=(0.0, 0.0))
-    return zero_s
+        chunk = min(self._ended_chunks, self._chunks - 1)
+        while chunk >= 0 and self.wait_s(chunk, now_s) != 0.0:
+            chunk -= 1
+        played_samples = (chunk + 1) * self._chunk_samples - self._context_start
+        return samples_to_ms(max(0, min(played_samples, self._context_samples)))

@@ -33,17 +33,17 @@ from typing import Any
 from pipecat.frames.frames import (
     AggregatedTextFrame,
     BotStartedSpeakingFrame,
+    BotStoppedSpeakingFrame,
+    EndFrame,
     Frame,
     InterruptionFrame,
     LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMMessagesTransformFrame,
-    OutputAudioRawFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
-    TTSTextFrame,
 )
 from pipecat.observers.base_observer import BaseObserver, FramePushed
 from pipecat.pipeline.worker_observer import WorkerObserver
@@ -57,7 +57,7 @@ from pipecat.utils.text.transforms.pronunciations import PronunciationTransform
 from pipecat.utils.tracing.service_decorators import traced_tts
 
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, Output
-from voiceagent_tts.adapters.pipecat.playout import DEFAULT_CHUNK_S, Playout
+from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.settings import (
     VoiceAgentTTSSettings,
     check_arguments,
@@ -81,13 +81,10 @@ _UTTERANCE_LEAD_S = 0.3
 _SHORTEST_WAIT_S = 0.001
 _COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, InterruptionFrame)
 """Frames with which the words so far become a message of the history."""
-_START_WAIT_S = 0.05
-"""How long the first word of an utterance waits for the transport to start: less than the audio
-that has left lasts."""
 _TURNS_BEFORE_CUT = 64
-"""Turns of the event loop before an interruption goes on: a word takes eight from the transport's
-clock to the history, and a transport of which the program has kept the CPU takes eight for each
-chunk that it catches up on. They take a millisecond or two."""
+"""Turns of the event loop without a report of the transport before an interruption goes on: it
+takes eight for a chunk on which it catches up, and a word takes twice as many from the report to
+the history. They take a millisecond or two."""
 
 
 class VoiceAgentTTSService(TurnTTSService):
@@ -191,8 +188,10 @@ class VoiceAgentTTSService(TurnTTSService):
         )
         self._starts_sentence = True  # the next piece does not continue the text before it
         self._started: TTSStartedFrame | None = None  # the last one that has left
-        self._is_first_word = False  # of the utterance
-        self._start_reported = asyncio.Event()
+        self._has_news = asyncio.Event()  # about what is held
+        self._holds_nothing = asyncio.Event()
+        self._holds_nothing.set()
+        self._leaving: asyncio.Task[None] | None = None
         self._words: dict[str, deque[WordTime]] = {}  # by context; their audio has not left
         self._releasing = asyncio.Lock()
         self._register_event_handler("on_words")
@@ -224,9 +223,16 @@ class VoiceAgentTTSService(TurnTTSService):
     async def setup(self, setup: FrameProcessorSetup) -> None:
         """Connect, and watch what the transport plays."""
         if isinstance(setup.observer, WorkerObserver):
-            observer = _TransportObserver(self._transport_started, self._playout.chunk_ended)
-            setup.observer.add_observer(observer)
+            setup.observer.add_observer(_TransportObserver(self._playout, self._has_news.set))
         await super().setup(setup)
+        self._leaving = self.create_task(self._let_frames_leave())
+
+    async def cleanup(self) -> None:
+        """End the tasks of the service."""
+        if self._leaving is not None:
+            await self.cancel_task(self._leaving)
+            self._leaving = None
+        await super().cleanup()
 
     async def _connect_websocket(self) -> None:
         await super()._connect_websocket()
@@ -369,12 +375,18 @@ class VoiceAgentTTSService(TurnTTSService):
         """Let the words that were heard reach the history.
 
         An interruption overtakes the frames on their way. A word that it overtakes would be missing
-        from this turn in the history, and begin the next one. So it waits for a word that is heard
-        now or almost. As it leaves, it takes back the words whose audio it overtakes.
+        from this turn in the history, and begin the next one. So it waits for a transport that
+        catches up, and for a word that is heard almost now. As it leaves, it drops the others.
         """
-        await _yield_to_others()
+        await self._let_transport_catch_up()
         while wait_s := self._output.word_at_hand_s(self._now_s()):
             await asyncio.sleep(wait_s)
+            await self._let_transport_catch_up()
+
+    async def _let_transport_catch_up(self) -> None:
+        reports = None
+        while reports != self._playout.reports:
+            reports = self._playout.reports
             await _yield_to_others()
 
     async def _abandon_turn(self, context_id: str) -> None:
@@ -429,7 +441,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
     @property
     def _playout_end_s(self) -> float:
-        return self._playout.end_ns / 1e9
+        return self._playout.end_s(self._now_s())
 
     async def start_word_timestamps(self) -> None:
         """Note the time from which Pipecat counts this context's words."""
@@ -439,28 +451,55 @@ class VoiceAgentTTSService(TurnTTSService):
     async def push_frame(
         self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM
     ) -> None:
-        """Push a frame, timed by the playback of the audio that has left before it."""
-        if direction is FrameDirection.DOWNSTREAM:
-            if isinstance(frame, TTSAudioRawFrame):
+        """Push a frame, or hold it until the audio plays that has left before it."""
+        if direction is FrameDirection.UPSTREAM:
+            return await super().push_frame(frame, direction)
+        self._apply_context_interruptible(frame)  # Pipecat does so only as the frame leaves
+        match frame:
+            case TTSAudioRawFrame():
                 await self._wait_for_playback(_LEAD_S)
-                self._apply_context_interruptible(frame)  # Pipecat does so only in its `push_frame`
-            elif isinstance(frame, TTSStartedFrame):
+            case TTSStartedFrame():
                 await self._begin_utterance()
-                self._apply_context_interruptible(frame)
-                self._started, self._is_first_word = frame, True
-            elif isinstance(frame, TTSTextFrame) and self._is_first_word:
-                await self._wait_for_start()
-            elif isinstance(frame, AudioEndFrame):
+                self._started = frame
+            case AudioEndFrame():
                 return await self._end_audio(frame)
-            if not self._output.prepare(frame, self._now_s()):
-                return
-            for segment in self._output.announced_before(frame):
-                await super().push_frame(segment)
-        await super().push_frame(frame, direction)
+            case EndFrame():
+                await self._holds_nothing.wait()
+            case _:
+                pass
+        if self._output.receive(frame, self._now_s()):
+            await super().push_frame(frame, direction)
+        if self._output.is_holding:
+            self._holds_nothing.clear()
+            self._has_news.set()
         if isinstance(frame, TTSAudioRawFrame):
             await self._release_words(frame.context_id)
         if self._noise and isinstance(frame, _COMMITS):
             await self._take_back_noise(frame)
+
+    async def _let_frames_leave(self) -> None:
+        """Push each frame that is held when its audio plays."""
+        while True:
+            self._has_news.clear()
+            while (frame := self._output.pop_due(self._now_s())) is not None:
+                await super().push_frame(frame)
+            if not self._output.is_holding:
+                self._holds_nothing.set()
+            await self._wait_for_news()
+
+    async def _wait_for_news(self) -> None:
+        """Wait for a report of the transport, a frame, or the time of the next one."""
+        now_s = self._now_s()
+        wait_s = self._output.wait_s(now_s)
+        overdue_s = self._output.report_overdue_s(now_s)
+        try:
+            async with asyncio.timeout(overdue_s if wait_s is None else wait_s):
+                await self._has_news.wait()
+        except TimeoutError:
+            await _yield_to_others()  # a report may be on its way
+            overdue_s = self._output.report_overdue_s(self._now_s())
+            if overdue_s is not None and overdue_s <= 0:
+                self._playout.go_on_unseen()
 
     async def _take_back_noise(self, commit: Frame) -> None:
         """Remove words from the message of `commit`: it turned out later that they were noise."""
@@ -478,23 +517,16 @@ class VoiceAgentTTSService(TurnTTSService):
         while (wait_s := self._playout.lead_s(self._now_s()) - lead_s) > _SHORTEST_WAIT_S:
             await asyncio.sleep(wait_s)
 
-    async def _wait_for_start(self) -> None:
-        """Wait until the transport has started to play what it has: then it is known when."""
-        if self._playout.awaits_start(self._now_s()):
-            self._is_first_word = False
-            self._start_reported.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_START_WAIT_S):
-                    await self._start_reported.wait()
-
-    def _transport_started(self, at_s: float) -> None:
-        self._playout.transport_started(at_s)
-        self._start_reported.set()
-
     async def _begin_utterance(self) -> None:
         """Pause between this utterance and one that has hardly ended, or has not."""
         await self._wait_for_playback(_UTTERANCE_LEAD_S)
-        self._playout.chunk_s = _chunk_s(self)
+        transport = _output_behind(self)
+        if transport is None:
+            self._playout.go_on_unseen()
+        elif transport.sample_rate:
+            self._playout.chunk_s = (
+                transport.audio_chunk_size / BYTES_PER_SAMPLE / transport.sample_rate
+            )
         samples = round(self._playout.pause_s(self._now_s()) * self._output_rate_hz)
         if samples:
             silence = bytes(samples * BYTES_PER_SAMPLE)
@@ -502,26 +534,30 @@ class VoiceAgentTTSService(TurnTTSService):
 
 
 class _TransportObserver(BaseObserver):
-    """Reports when the transport has started to play, and when it has played a chunk.
+    """Follows what the transport plays.
 
-    The transport's own frame about a start arrives later, by as much as the program is busy.
+    The transport's own frames about it arrive later, by as much as the program is busy.
     """
 
-    def __init__(
-        self, on_start: Callable[[float], None], on_chunk_end: Callable[[float], None]
-    ) -> None:
+    def __init__(self, playout: Playout, on_news: Callable[[], None]) -> None:
         super().__init__()
-        self._on_start = on_start
-        self._on_chunk_end = on_chunk_end
+        self._playout = playout
+        self._on_news = on_news
 
     async def on_push_frame(self, data: FramePushed) -> None:
         if not isinstance(data.source, BaseOutputTransport):
             return
         at_s, is_downstream = data.timestamp / 1e9, data.direction is FrameDirection.DOWNSTREAM
-        if isinstance(data.frame, BotStartedSpeakingFrame) and not is_downstream:
-            self._on_start(at_s)
-        elif isinstance(data.frame, OutputAudioRawFrame) and is_downstream:
-            self._on_chunk_end(at_s)
+        match data.frame:
+            case BotStartedSpeakingFrame() if is_downstream:
+                self._playout.transport_started(at_s)
+            case TTSAudioRawFrame() if is_downstream:
+                self._playout.chunk_ended(at_s)
+            case BotStoppedSpeakingFrame() if is_downstream:
+                self._playout.transport_stopped(at_s)
+            case _:
+                return
+        self._on_news()
 
 
 async def _yield_to_others() -> None:
@@ -530,10 +566,10 @@ async def _yield_to_others() -> None:
         await asyncio.sleep(0)
 
 
-def _chunk_s(processor: FrameProcessor) -> float:
-    """Length of the audio chunks that the output transport behind `processor` plays."""
+def _output_behind(processor: FrameProcessor) -> BaseOutputTransport | None:
+    """The output transport behind `processor`; None if there is none, or in a parallel pipeline."""
     while (following := processor.next) is not None:
         processor = following
-        if isinstance(processor, BaseOutputTransport) and processor.sample_rate:
-            return processor.audio_chunk_size / BYTES_PER_SAMPLE / processor.sample_rate
-    return DEFAULT_CHUNK_S
+        if isinstance(processor, BaseOutputTransport):
+            return processor
+    return None

@@ -167,8 +167,14 @@ class _Agent:
             with contextlib.suppress(TimeoutError):
                 return said_at, await asyncio.wait_for(self._turns.get(), _COMMIT_PATIENCE_S)
             if self._watcher.halted_at >= said_at:
-                return said_at, None
+                return said_at, await self._late_message()
         raise TimeoutError("the agent did not notice the user")
+
+    async def _late_message(self) -> AssistantTurnStoppedMessage | None:
+        """The end of a turn that was halted just before the wait for it ended, if any."""
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(self._turns.get(), _COMMIT_PATIENCE_S)
+        return None
 
     async def _listen(self, first: int, until_s: float, patience_s: float) -> None:
         """Wait until `until_s` were played, or the reply was silent for over `patience_s`."""
