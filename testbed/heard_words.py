@@ -39,7 +39,7 @@ class HeardWords:
 
     def push_audio(self, chunk: AudioChunk) -> AudioChunk | None:
         """Receive the engine's next audio; return what the listener gets."""
-        self.words.push_audio(chunk)
+        self.words.push_audio(chunk, lambda: "en")
         return self.listener.push_audio(chunk)
 
     def end_audio(self, now: float = 0.0) -> AudioChunk | None:

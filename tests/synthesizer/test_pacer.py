@@ -3,8 +3,8 @@
 import pytest
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock
+from voiceagent_tts.synthesizer.clock import Pacer
 from voiceagent_tts.synthesizer.options import Limits
-from voiceagent_tts.synthesizer.speaker import Pacer
 
 START = 100.0
 

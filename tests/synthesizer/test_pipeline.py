@@ -22,7 +22,6 @@ from voiceagent_tts.seam.aligner_messages import Aligned
 from voiceagent_tts.seam.commands import Cancel, Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Event, SegmentEnd, Words
 from voiceagent_tts.synthesizer.aligners import (
-    Aligners,
     ContextAligners,
     OnAlignerEvent,
     VoiceLevels,
@@ -38,7 +37,7 @@ from voiceagent_tts.synthesizer.events import (
     Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
-from voiceagent_tts.synthesizer.workers import EventHandler, WorkerClient
+from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, WorkerClient
 from voiceagent_tts.voices import Voice
 
 TEXT = "One two."
@@ -57,7 +56,9 @@ class Engine:
         self.commands: list[Command] = []
         self._made_samples = 0
 
-    def attach(self, handler: EventHandler, *, takes_row: bool = True) -> int:
+    def attach(
+        self, handler: EventHandler, on_free: OnFree | None = None, *, takes_row: bool = True
+    ) -> int:
         """Connect the context."""
         self._handler = handler
         return 1
@@ -153,7 +154,7 @@ class Opened:
             cast("WorkerClient", self.engine),
             request,
             limits or Limits(),
-            cast("Aligners | None", aligner),
+            None if aligner is None else aligner.attach,
             on_event=self._count,
             on_end=lambda _, report: self.reports.append(report),
         )

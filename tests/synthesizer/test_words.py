@@ -53,10 +53,9 @@ def publisher_with(
 
 def hear(publisher: Words, chunk: AudioChunk) -> None:
     """Receive the engine's audio, and publish what is due."""
-    publisher.push_audio(chunk)
+    publisher.push_audio(chunk, lambda: "en")
     publisher.listener.push_audio(chunk)
     publisher.pop_due(NOW)
-    publisher.align(chunk, lambda: "en")
 
 
 def finished_publisher() -> tuple[Words, SlowAligner]:
@@ -64,7 +63,7 @@ def finished_publisher() -> tuple[Words, SlowAligner]:
     aligner = SlowAligner()
     publisher = publisher_with(aligner)
     hear(publisher, AudioChunk(0, b"\x00\x10" * 24_000))
-    publisher.end_segment(len(TEXT), 24_000, 24_000)
+    publisher.end_segment(len(TEXT), 24_000)
     publisher.end_audio(NOW)
     publisher.pop_due(NOW)
     return publisher, aligner

@@ -105,10 +105,19 @@ class AudioStep:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Word times of a context, in order, each word once; sent before the audio they describe."""
+    """Word times of a context, in order, each word once; sent before the audio they describe.
+
+    Args:
+        context: the server's number for it.
+        words: the words with their times.
+        is_cached: whether they are all words of the next segment, whose audio and times were made
+            before, for another context. No aligner need hear it; `words` is empty where nobody
+            knows their times.
+    """
 
     context: int
     words: tuple[WordTimestamp, ...]
+    is_cached: bool = False
 
 
 INSTRUCT_IGNORED = (

@@ -72,8 +72,8 @@ def encode(message: Message) -> list[bytes]:
         case AudioStep(rows):
             header = ["audio", [[row.context, row.chunk.start_sample] for row in rows]]
             return [_json(header), *(row.chunk.pcm for row in rows)]
-        case Words(context, words):
-            return [_json(["words", context, [_pack_word(word) for word in words]])]
+        case Words(context, words, is_cached):
+            return [_json(["words", context, [_pack_word(word) for word in words], is_cached])]
         case Expect(context, words):
             plain = [[word.text, word.char_start, word.char_end] for word in words]
             return [_json(["expect", context, plain])]
@@ -163,7 +163,8 @@ def _audio(values: list[Any], parts: Sequence[bytes]) -> AudioStep:
 
 
 def _words(values: list[Any], _parts: Sequence[bytes]) -> Words:
-    return Words(values[0], tuple(_unpack_word(word) for word in values[1]))
+    context, words, is_cached = values
+    return Words(context, tuple(_unpack_word(word) for word in words), is_cached)
 
 
 def _expect(values: list[Any], _parts: Sequence[bytes]) -> Expect:

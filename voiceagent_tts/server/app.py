@@ -18,7 +18,6 @@ from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.protocol.server_connection import TtsV1
 from voiceagent_tts.server import (
     auth,
-    cache,
     clones,
     consents,
     health,
@@ -50,7 +49,7 @@ an open file as long as it likes."""
 _OPEN_PATHS = ("/health", *page.OPEN_PATHS)
 """Paths without keys: of probes and of browsers."""
 _ROUTES = (
-    speech, speech_batch, voices, clones, consents, usage, cache, health, page,
+    speech, speech_batch, voices, clones, consents, usage, health, page,
 )  # fmt: skip
 
 

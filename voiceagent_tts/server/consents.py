@@ -100,8 +100,8 @@ async def withdraw_consent(request: Request, consent_id: str) -> dict[str, Any]:
     """Withdraw a consent: delete it and every voice made with it, also on other servers."""
     state: ServerState = request.app.state.server
     names = await state.change_voices(state.voice_records.withdraw, consent_id, viewer_of(request))
-    if state.cache is not None:
-        await state.cache.refresh()  # it drops the audio of voices that are gone
+    for forget in state.on_withdrawal:
+        await forget()
     note_change(request, "consent_withdrawn", consent=consent_id, voices=",".join(names))
     return {"id": consent_id, "deleted": True, "voices": names}
 

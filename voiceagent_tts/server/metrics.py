@@ -15,10 +15,8 @@ from prometheus_client import (
 )
 
 from voiceagent_tts.access.access import Access
-from voiceagent_tts.cache.cache import PhraseCache
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import HTTP_STATUS
-from voiceagent_tts.server.cache_metrics import CacheMetrics
 from voiceagent_tts.server.worker_metrics import WorkerMetrics
 from voiceagent_tts.synthesizer.events import ContextReport, DoneReason
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
@@ -254,10 +252,6 @@ class Metrics:
         self._gauge("tts_limits_shared", "1 while limits are counted in Redis.").set_function(
             lambda: access.limiter.is_shared
         )
-
-    def watch_cache(self, cache: PhraseCache) -> None:
-        """Register the metrics of the cache, which are read when metrics are rendered."""
-        self.registry.register(CacheMetrics(cache))
 
     def observe(self, report: ContextReport) -> None:
         """Count a context that has ended."""

@@ -15,10 +15,7 @@ from voiceagent_tts.access.access import Access
 from voiceagent_tts.access.key_ring import KeyChange
 from voiceagent_tts.access.keys import Scope
 from voiceagent_tts.access.limiter import Caller
-from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.audio.output import AudioFilter
-from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.shared import SharedPhrases
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.lexicon import read_lexicon
@@ -44,8 +41,6 @@ SLOTS_HEADER = "X-TTS-Slots-Free"
 CLOSE_GRACE_S = 2.0
 """Time for a client to read the close of its socket, before the connection is aborted."""
 
-_PHRASE_S = 86_400.0
-"""Time after which a cached phrase is spoken anew."""
 _DRAIN_INTERVAL_S = 0.02
 _MAX_DECODERS = 2
 """A decoder occupies one of the few threads in which new contexts read voices and lexicons."""
@@ -133,7 +128,6 @@ class ServerState:
         self.cloners = ClonerProcesses()
         self.decoders = asyncio.Semaphore(_MAX_DECODERS)
         """Limits how many uploads are decoded at the same time."""
-        self.cache = _cache_of(settings, self.clones)
         self._voice_changes = ThreadPoolExecutor(_VOICE_CHANGES_AT_ONCE, "voices")
         self.synthesizer = Synthesizer(
             {
@@ -150,7 +144,6 @@ class ServerState:
             self.clones,
             aligners_of(settings),
             read_lexicon(settings.lexicon.expanduser()) if settings.lexicon else None,
-            self.cache,
             overflow_of(settings),
             self._clones_of,
         )
@@ -177,6 +170,8 @@ class ServerState:
         """Called when the engine works."""
         self.before_drain: list[Callable[[], Awaitable[None]]] = []
         """Called when a drain begins: ends work that no client waits for."""
+        self.on_withdrawal: list[Callable[[], Awaitable[None]]] = []
+        """Called when the consent to voices was withdrawn: ends what is left of them."""
         self.on_close: list[Callable[[], Awaitable[None]]] = []
         """Called before the workers stop."""
         self._watching: asyncio.Task[None] | None = None
@@ -193,9 +188,6 @@ class ServerState:
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)
         self.metrics.watch_access(self.access)
-        if self.cache is not None:
-            self.metrics.watch_cache(self.cache)
-            self.cache.start()
         self.metrics.sockets_open.set_function(lambda: len(self.sessions))
         self.metrics.send_queue.set_function(
             lambda: sum(session.send_queue_bytes for session in self.sessions)
@@ -337,8 +329,6 @@ class ServerState:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self.synthesizer.close()
         self._voice_changes.shutdown(wait=False, cancel_futures=True)
-        if self.cache is not None:
-            await self.cache.close()
         await self.access.close()
         self._context_log.close()
         if self._exporter is not None:
@@ -348,23 +338,3 @@ class ServerState:
 def draining_error() -> OverloadedError:
     """The refusal of a server that is shutting down."""
     return OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
-
-
-def _cache_of(settings: Settings, clones: VoiceFolder) -> PhraseCache | None:
-    """The cache that the settings ask for.
-
-    Raises:
-        InvalidRequestError: the address of Redis cannot be used.
-    """
-    if not settings.cache_mb:
-        return None
-    shared = None
-    if settings.cache_redis_mb and settings.redis:
-        shared = SharedPhrases(connect(settings.redis), settings.cache_redis_mb * 1e6)
-    return PhraseCache(
-        settings.cache_mb * 1e6,
-        _PHRASE_S,
-        settings.cache_after,
-        folder=clones,
-        shared=shared,
-    )

@@ -48,6 +48,8 @@ _REFINEMENT_WAIT_S = 0.25
 """Longest wait for better times after all words are published."""
 
 OnAlignerEvent = Callable[[Source, AlignEvent], None]
+AttachAligners = Callable[[OnAlignerEvent, str], "ContextAligners"]
+"""Connects a new context to its aligners; arguments as for `Aligners.attach`."""
 
 _ANSWER_TIMEOUT_S = {Source.ONLINE: 10.0, Source.FORCED: 30.0}
 """A context leaves an aligner that has not answered for this long, so that its audio does not pile
@@ -164,9 +166,10 @@ class Aligners:
             on_event: receives the aligners' answers.
             recording: name under which aligners store what they learn about the voice.
         """
-        return ContextAligners(self._handles(on_event), recording, self.voice_levels)
+        return ContextAligners(self.handles(on_event), recording, self.voice_levels)
 
-    def _handles(self, on_event: OnAlignerEvent) -> "list[AlignerHandle]":
+    def handles(self, on_event: OnAlignerEvent) -> "list[AlignerHandle]":
+        """Connect a new context to one process of each kind, as far as they have free rows."""
         turn = next(self._turns)
         handles: list[AlignerHandle] = []
         for source, supervisors in self._supervisors.items():

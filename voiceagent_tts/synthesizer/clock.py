@@ -1,9 +1,9 @@
-"""The listener's clock: where the engine's audio and words are heard.
+"""The listener's clock: where the engine's audio and words are heard, and how much of it is wanted.
 
 The engine counts the samples that it generates. The listener hears them stretched, if the engine
 does not speak at the requested speed, and with the silence of breaks between them. `ListenerClock`
-turns the one into the other: audio as it comes, and positions in both directions. Knows no words'
-order, no deadlines, no processes and no time of day.
+turns the one into the other: audio as it comes, and positions in both directions. `Pacer` says how
+far the audio may run ahead of playback. Both know no words' order, no deadlines and no processes.
 """
 
 import math
@@ -12,7 +12,18 @@ from collections import deque
 from dataclasses import dataclass
 
 from voiceagent_tts.audio.stretch import HELD_SAMPLES, TimeStretch
-from voiceagent_tts.core import BYTES_PER_SAMPLE, AudioChunk, WordTimestamp
+from voiceagent_tts.core import (
+    BYTES_PER_SAMPLE,
+    SAMPLE_RATE_HZ,
+    AudioChunk,
+    PlayoutClock,
+    WordTimestamp,
+)
+from voiceagent_tts.synthesizer.options import Limits
+
+_MIN_LEAD_S = 0.2
+"""Minimum lead: a shorter one is used up by timers and the delay of the resampler."""
+_LONGEST_STEP_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +181,49 @@ def _char_end(each: _Break) -> int:
 
 def _start_sample(each: _Break) -> int:
     return each.start_sample
+
+
+class Pacer:
+    """Computes how far a context's audio may run ahead of playback.
+
+    Credit grows in steps that are large enough to be worth a message.
+
+    Args:
+        clock: the context's playback.
+        max_lead_s: longest lead of generation over playback; None for the server's limit, 0 for no
+            pacing.
+        limits: the server's limits; the one of unsent audio also holds without pacing.
+
+    Attributes:
+        due_at: when playback allows more without other events; None if only audio sent does.
+    """
+
+    def __init__(self, clock: PlayoutClock, max_lead_s: float | None, limits: Limits) -> None:
+        self.due_at: float | None = None
+        self._clock = clock
+        self._max_unsent_s = limits.max_unsent_s
+        self._is_paced = max_lead_s != 0
+        self._lead_s = max(limits.max_lead_s if max_lead_s is None else max_lead_s, _MIN_LEAD_S)
+        self._step_s = _LONGEST_STEP_S
+        if self._is_paced:
+            self._step_s = min(_LONGEST_STEP_S, self._lead_s / 4)
+        self._granted_samples = 0
+
+    def more_samples(self, now: float) -> int | None:
+        """Return how many samples the listener may get in all; None if that is no step more."""
+        if self.due_at is not None and self.due_at <= now:
+            self.due_at = None
+        if self._is_paced and self.due_at is None and self._clock.lead_s(now) > 0:
+            self.due_at = now + self._step_s
+        wanted = self._wanted_samples(now)
+        if wanted - self._granted_samples < self._step_s * SAMPLE_RATE_HZ:
+            return None
+        self._granted_samples = wanted
+        return wanted
+
+    def _wanted_samples(self, now: float) -> int:
+        by_memory = self._clock.sent_samples + round(self._max_unsent_s * SAMPLE_RATE_HZ)
+        if not self._is_paced:
+            return by_memory
+        by_playback = self._clock.played_samples(now) + round(self._lead_s * SAMPLE_RATE_HZ)
+        return min(by_memory, by_playback)

@@ -2,11 +2,11 @@
 
 1. `push_text` keeps the text. `_read_on` has the intake cut it into pieces, a few characters at a
    time, and no further ahead of the audio than an engine needs.
-2. `_speak` passes each piece to the speaker (the cache or the engine), and announces its words.
+2. `_speak` passes each piece to the engine, and announces its words.
 3. `_grant` gives credit as playback proceeds.
-4. `_on_engine_event` receives the audio; `_handle` passes it to the aligners and to the reader.
-5. `_advance` follows every step: it plays cached phrases, publishes the words that are due, answers
-   flushes, and sets the timer for what a part will do by itself.
+4. `_on_engine_event` receives the audio, and passes it to the aligners and to the reader.
+5. `_advance` follows every step: it publishes the words that are due, answers flushes, and sets the
+   timer for what a part will do by itself.
 6. `next_event` returns words, audio and answers; `sent` reports which audio has left.
 7. `finish` lets the engine speak the rest. `cancel` frees the row and answers with the cut: what
    was heard and what was not. The reader of the last event calls `close`.
@@ -33,10 +33,11 @@ from voiceagent_tts.core import (
     earliest,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.seam import events as seam
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
-from voiceagent_tts.seam.events import Done, Event, Failed, Warned
-from voiceagent_tts.synthesizer.aligners import Aligners
-from voiceagent_tts.synthesizer.clock import ListenerClock
+from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Warned
+from voiceagent_tts.synthesizer.aligners import AttachAligners
+from voiceagent_tts.synthesizer.clock import ListenerClock, Pacer
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextDone,
@@ -54,16 +55,8 @@ from voiceagent_tts.synthesizer.events import (
 )
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import Intake, Piece, ipa_warning, language_warning
-from voiceagent_tts.synthesizer.speaker import (
-    Pacer,
-    Speaker,
-    SpeakerEvent,
-    SpokenAudio,
-    SpokenSegment,
-    SpokenWords,
-)
 from voiceagent_tts.synthesizer.words import Words
-from voiceagent_tts.synthesizer.workers import WorkerClient
+from voiceagent_tts.synthesizer.workers import Speaker, Worker
 from voiceagent_tts.text.cut import keep_inside
 from voiceagent_tts.text.reader import Pause
 from voiceagent_tts.voices import Voice
@@ -148,7 +141,8 @@ class Context:
         worker: the engine worker.
         request: what the client asked for, resolved.
         limits: limits of every context.
-        aligners: find the times of words; None where the engine itself sends them.
+        attach_aligners: connects what finds the times of words; None where the engine itself sends
+            them.
         on_event: called whenever `next_event` has something new; None for a caller that iterates.
         on_end: receives the context and its report when the context is closed.
         on_free: called once the worker has freed the row of the context; None if nobody asks.
@@ -160,10 +154,10 @@ class Context:
 
     def __init__(
         self,
-        worker: WorkerClient,
+        worker: Worker,
         request: ContextRequest,
         limits: Limits,
-        aligners: Aligners | None,
+        attach_aligners: AttachAligners | None,
         *,
         on_event: Callable[[], None] | None,
         on_end: "Callable[[Context, ContextReport], None]",
@@ -179,10 +173,13 @@ class Context:
         self._on_end = on_end
         self._on_surplus = on_surplus
         self._opened_at = time.monotonic()
+        self._first_audio_at: float | None = None
         self._first_sent_at: float | None = None
         self._cancelled_at: float | None = None
         self._reason: DoneReason = "complete"
         self._error_code: ErrorCode | None = None
+        self._cached_segments = 0
+        self._begins_cached = False
 
         self._clock = PlayoutClock()
         self._intake = Intake(request, limits.settle_s)
@@ -194,7 +191,7 @@ class Context:
         """What was cut of them, and waits to be spoken."""
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free)
         self._listener = ListenerClock(request.stretch)
-        self._aligners = aligners and aligners.attach(
+        self._aligners = attach_aligners and attach_aligners(
             self._on_aligner_event, request.voice.recording
         )
         self._words = Words(
@@ -231,12 +228,17 @@ class Context:
     @property
     def voice(self) -> Voice:
         """The voice that speaks; where the client left the choice, final with the first segment."""
-        return self._speaker.voice
+        return self._speaker.request.voice
 
     @property
     def model(self) -> str:
         """Name of the model that speaks; final as `voice` is."""
-        return self._speaker.model
+        return self.worker.capabilities.model
+
+    @property
+    def worker(self) -> Worker:
+        """What speaks the context; final as `voice` is."""
+        return self._speaker.worker
 
     # Text in.
 
@@ -327,7 +329,7 @@ class Context:
             case _Flush():
                 self._unsaid += (*self._intake.flush(now), received)
             case _Finish():
-                parts = self._intake.finish(now)
+                parts = self._intake.finish()
                 is_told = bool(parts) and isinstance(parts[-1], Piece) and parts[-1].is_last
                 self._unsaid += (*parts, _Finish(is_told))
         if self._intake.surplus_chars > surplus_chars:
@@ -384,13 +386,13 @@ class Context:
         if piece.language is not None:
             self._speaker.place(piece.language)
         if self._checks_language:
-            least_chars = _CHECKED_CHARS if piece.is_live else 1
+            least_chars = _CHECKED_CHARS if piece.is_growing else 1
             self._check_language(segment.char_end, least_chars=least_chars)
         if self.state >= ContextState.ENDED:
             return
         is_first = not self._speaker.is_speaking
-        is_live = self._speaker.speak(piece)
-        self._words.expect(segment, is_whole=not piece.is_live, is_live=is_live)
+        self._speaker.speak(piece)
+        self._words.expect(segment, is_whole=not piece.is_growing)
         if is_first:
             self._grant(now)
 
@@ -400,7 +402,7 @@ class Context:
             return
         text = self.text[self._checked_char_end : char_end]
         self._checked_char_end = char_end
-        if warning := language_warning(text, self.language, self._speaker.languages):
+        if warning := language_warning(text, self.language, self._speaker.request.languages):
             self._checks_language = False  # the client knows
             self._warn(warning)
 
@@ -498,8 +500,6 @@ class Context:
     def close(self) -> ContextDone:
         """Report the context, which has ended, and return its last event."""
         self.state = ContextState.CLOSED
-        if self._speaker.recorder is not None:
-            self._speaker.recorder.store_known(self._words.policy.known_between, is_final=True)
         self._drop_events()
         refined = self._words.refined() if self._words.is_complete else None
         report = self._report()
@@ -533,28 +533,27 @@ class Context:
 
     def _on_engine_event(self, event: Event | AlignEvent) -> None:
         now = time.monotonic()
-        if (spoken := self._speaker.receive(event)) is not None:
-            self._handle(spoken, now)
+        self._handle(event, now)
         self._read_on(now)
 
     def _on_aligner_event(self, source: Source, event: AlignEvent) -> None:
         now = time.monotonic()
         match event:
             case Aligned(_, words, tentative):
-                place = self._speaker.placed
-                self._words.add_aligned(source, place(words), place(tentative), now)
+                self._words.add_aligned(source, words, tentative, now)
             case _:
                 self._words.drop_aligner(source, now)
         self._advance(now)
 
-    def _handle(self, event: SpeakerEvent, now: float) -> None:
+    def _handle(self, event: Event | AlignEvent, now: float) -> None:
         match event:
-            case SpokenAudio(chunk, engine_chunk):
-                self._put_audio(chunk, engine_chunk, now)
-            case SpokenWords(words, is_cached):
+            case AudioStep((audio,)):
+                self._put_audio(audio.chunk, now)
+            case seam.Words(_, words, is_cached):
+                self._cached_segments += is_cached
                 self._words.add_exact(words, is_cached=is_cached)
-            case SpokenSegment(char_end, end_sample, engine_end_sample):
-                self._words.end_segment(char_end, end_sample, engine_end_sample)
+            case SegmentEnd(_, char_end, end_sample):
+                self._words.end_segment(char_end, end_sample)
                 self._put_breaks(char_end)
                 self._intake.mark_spoken(char_end)
                 self._publish(now)
@@ -566,13 +565,16 @@ class Context:
                 self._end_audio(now)
             case Failed():
                 self._fail(error_of(event))
+            case _:
+                pass
 
-    def _put_audio(self, chunk: AudioChunk, engine_chunk: AudioChunk | None, now: float) -> None:
+    def _put_audio(self, chunk: AudioChunk, now: float) -> None:
+        if self._first_audio_at is None:
+            self._first_audio_at = now
+            self._begins_cached = self._cached_segments > 0
         if (audio := self._listener.push_audio(chunk)) is not None:
             self._put(audio)
-        self._words.push_audio(chunk)
-        if engine_chunk is not None:
-            self._words.align(engine_chunk, self._intake.speech_language)
+        self._words.push_audio(chunk, self._intake.speech_language)
         if self._listener.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
             self._words.break_off()
             self._publish(now)
@@ -598,10 +600,6 @@ class Context:
     def _advance(self, now: float) -> None:
         """Pass on what the parts have ready, and wait for what they will have."""
         try:
-            for event in self._speaker.advance():
-                self._handle(event, now)
-            if (recorder := self._speaker.recorder) is not None and recorder.complete:
-                recorder.store_known(self._words.policy.known_between)
             self._publish(now)
         except Exception as error:
             self.fail(VoiceAgentError.unexpected(error))
@@ -744,8 +742,8 @@ class Context:
                 self._opened_at,
                 now,
                 self._intake.first_text_at,
-                self._speaker.submitted_at,
-                self._speaker.first_audio_at,
+                None if self._begins_cached else self._speaker.submitted_at,
+                None if self._begins_cached else self._first_audio_at,
                 self._first_sent_at,
                 self._cancelled_at,
             ),
@@ -753,8 +751,7 @@ class Context:
             words=self._words.policy.counts,
             aligner_lag_s={} if self._aligners is None else self._aligners.lag_s,
             word_lag_s=self._words.worst_lag_s,
-            cached_segments=self._speaker.cached_segments,
-            stored_segments=self._speaker.stored_segments,
+            cached_segments=self._cached_segments,
         )
 
     def _refuse_unless_open(self) -> None:

@@ -106,7 +106,7 @@ class Milestones:
         opened_at: the row was reserved.
         ended_at: the report was taken.
         first_text_at: the first text arrived.
-        submitted_at: the engine was sent the first segment; None where the cache had its audio.
+        submitted_at: the engine was sent the first segment; None where its audio was cached.
         first_audio_at: the engine's first audio arrived; None as `submitted_at`.
         first_sent_at: the first audio left for the listener.
         cancelled_at: the context was cancelled.
@@ -161,7 +161,6 @@ class ContextReport:
         word_lag_s: longest time that playback was past the start of a word when its time was
             published; 0 if all words were in time.
         cached_segments: segments whose audio came from the cache.
-        stored_segments: segments whose audio was stored there.
     """
 
     reason: DoneReason
@@ -176,7 +175,6 @@ class ContextReport:
     aligner_lag_s: Mapping[Source, float]
     word_lag_s: float
     cached_segments: int = 0
-    stored_segments: int = 0
 
     @property
     def ttfa_s(self) -> float | None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from voiceagent_tts.cache.phrases import ContextPhrases
 from voiceagent_tts.lexicon import Entries, Pronunciation
 from voiceagent_tts.seam.commands import Feeding, Prepare, SpeechOptions
 from voiceagent_tts.synthesizer.events import ContextWarned
@@ -12,7 +11,7 @@ from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import Voice
 
 if TYPE_CHECKING:
-    from voiceagent_tts.synthesizer.workers import WorkerClient
+    from voiceagent_tts.synthesizer.workers import Worker
 
 CacheUse = Literal["use", "off", "fill"]
 """Whether a context takes phrases from the cache and stores what is repeated, or neither; `fill`
@@ -97,7 +96,6 @@ class ContextRequest:
         lexicons: the lexicons of the context, the voice and the server, as far as there are any.
         reads_ipa: whether the engine reads the IPA of pronunciations.
         warnings: what the client learns with the first text.
-        phrases: the cache of phrases; None for a context that does not use it.
         place: finds the worker, and the request to it, for text in a language that the voice's
             worker does not speak; returns None where there is no better one. None for a client that
             chose the voice or the language.
@@ -114,8 +112,7 @@ class ContextRequest:
     lexicons: tuple[EntryMatcher, ...] = ()
     reads_ipa: bool = True
     warnings: tuple[ContextWarned, ...] = ()
-    phrases: ContextPhrases | None = None
-    place: "Callable[[str], tuple[WorkerClient, ContextRequest] | None] | None" = None
+    place: "Callable[[str], tuple[Worker, ContextRequest] | None] | None" = None
     languages: tuple[str, ...] = ()
 
     @property

@@ -1,9 +1,8 @@
 """The text of a context, cut into the pieces that are spoken one after the other.
 
 `Intake` cuts text as it arrives, and counts its characters. Pieces have the readings of the
-context's lexicons and markup; what is masked in them is here verbatim. `PhraseHold` holds a text
-that is fed token by token back while it may become a phrase of the cache. Both return what is to be
-spoken, and say when they will have more without new text. Two functions warn of text that a voice
+context's lexicons and markup; what is masked in them is here verbatim. It returns what is to be
+spoken, and says when it will have more without new text. Two functions warn of text that a voice
 cannot speak as it is meant. All know no engine, no audio and no clock: the time is passed in.
 """
 
@@ -11,17 +10,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from voiceagent_tts.cache.phrases import ContextPhrases
-from voiceagent_tts.core import Reading, Segment, WarningCode, Word
+from voiceagent_tts.core import Reading, Segment, WarningCode, Word, earliest
 from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.text.language import LATIN, NAMES, detect_language, unserved_language
 from voiceagent_tts.text.reader import Passage, Pause, Reader
 from voiceagent_tts.text.readings import parts_by_said, said_chars
 from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS, Segmenter
-
-HOLD_S = 0.04
-"""Longest wait for the rest of a phrase; a miss costs no more."""
 
 _SHORTEST_RETRY_S = 0.05
 
@@ -39,14 +34,13 @@ class Piece:
         segment: the text, with its readings.
         language: its language code; None if the engine chooses.
         is_last: whether no text follows.
-        is_live: whether it is a part of a text that is fed token by token, which the engine speaks
-            in any case, and whose last word may grow.
+        is_growing: whether its last word may grow, as the text is fed token by token.
     """
 
     segment: Segment
     language: str | None
     is_last: bool = False
-    is_live: bool = False
+    is_growing: bool = False
 
 
 class Intake:
@@ -54,7 +48,7 @@ class Intake:
 
     A sentence end at the end of the buffer is final after a pause of `settle_s`. Other text waits
     for `max_buffer_delay_ms`; then its complete words are released. In token feeding every delta is
-    a piece, and only the beginning of a lexicon's entry, of a tag or of a phrase is buffered.
+    a piece, and only the beginning of a lexicon's entry or of a tag is buffered.
 
     Args:
         request: the language, the text feeding, and the longest wait of buffered text.
@@ -64,7 +58,7 @@ class Intake:
         chars: characters received.
         surplus_chars: characters of readings beyond those that they replace, in all pieces so far.
         unspoken_surplus: those of them whose audio is not complete.
-        submitted_char_end: end of the text that was cut into pieces, or is held as a phrase.
+        submitted_char_end: end of the text that was cut into pieces.
         spoken_char_end: end of the text whose audio is complete.
         first_text_at: `time.monotonic()` of the first text; None before it.
         segment_language: language of the last piece; None if unknown.
@@ -78,9 +72,8 @@ class Intake:
         self.first_text_at: float | None = None
         self.segment_language = request.language
         self.due_at: float | None = None
-        is_token_fed = request.feeding == "token"
-        self._hold = PhraseHold(request.phrases, request.language) if is_token_fed else None
-        self._detects_language = request.language is None and not is_token_fed
+        self._is_token_fed = request.feeding == "token"
+        self._detects_language = request.language is None and not self._is_token_fed
         self._max_buffer_delay_s = request.options.max_buffer_delay_ms / 1000
         self._settle_s = settle_s
         self._deltas: list[str] = []
@@ -133,9 +126,9 @@ class Intake:
     def push(self, delta: str, now: float) -> list[Piece | Pause]:
         """Cut the next text, which was received; return what is to be spoken next."""
         if self._reader is None:
-            parts: list[Piece | Pause] = [*self._cut(delta, now)]
+            parts: list[Piece | Pause] = [*self._cut(delta)]
         else:
-            parts = self._read(self._reader.push(delta), now)
+            parts = self._read(self._reader.push(delta))
             is_holding = self._reader.is_holding
             self._give_up_at = now + self._max_buffer_delay_s if is_holding else None
         self._wait_for_text(now)
@@ -144,19 +137,17 @@ class Intake:
 
     def flush(self, now: float) -> list[Piece | Pause]:
         """Return all buffered text."""
-        parts = [*self._read_rest(now), *self._complete()]
+        parts = [*self._read_rest(), *self._complete()]
         self._wait_for_text(now)
         self._schedule()
         return parts
 
-    def finish(self, now: float) -> list[Piece | Pause]:
+    def finish(self) -> list[Piece | Pause]:
         """Return all buffered text; its last segment is the last of the context."""
-        parts = self._read_rest(now)
+        parts = self._read_rest()
         pieces = self._pieces(self._segmenter.finish())
         if pieces:
             pieces[-1] = replace(pieces[-1], is_last=True)
-        if self._hold is not None:
-            pieces += self._hold.flush()
         self._settle_at = self._release_at = self._give_up_at = self.due_at = None
         return [*parts, *pieces]
 
@@ -165,14 +156,12 @@ class Intake:
         parts: list[Piece | Pause] = []
         if self._reader is not None and _is_over(self._give_up_at, now):
             self._give_up_at = None
-            parts += self._read(self._reader.release(), now)
+            parts += self._read(self._reader.release())
             self._wait_for_text(now)
         if _is_over(self._settle_at, now):
             parts += self._settle()
         if _is_over(self._release_at, now):
             parts += self._release(now)
-        if self._hold is not None and _is_over(self._hold.due_at, now):
-            parts += self._hold.give_up()
         self._schedule()
         return parts
 
@@ -183,15 +172,13 @@ class Intake:
             self.unspoken_surplus -= self._surplus.popleft()[1]
 
     def _schedule(self) -> None:
-        held_until = None if self._hold is None else self._hold.due_at
-        waits = (self._settle_at, self._release_at, self._give_up_at, held_until)
-        self.due_at = min((each for each in waits if each is not None), default=None)
+        self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at)
 
-    def _read_rest(self, now: float) -> list[Piece | Pause]:
+    def _read_rest(self) -> list[Piece | Pause]:
         """Cut what the reader still holds."""
-        return self._read([] if self._reader is None else self._reader.flush(), now)
+        return self._read([] if self._reader is None else self._reader.flush())
 
-    def _read(self, read: Sequence[Passage | Pause], now: float) -> list[Piece | Pause]:
+    def _read(self, read: Sequence[Passage | Pause]) -> list[Piece | Pause]:
         """Cut what the reader has decided."""
         parts: list[Piece | Pause] = []
         for part in read:
@@ -199,12 +186,13 @@ class Intake:
                 parts += [*self._complete(), part]
             else:
                 self._readings += part.readings
-                parts += self._cut(part.text, now)
+                parts += self._cut(part.text)
         return parts
 
-    def _cut(self, text: str, now: float) -> list[Piece]:
-        if self._hold is not None:
-            return self._hold.push(self._submit(Segment(text, self.submitted_char_end)), now)
+    def _cut(self, text: str) -> list[Piece]:
+        if self._is_token_fed:
+            segment = self._submit(Segment(text, self.submitted_char_end))
+            return [Piece(segment, self.segment_language, is_growing=True)]
         segments = self._segmenter.push(text)
         if segments:
             self._release_at = None  # the oldest character in the buffer is a new one
@@ -212,7 +200,7 @@ class Intake:
 
     def _complete(self) -> list[Piece]:
         """All text that the reader has decided."""
-        return self._pieces(self._segmenter.flush()) if self._hold is None else self._hold.flush()
+        return self._pieces(self._segmenter.flush())
 
     def _pieces(self, segments: Iterable[Segment]) -> list[Piece]:
         pieces: list[Piece] = []
@@ -268,95 +256,6 @@ class Intake:
         retry_at = now + max(_SHORTEST_RETRY_S, self._max_buffer_delay_s)
         self._release_at = retry_at if self._segmenter.pending else None
         return pieces
-
-
-class PhraseHold:
-    """Holds the text of a token-fed context back while it may become a cached phrase.
-
-    In token feeding the engine begins with the first words, before a phrase is complete. So the
-    beginning of a run of text (of the context, or after a flush) waits, while it begins a phrase
-    that the cache has: until the sentence is complete, or 40 ms have passed. Then the rest of the
-    run is live. Text that begins no phrase does not wait at all.
-
-    Args:
-        phrases: the cache, as the context uses it; None to hold nothing back.
-        language: language of the context; None if the engine chooses.
-
-    Attributes:
-        due_at: when `give_up` is due; None if no text is held.
-    """
-
-    def __init__(self, phrases: ContextPhrases | None, language: str | None) -> None:
-        self.due_at: float | None = None
-        self._phrases = phrases
-        self._language = language
-        self._is_first = True
-        self._begin_run()
-
-    def push(self, delta: Segment, now: float) -> list[Piece]:
-        """Append text, with its readings; return what waits no longer."""
-        if self._phrases is None or not self._is_holding:
-            return [self._live(delta)]
-        if not self._text:
-            self._char_start = delta.char_start
-        self._text += delta.text
-        self._readings += delta.readings
-        pieces: list[Piece] = []
-        for sentence in self._segmenter.push(delta.text):
-            pieces += self._say(self._phrases, len(sentence.text))
-            if not self._is_holding:
-                return pieces
-        if self._text and not self._phrases.begins(self._part(len(self._text))):
-            pieces += self.give_up()
-        elif self._text and self.due_at is None:
-            self.due_at = now + HOLD_S
-        return pieces
-
-    def flush(self) -> list[Piece]:
-        """Return all text; text that follows may be a phrase again."""
-        pieces: list[Piece] = []
-        if self._phrases is not None and self._text:
-            pieces = self._say(self._phrases, len(self._text))
-        self.due_at = None
-        self._begin_run()
-        return pieces
-
-    def give_up(self) -> list[Piece]:
-        """Return the held text: the run is live from here on."""
-        self.due_at = None
-        held = self._part(len(self._text))
-        self._is_holding = self._is_first = False
-        self._text, self._readings = "", ()
-        return [self._live(held)] if held.text else []
-
-    def _begin_run(self) -> None:
-        self._is_holding = True
-        self._text = ""
-        self._char_start = 0
-        self._readings: tuple[Reading, ...] = ()
-        self._segmenter = Segmenter(first_clause=False, language=self._language)
-
-    def _say(self, phrases: ContextPhrases, chars: int) -> list[Piece]:
-        """Return a sentence as a phrase, or all held text if the cache does not have it."""
-        sentence = self._part(chars)
-        if not phrases.has(sentence, self._language, is_first=self._is_first):
-            phrases.count_miss()
-            return self.give_up()
-        self.due_at = None
-        self._text = self._text[chars:]
-        self._char_start = sentence.char_end
-        self._readings = self._readings[len(sentence.readings) :]
-        self._is_first = False
-        return [Piece(sentence, self._language)]
-
-    def _live(self, segment: Segment) -> Piece:
-        return Piece(segment, self._language, is_live=True)
-
-    def _part(self, chars: int) -> Segment:
-        """The first characters of the held text."""
-        char_end = self._char_start + chars
-        readings = tuple(each for each in self._readings if each.char_start < char_end)
-        return Segment(self._text[:chars], self._char_start, readings)
 
 
 def _is_over(time_s: float | None, now: float) -> bool:

@@ -10,11 +10,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Protocol
 
 import structlog
 
-from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.phrases import ContextPhrases, Spoken, manner_of
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.lexicon import Entries, Pronunciation
@@ -25,11 +24,17 @@ from voiceagent_tts.seam.commands import (
     Feeding,
 )
 from voiceagent_tts.seam.events import Capabilities
-from voiceagent_tts.synthesizer.aligners import Aligners
+from voiceagent_tts.synthesizer.aligners import Aligners, AttachAligners
 from voiceagent_tts.synthesizer.context import Context, Slices
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
-from voiceagent_tts.synthesizer.workers import OVERFLOW, Overflow, Supervisor, WorkerClient
+from voiceagent_tts.synthesizer.workers import (
+    OVERFLOW,
+    Overflow,
+    Supervisor,
+    Worker,
+    WorkerClient,
+)
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.language import nearest_accent, normalize_language
 from voiceagent_tts.voices import SeenClones, Voice, VoiceBook, VoiceFolder, leaves_choice
@@ -40,6 +45,26 @@ OnSurplus = Callable[[Context, int], None]
 _NO_ALIGNERS = Aligners({})
 
 _log = structlog.get_logger(__name__)
+
+
+class EngineProxy(Protocol):
+    """Stands between contexts and their engines, and speaks a part of their text itself."""
+
+    async def load(self, voice: Voice) -> None:
+        """Prepare for a context with this voice; called before its row is reserved."""
+        ...
+
+    def connect(
+        self, worker: Worker, request: ContextRequest, aligners: Aligners | None
+    ) -> tuple[Worker, AttachAligners | None]:
+        """Return what a context uses in place of its worker and its aligners.
+
+        Args:
+            worker: the worker.
+            request: what the client asked for.
+            aligners: find the times of words; None where the engine itself sends them.
+        """
+        ...
 
 
 class Synthesizer:
@@ -53,12 +78,12 @@ class Synthesizer:
         aligners: processes that find the times of words; without, only engines that send word
             times have exact ones.
         lexicon: pronunciations for all contexts.
-        cache: phrases that were spoken before; None to speak everything with the engines.
         overflow: worker for contexts that find no free row; None to refuse them.
         clones_of: the clones that the owner of a context may know of; all by default.
 
     Attributes:
         limits: limits of every context.
+        proxy: what a plugin has put between contexts and engines; None without.
         voices: the voices that the workers speak; set by `start`.
     """
 
@@ -72,12 +97,11 @@ class Synthesizer:
         clones: VoiceFolder | None = None,
         aligners: Aligners | None = None,
         lexicon: Entries | None = None,
-        cache: PhraseCache | None = None,
         overflow: Supervisor | None = None,
         clones_of: Callable[[str | None], SeenClones] | None = None,
     ) -> None:
         self._clones = clones
-        self._cache = cache
+        self.proxy: EngineProxy | None = None
         self._clones_of = clones_of
         self._overflow = None if overflow is None else Overflow(overflow)
         self._lexicons = Lexicons(lexicon, clones)
@@ -201,9 +225,8 @@ class Synthesizer:
         """
         voice = self._voice_for(options)
         await self._lexicons.load(voice.engine_name)
-        spoken = Spoken(voice.name)
-        if self._cache is not None and voice.stored:
-            spoken = await self._cache.voices.load(voice.stored)
+        if self.proxy is not None:
+            await self.proxy.load(voice)
         capabilities = self._supervisors[voice.worker].capabilities
         request = self._resolve(options, voice, capabilities)
         if _named_language(options) is None and leaves_choice(options.voice):
@@ -215,12 +238,13 @@ class Synthesizer:
                 raise refusal
             worker, capabilities = overflow, overflow.capabilities
             voice = self._overflow.voice_like(voice)
-            request, spoken = self._resolve(options, voice, capabilities), Spoken(voice.name)
+            request = self._resolve(options, voice, capabilities)
+        speaking, attach_aligners = self._connect(worker, request)
         context = Context(
-            worker,
-            replace(request, phrases=self._phrases_of(spoken, request, capabilities)),
+            speaking,
+            request,
             self.limits,
-            self._aligners_of(options, capabilities),
+            attach_aligners,
             on_event=on_event,
             on_end=functools.partial(self._on_end, on_end),
             on_free=on_free,
@@ -260,7 +284,7 @@ class Synthesizer:
 
     def _place(
         self, request: ContextRequest, language: str
-    ) -> tuple[WorkerClient, ContextRequest] | None:
+    ) -> tuple[Worker, ContextRequest] | None:
         """Find a worker for a context whose first text is in `language`; None for its own.
 
         A worker that reports no word times, or makes speed in another way, is none for a context
@@ -279,8 +303,8 @@ class Synthesizer:
         alike = self._is_native(first) and self._is_native(other)
         if not free or not alike or placed.stretch != request.stretch:
             return None
-        phrases = self._phrases_of(Spoken(voice.name), placed, other)
-        return min(free, key=lambda worker: worker.rows_used), replace(placed, phrases=phrases)
+        worker, _ = self._connect(min(free, key=lambda worker: worker.rows_used), placed)
+        return worker, placed
 
     async def _least_loaded(self, voice: Voice) -> WorkerClient:
         """Find the worker with the fewest contexts among those that speak this voice."""
@@ -298,33 +322,16 @@ class Synthesizer:
             return [first]
         return [each for each in self._supervisors.values() if each.group == first.group]
 
-    def _aligners_of(self, options: ContextOptions, capabilities: Capabilities) -> Aligners | None:
-        """Return the aligners that find a context's word times; None if its engine reports them."""
-        if self._is_native(capabilities):
-            return None
-        return self._aligners if options.wants_words else _NO_ALIGNERS
-
-    def _phrases_of(
-        self, spoken: Spoken, request: ContextRequest, capabilities: Capabilities
-    ) -> ContextPhrases | None:
-        """The cache for a context; None for one that does not use it, or sounds like no other."""
-        options = request.options
-        if self._cache is None or options.cache == "off" or options.is_probe:
-            return None
-        owner = "" if options.cache == "fill" else options.owner or ""
-        spoken = replace(spoken, owner=owner)
-        manner = manner_of(capabilities, spoken, request.speech, request.feeding)
-        if manner is None:
-            return None
-        return ContextPhrases(
-            self._cache,
-            manner,
-            needs_words=self._is_native(capabilities)
-            or (options.wants_words and self._aligners.has_any),
-            lacks_lead=not request.speech.keeps_silence,
-            has_pauses=capabilities.has_pauses,
-            is_filling=options.cache == "fill",
-        )
+    def _connect(
+        self, worker: WorkerClient, request: ContextRequest
+    ) -> tuple[Worker, AttachAligners | None]:
+        """What speaks a context, and what finds its words; None if its engine reports them."""
+        aligners: Aligners | None = None
+        if not self._is_native(worker.capabilities):
+            aligners = self._aligners if request.options.wants_words else _NO_ALIGNERS
+        if self.proxy is not None:
+            return self.proxy.connect(worker, request, aligners)
+        return worker, None if aligners is None else aligners.attach
 
     @property
     def has_word_times(self) -> bool:

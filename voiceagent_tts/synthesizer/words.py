@@ -106,13 +106,12 @@ class Words:
 
     # Text and audio in.
 
-    def expect(self, segment: Segment, *, is_whole: bool, is_live: bool = True) -> None:
+    def expect(self, segment: Segment, *, is_whole: bool) -> None:
         """Expect the words of `segment`, which continues the text before.
 
         Args:
             segment: the part of the context's text that is spoken next.
             is_whole: whether its last word is complete.
-            is_live: whether the engine speaks it; aligners do not hear cached phrases.
         """
         if self._growing_words is None:
             return  # the engine will report them
@@ -120,19 +119,19 @@ class Words:
         words = self._growing_words.push(segment.text)
         if is_whole:
             words += self._growing_words.finish()
-        self._expect(words, is_live=is_live)
+        self._expect(words)
 
     def complete_word(self) -> None:
         """Expect the last word of the text so far; later text begins another word."""
         if self._growing_words is not None:
             self._expect(self._growing_words.finish())
 
-    def _expect(self, words: list[Word], *, is_live: bool = True) -> None:
+    def _expect(self, words: list[Word]) -> None:
         """Expect words as they are said."""
         if self._readings:
             words = [self._said(word) for word in words]
         self.policy.expect(words)
-        if is_live and self._aligners is not None:
+        if self._aligners is not None:
             self._aligners.expect(words)
 
     def _said(self, word: Word) -> Word:
@@ -143,27 +142,23 @@ class Words:
             return word
         return Word(said_word(word.text, word.char_start, readings), word.char_start, word.char_end)
 
-    def push_audio(self, chunk: AudioChunk) -> None:
-        """Measure the pace of the next audio: the engine's, or that of a cached phrase."""
+    def push_audio(self, chunk: AudioChunk, language: Callable[[], str]) -> None:
+        """Measure the pace of the engine's next audio, and let the aligners hear it.
+
+        Args:
+            chunk: the audio.
+            language: returns the language of the speech so far.
+        """
         if self._growing_words is not None:
             self.policy.push_audio(chunk.pcm)
-
-    def align(self, chunk: AudioChunk, language: Callable[[], str]) -> None:
-        """Send the engine's next audio, on its own clock, to the aligners; arguments as there."""
         if self._aligners is not None:
             self._aligners.push_audio(chunk, language)
 
-    def end_segment(self, char_end: int, end_sample: int, engine_end_sample: int) -> None:
-        """Record that the text before `char_end` is spoken in the audio so far.
-
-        Args:
-            char_end: end of the segment in the text.
-            end_sample: end of the audio, on the context's clock.
-            engine_end_sample: the same, on the engine's clock.
-        """
+    def end_segment(self, char_end: int, end_sample: int) -> None:
+        """Record that the text before `char_end` is spoken in the audio before `end_sample`."""
         self.policy.end_segment(char_end, end_sample)
         if self._aligners is not None:
-            self._aligners.end_segment(char_end, engine_end_sample)
+            self._aligners.end_segment(char_end, end_sample)
 
     def end_audio(self, now: float) -> None:
         """Record that the engine has sent all of its audio; ask for the missing words."""
@@ -174,11 +169,22 @@ class Words:
     # Times in.
 
     def add_exact(self, words: tuple[WordTimestamp, ...], *, is_cached: bool) -> None:
-        """Add word times of a cached phrase, or those of the engine if the client uses them."""
+        """Add the engine's own word times.
+
+        Args:
+            words: the words, in order.
+            is_cached: whether they are those of a whole segment whose audio was made before.
+                Others count only where no aligner is asked.
+        """
         if self._growing_words is None:
             self.policy.expect(timestamp.word for timestamp in words)
         elif not is_cached:
             return
+        else:
+            if words and not self.policy.expects(words[-1].word):
+                self.complete_word()  # the segment ends with it
+            # In a text that is fed token by token, a dash between two segments is in other words.
+            words = tuple(each for each in words if self.policy.expects(each.word))
         self.policy.add_times(Source.CACHE if is_cached else Source.NATIVE, words)
 
     def add_aligned(
@@ -188,7 +194,7 @@ class Words:
         tentative: tuple[WordTimestamp, ...],
         now: float,
     ) -> None:
-        """Add an aligner's final and tentative times, on the context's clock."""
+        """Add an aligner's final and tentative times."""
         self._wait_again(now)
         self.policy.add_times(source, words)
         if source is Source.ONLINE:
@@ -370,6 +376,10 @@ class WordPolicy:
         for word in words:
             self._places[word.char_start] = len(self._words)
             self._words.append(word)
+
+    def expects(self, word: Word) -> bool:
+        """Whether a word that begins where this one does was expected."""
+        return word.char_start in self._places
 
     def push_audio(self, pcm: bytes) -> None:
         """Measure the pace of the engine's next audio (PCM16, 24 kHz)."""

@@ -1,9 +1,9 @@
 """Worker processes, seen from the server's event loop.
 
 `WorkerClient` starts one process, sends it commands, passes each event to its context, and fails
-every context when the process ends. `Row` is one context's place on it. `Supervisor` replaces a
-process that has ended, so that the next context uses the next one. `Overflow` is the worker for
-contexts that find no row. Knows no client sockets.
+every context when the process ends. `Row` is one context's place on it, and `Speaker` speaks a
+context there. `Supervisor` replaces a process that has ended, so that the next context uses the
+next one. `Overflow` is the worker for contexts that find no row. Knows no client sockets.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 import zmq
@@ -30,7 +30,14 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError, VoiceAgentError
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
-from voiceagent_tts.seam.commands import Cancel, Command
+from voiceagent_tts.seam.commands import (
+    Append,
+    Cancel,
+    Command,
+    Credit,
+    Flush,
+    Submit,
+)
 from voiceagent_tts.seam.engine import RUNG_VARIABLE
 from voiceagent_tts.seam.events import (
     AudioStep,
@@ -45,10 +52,15 @@ from voiceagent_tts.seam.events import (
     Warned,
     Words,
 )
+from voiceagent_tts.synthesizer.options import ContextRequest
+from voiceagent_tts.synthesizer.segments import Piece
 from voiceagent_tts.voices import Voice
 
 EventHandler = Callable[[Event | AlignEvent], None]
 """Receives the events of one context; an `AudioStep` has that context's row only."""
+
+OnFree = Callable[[], None]
+"""Called once the row of a context is free."""
 
 OnFreed = Callable[[float], None]
 """Receives the seconds from a cancel to the free row."""
@@ -115,6 +127,29 @@ class WorkerSpec:
         return argv
 
 
+class Worker(Protocol):
+    """What a context needs of a worker, or of what stands in front of it."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Voices, languages and limits of the worker."""
+        ...
+
+    def attach(
+        self, handler: EventHandler, on_free: OnFree | None = None, *, takes_row: bool = True
+    ) -> int:
+        """Reserve a row; as `WorkerClient.attach`."""
+        ...
+
+    def detach(self, context: int, *, needs_cancel: bool) -> None:
+        """Release a row; as `WorkerClient.detach`."""
+        ...
+
+    def send(self, command: Command | AlignCommand) -> None:
+        """Send a command; its answers come in a later turn of the event loop."""
+        ...
+
+
 class WorkerClient:
     """Sends commands to a running worker process and receives its events. Create it with `start`.
 
@@ -138,7 +173,7 @@ class WorkerClient:
         self._numbers = itertools.count(1)
         self._handlers: dict[int, EventHandler] = {}
         self._rows: set[int] = set()
-        self._on_free: dict[int, Callable[[], None]] = {}
+        self._on_free: dict[int, OnFree] = {}
         self._ready = asyncio.get_running_loop().create_future()
         self._has_sign_of_life = False  # since the last check of `_watch`
         self.failure: str | None = None
@@ -174,11 +209,14 @@ class WorkerClient:
         """Number of contexts that occupy a row or may still do so, until their last event."""
         return len(self._rows)
 
-    def attach(self, handler: EventHandler, *, takes_row: bool = True) -> int:
+    def attach(
+        self, handler: EventHandler, on_free: OnFree | None = None, *, takes_row: bool = True
+    ) -> int:
         """Reserve a row for a new context, whose events go to `handler`.
 
         Args:
             handler: receives the events.
+            on_free: called once the row is free, or the worker has ended.
             takes_row: False for a context of the aligner in an engine's process, whose rows are the
                 engine's.
 
@@ -192,13 +230,11 @@ class WorkerClient:
             raise EngineError("the engine has just stopped; try again")
         context = next(self._numbers)
         self._handlers[context] = handler
+        if on_free is not None:
+            self._on_free[context] = on_free
         if takes_row:
             self._rows.add(context)
         return context
-
-    def when_free(self, context: int, on_free: Callable[[], None]) -> None:
-        """Call `on_free` once the row of a context is free, or the worker has ended."""
-        self._on_free[context] = on_free
 
     def detach(self, context: int, *, needs_cancel: bool) -> None:
         """Stop receiving events of `context`; idempotent.
@@ -417,16 +453,15 @@ class Row:
 
     def __init__(
         self,
-        worker: WorkerClient,
+        worker: Worker,
         on_event: EventHandler,
         *,
         takes_row: bool = True,
         on_free: "Callable[[Row], None] | None" = None,
     ) -> None:
         self.worker = worker
-        self.number = worker.attach(on_event, takes_row=takes_row)
-        if on_free is not None:
-            worker.when_free(self.number, functools.partial(on_free, self))
+        freed = None if on_free is None else functools.partial(on_free, self)
+        self.number = worker.attach(on_event, freed, takes_row=takes_row)
         self.state = RowState.RESERVED
 
     @property
@@ -448,6 +483,109 @@ class Row:
         """Release the row and receive no more events; idempotent."""
         self.worker.detach(self.number, needs_cancel=self.is_active)
         self.state = RowState.RELEASED
+
+
+class Speaker:
+    """Speaks the pieces of one context with its worker.
+
+    Args:
+        worker: the engine worker, whose row the context reserves.
+        request: the resolved options of the context.
+        on_event: receives the events of the worker.
+        on_free: called once the worker has freed the row of the context; None if nobody asks.
+
+    Attributes:
+        is_speaking: whether there is text of the context, and its row is held.
+        request: as given; that of the last worker.
+        submitted_at: `time.monotonic()` of the first text sent; None before it.
+
+    Raises:
+        EngineError: the worker has ended.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        request: ContextRequest,
+        on_event: EventHandler,
+        on_free: OnFree | None = None,
+    ) -> None:
+        self.is_speaking = False
+        self.submitted_at: float | None = None
+        self._on_event = on_event
+        self._on_free = on_free
+        self._use(worker, request)
+
+    def _use(self, worker: Worker, request: ContextRequest) -> None:
+        """Speak with a worker; reserves its row."""
+        self.request = request
+        self._row = Row(worker, self._on_event, on_free=self._on_free and self._note_free)
+
+    def _note_free(self, row: Row) -> None:
+        """Report that the context occupies no row any more, unless it has moved to another one."""
+        if row is self._row and self._on_free is not None:
+            self._on_free()
+
+    @property
+    def worker(self) -> Worker:
+        """The worker; final once there is a piece."""
+        return self._row.worker
+
+    def prepare(self) -> None:
+        """Ask the worker to compute ahead what would delay the first audio."""
+        request = self.request
+        # The prompt begins with the language; segments without one take it from their text.
+        if request.language is not None or request.feeding == "token":
+            self._row.worker.send(request.preparation)
+
+    def place(self, language: str) -> None:
+        """Move to a worker that speaks the language of the first piece, if there is one.
+
+        Without effect once there is text.
+        """
+        find = None if self._row.is_active else self.request.place
+        if find is not None and (found := find(language)) is not None:
+            left = self._row
+            self._use(*found)
+            left.release()
+
+    def speak(self, piece: Piece) -> None:
+        """Speak the next piece; the first one starts the row."""
+        segment, row, request = piece.segment, self._row, self.request
+        language = self._readable(piece.language)
+        place = (row.number, segment.text, segment.char_start, not piece.is_last)
+        if row.state is RowState.ACTIVE:
+            row.send(Append(*place, language, segment.readings))
+        elif row.state is RowState.RESERVED:
+            self.is_speaking, self.submitted_at = True, time.monotonic()
+            voice, trace = request.voice, request.options.traceparent
+            how = (voice.engine_name, language, request.feeding, request.speech)
+            how = (*how, segment.readings, trace)
+            row.start(Submit(*place, *how, voice_version=voice.version))
+
+    def _readable(self, language: str | None) -> str | None:
+        """The language, or None, for the engine to choose, if the voice does not speak it."""
+        if language is None or not self.request.languages:
+            return language
+        spoken = {each.partition("-")[0] for each in self.request.languages}
+        return language if language.partition("-")[0] in spoken else None
+
+    def end_text(self, char_end: int) -> None:
+        """Report that no text follows the text before `char_end`."""
+        self._row.send(Append(self._row.number, "", char_end, False, None))
+
+    def flush(self) -> None:
+        """Make the engine speak all text so far as if it had ended."""
+        self._row.send(Flush(self._row.number))
+
+    def grant(self, playout_end: float, samples_wanted: int) -> None:
+        """Give credit; arguments as for `Credit`."""
+        self._row.send(Credit(self._row.number, playout_end, samples_wanted))
+
+    def release(self) -> None:
+        """Release the row and have nothing more to say; idempotent."""
+        self.is_speaking = False
+        self._row.release()
 
 
 class Supervisor:

@@ -8,6 +8,7 @@ are known. What may sound different the next time is not stored: a segment witho
 all segments of a context that the engine has warned of.
 """
 
+import asyncio
 import hashlib
 import json
 from collections import deque
@@ -17,14 +18,16 @@ from typing import TYPE_CHECKING
 
 from voiceagent_tts import __version__
 from voiceagent_tts.core import BYTES_PER_SAMPLE, AudioChunk, Segment, Word, WordTimestamp
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.seam.commands import Feeding, SpeechOptions
 from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.words import split_words
+from voiceagent_tts.voices import VoiceFolder
 
 if TYPE_CHECKING:
-    from voiceagent_tts.cache.cache import PhraseCache
+    from voiceagent_tts.plugins.cache.store import PhraseCache
 
 _FORMAT = 1
 """Version of keys and phrases; a change of it invalidates everything stored."""
@@ -34,8 +37,8 @@ _MOST_COMPLETE = 16
 """Complete segments that wait for word times; an aligner may be late, or gone."""
 
 KnownTimes = Callable[[int, int, bool], "tuple[WordTimestamp, ...] | None"]
-"""Returns the times of the words between two characters, on the clock of the engine's audio; None
-while one is missing. The last argument is whether no better times will come."""
+"""Returns the times of the words between two characters, on the worker's clock; None while one is
+missing. The last argument is whether no better times will come."""
 
 
 # Phrases.
@@ -55,6 +58,63 @@ class Spoken:
     voice: str
     content: str = ""
     owner: str = ""
+
+
+class VoiceContents:
+    """Hashes the files of clones, each version once.
+
+    Args:
+        folder: the clones; None on a server without any.
+    """
+
+    def __init__(self, folder: VoiceFolder | None) -> None:
+        self._folder = folder
+        self._known: dict[str, tuple[object, str]] = {}
+        """Version and hash of each clone's file."""
+
+    async def load(self, name: str) -> Spoken:
+        """Return the voice as it is stored now; its file is read in a thread if it is new."""
+        if self._folder is None or name not in self._folder:
+            self._known.pop(name, None)
+            return Spoken(name)
+        return await asyncio.to_thread(self._read, name)
+
+    def known(self, name: str) -> Spoken:
+        """Return the voice as it was when it was loaded."""
+        _, content = self._known.get(name, (None, ""))
+        return Spoken(name, content)
+
+    def is_current(self, spoken: Spoken) -> bool:
+        """Whether the voice has not been replaced or removed since it was loaded."""
+        version, content = self._known.get(spoken.voice, (None, ""))
+        return content == spoken.content and version == self._version(spoken.voice)
+
+    def withdrawn(self, voices: Iterable[Spoken]) -> set[Spoken]:
+        """Those that are not stored any more as they were. Reads files, so it runs in a thread."""
+        clones = {spoken for spoken in voices if spoken.content}
+        return {spoken for spoken in clones if self._read(spoken.voice).content != spoken.content}
+
+    def _read(self, name: str) -> Spoken:
+        version = self._version(name)
+        if version is None or self._folder is None:
+            self._known.pop(name, None)
+            return Spoken(name)
+        known = self._known.get(name)
+        if known is None or known[0] != version:
+            try:
+                content = hashlib.sha256(self._folder.read(name)).hexdigest()
+            except InvalidRequestError:  # removed at this moment
+                return Spoken(name)
+            self._known[name] = known = (version, content)
+        return Spoken(name, known[1])
+
+    def _version(self, name: str) -> object:
+        if self._folder is None:
+            return None
+        try:
+            return self._folder.version(name)
+        except InvalidRequestError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +339,7 @@ class ContextPhrases:
     Attributes:
         needs_words: as given.
         has_pauses: as given.
+        cached: segments that came from the cache.
         stored: phrases that the context has stored.
     """
 
@@ -302,7 +363,7 @@ class ContextPhrases:
         self.needs_words = needs_words
         self._lacks_lead = lacks_lead
         self.has_pauses = has_pauses
-        self.stored = 0
+        self.cached = self.stored = 0
         self._is_filling = is_filling
 
     def find(
@@ -327,6 +388,7 @@ class ContextPhrases:
             return Lookup(self._nothing(segment))
         key = next((each for each in keys if self._has(each, words)), keys[0])
         phrase = self._cache.find(key, words, needs_words=self.needs_words)
+        self.cached += phrase is not None
         return Lookup(phrase, key, self._is_filling or self._cache.admits(key))
 
     def _has(self, key: PhraseKey, words: int) -> bool:
@@ -364,10 +426,11 @@ class _Recording:
     lookup: Lookup
     start_sample: int | None = None
     pcm: list[bytes] = field(default_factory=list[bytes])
+    words: tuple[WordTimestamp, ...] = ()
 
 
 class Recorder:
-    """Records the live segments of one context.
+    """Records what the worker of one context speaks, on the worker's clock.
 
     Args:
         phrases: the cache, as the context uses it.
@@ -385,6 +448,11 @@ class Recorder:
     def expect(self, segment: Segment, lookup: Lookup) -> None:
         """Add a segment that the engine will speak after those before."""
         self._speaking.append(_Recording(segment, lookup))
+
+    def push_words(self, words: tuple[WordTimestamp, ...]) -> None:
+        """Record the next words of an engine that reports them."""
+        if self._speaking:
+            self._speaking[0].words += words
 
     def push_audio(self, chunk: AudioChunk) -> None:
         """Record the next audio of the engine."""
@@ -409,23 +477,25 @@ class Recorder:
         for recording in self._speaking:
             recording.pcm.clear()
 
-    def store_known(self, known_times: KnownTimes, *, is_final: bool = False) -> None:
+    def store_known(self, known_times: KnownTimes | None = None, *, is_final: bool = False) -> None:
         """Store the segments whose words have all been timed.
 
         Args:
-            known_times: returns the times of words.
+            known_times: returns the times of words; None where the engine has reported them.
             is_final: whether no better times will come.
         """
         waiting = [each for each in self.complete if not self._store(each, known_times, is_final)]
         self.complete = waiting[-_MOST_COMPLETE:]
 
-    def _store(self, recording: _Recording, known_times: KnownTimes, is_final: bool) -> bool:
+    def _store(self, recording: _Recording, known_times: KnownTimes | None, is_final: bool) -> bool:
         segment, start_sample = recording.segment, recording.start_sample
         key = recording.lookup.key
         assert key is not None and start_sample is not None
         words = None
         if self._phrases.needs_words:
-            times = known_times(segment.char_start, segment.char_end, is_final)
+            times: tuple[WordTimestamp, ...] | None = recording.words
+            if known_times is not None:
+                times = known_times(segment.char_start, segment.char_end, is_final)
             if times is None:
                 return False
             # An engine may report other words than the text has.

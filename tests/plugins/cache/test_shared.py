@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from testbed.redis_process import RedisProcess
 from voiceagent_tts.access.redis_server import connect
-from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.phrases import Phrase, PhraseKey, Spoken, WordTime
-from voiceagent_tts.cache.shared import SharedPhrases
+from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, Spoken, WordTime
+from voiceagent_tts.plugins.cache.shared import SharedPhrases
+from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.voices import VoiceFolder
 
 NOVA = Spoken("nova")
@@ -57,7 +57,7 @@ async def test_what_is_read_at_once_is_bounded(
     for number in range(40):
         one.store(key(str(number)), phrase())
     await one.refresh()
-    monkeypatch.setattr("voiceagent_tts.cache.shared._MOST_READ_BYTES", 60_000)
+    monkeypatch.setattr("voiceagent_tts.plugins.cache.shared._MOST_READ_BYTES", 60_000)
     late = SharedPhrases(connect(redis.url), 10e6)
     rounds = [len((await late.exchange()).phrases) for _ in range(4)]
     await late.close()

@@ -9,13 +9,14 @@ import pytest
 from testbed.contexts import NEVER_S, UNPACED, collect, first
 from testbed.servers import StartSynthesizer
 from testbed.waiting import undisturbed, until
-from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.phrases import Phrase
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.seam.aligner_messages import AlignEvent
-from voiceagent_tts.seam.commands import Command, SpeechOptions, Submit
-from voiceagent_tts.seam.events import Event
+from voiceagent_tts.plugins.cache.engine import PhraseEngine, Phrases, phrases_of
+from voiceagent_tts.plugins.cache.phrases import Phrase
+from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.seam.aligner_messages import AlignCommand, AlignEvent
+from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
+from voiceagent_tts.seam.events import AudioStep, Event
 from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
@@ -27,9 +28,14 @@ from voiceagent_tts.synthesizer.events import (
     Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, Limits
-from voiceagent_tts.synthesizer.speaker import Speaker, SpeakerEvent
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient, WorkerSpec
+from voiceagent_tts.synthesizer.workers import (
+    EventHandler,
+    OnFree,
+    Supervisor,
+    WorkerClient,
+    WorkerSpec,
+)
 
 GREETING = "Thank you for calling Acme."
 REST = " Your order left our house on Tuesday."
@@ -43,6 +49,7 @@ class Heard:
     pcm: bytes
     words: list[WordTimestamp]
     report: ContextReport
+    stored: int
 
     @property
     def places(self) -> list[tuple[str, int, int]]:
@@ -61,7 +68,9 @@ async def hear(context: Context) -> Heard:
             case ContextWords(new):
                 words += new
             case ContextDone(_, report):
-                return Heard(bytes(pcm), words, report)
+                phrases = phrases_of(context)
+                stored = 0 if phrases is None else phrases.stored
+                return Heard(bytes(pcm), words, report, stored)
             case _:
                 pass
     raise AssertionError("a context ends with ContextDone")
@@ -85,7 +94,9 @@ def start(start_synthesizer: StartSynthesizer) -> Start:
 
     async def start(limits: Limits | None = None, after: int = 1, **options: Any) -> Synthesizer:
         cache = PhraseCache(50e6, 3600, after)
-        return await start_synthesizer(limits or Limits(settle_s=NEVER_S), cache=cache, **options)
+        synthesizer = await start_synthesizer(limits or Limits(settle_s=NEVER_S), **options)
+        synthesizer.proxy = Phrases(cache)
+        return synthesizer
 
     return start
 
@@ -108,7 +119,7 @@ async def test_a_text_that_was_spoken_before_sounds_and_reads_the_same(start: St
     live = await say(synthesizer, GREETING + REST)
     cached = await say(synthesizer, *GREETING, REST)
     assert live.report.cached_segments == 0
-    assert cached.report.cached_segments == live.report.stored_segments == 2
+    assert cached.report.cached_segments == live.stored == 2
     assert (cached.pcm, cached.words) == (live.pcm, live.words)
     assert set(cached.report.words.sources) == {Source.CACHE}
 
@@ -117,7 +128,7 @@ async def test_live_text_follows_a_cached_phrase_without_a_gap(start: Start) -> 
     """The context sounds as if the engine had spoken all of it."""
     synthesizer = await start()
     live = await say(synthesizer, GREETING + REST + MENU, options=replace(UNPACED, cache="off"))
-    assert live.report.stored_segments == 0
+    assert live.stored == 0
     await say(synthesizer, GREETING + MENU)
     mixed = await say(synthesizer, GREETING + REST + MENU)
     assert mixed.report.cached_segments == 2
@@ -153,7 +164,7 @@ async def test_the_words_of_an_aligner_are_stored_with_their_audio(start: Start)
     async def moved_samples() -> int:
         aligned = await start_aligned(start)
         live = await say(aligned, GREETING + REST)
-        assert live.report.stored_segments == 2
+        assert live.stored == 2
         cached = await say(aligned, GREETING + REST)
         assert cached.pcm == live.pcm
         assert cached.places == live.places
@@ -235,20 +246,25 @@ async def test_the_engine_stays_within_the_credit_behind_a_phrase(
     synthesizer = await start()
     await say(synthesizer, f"Hello you two. {GREETING}{MENU} Bye for now.")
     wanted, excess = 0, list[int]()
-    grant, receive = Speaker.grant, Speaker.receive
+    send, attach = PhraseEngine.send, PhraseEngine.attach
 
-    def noted(self: Speaker, playout_end: float, samples_wanted: int) -> None:
+    def noted(self: PhraseEngine, command: Command | AlignCommand) -> None:
         nonlocal wanted
-        wanted = samples_wanted
-        grant(self, playout_end, samples_wanted)
+        wanted = command.samples_wanted if isinstance(command, Credit) else wanted
+        send(self, command)
 
-    def checked(self: Speaker, event: Event | AlignEvent) -> SpeakerEvent | None:
-        spoken = receive(self, event)
-        excess.append(self._end_sample - wanted)
-        return spoken
+    def checked(
+        self: PhraseEngine, handler: EventHandler, *others: OnFree | None, **how: bool
+    ) -> int:
+        def check(event: Event | AlignEvent) -> None:
+            if isinstance(event, AudioStep):
+                excess.append(event.rows[0].chunk.end_sample - wanted)
+            handler(event)
 
-    monkeypatch.setattr(Speaker, "grant", noted)
-    monkeypatch.setattr(Speaker, "receive", checked)
+        return attach(self, check, *others, **how)
+
+    monkeypatch.setattr(PhraseEngine, "send", noted)
+    monkeypatch.setattr(PhraseEngine, "attach", checked)
     context = await synthesizer.open(ContextOptions(language="en", max_lead_s=4))
     context.push_text(f"Something new. {GREETING}{MENU} {20 * 'It is a long story. '}")
     heard = 0
@@ -285,9 +301,9 @@ async def test_the_engine_knows_which_turns_began_with_cached_audio(
 async def test_a_phrase_is_stored_when_it_is_repeated(start: Start) -> None:
     """The first time nothing is kept."""
     synthesizer = await start(after=2)
-    reports = [(await say(synthesizer, GREETING)).report for _ in range(3)]
-    assert [r.stored_segments for r in reports] == [0, 1, 0]
-    assert [r.cached_segments for r in reports] == [0, 0, 1]
+    heard = [await say(synthesizer, GREETING) for _ in range(3)]
+    assert [each.stored for each in heard] == [0, 1, 0]
+    assert [each.report.cached_segments for each in heard] == [0, 0, 1]
 
 
 async def test_another_voice_or_manner_is_not_cached(start: Start) -> None:
@@ -342,8 +358,9 @@ async def test_a_context_that_failed_or_was_cut_stores_only_whole_segments(start
     context.finish()
     await first(context, AudioChunk)
     context.cancel()
-    report = (await collect(context)).report
-    assert report.stored_segments == 0
+    await collect(context)
+    phrases = phrases_of(context)
+    assert phrases is not None and phrases.stored == 0
     await until(lambda: synthesizer.contexts_active == 0, "the context is gone")
     again = await say(synthesizer, GREETING + REST)
     assert again.report.cached_segments == 0

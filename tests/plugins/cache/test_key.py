@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from voiceagent_tts.cache.phrases import Manner, Place, Spoken, key_of, manner_of
 from voiceagent_tts.core import Reading, Segment
+from voiceagent_tts.plugins.cache.phrases import Manner, Place, Spoken, key_of, manner_of
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.events import Capabilities
 

@@ -6,15 +6,17 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from voiceagent_tts.access.audit import audit
-from voiceagent_tts.cache.cache import PhraseCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.plugins.cache.engine import phrases_of
+from voiceagent_tts.plugins.cache.phrases import ContextPhrases
+from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.protocol.messages import Speed
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.request_log import request_id_of
 from voiceagent_tts.server.state import ServerState, draining_error
-from voiceagent_tts.synthesizer.events import ContextDone, ContextFailed, ContextReport
+from voiceagent_tts.synthesizer.events import ContextFailed
 from voiceagent_tts.synthesizer.options import ContextOptions
 
 router = APIRouter(tags=["operations"])
@@ -80,9 +82,9 @@ async def warm_cache(request: Request, body: WarmRequest) -> dict[str, int]:
     _cache_of(request)
     stored = cached = 0
     for times in _PLACES:
-        report = await _speak(request, body, times)
-        stored += report.stored_segments
-        cached += report.cached_segments
+        if (phrases := await _speak(request, body, times)) is not None:
+            stored += phrases.stored
+            cached += phrases.cached
     return {"stored": stored, "cached": cached}
 
 
@@ -100,7 +102,8 @@ async def clear_cache(request: Request) -> dict[str, Any]:
     return {"dropped": phrases, "shared": is_everywhere}
 
 
-async def _speak(request: Request, body: WarmRequest, times: int) -> ContextReport:
+async def _speak(request: Request, body: WarmRequest, times: int) -> ContextPhrases | None:
+    """Speak the phrase in one context; return what it has found in the cache and stored there."""
     state: ServerState = request.app.state.server
     if state.is_draining:
         raise draining_error()
@@ -116,23 +119,18 @@ async def _speak(request: Request, body: WarmRequest, times: int) -> ContextRepo
             await turn.push_text(body.text)
         context.finish()
         async for event in context:
-            match event:
-                case ContextFailed(error):
-                    raise error
-                case ContextDone(_, report):
-                    return report
-                case _:
-                    pass
+            if isinstance(event, ContextFailed):
+                raise event.error
+        return phrases_of(context)
     finally:
         context.abandon()
-    raise AssertionError("a context ends with ContextDone")
 
 
 def _cache_of(request: Request) -> PhraseCache:
-    state: ServerState = request.app.state.server
-    if state.cache is None:
+    cache: PhraseCache | None = request.app.state.cache
+    if cache is None:
         raise InvalidRequestError(
             "this server has no cache: expected a cache_mb above 0; set VOICEAGENT_TTS_CACHE_MB",
             code=ErrorCode.NOT_SUPPORTED,
         )
-    return state.cache
+    return cache

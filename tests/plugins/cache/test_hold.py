@@ -2,8 +2,9 @@
 
 import pytest
 
-from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.phrases import (
+from voiceagent_tts.core import Reading, Segment
+from voiceagent_tts.plugins.cache.hold import HOLD_S, Part, PhraseHold
+from voiceagent_tts.plugins.cache.phrases import (
     ContextPhrases,
     Manner,
     Phrase,
@@ -12,8 +13,7 @@ from voiceagent_tts.cache.phrases import (
     WordTime,
     key_of,
 )
-from voiceagent_tts.core import Reading, Segment
-from voiceagent_tts.synthesizer.segments import HOLD_S, PhraseHold, Piece
+from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.text.words import split_words
 
 NOVA = Spoken("nova")
@@ -38,9 +38,9 @@ class Listener:
         self._chars = 0
         self.hold = PhraseHold(own, "en")
 
-    def hear(self, pieces: list[Piece]) -> "list[tuple[str, str]]":
+    def hear(self, parts: list[Part]) -> "list[tuple[str, str]]":
         """Note what was passed on; return all so far."""
-        for piece in pieces:
+        for piece in parts:
             assert piece.segment.char_start == sum(len(text) for _, text in self.parts)
             self.parts.append(("live" if piece.is_live else "phrase", piece.segment.text))
         return self.parts

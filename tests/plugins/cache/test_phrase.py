@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.cache.phrases import Phrase, Spoken, WordTime, word_times
 from voiceagent_tts.core import Segment, Word, WordTimestamp
+from voiceagent_tts.plugins.cache.phrases import Phrase, Spoken, WordTime, word_times
 
 PHRASE = Phrase(
     "One moment.", Spoken("nova"), bytes(9600), (WordTime(10, 900, 1.0), WordTime(1000, None, 0.8))

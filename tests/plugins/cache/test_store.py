@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.phrases import Phrase, PhraseKey, Spoken, WordTime
+from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, Spoken, WordTime
+from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.voices import VoiceFolder
 
 NOVA = Spoken("nova")

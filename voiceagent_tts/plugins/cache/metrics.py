@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from voiceagent_tts.cache.cache import PhraseCache
+from voiceagent_tts.plugins.cache.store import PhraseCache
 
 
 class CacheMetrics(Collector):

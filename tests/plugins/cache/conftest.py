@@ -7,8 +7,8 @@ import pytest
 
 from testbed.redis_process import RedisProcess
 from voiceagent_tts.access.redis_server import connect
-from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.shared import SharedPhrases
+from voiceagent_tts.plugins.cache.shared import SharedPhrases
+from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.voices import VoiceFolder
 
 StartCache = Callable[..., PhraseCache]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 
 from voiceagent_tts.access.redis_server import PREFIX, away_errors, is_full
-from voiceagent_tts.cache.phrases import Phrase, Spoken
+from voiceagent_tts.plugins.cache.phrases import Phrase, Spoken
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

@@ -1,7 +1,7 @@
 """The memory: bounded in bytes, by use and by age."""
 
-from voiceagent_tts.cache.cache import PhraseMemory
-from voiceagent_tts.cache.phrases import Phrase, Spoken
+from voiceagent_tts.plugins.cache.phrases import Phrase, Spoken
+from voiceagent_tts.plugins.cache.store import PhraseMemory
 
 SIZE = Phrase("", Spoken("v"), bytes(1000), ()).size_bytes
 

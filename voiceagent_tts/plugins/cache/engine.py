@@ -1,0 +1,569 @@
+"""Speaks contexts from the cache, and with their engines what the cache does not have.
+
+To its context, a `PhraseEngine` is the worker: it gets the commands of `seam` and answers with
+events, on one clock. The worker behind it receives the segments that are not cached, and counts its
+samples as if there were no others; its events are moved to their place in the context. Text behind
+a cached phrase goes to the worker when that phrase's audio has left here, and a cached phrase
+behind live text waits for the end of that text's audio. So at any time either the worker speaks or
+a phrase does, and all audio comes in the order of the text.
+
+`PhraseAligners` lets aligners hear only what the worker speaks, and moves their answers. `Phrases`
+puts both between the contexts of a server and its workers.
+"""
+
+import asyncio
+import functools
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+
+from voiceagent_tts.core import (
+    BYTES_PER_SAMPLE,
+    FRAME_SAMPLES,
+    SAMPLE_RATE_HZ,
+    AudioChunk,
+    Segment,
+    Word,
+    WordTimestamp,
+)
+from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.plugins.cache.hold import Part, PhraseHold
+from voiceagent_tts.plugins.cache.phrases import (
+    ContextPhrases,
+    Phrase,
+    Recorder,
+    Spoken,
+    manner_of,
+)
+from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
+from voiceagent_tts.seam.commands import Append, Command, Credit, Flush, Submit
+from voiceagent_tts.seam.events import (
+    AudioStep,
+    ContextAudio,
+    Done,
+    Event,
+    Failed,
+    SegmentEnd,
+    Warned,
+    Words,
+)
+from voiceagent_tts.synthesizer.aligners import (
+    Aligners,
+    AttachAligners,
+    ContextAligners,
+    OnAlignerEvent,
+)
+from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.events import Source
+from voiceagent_tts.synthesizer.options import ContextRequest
+from voiceagent_tts.synthesizer.words import WordPolicy
+from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, Worker
+from voiceagent_tts.voices import Voice
+
+_FIRST_CHUNK_SAMPLES = FRAME_SAMPLES  # small, so that it is marked, encoded and sent at once
+_CHUNK_SAMPLES = SAMPLE_RATE_HZ
+
+
+class Phrases:
+    """Stands between all contexts of a server and their workers; see `Synthesizer.proxy`.
+
+    Args:
+        cache: the cache of the server.
+
+    Attributes:
+        cache: as given.
+    """
+
+    def __init__(self, cache: PhraseCache) -> None:
+        self.cache = cache
+
+    async def load(self, voice: Voice) -> None:
+        """Read what a clone's phrases belong to: its file, if it is new."""
+        if voice.stored:
+            await self.cache.voices.load(voice.stored)
+
+    def connect(
+        self, worker: Worker, request: ContextRequest, aligners: Aligners | None
+    ) -> tuple[Worker, AttachAligners | None]:
+        """Return what a context uses in place of its worker and its aligners."""
+        phrases = self._phrases_of(worker, request, aligners)
+        if phrases is None:
+            return worker, None if aligners is None else aligners.attach
+        engine = PhraseEngine(worker, phrases, request)
+        if aligners is None:
+            return engine, None
+        return engine, functools.partial(PhraseAligners, engine, aligners)
+
+    def _phrases_of(
+        self, worker: Worker, request: ContextRequest, aligners: Aligners | None
+    ) -> ContextPhrases | None:
+        """The cache for a context; None for one that does not use it, or sounds like no other."""
+        options, capabilities = request.options, worker.capabilities
+        if options.cache == "off" or options.is_probe:
+            return None
+        owner = "" if options.cache == "fill" else options.owner or ""
+        spoken = Spoken(request.voice.name)
+        if request.voice.stored:
+            spoken = self.cache.voices.known(request.voice.stored)
+        spoken = replace(spoken, owner=owner)
+        manner = manner_of(capabilities, spoken, request.speech, request.feeding)
+        if manner is None:
+            return None
+        return ContextPhrases(
+            self.cache,
+            manner,
+            needs_words=aligners is None or aligners.has_any,
+            lacks_lead=not request.speech.keeps_silence,
+            has_pauses=capabilities.has_pauses,
+            is_filling=options.cache == "fill",
+        )
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A segment that waits for the audio of those before.
+
+    Attributes:
+        segment: the text, with its readings.
+        language: its language code; None if the engine chooses.
+        is_last: whether no text follows.
+        phrase: its audio; None where the worker speaks it.
+        is_flushed: whether the worker speaks the text up to here as if it had ended.
+        sent_samples: audio of the phrase that has left here; None before its words.
+    """
+
+    segment: Segment
+    language: str | None
+    is_last: bool
+    phrase: Phrase | None
+    is_flushed: bool = False
+    sent_samples: int | None = None
+
+
+class PhraseEngine:
+    """The worker of one context, which speaks the phrases that the cache has itself.
+
+    Args:
+        worker: speaks the rest.
+        phrases: the cache, as the context uses it.
+        request: the resolved options of the context.
+
+    Attributes:
+        capabilities: those of the worker.
+        phrases: as given.
+        recorder: records what the worker speaks; None in token feeding, in which sentences are
+            parts of one run, and sound like that.
+        aligners: what listens to the worker; None where its words come with its audio.
+        is_playing: whether the audio that is being passed on is a phrase's.
+        cached_samples: audio of phrases so far: how far the context's clock is ahead of the
+            worker's.
+    """
+
+    def __init__(self, worker: Worker, phrases: ContextPhrases, request: ContextRequest) -> None:
+        self.capabilities = worker.capabilities
+        self.phrases = phrases
+        self.recorder: Recorder | None = None
+        self._hold: PhraseHold | None = None
+        if request.feeding == "segment":
+            self.recorder = Recorder(phrases)
+        else:
+            self._hold = PhraseHold(phrases, request.language)
+        self._language = request.language
+        self.aligners: PhraseAligners | None = None
+        self.is_playing = False
+        self.cached_samples = 0
+        self._worker = worker
+        self._context = 0
+        self._submit: Submit | None = None
+        """The command that began the context."""
+        self._is_submitted = False
+        """Whether the worker knows the context."""
+        self._waiting: deque[_Waiting] = deque()
+        self._has_sound = False
+        self._live_char_end = self._spoken_char_end = 0
+        """Ends of the text that the worker has received, and of the text that it has spoken."""
+        self._cached_before: list[tuple[int, int]] = []
+        """Ends of phrases in the text, and `cached_samples` at each."""
+        self._end_sample = 0
+        self._credit = Credit(0, 0.0, 0)
+        """What the context has granted, on its clock."""
+        self._is_credit_stale = False
+        """Whether a phrase has used a part of the credit that the worker has."""
+        self._text_end: int | None = None
+        """End of the text, once it is known and the worker has not been told."""
+        self._step: asyncio.Handle | None = None
+        self._giving_up: asyncio.TimerHandle | None = None
+
+    # What a worker is to its contexts.
+
+    def attach(
+        self, handler: EventHandler, on_free: OnFree | None = None, *, takes_row: bool = True
+    ) -> int:
+        """Reserve a row for the context; as `WorkerClient.attach`."""
+        self._handler = handler
+        self._context = self._worker.attach(self._receive, on_free, takes_row=takes_row)
+        return self._context
+
+    def detach(self, context: int, *, needs_cancel: bool) -> None:
+        """Release the row, and have nothing more to say; idempotent."""
+        self._waiting.clear()
+        self._text_end = None
+        for later in (self._step, self._giving_up):
+            if later is not None:
+                later.cancel()
+        self._worker.detach(context, needs_cancel=needs_cancel and self._is_submitted)
+
+    def send(self, command: Command | AlignCommand) -> None:
+        """Receive a command of the context; its phrases are played in a later turn of the loop."""
+        match command:
+            case Submit():
+                self._submit = command
+                self._add_text(command)
+            case Append():
+                self._add_text(command)
+            case Flush():
+                self._flush()
+            case Credit():
+                self._credit = command
+                self._grant()
+            case _:
+                self._worker.send(command)
+        self._step_soon()
+
+    # Text in.
+
+    def _add_text(self, text: Submit | Append) -> None:
+        segment = Segment(text.text, text.char_base, text.readings)
+        if segment.text:
+            self._add_segment(segment, text.language, is_last=not text.more)
+        elif not text.more:
+            self._release_held()
+            if self.recorder is not None and self.phrases.has_pauses:
+                self.recorder.distrust()  # the pause after the last segment may be left out
+            self._text_end = segment.char_start
+
+    def _add_segment(self, segment: Segment, language: str | None, *, is_last: bool) -> None:
+        if self._hold is None:
+            self._speak(segment, language, is_last=is_last)
+        else:
+            self._speak_parts(self._hold.push(segment, time.monotonic()))
+
+    def _release_held(self) -> None:
+        """Speak what is held of a text that is flushed or has ended."""
+        if self._hold is not None:
+            self._speak_parts(self._hold.flush())
+
+    def _give_up(self) -> None:
+        """Let the text that is held be live."""
+        if self._hold is not None:
+            self._speak_parts(self._hold.give_up())
+
+    def _speak_parts(self, parts: list[Part]) -> None:
+        for part in parts:
+            self._speak(part.segment, self._language, is_live=part.is_live)
+        due_at = None if self._hold is None else self._hold.due_at
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+        if due_at is not None:
+            delay_s = max(0.0, due_at - time.monotonic())
+            self._giving_up = asyncio.get_running_loop().call_later(delay_s, self._give_up)
+
+    def _speak(
+        self,
+        segment: Segment,
+        language: str | None,
+        *,
+        is_last: bool = False,
+        is_live: bool = False,
+    ) -> None:
+        """Speak a segment with the cache, or with the worker, as soon as it is its turn.
+
+        Args:
+            segment: the text.
+            language: its language code; None if the engine chooses.
+            is_last: whether no text follows.
+            is_live: whether the worker speaks it in any case.
+        """
+        phrase = None if is_live else self._look_up(segment, language, is_last=is_last)
+        self._has_sound = self._has_sound or is_live
+        if self.aligners is not None:
+            self.aligners.decide(segment, is_live=phrase is None)
+        waiting = _Waiting(segment, language, is_last, phrase)
+        if phrase is None and not self._waiting:
+            self._pass_on(waiting)
+        else:
+            self._waiting.append(waiting)
+
+    def _look_up(self, segment: Segment, language: str | None, *, is_last: bool) -> Phrase | None:
+        lookup = self.phrases.find(segment, language, is_first=not self._has_sound, is_last=is_last)
+        self._has_sound = self._has_sound or lookup.key is not None
+        if lookup.phrase is None and self.recorder is not None:
+            self.recorder.expect(segment, lookup)
+        return lookup.phrase
+
+    def _flush(self) -> None:
+        self._release_held()
+        if self._waiting:
+            self._waiting[-1].is_flushed = True
+        elif self._is_submitted:
+            self._worker.send(Flush(self._context))
+
+    def _pass_on(self, waiting: _Waiting) -> None:
+        """Send a segment to the worker, with the credit that is left of the context's."""
+        is_first = not self._is_submitted
+        if self._is_credit_stale:
+            self._grant()  # before the text, which would be spoken with the credit of before
+        self._live_char_end = waiting.segment.char_end
+        self._worker.send(self._command_of(waiting))
+        self._is_submitted = True
+        if waiting.is_flushed:
+            self._worker.send(Flush(self._context))
+        if is_first:
+            self._grant()
+
+    def _command_of(self, waiting: _Waiting) -> Submit | Append:
+        """The command for the worker: the first one starts its row."""
+        assert self._submit is not None
+        segment, more = waiting.segment, not waiting.is_last
+        place = (self._context, segment.text, segment.char_start, more, waiting.language)
+        if self._is_submitted:
+            return Append(*place, segment.readings)
+        options, continues = self._submit.options, self.cached_samples > 0
+        if continues:  # the silence before the worker's first sound is a pause now
+            options = replace(options, keeps_silence=True)
+        return replace(
+            self._submit,
+            text=segment.text,
+            char_base=segment.char_start,
+            more=more,
+            language=waiting.language,
+            options=options,
+            readings=segment.readings,
+            continues=continues,
+        )
+
+    def _grant(self) -> None:
+        """Give the worker what phrases have left of the context's credit."""
+        wanted = self._credit.samples_wanted - self.cached_samples
+        if self._is_submitted and (wanted > 0 or self._is_credit_stale):
+            self._worker.send(Credit(self._context, self._credit.playout_end, wanted))
+        self._is_credit_stale = False
+
+    # Audio out.
+
+    def _step_soon(self) -> None:
+        """Play what waits in a later turn, as any engine answers."""
+        if self._step is None and (self._waiting or self._text_end is not None):
+            self._step = asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        self._step = None
+        try:
+            self._advance()
+        except Exception as error:
+            failure = VoiceAgentError.unexpected(error)
+            self._handler(Failed(self._context, failure.code, failure.message))
+
+    def _advance(self) -> None:
+        """Speak what waits as far as the credit allows."""
+        while self._waiting:
+            waiting = self._waiting[0]
+            if waiting.phrase is None:
+                self._waiting.popleft()
+                self._pass_on(waiting)
+            elif self._spoken_char_end < self._live_char_end:
+                return  # the worker still speaks
+            elif not self._play(waiting, waiting.phrase):
+                return
+        if self._text_end is not None:
+            self._end(self._text_end)
+
+    def _play(self, waiting: _Waiting, phrase: Phrase) -> bool:
+        """Speak a phrase as far as the credit allows; return whether that is all of it."""
+        if waiting.sent_samples is None:
+            waiting.sent_samples = 0
+            if phrase.samples:
+                words = phrase.place(waiting.segment, self._end_sample)
+                self._handler(Words(self._context, words, is_cached=True))
+        while self._waiting and waiting.sent_samples < phrase.samples:
+            limit = _CHUNK_SAMPLES if self._end_sample else _FIRST_CHUNK_SAMPLES
+            samples = min(limit, self._credit.samples_wanted - self._end_sample)
+            if samples <= 0:
+                return False
+            start = waiting.sent_samples * BYTES_PER_SAMPLE
+            self._play_chunk(phrase.pcm[start : start + samples * BYTES_PER_SAMPLE])
+            waiting.sent_samples += samples
+        if not self._waiting:  # the context has ended
+            return False
+        self._waiting.popleft()
+        char_end = waiting.segment.char_end
+        if self.cached_samples:
+            self._cached_before.append((char_end, self.cached_samples))
+        if waiting.is_last:
+            self._text_end = char_end
+        self._handler(SegmentEnd(self._context, char_end, self._end_sample))
+        return True
+
+    def _play_chunk(self, pcm: bytes) -> None:
+        chunk = AudioChunk(self._end_sample, pcm)
+        self.cached_samples += chunk.samples
+        self._end_sample = chunk.end_sample
+        self._credit = replace(
+            self._credit, playout_end=self._credit.playout_end + chunk.samples / SAMPLE_RATE_HZ
+        )
+        self._is_credit_stale = True
+        self.is_playing = True
+        self._handler(AudioStep((ContextAudio(self._context, chunk),)))
+        self.is_playing = False
+
+    def _end(self, char_end: int) -> None:
+        self._text_end = None
+        if self._is_submitted:
+            self._worker.send(Append(self._context, "", char_end, False, None))
+        else:  # the worker does not know this context
+            self._handler(Done(self._context, self._end_sample))
+
+    def _receive(self, event: Event | AlignEvent) -> None:
+        """Pass an event of the worker on, at its place in the context."""
+        if isinstance(event, SegmentEnd):
+            self._spoken_char_end = max(self._spoken_char_end, event.char_end)
+        if self.recorder is not None:
+            self._record(self.recorder, event)
+        self._handler(self._moved(event))
+        self._advance()
+
+    def _record(self, recorder: Recorder, event: Event | AlignEvent) -> None:
+        match event:
+            case AudioStep((audio,)):
+                recorder.push_audio(audio.chunk)
+            case Words(_, words):
+                recorder.push_words(words)
+            case SegmentEnd(_, char_end):
+                recorder.end_segment(char_end)
+                self.store()
+            case Warned() | Failed():
+                recorder.distrust()
+            case _:
+                pass
+
+    def store(self, *, is_final: bool = False) -> None:
+        """Store the recorded segments whose words are known; as `Recorder.store_known`."""
+        if self.recorder is not None and self.recorder.complete:
+            times = None if self.aligners is None else self.aligners.times.known_between
+            self.recorder.store_known(times, is_final=is_final)
+
+    def _moved(self, event: Event | AlignEvent) -> Event | AlignEvent:
+        """An event of the worker on the context's clock."""
+        distance = self.cached_samples
+        match event:
+            case AudioStep((audio,)):
+                if distance:
+                    start_sample = audio.chunk.start_sample + distance
+                    chunk = replace(audio.chunk, start_sample=start_sample)
+                    event = AudioStep((replace(audio, chunk=chunk),))
+                self._end_sample = audio.chunk.end_sample + distance
+            case Words(_, words) if distance:
+                event = replace(event, words=tuple(word.later(distance) for word in words))
+            case SegmentEnd() | Done() if distance:
+                event = replace(event, end_sample=event.end_sample + distance)
+            case _:
+                pass
+        return event
+
+    def placed(self, words: tuple[WordTimestamp, ...]) -> tuple[WordTimestamp, ...]:
+        """Move words on the worker's clock behind the cached phrases that precede them."""
+        if not self._cached_before:
+            return words
+        return tuple(word.later(self._cached_until(word.word.char_start)) for word in words)
+
+    def _cached_until(self, char_start: int) -> int:
+        place = bisect_right(self._cached_before, char_start, key=itemgetter(0))
+        return self._cached_before[place - 1][1] if place else 0
+
+
+def phrases_of(context: Context) -> ContextPhrases | None:
+    """The cache as a context uses it; None for one that does not use it."""
+    return context.worker.phrases if isinstance(context.worker, PhraseEngine) else None
+
+
+class PhraseAligners(ContextAligners):
+    """The aligners of a context, which hear only what the worker speaks.
+
+    Args:
+        engine: plays the phrases of the context, and has what the worker speaks recorded.
+        aligners: the aligner processes.
+        on_event: receives the aligners' answers, on the context's clock.
+        recording: as for `Aligners.attach`.
+
+    Attributes:
+        times: the best times of what is recorded, on the worker's clock.
+    """
+
+    def __init__(
+        self, engine: PhraseEngine, aligners: Aligners, on_event: OnAlignerEvent, recording: str
+    ) -> None:
+        super().__init__(aligners.handles(self._receive), recording, aligners.voice_levels)
+        engine.aligners = self
+        self._engine = engine
+        self._on_event = on_event
+        self.times = WordPolicy(self.sources)
+        self._undecided: deque[Word] = deque()
+        """Words of text that may become a phrase, or that was not passed on yet."""
+        self._decided_char_end = 0
+        self._phrases: deque[tuple[int, int]] = deque()
+        """Start and end in the text of each phrase whose words may still come."""
+
+    def decide(self, segment: Segment, *, is_live: bool) -> None:
+        """Learn who speaks a segment, which follows those before."""
+        self._decided_char_end = segment.char_end
+        if not is_live:
+            self._phrases.append((segment.char_start, segment.char_end))
+        self._expect_live()
+
+    def expect(self, words: Sequence[Word]) -> None:
+        """Add words of the context, in order."""
+        self._undecided += words
+        self._expect_live()
+
+    def _expect_live(self) -> None:
+        live: list[Word] = []
+        while self._undecided and self._undecided[0].char_start < self._decided_char_end:
+            word = self._undecided.popleft()
+            while self._phrases and self._phrases[0][1] <= word.char_start:
+                self._phrases.popleft()
+            if not self._phrases or word.char_start < self._phrases[0][0]:
+                live.append(word)
+        if live:
+            self.times.expect(live)
+            super().expect(live)
+
+    def push_audio(self, chunk: AudioChunk, language: Callable[[], str]) -> None:
+        """Send the worker's next audio; `language` returns that of the speech so far."""
+        if not self._engine.is_playing:
+            start_sample = chunk.start_sample - self._engine.cached_samples
+            super().push_audio(replace(chunk, start_sample=start_sample), language)
+
+    def end_segment(self, char_end: int, end_sample: int) -> None:
+        """Report that the text before `char_end` is spoken in the audio so far."""
+        super().end_segment(char_end, end_sample - self._engine.cached_samples)
+
+    def close(self) -> None:
+        """Disconnect the aligners, and store what has all of its words; idempotent."""
+        super().close()
+        self._engine.store(is_final=True)
+
+    def _receive(self, source: Source, event: AlignEvent) -> None:
+        match event:
+            case Aligned(_, words, tentative):
+                self.times.add_times(source, words)
+                place = self._engine.placed
+                event = replace(event, words=place(words), tentative=place(tentative))
+            case _:
+                self.times.drop_source(source)
+        self._on_event(source, event)
+        self._engine.store()
