@@ -136,7 +136,7 @@ class _Simulation:
         pcm = self._spoken.pcm[start * BYTES_PER_SAMPLE : end * BYTES_PER_SAMPLE]
         self._made_samples = end
         chunk = AudioChunk(start, pcm)
-        self._words.push_audio(chunk)
+        self._words.push_audio(chunk, lambda: "en")
         self._listener.push_audio(chunk)
         self._send_words(now)
         self._clock.send(end - start, now)
