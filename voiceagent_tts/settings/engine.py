@@ -12,31 +12,25 @@ class EngineSettings(SettingsGroup):
     """The engine, its models, and their use of the machine.
 
     Attributes:
-        engine: Speech engine: `hibari` (natural English on any CPU, extra `hibari`), `kokoro` (41
-            natural voices of seven languages on a fast CPU, extra `kokoro`), `espeak` (many
-            languages on any CPU, sounds like a robot), `pocket` (Pocket TTS, natural voices on a
-            CPU, extra `pocket`), `qwen3` (natural voices, needs at least one of `models`) or
-            `openai` (the speech of the server at `upstream`).
-            Default: the best one that this machine can run with the models that are on it.
-        beside: Engine beside hibari: `kokoro` speaks the languages that hibari does not, and its
-            voices by name. espeak-ng, if it is installed, speaks the rest. Default: `kokoro` if its
-            files are on this machine and no engine is set.
-        models: Models to load, separated by commas. Qwen3-TTS: folders or Hugging Face ids; each
-            model has worker processes of its own, and the voice of a request selects the model.
-            Pocket TTS: names such as `english` and `french_24l`, or configuration files (`.yaml`),
-            one for each language; the language of the text selects the model. Default: `english`.
-            hibari: names of voices, the default first, such as `heart` and `emma`. Default: those
-            that are on this machine.
-            Kokoro: a folder with its files. Default: the published files, which are downloaded.
+        engine: Speech engine: `hibari` (natural English on any CPU), `kokoro` (seven languages on a
+            fast CPU), `espeak` (many languages, sounds like a robot), `pocket` (Pocket TTS),
+            `qwen3` (needs `models`) or `openai` (the server at `upstream`). Default: the best one that
+            this machine can run with the models that are on it.
+        beside: Engine beside hibari: `kokoro` speaks its other languages, and its voices by name.
+            Default: `kokoro` if its files are on this machine and no engine is set.
+        models: Models to load, separated by commas. Qwen3-TTS: folders or Hugging Face ids; the
+            voice of a request selects the model. Pocket TTS: names such as `english` and
+            `french_24l`, or configuration files (`.yaml`), one for each language; default:
+            `english`. hibari: names of voices, the default first; default: those that are on this
+            machine. Kokoro: a folder with its files; default: the published files.
         device: Devices of the models, separated by commas: `cpu`, `cuda` or `cuda:N`. Every model
             gets workers on each of them. Default: the GPU, if the machine has one.
         workers: Worker processes per model and device, or of Pocket TTS. New contexts go to the
             least loaded one. Raise it if one worker does not use the whole GPU.
         precision: Number format of the models' weights: `float32`, `bfloat16` or `float16`; on a
-            CPU also `int8`, `int4`, and `auto` (`int8` where the CPU has kernels for it). With
-            fewer bits speech is faster, takes less memory and differs from that of the original
-            weights. Default: bfloat16 on a GPU, float32 on a CPU. Pocket TTS has float32, its
-            default, and int8.
+            CPU also `int8`, `int4`, and `auto` (`int8` where the CPU has kernels for it). Fewer
+            bits are faster and less exact. Default: bfloat16 on a GPU, float32 on a CPU. Pocket TTS
+            has float32 and int8.
         rows: Maximum number of contexts that one worker of Qwen3-TTS, Pocket TTS, hibari or Kokoro
             speaks at the same time. Default: Qwen3-TTS 8 on a CPU, and on a GPU up to 64, as many
             as have memory for one minute of speech each; Pocket TTS up to 16, hibari and Kokoro up
@@ -47,9 +41,8 @@ class EngineSettings(SettingsGroup):
         gpu_memory_gb: Maximum GPU memory of one worker, in units of 10^9 bytes, with the forced
             aligner if that shares the GPU. Default: most of the memory that is free at start, in
             equal parts where several workers share the GPU. Set it if other programs share it.
-        kernels: Kernels between the matrix products of talker and code predictor, and those of the
-            audio codec: `fused` (Triton, NVIDIA GPUs), `plain` (PyTorch), or `auto`, which uses
-            fused kernels if a check at start succeeds.
+        kernels: Kernels of talker, code predictor and codec: `fused` (Triton, NVIDIA GPUs), `plain`
+            (PyTorch), or `auto`, which uses fused kernels if a check at start succeeds.
         deterministic: Make a seed give bit-identical speech whatever else the server is speaking.
             Slower; turn it on for tests.
         max_load: Maximum share of real time that one engine step may take; above it, new contexts
