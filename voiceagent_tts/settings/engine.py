@@ -14,8 +14,8 @@ class EngineSettings(SettingsGroup):
     Attributes:
         engine: Speech engine: `hibari` (natural English on any CPU), `kokoro` (seven languages on a
             fast CPU), `espeak` (many languages, sounds like a robot), `pocket` (Pocket TTS),
-            `qwen3` (needs `models`) or `openai` (the server at `upstream`). Default: the best one that
-            this machine can run with the models that are on it.
+            `qwen3` (needs `models`) or `openai` (the server at `upstream`). Default: the best one
+            that this machine can run with the models that are on it.
         beside: Engine beside hibari: `kokoro` speaks its other languages, and its voices by name.
             Default: `kokoro` if its files are on this machine and no engine is set.
         models: Models to load, separated by commas. Qwen3-TTS: folders or Hugging Face ids; the
