@@ -1,7 +1,7 @@
 """The life of an utterance: text in, audio and word times out, on one clock.
 
-1. `push_text` keeps the text. `_read_on` has the intake cut it into pieces, a few characters at a
-   time, and no further ahead of the audio than an engine needs.
+1. `push_text` keeps the text. `_read_on` has the intake divide it into pieces, a few characters at
+   a time, and no further ahead of the audio than an engine needs.
 2. `_speak` passes each piece to the engine, and announces its words.
 3. `_grant` gives credit as playback proceeds.
 4. `_on_engine_event` receives the audio, and passes it to the aligners and to the reader.
@@ -62,11 +62,11 @@ from voiceagent_tts.text.reader import Pause
 from voiceagent_tts.voices import Voice
 
 _READ_CHARS = 32
-"""Characters that are cut in one step."""
+"""Characters that are divided in one step."""
 _STEPS_AT_ONCE = 4
-"""Steps in one turn of the event loop: a step cuts some text, or speaks one piece, in 1 ms."""
+"""Steps in one turn of the event loop: a step divides some text, or speaks one piece, in 1 ms."""
 _MOST_AHEAD_CHARS = 1_000
-"""Text in segments is cut no further ahead of its audio: about a minute of speech, as it is said.
+"""Text in segments is divided no further ahead of its audio: a minute of speech, as it is said.
 So a text that is cancelled, or not paid for, has cost no more than what was spoken of it."""
 _CHECKED_CHARS = 60
 """Characters of a text that grows by tokens after which their language is looked at."""
@@ -78,7 +78,9 @@ class ContextState(IntEnum):
     OPEN = auto()
     """Accepts text."""
     FINISHING = auto()
-    """Accepts no more text; some audio or words are missing."""
+    """Accepts no more text; some audio is missing."""
+    SPOKEN = auto()
+    """All audio is here; some words are missing, or may get better times."""
     ENDED = auto()
     """Complete, failed or at a limit; its reader receives the queued events, then closes it."""
     CANCELLED = auto()
@@ -104,7 +106,7 @@ class _Flush:
 
 @dataclass(frozen=True, slots=True)
 class _Finish:
-    """The end of the text. After it was cut: whether its last piece tells the engine."""
+    """The end of the text. After it was divided: whether its last piece tells the engine."""
 
     is_told: bool = False
 
@@ -186,9 +188,9 @@ class Context:
         self._slices = slices or Slices()
         self._is_waiting_for_slice = False
         self._unread: deque[str | _Flush | _Finish] = deque()
-        """Text, flushes and the end of the text that wait to be cut, in order."""
+        """Text, flushes and the end of the text that wait to be divided, in order."""
         self._unsaid: deque[Piece | Pause | _Flush | _Finish] = deque()
-        """What was cut of them, and waits to be spoken."""
+        """What was made of them, and waits to be spoken."""
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free)
         self._listener = ListenerClock(request.stretch)
         self._aligners = attach_aligners and attach_aligners(
@@ -302,7 +304,7 @@ class Context:
             if self._unsaid:
                 self._speak(self._unsaid.popleft(), now)
             else:
-                self._cut(self._unread.popleft(), now)
+                self._divide(self._unread.popleft(), now)
             # A break must be known before the audio of the text before it ends.
             while self._unsaid and not isinstance(self._unsaid[0], Piece):
                 self._speak(self._unsaid.popleft(), now)
@@ -318,8 +320,8 @@ class Context:
         is_ahead = ahead_chars > _MOST_AHEAD_CHARS and self._request.feeding == "segment"
         return not is_ahead or not self._speaker.is_speaking
 
-    def _cut(self, received: "str | _Flush | _Finish", now: float) -> None:
-        """Cut a few characters, or all that is buffered before a flush or the end."""
+    def _divide(self, received: "str | _Flush | _Finish", now: float) -> None:
+        """Divide a few characters, or all that is buffered before a flush or the end."""
         surplus_chars = self._intake.surplus_chars
         match received:
             case str():
@@ -588,6 +590,7 @@ class Context:
 
     def _end_audio(self, now: float) -> None:
         """Handle the end of the context's audio; only words may still be missing."""
+        self.state = ContextState.SPOKEN
         self._put_breaks(self._intake.chars)
         if (rest := self._listener.end_audio()) is not None:
             self._put(rest)
@@ -606,7 +609,7 @@ class Context:
         if self.state < ContextState.ENDED:
             if self._flushes:
                 self._answer_flushes()
-            if self._words.is_complete:
+            if self.state is ContextState.SPOKEN and self._words.is_complete:
                 self._end(self._reason)
         if self._can_read and not self._is_waiting_for_slice:
             self._is_waiting_for_slice = True

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from voiceagent_tts.lexicon import Entries, Pronunciation
-from voiceagent_tts.seam.commands import Feeding, Prepare, SpeechOptions
+from voiceagent_tts.seam.commands import Feeding, SpeechOptions
 from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import Voice
@@ -114,10 +114,3 @@ class ContextRequest:
     warnings: tuple[ContextWarned, ...] = ()
     place: "Callable[[str], tuple[Worker, ContextRequest] | None] | None" = None
     languages: tuple[str, ...] = ()
-
-    @property
-    def preparation(self) -> Prepare:
-        """Announces the context to an engine."""
-        voice = self.voice
-        how = (self.language, self.feeding, self.speech)
-        return Prepare(voice.engine_name, *how, voice_version=voice.version)

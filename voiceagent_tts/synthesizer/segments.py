@@ -1,6 +1,6 @@
-"""The text of a context, cut into the pieces that are spoken one after the other.
+"""The text of a context, divided into the pieces that are spoken one after the other.
 
-`Intake` cuts text as it arrives, and counts its characters. Pieces have the readings of the
+`Intake` divides text as it arrives, and counts its characters. Pieces have the readings of the
 context's lexicons and markup; what is masked in them is here verbatim. It returns what is to be
 spoken, and says when it will have more without new text. Two functions warn of text that a voice
 cannot speak as it is meant. All know no engine, no audio and no clock: the time is passed in.
@@ -44,7 +44,7 @@ class Piece:
 
 
 class Intake:
-    """Cuts the text of one context into pieces, also when no more text arrives.
+    """Divides the text of one context into pieces, also when no more text arrives.
 
     A sentence end at the end of the buffer is final after a pause of `settle_s`. Other text waits
     for `max_buffer_delay_ms`; then its complete words are released. In token feeding every delta is
@@ -58,7 +58,7 @@ class Intake:
         chars: characters received.
         surplus_chars: characters of readings beyond those that they replace, in all pieces so far.
         unspoken_surplus: those of them whose audio is not complete.
-        submitted_char_end: end of the text that was cut into pieces.
+        submitted_char_end: end of the text that was divided into pieces.
         spoken_char_end: end of the text whose audio is complete.
         first_text_at: `time.monotonic()` of the first text; None before it.
         segment_language: language of the last piece; None if unknown.
@@ -124,9 +124,9 @@ class Intake:
         self.chars += len(delta)
 
     def push(self, delta: str, now: float) -> list[Piece | Pause]:
-        """Cut the next text, which was received; return what is to be spoken next."""
+        """Divide the next text, which was received; return what is to be spoken next."""
         if self._reader is None:
-            parts: list[Piece | Pause] = [*self._cut(delta)]
+            parts: list[Piece | Pause] = [*self._divide(delta)]
         else:
             parts = self._read(self._reader.push(delta))
             is_holding = self._reader.is_holding
@@ -175,21 +175,21 @@ class Intake:
         self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at)
 
     def _read_rest(self) -> list[Piece | Pause]:
-        """Cut what the reader still holds."""
+        """Divide what the reader still holds."""
         return self._read([] if self._reader is None else self._reader.flush())
 
     def _read(self, read: Sequence[Passage | Pause]) -> list[Piece | Pause]:
-        """Cut what the reader has decided."""
+        """Divide what the reader has decided."""
         parts: list[Piece | Pause] = []
         for part in read:
             if isinstance(part, Pause):
                 parts += [*self._complete(), part]
             else:
                 self._readings += part.readings
-                parts += self._cut(part.text)
+                parts += self._divide(part.text)
         return parts
 
-    def _cut(self, text: str) -> list[Piece]:
+    def _divide(self, text: str) -> list[Piece]:
         if self._is_token_fed:
             segment = self._submit(Segment(text, self.submitted_char_end))
             return [Piece(segment, self.segment_language, is_growing=True)]

@@ -34,6 +34,7 @@ from voiceagent_tts.synthesizer.workers import (
     Supervisor,
     Worker,
     WorkerClient,
+    preparation_of,
 )
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.language import nearest_accent, normalize_language
@@ -269,7 +270,7 @@ class Synthesizer:
         request = self.check(options)
         for supervisor in self._supervisors_of(request.voice):
             if supervisor.worker is not None:
-                supervisor.worker.send(request.preparation)
+                supervisor.worker.send(preparation_of(request))
 
     def voices_of(self, owner: str | None) -> VoiceBook:
         """The voices that contexts of an owner may speak with."""

@@ -36,6 +36,7 @@ from voiceagent_tts.seam.commands import (
     Command,
     Credit,
     Flush,
+    Prepare,
     Submit,
 )
 from voiceagent_tts.seam.engine import RUNG_VARIABLE
@@ -485,6 +486,13 @@ class Row:
         self.state = RowState.RELEASED
 
 
+def preparation_of(request: ContextRequest) -> Prepare:
+    """Announce a context to an engine."""
+    voice = request.voice
+    how = (request.language, request.feeding, request.speech)
+    return Prepare(voice.engine_name, *how, voice_version=voice.version)
+
+
 class Speaker:
     """Speaks the pieces of one context with its worker.
 
@@ -519,6 +527,7 @@ class Speaker:
     def _use(self, worker: Worker, request: ContextRequest) -> None:
         """Speak with a worker; reserves its row."""
         self.request = request
+        self._preparation = preparation_of(request)
         self._row = Row(worker, self._on_event, on_free=self._on_free and self._note_free)
 
     def _note_free(self, row: Row) -> None:
@@ -536,7 +545,7 @@ class Speaker:
         request = self.request
         # The prompt begins with the language; segments without one take it from their text.
         if request.language is not None or request.feeding == "token":
-            self._row.worker.send(request.preparation)
+            self._row.worker.send(self._preparation)
 
     def place(self, language: str) -> None:
         """Move to a worker that speaks the language of the first piece, if there is one.
@@ -558,10 +567,10 @@ class Speaker:
             row.send(Append(*place, language, segment.readings))
         elif row.state is RowState.RESERVED:
             self.is_speaking, self.submitted_at = True, time.monotonic()
-            voice, trace = request.voice, request.options.traceparent
-            how = (voice.engine_name, language, request.feeding, request.speech)
-            how = (*how, segment.readings, trace)
-            row.start(Submit(*place, *how, voice_version=voice.version))
+            voice, version = self._preparation.voice, self._preparation.voice_version
+            how = (language, request.feeding, request.speech, segment.readings)
+            trace = request.options.traceparent
+            row.start(Submit(*place, voice, *how, trace, voice_version=version))
 
     def _readable(self, language: str | None) -> str | None:
         """The language, or None, for the engine to choose, if the voice does not speak it."""

@@ -188,7 +188,8 @@ class PhraseEngine:
         """Ends of the text that the worker has received, and of the text that it has spoken."""
         self._cached_before: list[tuple[int, int]] = []
         """Ends of phrases in the text, and `cached_samples` at each."""
-        self._end_sample = 0
+        self._last_chunk: AudioChunk | None = None
+        """The last audio of the context, on its clock."""
         self._credit = Credit(0, 0.0, 0)
         """What the context has granted, on its clock."""
         self._is_credit_stale = False
@@ -409,10 +410,15 @@ class PhraseEngine:
         self._handler(SegmentEnd(self._context, char_end, self._end_sample))
         return True
 
+    @property
+    def _end_sample(self) -> int:
+        """End of the audio so far, on the context's clock."""
+        return 0 if self._last_chunk is None else self._last_chunk.end_sample
+
     def _play_chunk(self, pcm: bytes) -> None:
         chunk = AudioChunk(self._end_sample, pcm)
         self.cached_samples += chunk.samples
-        self._end_sample = chunk.end_sample
+        self._last_chunk = chunk
         self._credit = replace(
             self._credit, playout_end=self._credit.playout_end + chunk.samples / SAMPLE_RATE_HZ
         )
@@ -439,9 +445,9 @@ class PhraseEngine:
 
     def _record(self, recorder: Recorder, event: Event | AlignEvent) -> None:
         match event:
-            case AudioStep((audio,)):
+            case AudioStep((audio,)) if recorder.is_recording:
                 recorder.push_audio(audio.chunk)
-            case Words(_, words):
+            case Words(_, words) if recorder.is_recording:
                 recorder.push_words(words)
             case SegmentEnd(_, char_end):
                 recorder.end_segment(char_end)
@@ -462,11 +468,11 @@ class PhraseEngine:
         distance = self.cached_samples
         match event:
             case AudioStep((audio,)):
+                chunk = audio.chunk
                 if distance:
-                    start_sample = audio.chunk.start_sample + distance
-                    chunk = replace(audio.chunk, start_sample=start_sample)
+                    chunk = replace(chunk, start_sample=chunk.start_sample + distance)
                     event = AudioStep((replace(audio, chunk=chunk),))
-                self._end_sample = audio.chunk.end_sample + distance
+                self._last_chunk = chunk
             case Words(_, words) if distance:
                 event = replace(event, words=tuple(word.later(distance) for word in words))
             case SegmentEnd() | Done() if distance:

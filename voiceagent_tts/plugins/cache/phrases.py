@@ -436,18 +436,21 @@ class Recorder:
         phrases: the cache, as the context uses it.
 
     Attributes:
+        is_recording: whether a segment that shall be stored is being spoken, or will be soon.
         complete: segments with all of their audio, whose word times are not all known.
     """
 
     def __init__(self, phrases: ContextPhrases) -> None:
         self._phrases = phrases
         self._is_trusted = True
+        self.is_recording = False
         self._speaking: deque[_Recording] = deque()
         self.complete: list[_Recording] = []
 
     def expect(self, segment: Segment, lookup: Lookup) -> None:
         """Add a segment that the engine will speak after those before."""
         self._speaking.append(_Recording(segment, lookup))
+        self.is_recording = self._is_trusted and (self.is_recording or lookup.is_wanted)
 
     def push_words(self, words: tuple[WordTimestamp, ...]) -> None:
         """Record the next words of an engine that reports them."""
@@ -461,7 +464,7 @@ class Recorder:
         recording = self._speaking[0]
         if recording.start_sample is None:
             recording.start_sample = chunk.start_sample
-        if recording.lookup.is_wanted and self._is_trusted:
+        if recording.lookup.is_wanted:
             recording.pcm.append(chunk.pcm)
 
     def end_segment(self, char_end: int) -> None:
@@ -470,10 +473,13 @@ class Recorder:
             recording = self._speaking.popleft()
             if recording.pcm and recording.segment.char_end == char_end:
                 self.complete.append(recording)
+        self.is_recording = self.is_recording and any(
+            each.lookup.is_wanted for each in self._speaking
+        )
 
     def distrust(self) -> None:
         """Store nothing more of this context: it may sound different the next time."""
-        self._is_trusted = False
+        self._is_trusted = self.is_recording = False
         for recording in self._speaking:
             recording.pcm.clear()
 
