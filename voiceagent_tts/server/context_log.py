@@ -46,7 +46,7 @@ class ContextLog:
     """Writes one line for each context, if the settings ask for it.
 
     Args:
-        settings: the file and the secret.
+        settings: the file.
         on_failure: called with the name of a log for every write that fails; may run in a thread.
 
     Raises:
@@ -54,8 +54,7 @@ class ContextLog:
     """
 
     def __init__(self, settings: LogSettings, on_failure: Callable[[str], None]) -> None:
-        secret = settings.hash_secret
-        self._secret = secret.get_secret_value().encode() if secret else secrets.token_bytes(32)
+        self._secret = secrets.token_bytes(32)
         self._lines = LineFile(settings.request_log) if settings.request_log else None
         if self._lines is not None:
             self._lines.check("request_log")

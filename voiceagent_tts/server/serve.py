@@ -26,12 +26,14 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.server.app import create_app
 from voiceagent_tts.server.metrics import LoopLag
 from voiceagent_tts.server.slots_agent import slots_agent
-from voiceagent_tts.server.state import CLOSE_GRACE_S, ServerState
+from voiceagent_tts.server.state import CLOSE_GRACE_S, SLOW_CONSUMER_S, ServerState
 
 if TYPE_CHECKING:
     from voiceagent_tts.server.tls import Certificate
 
 MAX_MESSAGE_BYTES = 1 << 20
+PING_INTERVAL_S = 20.0
+"""Time between keepalive pings, and for the answer."""
 _MAX_FRAGMENTS = 1024
 _SEND_BUFFER_BYTES = 64 * 1024
 _MAX_OPEN_FILES = 65_536
@@ -166,7 +168,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def listen(host: str, port: int, slow_consumer_s: float) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A listening socket whose connections buffer little in the kernel, and not forever.
 
     Without this limit, loopback buffers more than a minute of PCM before a send waits, and a
@@ -184,7 +186,7 @@ def listen(host: str, port: int, slow_consumer_s: float) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        unread_ms = round((slow_consumer_s + CLOSE_GRACE_S) * 1000)
+        unread_ms = round((SLOW_CONSUMER_S + CLOSE_GRACE_S) * 1000)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
     try:
         listener.bind((host, port))
@@ -226,7 +228,7 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
     """
     certificate = _certificate_of(settings)
     async with contextlib.AsyncExitStack() as stack:
-        listener = listen(settings.host, settings.port, settings.slow_consumer_s)
+        listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
         state = ServerState(settings)
         stack.push_async_callback(state.close)
@@ -329,8 +331,8 @@ def _uvicorn_config(
         create_app(state),
         ws=SocketProtocol,
         ws_max_size=MAX_MESSAGE_BYTES,
-        ws_ping_interval=settings.ping_interval_s,
-        ws_ping_timeout=settings.ping_interval_s,
+        ws_ping_interval=PING_INTERVAL_S,
+        ws_ping_timeout=PING_INTERVAL_S,
         ws_per_message_deflate=False,  # 55 µs for 3 % of a PCM message, and twice the memory
         lifespan="off",  # `running` starts the state, so that errors reach its caller
         log_config=None,

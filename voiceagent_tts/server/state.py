@@ -42,6 +42,8 @@ from voiceagent_tts.voices import SeenClones, VoiceFolder
 
 SLOTS_HEADER = "X-TTS-Slots-Free"
 """Rows that new contexts can have, in answers of `/health/ready` and to WebSocket handshakes."""
+SLOW_CONSUMER_S = 15.0
+"""Time after which a WebSocket that does not read is closed (4008)."""
 CLOSE_GRACE_S = 2.0
 """Time for a client to read the close of its socket, before the connection is aborted."""
 
@@ -143,7 +145,6 @@ class ServerState:
             Limits(
                 max_text_chars=settings.max_text_chars,
                 max_audio_s=settings.max_audio_s,
-                context_idle_s=settings.context_idle_s,
                 max_lead_s=settings.max_lead_s,
             ),
             self.metrics.observe,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pydantic import SecretStr, model_validator
+from pydantic import model_validator
 
 from voiceagent_tts.settings.group import SettingsGroup, UserPath
 
@@ -14,8 +14,6 @@ class ProvenanceSettings(SettingsGroup):
         watermark: Mark all generated audio with an inaudible watermark, which `voiceagent-tts
             detect` and `/v1/provenance/detect` find. Turn it off only where the law does not ask
             for it, or where something else marks the audio.
-        watermark_key: Secret key of the watermark: 64 hex digits. Default: the keys in
-            `watermark_key_file`.
         watermark_key_file: File of watermark keys, one per line: the first one marks, all are
             detected. Created with a random key at the first start. All servers that share a
             service need the same keys.
@@ -25,7 +23,6 @@ class ProvenanceSettings(SettingsGroup):
     """
 
     watermark: bool = True
-    watermark_key: SecretStr | None = None
     watermark_key_file: UserPath = Path("~/.local/share/voiceagent-tts/watermark.keys")
     c2pa_certfile: UserPath | None = None
     c2pa_keyfile: UserPath | None = None
