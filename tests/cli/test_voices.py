@@ -181,11 +181,9 @@ def test_a_voice_is_designed_and_cloned(folder: VoiceFolder, tmp_path: Path) -> 
     """
     help_text = (voices.design.__doc__ or "").split()
     assert "no --consent: no person's recording is copied" in " ".join(help_text)
-    sound = tmp_path / "a.wav"
-    voices.design("sailor", "An old sailor", "Ahoy!", DESIGN, BASE, "en", output=sound)
+    voices.design("sailor", "An old sailor", "Ahoy!", DESIGN, BASE)
     voice = Cloned.from_bytes(folder.read("sailor"))
     assert voice.reference_text == "Ahoy!" and voice.reference_codes is not None
-    assert soundfile.info(sound).samplerate == 24_000
 
 
 def write_wav(path: Path, seconds: float, *, is_silent: bool = False) -> None:

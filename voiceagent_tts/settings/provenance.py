@@ -18,7 +18,7 @@ class ProvenanceSettings(SettingsGroup):
             detected. Created with a random key at the first start. All servers that share a
             service need the same keys.
         c2pa_certfile: Certificate chain in PEM form that signs a C2PA manifest (content
-            credentials) for WAV, MP3 and FLAC files; extra `c2pa`.
+            credentials) for WAV, MP3 and FLAC files; package `c2pa-python`.
         c2pa_keyfile: Private key of the certificate: P-256, P-384 or P-521, as PKCS #8.
     """
 
@@ -26,11 +26,6 @@ class ProvenanceSettings(SettingsGroup):
     watermark_key_file: UserPath = Path("~/.local/share/voiceagent-tts/watermark.keys")
     c2pa_certfile: UserPath | None = None
     c2pa_keyfile: UserPath | None = None
-
-    @property
-    def signs_files(self) -> bool:
-        """Whether files get a C2PA manifest."""
-        return self.c2pa_certfile is not None
 
     @model_validator(mode="after")
     def _check_c2pa(self) -> "ProvenanceSettings":
