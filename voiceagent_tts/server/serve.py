@@ -25,7 +25,6 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.app import create_app
 from voiceagent_tts.server.metrics import LoopLag
-from voiceagent_tts.server.slots_agent import slots_agent
 from voiceagent_tts.server.state import CLOSE_GRACE_S, SLOW_CONSUMER_S, ServerState
 
 if TYPE_CHECKING:
@@ -243,9 +242,6 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         state.metrics.loop_stall.set_function(lambda: loop_lag.longest_s)
         watching = asyncio.create_task(loop_lag.watch())
         stack.callback(watching.cancel)
-        if settings.slots_port is not None:
-            agent = slots_agent(settings.host, settings.slots_port, state.agent_line)
-            await stack.enter_async_context(agent)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         scheme = "http" if certificate is None else "https"
         url = f"{scheme}://{_connectable(host)}:{port}"
