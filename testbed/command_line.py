@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from testbed.watermarks import WATERMARK_SECRET
+from testbed.watermarks import WATERMARK_KEY_FILE
 
 EMBEDDED = {
     "VOICEAGENT_TTS_ENGINE": "espeak",
-    "VOICEAGENT_TTS_WATERMARK_KEY": WATERMARK_SECRET.hex(),
+    "VOICEAGENT_TTS_WATERMARK_KEY_FILE": str(WATERMARK_KEY_FILE),
 }
 """A better voice that is on this machine would be taken otherwise, and a key made in its home."""
 

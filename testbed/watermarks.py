@@ -1,14 +1,15 @@
 """The key of the servers that tests start, and sound to mark."""
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from voiceagent_tts.plugins.provenance.keys import WatermarkKey
 
-WATERMARK_SECRET = bytes(range(32))
-TEST_KEY = WatermarkKey(WATERMARK_SECRET)
+WATERMARK_KEY_FILE = Path(__file__).with_name("watermark.keys")
+TEST_KEY = WatermarkKey(bytes.fromhex(WATERMARK_KEY_FILE.read_text("ascii")))
 OTHER_KEY = WatermarkKey(bytes(32))
 
 _TEXT = (

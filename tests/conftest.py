@@ -38,7 +38,7 @@ from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, StartSynthesizer
 from testbed.skips import AllowedSkips, name_of, refuse_skip
 from testbed.throttling import running_throttled, throttled
-from testbed.watermarks import WATERMARK_SECRET
+from testbed.watermarks import WATERMARK_KEY_FILE
 from testbed.workers import lower_priority, mark_realtime
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer
@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A better voice that is on this machine would be taken instead, by commands without an engine.
     os.environ.setdefault("VOICEAGENT_TTS_ENGINE", "espeak")
     # Tests mark audio as users do, but leave no key in the home of who runs them.
-    os.environ.setdefault("VOICEAGENT_TTS_WATERMARK_KEY", WATERMARK_SECRET.hex())
+    os.environ.setdefault("VOICEAGENT_TTS_WATERMARK_KEY_FILE", str(WATERMARK_KEY_FILE))
     # Tests of engines repeat their texts, which must be spoken every time.
     os.environ.setdefault("VOICEAGENT_TTS_CACHE_MB", "0")
     lower_priority()

@@ -30,7 +30,6 @@ def test_a_hint_is_for_an_index_and_for_a_clone() -> None:
         ("pocketsphinx", "bench", ("bench",)),
         ("redis", "keys", ("server", "espeak")),
         ("opentelemetry.sdk", "serve", ("tracing",)),
-        ("c2pa", "serve", ("c2pa",)),
         ("zmq", "serve", ("server", "espeak")),
         ("multipart", "serve", ("server", "espeak")),
         ("yaml", "serve", ("server", "espeak", "pocket")),

@@ -204,6 +204,11 @@ def refuse_lone_client_key(settings: Settings) -> None:
         )
 
 
+def key_for(variable: str) -> str:
+    """Return the key of another server that a command asks; empty if there is none."""
+    return os.environ.get(_ENV_PREFIX + variable, "")
+
+
 def upstream_key() -> str | None:
     """Return the API key for the upstream, in a worker; the server's settings put it there."""
     return os.environ.get(UPSTREAM_KEY) or None

@@ -122,7 +122,7 @@ async def _load(
                         name: round(total_s - used_s.get(name, 0.0), 2)
                         for name, total_s in processor_seconds(server.pid).items()
                     }
-                    document = section_document(address.name, section, traffic, None, _SEED)
+                    document = section_document(address.name, section, traffic, _SEED)
                     figures = flat(document) | stages(before, after) | used_s
                     ground.notes.keep(figures, "sections", section.name)
             finally:

@@ -106,7 +106,6 @@ def main(
         [],
         [Section(load, seconds, _WARM_UP_S) for load in _LOADS],
         Style(choose_texts(["en"], ["short", "menu"])),
-        None,
         Outputs(out, has_peers=True),
         Options(),
         _COMMAND,

@@ -139,7 +139,8 @@ def _server(*keys: NewKey) -> Iterator[ServerProcess]:
         path = Path(folder) / "keys.json"
         path.write_text(KeyDocument(keys=tuple(each.key for each in keys)).dump())
         log = Path(folder) / "log"
-        with serving(log=log, keys=str(path), watermark_key="00" * 32) as server:
+        mark = str(Path(folder) / "watermark.keys")
+        with serving(log=log, keys=str(path), watermark_key_file=mark) as server:
             yield server
 
 

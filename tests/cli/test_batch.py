@@ -190,7 +190,6 @@ def test_what_cannot_be_read_is_skipped(
     assert outcome.status == 1
     assert outcome.errors.splitlines()[:-1] == [
         "ignored texts/cover.jpg: expected .txt or .md",
-        "skipped texts/folder.txt: cannot be read; Is a directory",
         "skipped texts/latin.txt: is not UTF-8 (byte 0)",
     ]
     assert outcome.errors.splitlines()[-1].startswith("5 spoken")
@@ -290,22 +289,17 @@ def test_a_long_chapter_is_one_file(
     assert duration - 5 < starts[-1] < duration
 
 
-def test_what_is_ignored_is_named_and_subfolders_are_an_option(
+def test_what_is_ignored_is_named_and_subfolders_are_spoken(
     served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
-    """Other files and subfolders are named; `--recursive` speaks the texts of subfolders."""
+    """Other files are named; the texts of subfolders become files of subfolders."""
     for name in ("a.txt", "notes.pdf", ".hidden", "part/b.md"):
         (tmp_path / "book" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "book" / name).write_text("Hello there.")
-    argv = ("batch", "book", "-o", "wavs", "--url", served.websocket_url)
-    outcome = command_here(*argv)
+    outcome = command_here("batch", "book", "-o", "wavs", "--url", served.websocket_url)
     assert outcome.status == 0
-    assert outcome.errors.splitlines()[:2] == [
-        "ignored book/notes.pdf: expected .txt or .md",
-        "ignored book/part: is a folder; add --recursive to speak its texts",
-    ]
-    outcome = command_here(*argv, "--recursive")
-    assert "1 spoken" in outcome.errors and "1 finished before" in outcome.errors
+    assert outcome.errors.splitlines()[0] == "ignored book/notes.pdf: expected .txt or .md"
+    assert "2 spoken" in outcome.errors
     assert soundfile.info(tmp_path / "wavs" / "part" / "b.wav").duration > 0.3
 
 

@@ -115,26 +115,6 @@ def test_a_port_of_our_own_server_is_fine(
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "sentence"),
-    [
-        (
-            ["--model", "m"],
-            1,
-            "voiceagent-tts: --model is used only with --gpu; add --gpu or leave --model out\n",
-        ),
-    ],
-)
-def test_a_mistake_is_said(
-    options: list[str], status: int, sentence: str, command_here: CommandHere
-) -> None:
-    """Impossible arguments are refused."""
-    outcome = command_here("doctor", *options)
-    assert (outcome.status, outcome.output) == (status, "")
-    assert sentence in outcome.errors
-    assert "Traceback" not in outcome.errors
-
-
 async def test_a_machine_without_a_place_for_sockets_is_told_so(
     command: Command, tmp_path: Path
 ) -> None:

@@ -77,7 +77,7 @@ async def test_an_interrupted_download_goes_on(run: Command, hub: Hub) -> None:
     folder = hub.commits[BASE, OLD]
     (folder / WEIGHTS).write_bytes(bytes(24 * 2**20))  # the client writes ten megabytes at a time
     hub.cuts.add(WEIGHTS)
-    download = ("models", "download", BASE, "--revision", OLD)
+    download = ("models", "download", f"{BASE}@{OLD}")
     done = await run(*download)
     if done.status:  # the client may leave the next attempt to the caller
         done = await run(*download)
@@ -86,11 +86,9 @@ async def test_an_interrupted_download_goes_on(run: Command, hub: Hub) -> None:
     assert files_of(Path(done.output.strip())) == files_of(folder)
 
 
-@pytest.mark.parametrize("argv", [("--revision", OLD), (f"@{OLD}",)])
-async def test_a_revision_can_be_pinned(run: Command, argv: tuple[str, ...]) -> None:
+async def test_a_revision_can_be_pinned(run: Command) -> None:
     """A pinned commit brings the files of that commit, although newer ones exist."""
-    pinned = (BASE, *argv) if len(argv) == 2 else (f"{BASE}{argv[0]}",)
-    done = await run("models", "download", *pinned)
+    done = await run("models", "download", f"{BASE}@{OLD}")
     assert done.status == 0, done.errors
     assert (Path(done.output.strip()) / "README.md").read_text() == "The first commit."
 

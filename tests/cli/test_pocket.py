@@ -28,6 +28,7 @@ def run(
     """Run a command with that cache, the small model and an empty folder of voices."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(home / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("VOICEAGENT_TTS_ENGINE", "pocket")
     monkeypatch.setenv("VOICEAGENT_TTS_MODELS", SMALL_MODEL)
     monkeypatch.setenv("VOICEAGENT_TTS_VOICES_FOLDER", str(tmp_path / "voices"))
     return command_here
@@ -36,17 +37,14 @@ def run(
 def test_a_voice_is_added_exported_and_removed(run: CommandHere, tmp_path: Path) -> None:
     """The state has a folder of its own, beside the voices of Qwen3-TTS."""
     clones = VoiceFolder(tmp_path / "voices" / "pocket")
-    added = run("voices", "add", "Ann", str(SOUND), "--engine", "pocket", "--consent", "Ann")
+    added = run("voices", "add", "Ann", str(SOUND), "--consent", "Ann")
     assert (added.status, added.output) == (0, ""), added.errors
     assert f"saved the voice ann (for {SMALL_MODEL})" in added.errors
     assert clones.names() == ["ann"] and not list((tmp_path / "voices").glob("*.safetensors"))
-    assert run("voices", "export", "ann", "a.safetensors", "--engine", "pocket").status == 0
-    assert (
-        run("voices", "add", "bo", "a.safetensors", "--engine", "pocket", "--consent", "Bo").status
-        == 0
-    )
+    assert run("voices", "export", "ann", "a.safetensors").status == 0
+    assert run("voices", "add", "bo", "a.safetensors", "--consent", "Bo").status == 0
     assert clones.read("bo") == clones.read("ann")
-    assert run("voices", "remove", "ann", "--engine", "pocket").status == 0
+    assert run("voices", "remove", "ann").status == 0
     assert clones.names() == ["bo"]
 
 
@@ -57,7 +55,6 @@ def test_a_voice_is_added_exported_and_removed(run: CommandHere, tmp_path: Path)
         (("ann", "noise.safetensors"), "expected a voice file of Pocket TTS"),
         (("ann", "none.wav"), "none.wav"),
         (("ann", "short.wav"), "0.5 s"),
-        (("ann", str(SOUND), "--engine", "espeak"), "expected qwen3 or pocket; got espeak"),
     ],
 )
 def test_what_cannot_be_a_voice_is_refused(
@@ -66,7 +63,7 @@ def test_what_cannot_be_a_voice_is_refused(
     """One line says why, and nothing is stored."""
     (tmp_path / "noise.safetensors").write_bytes(b"noise")
     soundfile.write(tmp_path / "short.wav", np.zeros(100, np.float32), 24_000)
-    refused = run("voices", "add", "--engine", "pocket", "--consent", "Ann", *argv)
+    refused = run("voices", "add", "--consent", "Ann", *argv)
     assert refused.status == 1 and expected in refused.errors.replace("\n", " ")
     assert not (tmp_path / "voices").exists()
 

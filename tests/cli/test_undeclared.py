@@ -21,12 +21,12 @@ def read(*arguments: str) -> dict[str, Any]:
 def test_every_setting_is_an_option() -> None:
     """With a value behind it or after an equals sign, or as a flag with its opposite."""
     given = read(
-        "--rows", "8", "--max-load=0.5", "--log-json", "--no-watermark", "--no-overflow",
+        "--rows", "8", "--gpu-memory-gb=0.5", "--log-json", "--no-watermark", "--no-overflow",
         "--upstream-fields", '{"lang_code": "a"}', "--device=cpu=x",
     )  # fmt: skip
     assert given.pop("device") == "cpu=x"
     settings = Settings(**given)
-    assert (settings.rows, settings.max_load) == (8, 0.5)
+    assert (settings.rows, settings.gpu_memory_gb) == (8, 0.5)
     assert settings.log_json and not (settings.watermark or settings.overflow)
     assert settings.upstream_fields == {"lang_code": "a"}
 

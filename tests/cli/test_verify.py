@@ -16,11 +16,6 @@ MODEL = ("--model", str(REFERENCE / "custom_voice-1b7"))
         ([], "expected exactly one of --model and --aligner"),
         ([*MODEL, "--aligner", "a"], "expected exactly one of --model and --aligner"),
         ([*MODEL, "--precision", "int3"], "--precision: expected float32, bfloat16 or float16"),
-        ([*MODEL, "--device", "tpu"], "device: expected cpu, cuda or cuda:N; got 'tpu'"),
-        (
-            [*MODEL, "--device", "cuda:99"],
-            "device: expected a device that PyTorch can use, got cuda:99",
-        ),
         ([*MODEL, "--reference", "no.wav"], "no.wav: cannot be read"),
         (["--model", "no such"], "expected the folder of a model, or an id"),
     ],

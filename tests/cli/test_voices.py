@@ -156,7 +156,6 @@ def test_a_recording_is_measured_and_trimmed(
     silence = np.zeros(48_000, np.int16)
     soundfile.write(tmp_path / "anna.wav", np.concatenate([silence, speech, silence]), 24_000)
     add_voice("anna", tmp_path / "anna.wav", BASE, "Hello there, I am Anna.")
-    add_voice("long", tmp_path / "anna.wav", BASE, "Hello there, I am Anna.", trim=False)
     printed = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
         r"recording: [12]\.\d s, \d+% speech, \d+ dB above the noise, 0\.0% clipped, "
@@ -164,9 +163,8 @@ def test_a_recording_is_measured_and_trimmed(
         printed[0],
     )
     assert printed[1].startswith("warning: expected at least 3 s of speech, got ")
-    trimmed, whole = (Cloned.from_bytes(folder.read(name)) for name in ("anna", "long"))
-    assert trimmed.reference_codes is not None and whole.reference_codes is not None
-    assert len(trimmed.reference_codes) < len(whole.reference_codes) - 35
+    codes = Cloned.from_bytes(folder.read("anna")).reference_codes
+    assert codes is not None and len(codes) < 12.5 * (len(speech) / 24_000 + 1.5)
 
 
 def test_without_a_speech_detector_a_voice_is_added_and_the_command_says_so(
@@ -182,13 +180,6 @@ def test_without_a_speech_detector_a_voice_is_added_and_the_command_says_so(
     assert folder.names() == ["anna"]
 
 
-def test_the_silence_behind_a_reference_is_an_option(folder: VoiceFolder) -> None:
-    """Without appended silence the kept codes are those of the file alone."""
-    add_voice("anna", SOUND, BASE, "quick brown fox", tail_silence=False)
-    codes = Cloned.from_bytes(folder.read("anna")).reference_codes
-    assert codes is not None and len(codes) == 18
-
-
 def test_a_voice_is_designed_and_cloned(folder: VoiceFolder, tmp_path: Path) -> None:
     """One call makes a Base model's voice from a description; its audio can be kept, too.
 
@@ -196,11 +187,9 @@ def test_a_voice_is_designed_and_cloned(folder: VoiceFolder, tmp_path: Path) -> 
     """
     help_text = (voices.design.__doc__ or "").split()
     assert "no --consent: no person's recording is copied" in " ".join(help_text)
-    sound = tmp_path / "a.wav"
-    voices.design("sailor", "An old sailor", "Ahoy!", DESIGN, BASE, "en", output=sound)
+    voices.design("sailor", "An old sailor", "Ahoy!", DESIGN, BASE)
     voice = Cloned.from_bytes(folder.read("sailor"))
     assert voice.reference_text == "Ahoy!" and voice.reference_codes is not None
-    assert soundfile.info(sound).samplerate == 24_000
 
 
 def write_wav(path: Path, seconds: float, *, is_silent: bool = False) -> None:

@@ -187,8 +187,7 @@ async def test_a_server_runs_with_the_charts_defaults(tmp_path: Path) -> None:
     keys = tmp_path / "keys.json"
     made = {scope: make_key(scope, frozenset({scope}), Quota()) for scope in Scope}
     keys.write_text(KeyDocument(keys=tuple(each.key for each in made.values())).dump())
-    own_mark = {"VOICEAGENT_TTS_WATERMARK_KEY": ""}
-    given = environment(OBJECTS, keys, tmp_path) | own_mark | SERVICE_LINKS
+    given = environment(OBJECTS, keys, tmp_path) | SERVICE_LINKS
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as other:
         given["VOICEAGENT_TTS_SLOTS_PORT"] = str(other.getsockname()[1])
     process = await start(

@@ -12,6 +12,7 @@ from testbed.chaos import Faults, chaotic
 from testbed.servers import StartServer
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
+from voiceagent_tts.server import serve
 from voiceagent_tts.server.serve import RunningServer
 
 pytestmark = pytest.mark.services
@@ -65,10 +66,11 @@ async def test_a_slow_network_mixes_nothing_up(server: RunningServer, name: str)
 
 @pytest.mark.parametrize("name", BROKEN)
 async def test_every_client_of_a_broken_network_has_an_end(
-    start_server: StartServer, name: str
+    start_server: StartServer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients and server notice: each client gets an error, and no row, socket or task is left."""
-    server = await start_server(ping_interval_s=0.5)
+    monkeypatch.setattr(serve, "PING_INTERVAL_S", 0.5)
+    server = await start_server()
     await say(server.websocket_url, CLIENTS)
     await until_free(server)
     tasks, process = len(asyncio.all_tasks()), psutil.Process()

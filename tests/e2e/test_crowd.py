@@ -34,7 +34,6 @@ async def crowded(start_server: StartServer, short_runs: str) -> RunningServer:
         engine="qwen3",
         models=(short_runs,),
         rows=ROWS,
-        capacity=256,
         threads=1,
         deterministic=True,
         aligner="off",

@@ -21,6 +21,7 @@ from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, PlayoutClock
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
+from voiceagent_tts.server import serve, websocket
 from voiceagent_tts.server import speaking as speech_over_http
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.synthesizer.workers import WorkerClient
@@ -114,6 +115,12 @@ async def _talk_wildly(server: RunningServer, source: random.Random, endings: in
         await wire.close()
 
 
+def close_deaf_sockets_after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Close sockets whose client does not read sooner than a server does otherwise."""
+    for module in (serve, websocket):
+        monkeypatch.setattr(module, "SLOW_CONSUMER_S", seconds)
+
+
 def _small_socket(server: RunningServer) -> socket.socket:
     """Connect with kernel buffers of almost no size."""
     small = socket.socket()
@@ -147,9 +154,12 @@ async def _underrun_s(wire: Wire, received: ReceivedContext) -> float:
     return clock.underrun_s
 
 
-async def test_a_client_that_never_reads_is_closed(start_server: StartServer) -> None:
+async def test_a_client_that_never_reads_is_closed(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A client that never reads is closed (4008) and frees its rows; a neighbour hears no gap."""
-    server = await start_server(slow_consumer_s=1.0)
+    close_deaf_sockets_after(monkeypatch, 1.0)
+    server = await start_server()
 
     async def underrun_of_neighbour() -> float:
         async with Wire.connected(server.websocket_url) as neighbour:
@@ -178,7 +188,8 @@ async def test_a_client_that_reads_after_all_leaves_no_timer(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing aborts a connection that is gone: asyncio would log a traceback."""
-    server = await start_server(slow_consumer_s=0.3)
+    close_deaf_sockets_after(monkeypatch, 0.3)
+    server = await start_server()
     loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
     call_later = loop.call_later
 
@@ -196,9 +207,12 @@ async def test_a_client_that_reads_after_all_leaves_no_timer(
     assert all(timer.cancelled() for timer in timers)
 
 
-async def test_a_client_that_stays_deaf_is_cut(start_server: StartServer) -> None:
+async def test_a_client_that_stays_deaf_is_cut(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If even the close frame is not read, the connection is aborted and no socket is left."""
-    server = await start_server(slow_consumer_s=0.3)
+    close_deaf_sockets_after(monkeypatch, 0.3)
+    server = await start_server()
     unread = await _flooded(server)
     connections = server.uvicorn_server.server_state.connections
     await until(lambda: not connections, "the connection is gone")
@@ -224,9 +238,12 @@ async def test_a_drain_ends_when_the_sockets_are_told(start_server: StartServer)
     assert closed.value.rcvd.code == 1001
 
 
-async def test_an_unread_body_frees_its_row(start_server: StartServer) -> None:
+async def test_an_unread_body_frees_its_row(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An HTTP client that requests minutes of audio and reads none holds no row."""
-    server = await start_server(slow_consumer_s=0.3)
+    close_deaf_sockets_after(monkeypatch, 0.3)
+    server = await start_server()
     body = json.dumps({"input": SENTENCE * 300, "response_format": "pcm"})
     with _small_socket(server) as unread:
         unread.send(
@@ -251,9 +268,12 @@ async def test_sockets_have_a_limit(start_server: StartServer) -> None:
         assert (await wire.say("There is room.")).done.reason == "complete"
 
 
-async def test_a_client_that_answers_no_ping_is_closed(start_server: StartServer) -> None:
+async def test_a_client_that_answers_no_ping_is_closed(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A client whose machine has vanished is noticed by its missing pongs."""
-    server = await start_server(ping_interval_s=0.2)
+    monkeypatch.setattr(serve, "PING_INTERVAL_S", 0.2)
+    server = await start_server()
     reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
     writer.write(
         b"GET /v1/tts/ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

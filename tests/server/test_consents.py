@@ -19,6 +19,7 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.seam.cloner_messages import VoiceFile
+from voiceagent_tts.server import clones
 from voiceagent_tts.server.cloner_processes import MAX_PLACES
 from voiceagent_tts.server.clones import _save
 from voiceagent_tts.server.serve import RunningServer, running
@@ -292,6 +293,7 @@ async def test_a_voice_is_that_of_its_consent(
         return similarity(self, consent, voice_file)
 
     monkeypatch.setattr(VoiceRecords, "similarity", noted)
+    monkeypatch.setattr(clones, "LEAST_SIMILARITY", 0.99)
     sound = (REFERENCE / "reference.wav").read_bytes()
     settings = Settings(
         port=0,
@@ -301,7 +303,6 @@ async def test_a_voice_is_that_of_its_consent(
         aligner="off",
         voices_folder=tmp_path,
         consent_mode="recording",
-        consent_similarity=0.99,
         voices_per_key=1,
     )
     async with (

@@ -301,7 +301,6 @@ async def test_the_request_log_has_hashes_and_no_text(
     path = tmp_path / "requests.jsonl"
     server = await start_server(
         api_keys=("key",), key_limits=Quota(chars_per_minute=100), request_log=path,
-        hash_secret="secret",
     )  # fmt: skip
     async with Wire.connected(server.websocket_url, **KEY) as wire:
         for text in ("Swordfish.", "Swordfish.", "Catfish."):

@@ -7,15 +7,27 @@ reading stay, and the log says so once.
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import structlog
 
-from voiceagent_tts.access.key_store import KeyStore, open_store
 from voiceagent_tts.access.keys import Key, KeyDocument, key_of_settings
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.settings.access import AccessSettings, hash_key
 
+if TYPE_CHECKING:
+    from voiceagent_tts.access.key_store import KeyStore
+
 _log = structlog.get_logger(__name__)
+
+
+def _store_of(settings: AccessSettings) -> "KeyStore | None":
+    """Where the settings say that keys are; None for those in the settings alone."""
+    if settings.keys is None:
+        return None
+    from voiceagent_tts.access.key_store import open_store
+
+    return open_store(settings.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,7 @@ class KeyRing:
         """Why the store could not be read last time; None if it could."""
         self._own = {key.id: key for key in map(key_of_settings, settings.api_keys)}
         self._stored: dict[str, Key] = {}
-        self._store: KeyStore | None = open_store(settings.keys) if settings.keys else None
+        self._store = _store_of(settings)
         self._text: str | None = None
         self._on_change = on_change
 
@@ -107,7 +119,7 @@ class KeyRing:
             before, self._stored = self._stored, stored
             self._report(before, stored)
 
-    async def _read(self, store: KeyStore) -> dict[str, Key] | None:
+    async def _read(self, store: "KeyStore") -> dict[str, Key] | None:
         """Return the keys of the store, or None if its text is that of the last reading."""
         text = await store.read()
         if text is None:

@@ -93,17 +93,6 @@ def describe(
 @app.command(context_settings=KEPT)
 def serve(
     context: typer.Context,
-    host: Annotated[str | None, typer.Option(help="Address to bind. [default: 127.0.0.1]")] = None,
-    port: Annotated[
-        int | None, typer.Option(help="TCP port; 0 picks a free one. [default: 8765]")
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            help="Speech engine: hibari, kokoro, espeak, pocket, qwen3 or openai. [default: the "
-            "best voice that this machine can speak]"
-        ),
-    ] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -122,19 +111,18 @@ def serve(
 ) -> None:
     """Run the server. Ctrl-C or SIGTERM stops it after open contexts have finished.
 
-    Every setting of docs/settings.md is an option, too, such as --rows 8, --log-json and
-    --no-watermark.
+    Every setting of docs/settings.md is an option, too, such as --engine espeak, --port 8080,
+    --log-json and --no-watermark.
     """
     from voiceagent_tts.cli.serve import run_server
     from voiceagent_tts.config import Settings
 
     types = {name: field.annotation for name, field in Settings.model_fields.items()}
-    given: dict[str, Any] = {"host": host, "port": port, "models": model or None}
-    given |= options_in(context, types)
-    if engine is not None or given["models"] is not None:
-        given["engine"] = engine or "qwen3"
+    given: dict[str, Any] = {"models": model or None} | options_in(context, types)
+    if given["models"] is not None:
+        given.setdefault("engine", "qwen3")
     elif "upstream" in given and "overflow" not in given:
-        given["engine"] = "openai"
+        given.setdefault("engine", "openai")
     run_server(
         {name: value for name, value in given.items() if value is not None}, may_download=download
     )
@@ -143,7 +131,6 @@ def serve(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
-    seed: Annotated[int, typer.Option(help="Seed of the moments of interruption.")] = 7,
     engine: Annotated[
         str | None,
         typer.Option(
@@ -168,7 +155,7 @@ def demo(
     from voiceagent_tts.demo.conversation import run_demo
 
     voice = demo_voice(engine) if url is None else EMBEDDED
-    raise typer.Exit(0 if run_demo(out, seed, url, configured_key(None), voice) else 1)
+    raise typer.Exit(0 if run_demo(out, url, configured_key(None), voice) else 1)
 
 
 @app.command()
@@ -237,13 +224,9 @@ def batch(
         str | None, typer.Option(help="Speaking style, or a description of the voice.")
     ] = None,
     speed: Annotated[float, typer.Option(min=0.25, max=4.0, help="Speaking rate.")] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
     lexicon: Annotated[Path | None, typer.Option(help="TOML file of pronunciations.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Texts spoken in parallel.")] = 4,
     force: Annotated[bool, typer.Option("--force", help="Speak finished texts again.")] = False,
-    recursive: Annotated[
-        bool, typer.Option("--recursive", "-r", help="Also speak the texts of subfolders.")
-    ] = False,
     url: Url = None,
 ) -> None:
     """Speak every text of a folder into audio files. Exits with 1 if a text was skipped."""
@@ -253,7 +236,7 @@ def batch(
 
     request = BatchRequest(
         folder, output, audio_format_of(audio_format), words, voice, language, instruct, speed,
-        seed, lexicon_entries(lexicon), jobs, force, recursive, url,
+        lexicon_entries(lexicon), jobs, force, url,
         configured_key(None),
     )  # fmt: skip
     raise typer.Exit(0 if asyncio.run(speak_folder(request)) else 1)
@@ -267,7 +250,6 @@ def verify(
     aligner: Annotated[
         str | None, typer.Option(help="Qwen3-ForcedAligner to check: folder or id.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
     precision: Annotated[
         str | None,
         typer.Option(help="float32, bfloat16 or float16; on a CPU also int8, int4 or auto."),
@@ -283,9 +265,9 @@ def verify(
     from voiceagent_tts.cli.verify import verify_aligner, verify_model
 
     if model is not None and aligner is None:
-        holds = verify_model(model, device, precision, reference, text)
+        holds = verify_model(model, None, precision, reference, text)
     elif aligner is not None and model is None:
-        holds = verify_aligner(aligner, device, precision)
+        holds = verify_aligner(aligner, None, precision)
     else:
         raise InvalidRequestError("expected exactly one of --model and --aligner")
     raise typer.Exit(0 if holds else 1)
@@ -293,15 +275,14 @@ def verify(
 
 @app.command()
 def doctor(
-    gpu: Annotated[bool, typer.Option("--gpu", help="Test the GPU instead.")] = False,
+    gpu: Annotated[
+        bool,
+        typer.Option("--gpu", help="Test the GPU instead, with the settings' model, if any."),
+    ] = False,
     cards: Annotated[
         bool,
         typer.Option("--cards", help="Print how many rows of Qwen3-TTS fit cards of common sizes."),
     ] = False,
-    model: Annotated[
-        str | None,
-        typer.Option(help="With --gpu: Qwen3-TTS model, folder or id. [default: random weights]"),
-    ] = None,
     production: Annotated[
         bool,
         typer.Option("--production", help="Judge whether the settings are safe for strangers."),
@@ -322,10 +303,11 @@ def doctor(
         raise typer.Exit
     if gpu:
         from voiceagent_tts.cli.gpu import examine_gpu
+        from voiceagent_tts.cli.settings import read_settings
 
+        settings = read_settings({})
+        model = settings.models[0] if settings.engine == "qwen3" else None
         raise typer.Exit(0 if examine_gpu(model) else 1)
-    if model is not None:
-        raise InvalidRequestError("--model is used only with --gpu; add --gpu or leave --model out")
     from voiceagent_tts.cli.doctor import examine
 
     raise typer.Exit(0 if asyncio.run(examine()) else 1)

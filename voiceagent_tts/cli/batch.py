@@ -67,11 +67,9 @@ class BatchRequest:
     language: str | None
     instruct: str | None
     speed: float
-    seed: int
     lexicon: LexiconEntries | None
     jobs: int
     is_forced: bool
-    is_recursive: bool
     url: str | None
     api_key: str | None
 
@@ -159,7 +157,7 @@ def find_chapters(request: BatchRequest) -> list[Chapter]:
     Raises:
         InvalidRequestError: there are none, or two of them have one output file.
     """
-    files = [path for path in _entries(request) if _is_text(path, request)]
+    files = [path for path in _entries(request) if _is_text(path)]
     if not files:
         raise InvalidRequestError(f"{request.folder}: expected .txt or .md files; there are none")
     places = [path.relative_to(request.folder).with_suffix("") for path in files]
@@ -182,27 +180,25 @@ def find_chapters(request: BatchRequest) -> list[Chapter]:
 
 
 def _entries(request: BatchRequest) -> list[Path]:
-    """Everything in the folder by name, and with `--recursive` in its subfolders."""
+    """Everything in the folder and its subfolders, by name."""
     try:
-        entries = sorted(request.folder.iterdir())
+        next(request.folder.iterdir(), None)  # rglob passes over a folder that cannot be read
+        return sorted(request.folder.rglob("*"))
     except OSError as error:
         raise InvalidRequestError(f"{error.filename}: {error.strerror}") from error
-    return sorted(request.folder.rglob("*")) if request.is_recursive else entries
 
 
-def _is_text(path: Path, request: BatchRequest) -> bool:
-    return path.suffix.lower() in _SUFFIXES and not (request.is_recursive and path.is_dir())
+def _is_text(path: Path) -> bool:
+    return path.suffix.lower() in _SUFFIXES and not path.is_dir()
 
 
 def _ignored(request: BatchRequest) -> Iterator[str]:
     """What is in the folder and is no text, with the reason; nothing about hidden files."""
     for path in _entries(request):
-        if _is_text(path, request) or path.name.startswith("."):
+        if _is_text(path) or path.name.startswith("."):
             continue
         if not path.is_dir():
             yield f"{path}: expected .txt or .md"
-        elif not request.is_recursive:
-            yield f"{path}: is a folder; add --recursive to speak its texts"
 
 
 def _make_folder(path: Path) -> None:
@@ -409,7 +405,7 @@ class _ChapterSpeaker:
                 language=request.language,
                 instruct=request.instruct,
                 speed=request.speed,
-                seed=request.seed,
+                seed=0,
                 lexicon=request.lexicon,
                 max_lead_s=0,
                 priority="batch",

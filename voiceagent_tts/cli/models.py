@@ -45,14 +45,11 @@ def download(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="Model id, the name of a model of Pocket TTS, that of a voice of hibari, or "
-            "kokoro; `models list` shows them.",
+            help="Model id, also with @REVISION; the name of a model of Pocket TTS, of a voice "
+            "of hibari, or kokoro. `models list` shows them.",
         ),
     ],
     source: Annotated[str, typer.Option(help="Hub to use: hf or modelscope.")] = "hf",
-    revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit. [default: the hub's main branch]")
-    ] = None,
 ) -> None:
     """Download a model, continue an interrupted download, and check every file.
 
@@ -60,7 +57,7 @@ def download(
     """
     from voiceagent_tts.errors import InvalidRequestError
     from voiceagent_tts.hibari import published
-    from voiceagent_tts.hub import ModelId, download_model, parse_id
+    from voiceagent_tts.hub import download_model, parse_id
     from voiceagent_tts.kokoro import published as kokoro
     from voiceagent_tts.pocket.files import fetch
     from voiceagent_tts.pocket.published import is_known
@@ -76,8 +73,7 @@ def download(
     if model == kokoro.NAME:
         sys.stdout.write(f"{kokoro.find(None).model}\n")
         return
-    wanted = parse_id(model)
-    folder = download_model(ModelId(wanted.repo, revision or wanted.revision), source)
+    folder = download_model(parse_id(model), source)
     _check(folder)
     sys.stdout.write(f"{folder}\n")
 

@@ -23,13 +23,11 @@ class VoiceFilter:
         search: part of a name, in any letter case.
         language: code; `en` also matches `en-gb`, and a voice of any language.
         gender: `female` or `male`.
-        kind: what a voice is, such as `speaker` or `clone`.
     """
 
     search: str | None = None
     language: str | None = None
     gender: str | None = None
-    kind: str | None = None
 
     def matches(self, voice: dict[str, Any]) -> bool:
         """Whether `voice`, as the server describes it, is one to print."""
@@ -40,7 +38,6 @@ class VoiceFilter:
             speaks
             and (self.search or "").casefold() in voice["id"].casefold()
             and self.gender in (None, voice.get("gender"))
-            and self.kind in (None, voice.get("kind"))
         )
 
 

@@ -26,17 +26,11 @@ if TYPE_CHECKING:
     from voiceagent_tts.pocket.states import PocketModel
     from voiceagent_tts.voices import VoiceFolder
 
-_CLONING_ENGINES = ("qwen3", "pocket")
-
 app = typer.Typer(help="List voices, and clone or design your own.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the voice, as for `--voice`.")]
 Replace = Annotated[
     bool, typer.Option("--replace", help="Replace the stored or built-in voice NAME, if any.")
-]
-Engine = Annotated[
-    str | None,
-    typer.Option(help="Engine that speaks the clone: qwen3 or pocket. [default: the settings']"),
 ]
 _SUFFIX = ".safetensors"
 
@@ -59,10 +53,6 @@ def list_voices(
         str | None, typer.Option(help="Only voices for this language (`de`), or for any.")
     ] = None,
     gender: Annotated[str | None, typer.Option(help="Only female or male voices.")] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(help="Only preset, variant, language, speaker, designed, clone or alias."),
-    ] = None,
     url: Annotated[
         str | None,
         typer.Option(
@@ -75,7 +65,7 @@ def list_voices(
     from voiceagent_tts.cli.voice_list import VoiceFilter, print_voices
     from voiceagent_tts.client.address import configured_key
 
-    wanted = VoiceFilter(search, language, gender, kind)
+    wanted = VoiceFilter(search, language, gender)
     asyncio.run(print_voices(url, configured_key(None), wanted))
 
 
@@ -101,16 +91,6 @@ def add(
             help="Transcript of the reference; with it, the speaking style is cloned too.",
         ),
     ] = "",
-    tail_silence: Annotated[
-        bool,
-        typer.Option(
-            help="Append half a second of silence, so that the clone does not repeat the last "
-            "sound."
-        ),
-    ] = True,
-    trim: Annotated[
-        bool, typer.Option(help="Remove the silence before and after the speech.")
-    ] = True,
     consent: Annotated[
         str,
         typer.Option(
@@ -119,20 +99,19 @@ def add(
         ),
     ] = "",
     replace: Replace = False,
-    engine: Engine = None,
 ) -> None:
     """Clone a voice from a recording and save it as NAME.
 
     A clone is a copy of a person's voice: --consent says that the person agreed.
 
-    Warns of a recording that is short, long, noisy or clipped, or that is not mostly speech. With
-    --engine pocket, the voice is cloned for all models of the settings, and the transcript is not
-    used.
+    Warns of a recording that is short, long, noisy or clipped, or that is not mostly speech, and
+    removes the silence around it. Where VOICEAGENT_TTS_ENGINE is pocket, the voice is cloned for
+    all models of the settings, and the transcript is not used.
     """
     from voiceagent_tts.audio.file_reader import read_audio
     from voiceagent_tts.cli.files import read_file
 
-    settings = _settings(engine)
+    settings = _settings()
     agreed = _checked_consent(consent)
     _check_name(name, replace, settings)
     data = read_file(reference)
@@ -141,9 +120,9 @@ def add(
         return
     if model is None and settings.engine != "pocket":
         raise InvalidRequestError("--model: expected the Base model that will speak the voice")
-    samples = _examined(read_audio(data), "" if settings.engine == "pocket" else text, trim=trim)
+    samples = _examined(read_audio(data), "" if settings.engine == "pocket" else text)
     if model is not None and settings.engine != "pocket":
-        _save(name, _clone(samples, text, model, tail_silence=tail_silence), settings, agreed)
+        _save(name, _clone(samples, text, model), settings, agreed)
     else:
         _store_pocket(name, _pocket_clone(samples, settings), settings, agreed)
 
@@ -162,40 +141,24 @@ def design(
     ],
     model: Annotated[str, typer.Option(help="VoiceDesign model: folder or id.")],
     base: Annotated[str, typer.Option(help="Base model that will speak the voice: folder or id.")],
-    language: Annotated[
-        str | None, typer.Option(help="Language of the text. [default: detected]")
-    ] = None,
     seed: Annotated[int, typer.Option(help="A different seed gives a different voice.")] = 0,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Audio file for the spoken sample text."),
-    ] = None,
     replace: Replace = False,
 ) -> None:
     """Design a voice from a description, and save a clone of it that stays constant.
 
     It needs no --consent: no person's recording is copied, so there is nobody who could agree.
     """
-    from voiceagent_tts.cli.files import check_audio_path, write_audio
-
-    settings = _settings("qwen3")
+    settings = _settings().model_copy(update={"engine": "qwen3"})
     _check_name(name, replace, settings)
-    check_audio_path(output)
-    samples = _design(instruct, text, model, language, seed)
-    voice = _clone(samples, text, base)
-    if output is not None:
-        from voiceagent_tts.audio.pcm import float_to_pcm
-
-        write_audio(output, float_to_pcm(samples))
-    _save(name, voice, settings)
+    _save(name, _clone(_design(instruct, text, model, seed), text, base), settings)
 
 
 @app.command()
-def remove(name: Name, engine: Engine = None) -> None:
+def remove(name: Name) -> None:
     """Delete a cloned voice, and the record of who added it."""
     from voiceagent_tts.server.voice_records import VoiceRecords
 
-    folder = _folder(_settings(engine))
+    folder = _folder(_settings())
     folder.remove(name)  # an unknown name is an error
     VoiceRecords(folder).remove_voice(name)
 
@@ -204,29 +167,21 @@ def remove(name: Name, engine: Engine = None) -> None:
 def export(
     name: Name,
     target: Annotated[Path, typer.Argument(metavar="FILE.safetensors", help="File to write.")],
-    engine: Engine = None,
 ) -> None:
     """Write a cloned voice to a file for `voices add` on another machine."""
     from voiceagent_tts.cli.files import check_target
     from voiceagent_tts.replacing import replacing
 
     check_target(target, (_SUFFIX,))
-    stored = _folder(_settings(engine)).read(name)
+    stored = _folder(_settings()).read(name)
     with replacing(target) as unfinished:
         unfinished.write_bytes(stored)
 
 
-def _settings(engine: str | None) -> "Settings":
-    """The settings, with `engine` if it is given; its models do not matter here."""
+def _settings() -> "Settings":
     from voiceagent_tts.cli.settings import read_settings
 
-    settings = read_settings({})
-    if engine is None:
-        return settings
-    if engine not in _CLONING_ENGINES:
-        expected = " or ".join(_CLONING_ENGINES)
-        raise InvalidRequestError(f"--engine: expected {expected}; got {engine[:40]}")
-    return settings.model_copy(update={"engine": engine})
+    return read_settings({})
 
 
 def _folder(settings: "Settings") -> "VoiceFolder":
@@ -349,9 +304,7 @@ def _parse_voice(data: bytes) -> "Cloned":
     return Cloned.from_bytes(data)
 
 
-def _examined(
-    samples: "npt.NDArray[np.float32]", text: str, *, trim: bool
-) -> "npt.NDArray[np.float32]":
+def _examined(samples: "npt.NDArray[np.float32]", text: str) -> "npt.NDArray[np.float32]":
     """Print the measurements of a recording and a warning for each bad one; trim its silence.
 
     Raises:
@@ -368,7 +321,7 @@ def _examined(
             "note: speech and noise of the recording were not measured, and silence was not "
             f"trimmed: the package 'silero-vad' is missing; try {install_hint('qwen3')}\n"
         )
-    examined = examine_reference(samples, speech, trim=trim)
+    examined = examine_reference(samples, speech)
     sys.stderr.write(f"recording: {examined.summary()}\n")
     unlikely = recording_problems(text, examined.samples, examined.speech_s) if text else []
     for problem in (*examined.problems(), *unlikely):
@@ -376,23 +329,18 @@ def _examined(
     return examined.samples
 
 
-def _clone(
-    samples: "npt.NDArray[np.float32]", text: str, model: str, *, tail_silence: bool = True
-) -> "Cloned":
+def _clone(samples: "npt.NDArray[np.float32]", text: str, model: str) -> "Cloned":
     import torch
 
     from voiceagent_tts.cli.models import model_folder
-    from voiceagent_tts.model.clone import TAIL_SILENCE_S, clone_voice
+    from voiceagent_tts.model.clone import clone_voice
 
     folder = model_folder(model)
     with _working(f"cloning the voice with {folder.name}"):
-        tail_silence_s = TAIL_SILENCE_S if tail_silence else 0.0
-        return clone_voice(folder, torch.from_numpy(samples.copy()), text, tail_silence_s)
+        return clone_voice(folder, torch.from_numpy(samples.copy()), text)
 
 
-def _design(
-    instruct: str, text: str, model: str, language: str | None, seed: int
-) -> "npt.NDArray[np.float32]":
+def _design(instruct: str, text: str, model: str, seed: int) -> "npt.NDArray[np.float32]":
     from voiceagent_tts.cli.models import model_folder
     from voiceagent_tts.engine.design import design_voice
     from voiceagent_tts.model.checkpoint import load_checkpoint
@@ -401,7 +349,7 @@ def _design(
     folder = model_folder(model)
     with _working(f"designing the voice with {folder.name}"):
         designer, codec = load_checkpoint(folder), load_codec(folder)
-        return design_voice(designer, codec, instruct, text, language, seed).numpy()
+        return design_voice(designer, codec, instruct, text, None, seed).numpy()
 
 
 @contextmanager

@@ -44,6 +44,8 @@ from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.text.words import split_words
 
+_SEED = 7
+"""Of the moments of interruption."""
 AGENT_VOICE = "default"
 EARLIEST_INTERRUPTION_S, LATEST_INTERRUPTION_S = 0.7, 5.0
 VAD_S = 0.3
@@ -132,7 +134,6 @@ SCRIPT = [
 
 def run_demo(
     out: Path,
-    seed: int,
     url: str | None,
     api_key: str | None,
     voice: DemoVoice = EMBEDDED,
@@ -141,7 +142,6 @@ def run_demo(
 
     Args:
         out: folder for `demo.wav`, `demo.png` and `demo.json`, and for the log of the server.
-        seed: seed of the moments of interruption.
         url: address of a running server; None starts one with `voice`.
         api_key: key for the server at `url`.
         voice: the agent's voice. The user always has the embedded one, unless `url` is given.
@@ -154,12 +154,10 @@ def run_demo(
         OSError: `out` is not a writable folder.
     """
     out.mkdir(parents=True, exist_ok=True)
-    return asyncio.run(_run(out, seed, url, api_key, voice))
+    return asyncio.run(_run(out, url, api_key, voice))
 
 
-async def _run(
-    out: Path, seed: int, url: str | None, api_key: str | None, voice: DemoVoice
-) -> bool:
+async def _run(out: Path, url: str | None, api_key: str | None, voice: DemoVoice) -> bool:
     console = Console()
     script = [exchange for exchange in SCRIPT if exchange.language in voice.languages]
     async with contextlib.AsyncExitStack() as stack:
@@ -169,7 +167,7 @@ async def _run(
         questions = await _questions(script, url, api_key, voice, out / "user.log")
         conversation = Conversation(url, api_key, script)
         gc.freeze()  # a full garbage collection would stop playback for 0.2 s
-        interruptions_s = choose_interruptions(random.Random(seed), script)
+        interruptions_s = choose_interruptions(random.Random(_SEED), script)
         turns = await conversation.run(questions, interruptions_s, console)
     return report(
         turns,

@@ -109,15 +109,12 @@ class Examination:
         return found
 
 
-def examine_reference(
-    samples: npt.NDArray[np.float32], speech: list[Span] | None, *, trim: bool = True
-) -> Examination:
+def examine_reference(samples: npt.NDArray[np.float32], speech: list[Span] | None) -> Examination:
     """Measure a recording, and remove the silence before and after its speech.
 
     Args:
         samples: [S] float32 in [-1, 1], mono, 24 kHz.
         speech: result of `find_speech`; None without a detector.
-        trim: whether silence is removed.
     """
     clipped_share = float(np.mean(np.abs(samples) >= _CLIPPED_LEVEL))
     if speech is None:
@@ -126,7 +123,7 @@ def examine_reference(
     for start, end in speech:
         is_speech[start:end] = True
     kept = slice(None)
-    if trim and speech:
+    if speech:
         margin = round(_MARGIN_S * SAMPLE_RATE_HZ)
         kept = slice(max(0, speech[0][0] - margin), speech[-1][1] + margin)
     return Examination(

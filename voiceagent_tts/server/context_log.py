@@ -11,9 +11,9 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from voiceagent_tts.access.disk_log import DiskLog, LineFile
 from voiceagent_tts.access.limiter import Caller
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode
@@ -21,6 +21,9 @@ from voiceagent_tts.settings.logs import LogSettings
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.options import ContextOptions
+
+if TYPE_CHECKING:
+    from voiceagent_tts.access.disk_log import DiskLog, LineFile
 
 _MAX_NAME_CHARS = 64
 
@@ -46,7 +49,7 @@ class ContextLog:
     """Writes one line for each context, if the settings ask for it.
 
     Args:
-        settings: the file and the secret.
+        settings: the file.
         on_failure: called with the name of a log for every write that fails; may run in a thread.
 
     Raises:
@@ -54,16 +57,12 @@ class ContextLog:
     """
 
     def __init__(self, settings: LogSettings, on_failure: Callable[[str], None]) -> None:
-        secret = settings.hash_secret
-        self._secret = secret.get_secret_value().encode() if secret else secrets.token_bytes(32)
-        self._lines = LineFile(settings.request_log) if settings.request_log else None
-        if self._lines is not None:
-            self._lines.check("request_log")
-        self._disk = DiskLog("request_log", on_failure)
+        self._secret = secrets.token_bytes(32)
+        self._file = _open(settings.request_log, on_failure) if settings.request_log else None
 
     def ended(self, origin: Origin, context: Context, report: ContextReport) -> None:
         """Write a context that has ended."""
-        if self._lines is None:
+        if self._file is None:
             return
         line = {
             **_start(origin, report.reason, report.code),
@@ -87,7 +86,7 @@ class ContextLog:
         code: ErrorCode | None = None,
     ) -> None:
         """Write a context that was refused, or whose client has cancelled it or left before."""
-        if self._lines is not None:
+        if self._file is not None:
             self._append(
                 {
                     **_start(origin, outcome, code),
@@ -97,15 +96,26 @@ class ContextLog:
             )
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        if (lines := self._lines) is not None:
-            self._disk.submit(lambda: lines.append(json.dumps(line)))
+        if (file := self._file) is not None:
+            disk, lines = file
+            disk.submit(lambda: lines.append(json.dumps(line)))
 
     def _hash(self, text: str) -> str:
         return hmac.new(self._secret, text.encode(errors="replace"), hashlib.sha256).hexdigest()
 
     def close(self) -> None:
         """Write what waits."""
-        self._disk.close()
+        if self._file is not None:
+            self._file[0].close()
+
+
+def _open(path: Path, on_failure: Callable[[str], None]) -> "tuple[DiskLog, LineFile]":
+    """The log's file, and what writes it in the background."""
+    from voiceagent_tts.access.disk_log import DiskLog, LineFile
+
+    lines = LineFile(path)
+    lines.check("request_log")
+    return DiskLog("request_log", on_failure), lines
 
 
 def _start(origin: Origin, outcome: str, code: ErrorCode | None) -> dict[str, Any]:

@@ -25,13 +25,14 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.app import create_app
 from voiceagent_tts.server.metrics import LoopLag
-from voiceagent_tts.server.slots_agent import slots_agent
-from voiceagent_tts.server.state import CLOSE_GRACE_S, ServerState
+from voiceagent_tts.server.state import CLOSE_GRACE_S, SLOW_CONSUMER_S, ServerState
 
 if TYPE_CHECKING:
     from voiceagent_tts.server.tls import Certificate
 
 MAX_MESSAGE_BYTES = 1 << 20
+PING_INTERVAL_S = 20.0
+"""Time between keepalive pings, and for the answer."""
 _MAX_FRAGMENTS = 1024
 _SEND_BUFFER_BYTES = 64 * 1024
 _MAX_OPEN_FILES = 65_536
@@ -166,7 +167,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def listen(host: str, port: int, slow_consumer_s: float) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A listening socket whose connections buffer little in the kernel, and not forever.
 
     Without this limit, loopback buffers more than a minute of PCM before a send waits, and a
@@ -184,7 +185,7 @@ def listen(host: str, port: int, slow_consumer_s: float) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        unread_ms = round((slow_consumer_s + CLOSE_GRACE_S) * 1000)
+        unread_ms = round((SLOW_CONSUMER_S + CLOSE_GRACE_S) * 1000)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
     try:
         listener.bind((host, port))
@@ -226,7 +227,7 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
     """
     certificate = _certificate_of(settings)
     async with contextlib.AsyncExitStack() as stack:
-        listener = listen(settings.host, settings.port, settings.slow_consumer_s)
+        listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
         state = ServerState(settings)
         stack.push_async_callback(state.close)
@@ -241,9 +242,6 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         state.metrics.loop_stall.set_function(lambda: loop_lag.longest_s)
         watching = asyncio.create_task(loop_lag.watch())
         stack.callback(watching.cancel)
-        if settings.slots_port is not None:
-            agent = slots_agent(settings.host, settings.slots_port, state.agent_line)
-            await stack.enter_async_context(agent)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         scheme = "http" if certificate is None else "https"
         url = f"{scheme}://{_connectable(host)}:{port}"
@@ -329,8 +327,8 @@ def _uvicorn_config(
         create_app(state),
         ws=SocketProtocol,
         ws_max_size=MAX_MESSAGE_BYTES,
-        ws_ping_interval=settings.ping_interval_s,
-        ws_ping_timeout=settings.ping_interval_s,
+        ws_ping_interval=PING_INTERVAL_S,
+        ws_ping_timeout=PING_INTERVAL_S,
         ws_per_message_deflate=False,  # 55 µs for 3 % of a PCM message, and twice the memory
         lifespan="off",  # `running` starts the state, so that errors reach its caller
         log_config=None,

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.access.key_ring import KeyChange
@@ -24,7 +24,6 @@ from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
 from voiceagent_tts.server.held import HeldBytes, RecentTexts
 from voiceagent_tts.server.metrics import Metrics
-from voiceagent_tts.server.slots_agent import agent_line
 from voiceagent_tts.server.speech_request import Served
 from voiceagent_tts.server.turns import Turns
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecords
@@ -33,11 +32,16 @@ from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
-from voiceagent_tts.tracing.exporter import start_exporter
+from voiceagent_tts.tracing.spans import exports_traces
 from voiceagent_tts.voices import SeenClones, VoiceFolder
+
+if TYPE_CHECKING:
+    from voiceagent_tts.tracing.exporter import Exporter
 
 SLOTS_HEADER = "X-TTS-Slots-Free"
 """Rows that new contexts can have, in answers of `/health/ready` and to WebSocket handshakes."""
+SLOW_CONSUMER_S = 15.0
+"""Time after which a WebSocket that does not read is closed (4008)."""
 CLOSE_GRACE_S = 2.0
 """Time for a client to read the close of its socket, before the connection is aborted."""
 
@@ -137,7 +141,6 @@ class ServerState:
             Limits(
                 max_text_chars=settings.max_text_chars,
                 max_audio_s=settings.max_audio_s,
-                context_idle_s=settings.context_idle_s,
                 max_lead_s=settings.max_lead_s,
             ),
             self.metrics.observe,
@@ -148,7 +151,7 @@ class ServerState:
             self._clones_of,
         )
         self._context_log = ContextLog(settings, self.metrics.count_log_failure)
-        self._exporter = start_exporter()
+        self._exporter = _exporter()
         self.turns = Turns(
             self.synthesizer,
             self.access.limiter,
@@ -202,10 +205,6 @@ class ServerState:
     def slots_free(self) -> int:
         """Rows that new contexts can have; 0 where none can be opened."""
         return self.synthesizer.rows - self.synthesizer.rows_used if self.is_ready else 0
-
-    def agent_line(self) -> str:
-        """The answer to a load balancer's agent check."""
-        return agent_line(self.slots_free, self.synthesizer.rows, is_ready=self.is_ready)
 
     @property
     def is_ready(self) -> bool:
@@ -333,6 +332,15 @@ class ServerState:
         self._context_log.close()
         if self._exporter is not None:
             await asyncio.to_thread(self._exporter.close)
+
+
+def _exporter() -> "Exporter | None":
+    """What exports the spans of contexts; None where the environment names no collector."""
+    if not exports_traces():
+        return None
+    from voiceagent_tts.tracing.exporter import start_exporter
+
+    return start_exporter()
 
 
 def draining_error() -> OverloadedError:

@@ -42,7 +42,7 @@ from voiceagent_tts.server.held import MEMORY_S
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.request_log import path_of, request_id_of
 from voiceagent_tts.server.socket_context import Outgoing, SocketContext
-from voiceagent_tts.server.state import SLOTS_HEADER, ServerState
+from voiceagent_tts.server.state import SLOTS_HEADER, SLOW_CONSUMER_S, ServerState
 from voiceagent_tts.synthesizer.events import SpokenText
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.tracing.spans import TRACEPARENT
@@ -281,7 +281,7 @@ def _limits(state: ServerState) -> SessionLimits:
     return SessionLimits(
         max_text_chars=settings.max_text_chars,
         max_contexts=settings.max_contexts,
-        context_idle_s=settings.context_idle_s,
+        context_idle_s=state.synthesizer.limits.context_idle_s,
         max_audio_s=settings.max_audio_s,
         max_lead_s=settings.max_lead_s,
     )
@@ -403,7 +403,7 @@ class SocketWriter:
 
     async def _send(self, outgoing: Outgoing) -> None:
         try:
-            async with asyncio.timeout(self._state.settings.slow_consumer_s):
+            async with asyncio.timeout(SLOW_CONSUMER_S):
                 for message in outgoing.messages:
                     if isinstance(message, str):
                         await self._websocket.send_text(message)

@@ -132,7 +132,6 @@ def _upstream_spec(settings: Settings, rows: int | None) -> WorkerSpec:
             "model": settings.upstream_model,
             "voices": settings.upstream_voices,
             "fields": settings.upstream_fields or {},
-            "sample_rate_hz": settings.upstream_rate_hz,
             "rows": rows,
             "chars_per_day": settings.upstream_chars_per_day,
         },
@@ -145,14 +144,12 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
     shared: dict[str, Any] = {
         "precision": settings.precision,
         "rows": settings.rows,
-        "capacity": settings.capacity,
         "gpu_memory_gb": settings.gpu_memory_gb,
         "kernels": settings.kernels,
         "codec_kernels": settings.kernels,
         "is_deterministic": settings.deterministic,
         "voices": str(settings.clones_folder),
         "threads": settings.threads,
-        "max_load": settings.max_load,
     }
     host = _aligner_host(settings)
     devices = [_numbered(device) for device in _devices(settings)] * settings.workers

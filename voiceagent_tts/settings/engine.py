@@ -35,9 +35,6 @@ class EngineSettings(SettingsGroup):
             speaks at the same time. Default: Qwen3-TTS 8 on a CPU, and on a GPU up to 64, as many
             as have memory for one minute of speech each; Pocket TTS up to 16, hibari and Kokoro up
             to 512, as many as the CPU speaks in real time, measured at start.
-        capacity: Positions in the key-value cache of one row. The prompt, including a clone's
-            reference recording, and 12.5 frames per second of speech must fit. Raise it for long
-            references or long segments.
         gpu_memory_gb: Maximum GPU memory of one worker, in units of 10^9 bytes, with the forced
             aligner if that shares the GPU. Default: most of the memory that is free at start, in
             equal parts where several workers share the GPU. Set it if other programs share it.
@@ -45,8 +42,6 @@ class EngineSettings(SettingsGroup):
             (PyTorch), or `auto`, which uses fused kernels if a check at start succeeds.
         deterministic: Make a seed give bit-identical speech whatever else the server is speaking.
             Slower; turn it on for tests.
-        max_load: Maximum share of real time that one engine step may take; above it, new contexts
-            are refused as overloaded. Default: 0.9 on a GPU, no limit on a CPU.
         threads: CPU threads per worker of Qwen3-TTS, Pocket TTS, hibari or Kokoro. Default: all
             cores.
     """
@@ -58,11 +53,9 @@ class EngineSettings(SettingsGroup):
     workers: Count = 1
     precision: Literal["float32", "bfloat16", "float16", "int8", "int4", "auto"] | None = None
     rows: Count | None = None
-    capacity: int = Field(default=4096, ge=64, le=10_000_000)
     gpu_memory_gb: float | None = Field(default=None, gt=0, le=100_000)
     kernels: Literal["auto", "plain", "fused"] = "auto"
     deterministic: bool = False
-    max_load: float | None = Field(default=None, gt=0, le=1000)
     threads: Count | None = None
 
     @property

@@ -15,11 +15,7 @@ class LimitSettings(SettingsGroup):
         max_sockets: Maximum number of open WebSockets.
         max_text_chars: Maximum number of characters per context that wait to be spoken.
         max_audio_s: Maximum seconds of audio per context.
-        context_idle_s: Seconds without new text after which a context is ended.
         max_lead_s: Maximum seconds of audio that a context may be generated ahead of playback.
-        slow_consumer_s: Seconds after which a WebSocket that does not read is closed (close code
-            4008).
-        ping_interval_s: Seconds between keepalive pings; also the time limit for the answer.
         drain_s: Seconds that open contexts may continue after SIGTERM.
         watchdog_s: Maximum age, in seconds, of the last successful synthesis. An idle server speaks
             a test word at a third of this age; beyond it, `/health/ready` reports unhealthy.
@@ -29,9 +25,6 @@ class LimitSettings(SettingsGroup):
     max_sockets: Count = 2000
     max_text_chars: Count = 20_000
     max_audio_s: Seconds = 3600.0
-    context_idle_s: Seconds = 120.0
     max_lead_s: Seconds = 8.0
-    slow_consumer_s: Seconds = 15.0
-    ping_interval_s: Seconds = 20.0
     drain_s: Annotated[float, Field(ge=0, le=604_800)] = 30.0
     watchdog_s: Seconds = 60.0

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator
+from pydantic import BeforeValidator, SecretStr, field_validator
 from pydantic_settings import NoDecode
 
 from voiceagent_tts.settings.group import Count, SettingsGroup, Texts, parse_object
@@ -21,7 +21,6 @@ class UpstreamSettings(SettingsGroup):
             Default: those that it lists, or those in the documentation of its API.
         upstream_fields: JSON object of further fields for every request to the upstream, such as
             `{"lang_code": "a"}`.
-        upstream_rate_hz: Sample rate of the upstream's PCM, in Hz.
         upstream_chars_per_day: Maximum number of characters sent upstream within 24 hours; beyond
             it, contexts are refused as overloaded. Counted from the start of the server. Default:
             no limit.
@@ -36,7 +35,6 @@ class UpstreamSettings(SettingsGroup):
     upstream_fields: Annotated[dict[str, Any] | None, NoDecode, BeforeValidator(parse_object)] = (
         None
     )
-    upstream_rate_hz: int = Field(default=24_000, ge=8_000, le=48_000)
     upstream_chars_per_day: Count | None = None
     overflow: bool = False
 

@@ -5,13 +5,12 @@ The variables of OpenTelemetry's SDK apply: `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_
 """
 
 import logging
-import os
 import threading
 from typing import TYPE_CHECKING
 
 from voiceagent_tts import __version__
 from voiceagent_tts.extras import install_hint
-from voiceagent_tts.tracing.spans import Tracer
+from voiceagent_tts.tracing.spans import Tracer, exports_traces
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -39,17 +38,6 @@ class Exporter:
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(_CLOSE_S)
-
-
-def exports_traces() -> bool:
-    """Whether the environment names a collector, in the variables of OpenTelemetry's SDK.
-
-    They are read here and not by `config`, which a worker would load for them alone: half of the
-    time in which it starts.
-    """
-    return any(
-        os.environ.get(f"OTEL_EXPORTER_OTLP_{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT")
-    )
 
 
 def start_exporter() -> Exporter | None:

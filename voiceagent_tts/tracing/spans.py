@@ -4,6 +4,7 @@ A span travels between processes as its W3C `traceparent`. Spans carry ids, name
 seconds, never text or keys.
 """
 
+import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
@@ -98,6 +99,17 @@ class Tracer:
         if parent is not None:
             context = TraceContextTextMapPropagator().extract({TRACEPARENT: parent})
         return Span(self._tracer.start_span(name, context, SpanKind[kind.upper()]))
+
+
+def exports_traces() -> bool:
+    """Whether the environment names a collector, in the variables of OpenTelemetry's SDK.
+
+    They are read here and not by `config`, which a worker would load for them alone: half of the
+    time in which it starts.
+    """
+    return any(
+        os.environ.get(f"OTEL_EXPORTER_OTLP_{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT")
+    )
 
 
 def host_tracer() -> Tracer:

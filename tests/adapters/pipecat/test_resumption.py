@@ -1,6 +1,7 @@
 """A Pipecat turn whose server context broke off resumes: each word is committed once."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -321,7 +322,9 @@ async def test_the_rest_of_an_idle_turn_is_spoken(
     start_server: StartServer, mode: TextAggregationMode
 ) -> None:
     """No word is lost if the LLM pauses for longer than the server waits for text."""
-    server = await start_server(context_idle_s=0.5)
+    server = await start_server()
+    synthesizer = server.state.synthesizer
+    synthesizer.limits = replace(synthesizer.limits, context_idle_s=0.5)
     tts = service(server.websocket_url, text_aggregation_mode=mode)
     async with talking(tts) as conversation:
         await conversation.begin("One, two. ")

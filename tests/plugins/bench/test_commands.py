@@ -63,11 +63,12 @@ def test_wrong_arguments_are_refused(arguments: tuple[str, ...]) -> None:
 
 
 @pytest.mark.thorough
-def test_the_peers_of_a_run_speak_too(tmp_path: Path) -> None:
+def test_the_peers_of_a_run_speak_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole utterances have no first audio before their end, and ours do."""
+    monkeypatch.chdir(tmp_path)
     argv = [
         "latency", "--peers", "--together", "1", "--seconds", "0.3", "--warm-up-s", "0",
-        "--kinds", "short", "--out", str(tmp_path),
+        "--kinds", "short",
     ]  # fmt: skip
     sections = json.loads(run(*argv).splitlines()[-1])["sections"]
     assert [each["failed"] for each in sections] == [0] * 5

@@ -13,7 +13,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.bench.callers import Callers, Section, Traffic
 from voiceagent_tts.plugins.bench.document import flat, section_document
 from voiceagent_tts.plugins.bench.loads import Load, Style
-from voiceagent_tts.plugins.bench.measures import usd_per_million_chars, values_of
+from voiceagent_tts.plugins.bench.measures import values_of
 from voiceagent_tts.plugins.bench.scripted_server import Script, ScriptedServer, Step
 from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
 from voiceagent_tts.plugins.bench.targets.target import Options
@@ -242,13 +242,10 @@ def test_a_section_s_rates_follow_from_its_utterances() -> None:
     """Audio and characters count over the time from the first start to the last end."""
     plan = section(Load(together=2))
     traffic = measured(GAPPY, "ws", plan)
-    figures = flat(section_document("t", plan, traffic, 3.6, 1))
+    figures = flat(section_document("t", plan, traffic, 1))
     assert figures["audio_s_per_s"] == pytest.approx(2 * 0.4 / 0.5, abs=1e-3)
     chars_per_s = 2 * len(TEXTS[0].text) / 0.5
     assert figures["chars_per_s"] == pytest.approx(chars_per_s, abs=1e-3)
-    assert figures["usd_per_million_chars"] == pytest.approx(1000 / chars_per_s, abs=1e-3)
-    unpriced = flat(section_document("t", plan, traffic, None, 1))
-    assert unpriced["usd_per_million_chars"] is None
     assert (figures["utterances"], figures["with_underruns"], figures["failed"]) == (2, 2, 0)
     assert figures["good_percent"] == 0  # 200 ms of underruns are too much
     assert figures["audible_p99_ms"] == to_the_sample(160)
@@ -263,9 +260,3 @@ def test_pieces_add_up_at_every_rate(rate_hz: int) -> None:
         utterance.hear(silence if number < 100 else sound, number / 10, rate_hz)
     assert sum(utterance.sizes) == round(500 * 1_024 * SAMPLE_RATE_HZ / rate_hz)
     assert utterance.silent_samples == round(100 * 1_024 * SAMPLE_RATE_HZ / rate_hz)
-
-
-def test_nothing_spoken_has_no_price() -> None:
-    """10^6 P / (3600 T), and none for T = 0."""
-    assert usd_per_million_chars(250, 3.6) == 4.0
-    assert usd_per_million_chars(0, 3.6) is None

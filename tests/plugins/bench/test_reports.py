@@ -36,7 +36,7 @@ def section(target: str, load: str, audible_ms: list[float], **counts: Any) -> d
         "target": target, "load": load, "seconds": 10.0, "utterances": len(audible_ms),
         "complete": len(audible_ms), "interrupted": 0, "failed": 0, "failures": {}, "silent": 0,
         "with_underruns": 0, "underruns": 0, "audio_s_per_s": 2.0, "chars_per_s": 30.0,
-        "usd_per_million_chars": 1.0, "good_percent": 100.0, "client_lag_p99_ms": 1.0,
+        "good_percent": 100.0, "client_lag_p99_ms": 1.0,
         "measures": {"audible_ms": figures}, "values": {"audible_ms": audible_ms}, **counts,
     }  # fmt: skip
 
@@ -46,7 +46,7 @@ def document(*sections: dict[str, Any]) -> dict[str, Any]:
     return {
         "schema": SCHEMA, "kind": "latency", "machine": "2 x <CPU>", "versions": {"a": "1"},
         "commit": "abc", "command": "voiceagent-tts bench latency", "load_1_min": 0.5,
-        "started_at": "2026-11-23T08:00:00+00:00", "seed": 1, "usd_per_hour": 3.0,
+        "started_at": "2026-11-23T08:00:00+00:00", "seed": 1,
         "sections": list(sections),
     }  # fmt: skip
 

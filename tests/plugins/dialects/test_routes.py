@@ -17,6 +17,7 @@ from testbed.slow_lexicon import SLOW_VOICE, slow_lexicon
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.server import websocket
 from voiceagent_tts.server.serve import RunningServer, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -365,9 +366,12 @@ async def test_a_dropped_socket_cancels(shared_server: RunningServer, dialect: s
 
 
 @pytest.mark.parametrize("dialect", PATHS)
-async def test_a_client_that_never_reads_is_closed(dialect: str) -> None:
+async def test_a_client_that_never_reads_is_closed(
+    dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A client that never reads is closed and its row freed, in every dialect."""
-    settings = Settings(port=0, slow_consumer_s=0.3, max_lead_s=3600)
+    monkeypatch.setattr(websocket, "SLOW_CONSUMER_S", 0.3)
+    settings = Settings(port=0, max_lead_s=3600)
     async with running(settings) as server, connected(server, dialect) as raw:
         raw.websocket.transport.pause_reading()
         long = SENTENCE * 300

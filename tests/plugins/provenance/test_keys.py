@@ -1,4 +1,4 @@
-"""Keys of the watermark: made once, kept private, read from a setting or a file."""
+"""Keys of the watermark: made once, kept private, read from a file."""
 
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ from voiceagent_tts.plugins.provenance.keys import WatermarkKey, watermark_keys
 
 def keys_of(path: Path, **settings: Any) -> tuple[WatermarkKey, ...]:
     """The keys of a server whose file is at `path`."""
-    return watermark_keys(Settings(watermark_key=None, watermark_key_file=path, **settings))
+    return watermark_keys(Settings(watermark_key_file=path, **settings))
 
 
 def test_a_key_is_made_at_the_first_start(tmp_path: Path) -> None:
@@ -39,15 +39,6 @@ def test_a_file_may_have_older_keys(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("11" * 32 + "\n" + "AB" * 32 + "\n")
     assert keys_of(path) == (WatermarkKey(b"\x11" * 32), WatermarkKey(b"\xab" * 32))
-
-
-def test_a_setting_replaces_the_file(tmp_path: Path) -> None:
-    """With a key in the settings no file is made."""
-    settings = Settings.model_validate(
-        {"watermark_key": "22" * 32, "watermark_key_file": tmp_path / "keys"}
-    )
-    assert watermark_keys(settings) == (WatermarkKey(b"\x22" * 32),)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("content", ["", "\n", "beef", "zz" * 32, "11" * 33, "\0", "1" * 100_000])

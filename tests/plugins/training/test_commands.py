@@ -43,7 +43,7 @@ def test_a_choice_that_is_none_is_refused(command_here: CommandHere) -> None:
 def test_a_dataset_becomes_a_checkpoint(command_here: CommandHere, tmp_path: Path) -> None:
     """`train` says how it ended, and `export` writes a model that loads; the base is unchanged."""
     random_dataset(tmp_path / "data", REFERENCE / "base-0b6", clips=4)
-    flags = ("--lora-rank", "2", "--epochs", "1", "--device", "cpu", "--validation-share", "0")
+    flags = ("--lora-rank", "2", "--epochs", "1", "--validation-share", "0")
     trained = command_here("finetune", "train", "data", "-o", "run", *MODEL, *flags)
     assert (trained.status, trained.output) == (0, "run: finished\n"), trained.errors
     again = command_here("finetune", "train", "data", "-o", "run", *MODEL, *flags)
@@ -62,7 +62,7 @@ def test_a_full_disk_is_said(
 ) -> None:
     """One line names the file that cannot be written, and nothing unfinished is left."""
     random_dataset(tmp_path / "data", REFERENCE / "base-0b6", clips=4)
-    flags = ("--lora-rank", "2", "--epochs", "1", "--device", "cpu", "--validation-share", "0")
+    flags = ("--lora-rank", "2", "--epochs", "1", "--validation-share", "0")
     with full_disk():
         full = command_here("finetune", "train", "data", "-o", "run", *MODEL, *flags)
     assert full.status == 1
@@ -81,7 +81,7 @@ def test_a_full_disk_is_said(
 def test_an_export_that_does_not_speak_fails(command_here: CommandHere, tmp_path: Path) -> None:
     """With random weights `verify` finds noise, and the exit status says so."""
     random_dataset(tmp_path / "data", REFERENCE / "base-0b6", clips=4)
-    flags = ("--epochs", "1", "--device", "cpu", "--validation-share", "0")
+    flags = ("--epochs", "1", "--validation-share", "0")
     command_here("finetune", "train", "data", "-o", "run", *MODEL, *flags)
     consent = ("--consent", "Anna agreed on 3 May 2026.")
     exported = command_here("finetune", "export", "run", "-o", "a", "--speaker", "a", *consent)
@@ -102,7 +102,7 @@ def test_the_plan_says_that_it_is_computed(command_here: CommandHere, tmp_path: 
 async def test_an_interrupt_saves_the_run(tmp_path: Path) -> None:
     """SIGINT ends the program after a step, with a state to resume from."""
     random_dataset(tmp_path / "data", REFERENCE / "base-0b6", clips=4)
-    flags = ("--epochs", "100000", "--device", "cpu", "--validation-share", "0")
+    flags = ("--epochs", "100000", "--validation-share", "0")
     program = await start("finetune", "train", "data", "-o", "run", *MODEL, *flags, folder=tmp_path)
     await until(lambda: (tmp_path / "run/weights.safetensors").exists(), "an epoch has ended")
     program.send_signal(signal.SIGINT)

@@ -15,6 +15,12 @@ app = typer.Typer(
 app.command()(quality)
 
 
+SEED = 1
+"""Of texts, arrivals, voices and moments of cuts: two runs have the same ones."""
+OUT = Path("out")
+"""Folder for the logs of started servers."""
+
+
 def add_commands(root: typer.Typer) -> None:
     """Add `bench` to the command line."""
     root.add_typer(app, name="bench")
@@ -89,31 +95,18 @@ def latency(
         Path | None, typer.Option(help="Speak the lines of this file instead.")
     ] = None,
     voice: Annotated[str | None, typer.Option(help="Voice; by default the target's.")] = None,
-    model: Annotated[str | None, typer.Option(help="Model, where a server needs one.")] = None,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key of the targets.")
-    ] = None,
-    price: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            help="US$ per hour of the machine; adds the price of a million characters to the "
-            "table.",
-        ),
-    ] = None,
     peers: Annotated[
         bool,
         typer.Option("--peers", help="Also start and measure the peers that run here."),
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of texts, arrivals and voices.")] = 1,
     json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for logs of started servers.")] = Path("out"),
 ) -> None:
     """Measure how soon and how steadily targets speak, under load.
 
     The last line of standard output is one JSON object.
     """
+    from voiceagent_tts.client.address import configured_key
     from voiceagent_tts.plugins.bench.callers import Section
     from voiceagent_tts.plugins.bench.loads import Load, Style
     from voiceagent_tts.plugins.bench.run import Outputs, run_latency
@@ -126,7 +119,7 @@ def latency(
     loads += [Load(together=count, think_s=think_s) for count in _counts("talking", talking)]
     if not loads:
         raise InvalidRequestError("expected --together, --rate or --talking; got none")
-    options = Options(voice, model, api_key)
+    options = Options(voice, api_key=configured_key(None))
     language_names = names(languages)
     chosen = (
         choose_texts(language_names, names(kinds))
@@ -136,9 +129,8 @@ def latency(
     run_latency(
         [TargetAddress.parse(text, options) for text in target or []],
         [Section(load, seconds, warm_up_s, new_sockets) for load in loads],
-        Style(chosen, tokens, barge_ins, seed),
-        price,
-        Outputs(out, json, html, peers),
+        Style(chosen, tokens, barge_ins, SEED),
+        Outputs(OUT, json, html, peers),
         options,
     )
 
@@ -190,10 +182,8 @@ def bargein(
             "http(s)://HOST[{JSON}]."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the moments of the cuts.")] = 1,
     json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for logs of started servers.")] = Path("out"),
 ) -> None:
     """Interrupt agents, and compare their history with what was heard, judged from the sound.
 
@@ -210,8 +200,8 @@ def bargein(
     run_bargein(
         [TargetAddress.parse(text, Options()) for text in target or []],
         conditions_of(names(conditions), base),
-        seed,
-        Outputs(out, json, html, peers),
+        SEED,
+        Outputs(OUT, json, html, peers),
         ear=judge,
     )
 

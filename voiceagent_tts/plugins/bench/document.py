@@ -12,7 +12,7 @@ from typing import Any
 
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.callers import Section, Traffic
-from voiceagent_tts.plugins.bench.measures import usd_per_million_chars, values_of
+from voiceagent_tts.plugins.bench.measures import values_of
 from voiceagent_tts.plugins.bench.statistics import RANKS, percentiles
 
 SCHEMA = "voiceagent-tts bench 1"
@@ -21,16 +21,13 @@ GOOD_UNDERRUN_MS = 100.0
 _DIGITS = 4
 
 
-def section_document(
-    target: str, section: Section, traffic: Traffic, usd_per_hour: float | None, seed: int
-) -> dict[str, Any]:
+def section_document(target: str, section: Section, traffic: Traffic, seed: int) -> dict[str, Any]:
     """One section's counts, rates, measures and values.
 
     Args:
         target: name of what spoke.
         section: the load.
         traffic: what was measured.
-        usd_per_hour: price of the machine that spoke; None if unknown.
         seed: seed of the intervals.
     """
     values = values_of(traffic.utterances)
@@ -40,7 +37,7 @@ def section_document(
         "load": section.name,
         "seconds": _rounded(traffic.seconds),
         **_counts(traffic),
-        **_rates(traffic, usd_per_hour),
+        **_rates(traffic),
         "client_lag_p99_ms": _rounded(percentiles(lags_ms)[99].value) if lags_ms else None,
         **measures_of(values, seed),
     }
@@ -74,15 +71,13 @@ def _counts(traffic: Traffic) -> dict[str, Any]:
     }
 
 
-def _rates(traffic: Traffic, usd_per_hour: float | None) -> dict[str, Any]:
+def _rates(traffic: Traffic) -> dict[str, Any]:
     seconds = traffic.seconds or math.inf
     chars = sum(len(each.request.text) for each in traffic.utterances if each.is_complete)
-    usd = None if usd_per_hour is None else usd_per_million_chars(chars / seconds, usd_per_hour)
     good = sum(map(_is_good, traffic.utterances)) / max(1, len(traffic.utterances))
     return {
         "audio_s_per_s": _rounded(sum(each.audio_s for each in traffic.utterances) / seconds),
         "chars_per_s": _rounded(chars / seconds),
-        "usd_per_million_chars": None if usd is None else _rounded(usd),
         "good_percent": _rounded(100 * good),
     }
 

@@ -22,7 +22,6 @@ COLUMNS = {
     "rtf_p50": "RTF p50",
     "audio_s_per_s": "audio s/s",
     "chars_per_s": "chars/s",
-    "usd_per_million_chars": "$/M chars",
     "word_lag_p95_ms": "word lag p95, ms",
     "last_frame_p95_ms": "interruption to last audio p95, ms",
     "bytes_after_cancel_p50": "bytes after it, p50",

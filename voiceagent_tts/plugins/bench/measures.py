@@ -130,11 +130,3 @@ def values_of(utterances: Sequence[Utterance]) -> dict[str, list[float]]:
         for name, measure in MEASURES.items()
     }
     return {name: of for name, of in values.items() if of}
-
-
-def usd_per_million_chars(chars_per_s: float, usd_per_hour: float) -> float | None:
-    """Price of 10^6 characters on a machine that does nothing else: 10^6 P / (3600 T).
-
-    None where nothing was spoken.
-    """
-    return 1e6 * usd_per_hour / (3600 * chars_per_s) if chars_per_s else None

@@ -61,23 +61,19 @@ def quality(
     voice: Annotated[
         str, typer.Option(help="Voices, as ryan,vivian; by default the target's.")
     ] = "",
-    model: Annotated[str | None, typer.Option(help="Model, where a server needs one.")] = None,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key of the targets.")
-    ] = None,
-    judge_key: Annotated[
-        str, typer.Option(envvar="VOICEAGENT_TTS_JUDGE_KEY", help="Key of the transcriber.")
-    ] = "",
     together: Annotated[int, typer.Option(min=1, help="Utterances at once.")] = 4,
     save: Annotated[Path | None, typer.Option(help="Keep the recordings in this folder.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for logs of started servers.")] = Path("out"),
 ) -> None:
     """Measure whether the words, the voice and the sound are right.
 
+    The key of the transcriber is in VOICEAGENT_TTS_JUDGE_KEY, that of the targets in
+    VOICEAGENT_TTS_API_KEY.
     The last line of standard output is one JSON object.
     """
+    from voiceagent_tts.client.address import configured_key
+    from voiceagent_tts.config import key_for
     from voiceagent_tts.plugins.bench.quality.run import PARTS, Plan, Tools, run_quality
     from voiceagent_tts.plugins.bench.quality.test_sets import (
         items_of,
@@ -90,15 +86,16 @@ def quality(
     from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
     from voiceagent_tts.plugins.bench.targets.target import Options
 
+    key = key_for("JUDGE_KEY")
     chosen, spoken = names(parts) or list(PARTS), names(languages)
     if unknown := set(chosen) - set(PARTS):
         raise InvalidRequestError(
             f"--parts: expected some of {', '.join(PARTS)}; got {', '.join(sorted(unknown))}"
         )
     language = spoken[0] if spoken else "en"
-    options = [Options(each, model, api_key) for each in names(voice) or [None]]
+    options = [Options(each, api_key=configured_key(None)) for each in names(voice) or [None]]
     tools = Tools(
-        transcribe=open_transcriber(transcriber, judge_key) if transcriber else None,
+        transcribe=open_transcriber(transcriber, key) if transcriber else None,
         embed=open_encoder(speaker_model) if speaker_model else None,
         reference=reference,
         names=_judges(words=transcriber, voice=speaker_model),
@@ -116,7 +113,7 @@ def quality(
         for address in target or []
         for each in options
     ]
-    outputs = Outputs(out, json, html, save=save)
+    outputs = Outputs(Path("out"), json, html, save=save)
     run_quality(addresses, recordings, plan, tools, outputs, options[0])
 
 

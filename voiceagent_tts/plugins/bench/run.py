@@ -40,7 +40,6 @@ _PEER_LOG = "bench-peer.log"
 
 _FEW_SECTIONS = 4
 _PAGE_WIDTH = 160
-_PRICE = "usd_per_million_chars"
 _MAIN_COLUMNS = {
     "n": "utterances",
     "failed": "failed",
@@ -49,7 +48,6 @@ _MAIN_COLUMNS = {
     "underruns": "with_underruns",
     "whole": "e2e_p50_ms",
     "chars/s": "chars_per_s",
-    "$/M": _PRICE,
 }
 """Columns where every section is a row: heading -> name in `flat`."""
 
@@ -125,7 +123,6 @@ async def measure(
     addresses: Sequence[TargetAddress],
     sections: Sequence[Section],
     style: Style,
-    usd_per_hour: float | None,
     console: Console,
 ) -> list[dict[str, Any]]:
     """Put every load on every target; show the progress on `console`.
@@ -151,7 +148,7 @@ async def measure(
                         usage = meter.usage()
                 finally:
                     await callers.aclose()
-                figures = section_document(address.name, section, traffic, usd_per_hour, style.seed)
+                figures = section_document(address.name, section, traffic, style.seed)
                 documents.append(figures | usage.figures(traffic.audio_s, traffic.most_open))
                 progress.remove_task(task)
     return documents
@@ -197,14 +194,11 @@ def table_of(sections: Sequence[dict[str, Any]]) -> Table:
 def _table_of_many(sections: Sequence[dict[str, Any]]) -> Table:
     table = Table(title="First audible sample and load; times in ms", box=None)
     table.add_column("section")
-    known = columns_of(sections)
-    names = [name for name in _MAIN_COLUMNS.values() if name != _PRICE or name in known]
-    for heading, name in _MAIN_COLUMNS.items():
-        if name in names:
-            table.add_column(heading, justify="right")
+    for heading in _MAIN_COLUMNS:
+        table.add_column(heading, justify="right")
     for section in sections:
         figures = flat(section)
-        cells = (format_figure(figures.get(name)) for name in names)
+        cells = (format_figure(figures.get(name)) for name in _MAIN_COLUMNS.values())
         table.add_row(_name(section), *cells)
     return table
 
@@ -222,7 +216,6 @@ def run_latency(
     addresses: Sequence[TargetAddress],
     sections: Sequence[Section],
     style: Style,
-    usd_per_hour: float | None,
     outputs: Outputs,
     options: Options,
     command: str | None = None,
@@ -242,10 +235,10 @@ def run_latency(
     async def all_targets() -> list[dict[str, Any]]:
         if not outputs.has_peers:
             async with targets_or_own(addresses, outputs.folder, options) as opened:
-                return await measure(opened, sections, style, usd_per_hour, console)
+                return await measure(opened, sections, style, console)
         async with peers(outputs.folder) as started:
             every = [*started, *addresses]
-            return await measure(every, sections, style, usd_per_hour, console)
+            return await measure(every, sections, style, console)
 
     documents = asyncio.run(all_targets())
     document = {
@@ -253,7 +246,6 @@ def run_latency(
         "kind": "latency",
         **origin,
         "seed": style.seed,
-        "usd_per_hour": usd_per_hour,
         "texts": len(style.texts),
         "sections": documents,
     }

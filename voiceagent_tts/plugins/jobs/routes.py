@@ -20,7 +20,7 @@ from voiceagent_tts.audio.containers import CONTENT_TYPES
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.plugins.jobs.queue import Job, JobQueue
-from voiceagent_tts.plugins.jobs.runner import PATH, JobRunner, public_fields
+from voiceagent_tts.plugins.jobs.runner import KEEP_S, PATH, JobRunner, public_fields
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.jobs.webhook import Webhooks
 from voiceagent_tts.server.auth import caller_of
@@ -78,8 +78,7 @@ class Jobs:
         """
         if self._redis is None:
             return
-        keep_s = self._settings.jobs_keep_h * 3600
-        self._queue = JobQueue(self._redis, keep_s, MAX_WAITING, MAX_OF_CALLER)
+        self._queue = JobQueue(self._redis, KEEP_S, MAX_WAITING, MAX_OF_CALLER)
         try:
             await self._open(self._queue)
         except away_errors():
@@ -90,7 +89,7 @@ class Jobs:
         folder = self._settings.jobs_storage.expanduser()
         self._storage = JobStorage(folder, await queue.secret())
         self._runner = JobRunner(self._state, queue, self._storage, self.webhooks)
-        self._runner.start(self._settings.jobs_at_once)
+        self._runner.start()
 
     async def _open_later(self, queue: JobQueue) -> None:
         while self._runner is None:

@@ -28,6 +28,10 @@ from voiceagent_tts.server.speech_events import error_fields
 from voiceagent_tts.server.speech_request import SpeechRequest
 from voiceagent_tts.server.state import ServerState
 
+KEEP_S = 86_400.0
+"""Time for which a job and its file are kept."""
+_AT_ONCE = 4
+"""Jobs that a server speaks at a time, each with its file in memory."""
 _POLL_S = 0.5
 _AWAY_S = 2.0
 """Pause after an error of Redis."""
@@ -72,9 +76,9 @@ class JobRunner:
         self._is_closing = False
         self._is_away = False
 
-    def start(self, at_once: int) -> None:
-        """Speak up to `at_once` jobs at a time from now on."""
-        runs = [self._run() for _ in range(at_once)]
+    def start(self) -> None:
+        """Speak jobs from now on."""
+        runs = [self._run() for _ in range(_AT_ONCE)]
         self._tasks = [asyncio.create_task(each) for each in (*runs, self._clean())]
 
     async def close(self) -> None:
@@ -198,7 +202,7 @@ class JobRunner:
     async def _save(self, job: Job) -> dict[str, Any]:
         request = SpeechRequest.parse(job.request, "job", self._state.served(job.key_id))
         origin = Origin(Caller(job.ip, job.key_id), PATH, {"job_id": job.id})
-        # One by one: `jobs_at_once` bounds them, and two of a caller could fill its share halfway.
+        # One by one: `_AT_ONCE` bounds them, and two of a caller could fill its share halfway.
         with self._state.held.hold(f"job:{job.id}") as hold:
             return await self._save_file(job, request, Listener(origin, _never, hold))
 
@@ -245,8 +249,7 @@ class JobRunner:
         """Delete the files of jobs that are no longer kept."""
         while True:
             try:
-                keep_s = self._state.settings.jobs_keep_h * 3600
-                deleted = await asyncio.to_thread(self._storage.delete_old, keep_s)
+                deleted = await asyncio.to_thread(self._storage.delete_old, KEEP_S)
                 if deleted:
                     _log.info("job_files_deleted", files=deleted)
             except OSError as error:

@@ -16,8 +16,7 @@ def detect(
 ) -> None:
     """Say whether a file has the watermark of this machine's keys. Exits with 1 if not.
 
-    The keys are those of the server's settings: VOICEAGENT_TTS_WATERMARK_KEY, or the file at
-    VOICEAGENT_TTS_WATERMARK_KEY_FILE.
+    The keys are those of the server's settings: the file at VOICEAGENT_TTS_WATERMARK_KEY_FILE.
     """
     import json
     from dataclasses import asdict

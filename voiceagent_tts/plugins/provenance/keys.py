@@ -1,4 +1,4 @@
-"""Keys of the watermark: read from a setting or a file, and created at the first start.
+"""Keys of the watermark: read from a file, which is created at the first start.
 
 The first key of a file marks audio; all of them are looked for in audio. So a new key goes to the
 top of the file, and audio with the old mark is still found. Knows no audio.
@@ -41,14 +41,11 @@ class WatermarkKey:
 def watermark_keys(settings: ProvenanceSettings) -> tuple[WatermarkKey, ...]:
     """Return the keys of a server; the first one marks.
 
-    Without a key in the settings, the keys are in `watermark_key_file`, which is created with one
-    random key if it does not exist.
+    They are in `watermark_key_file`, which is created with one random key if it does not exist.
 
     Raises:
         InvalidRequestError: a key is malformed, or the file cannot be read or created.
     """
-    if settings.watermark_key is not None:
-        return (_parse(settings.watermark_key.get_secret_value(), "watermark_key"),)
     path = settings.watermark_key_file.expanduser()
     try:
         _create_file(path)
@@ -56,7 +53,7 @@ def watermark_keys(settings: ProvenanceSettings) -> tuple[WatermarkKey, ...]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
         raise InvalidRequestError(
-            f"the watermark key file {path} cannot be used ({reason}); set watermark_key or "
+            f"the watermark key file {path} cannot be used ({reason}); set "
             "watermark_key_file, or switch marking off with --no-watermark"
         ) from error
     if not lines:

@@ -1,8 +1,10 @@
 """C2PA manifests: signed statements inside of a file that say how its audio was made.
 
-WAV, MP3 and FLAC have a place for one; Ogg, AAC and raw samples have none. Needs the extra `c2pa`.
+WAV, MP3 and FLAC have a place for one; Ogg, AAC and raw samples have none. Needs the
+package `c2pa-python`.
 """
 
+import importlib.util
 import io
 import json
 from dataclasses import dataclass
@@ -33,11 +35,15 @@ def credentials_of(settings: ProvenanceSettings) -> Credentials | None:
     """Return what signs the files of a server or a command; None if files are not signed.
 
     Raises:
-        InvalidRequestError: a file cannot be read, or the certificate cannot sign.
-        ModuleNotFoundError: the package `c2pa` is not installed (extra `c2pa`).
+        InvalidRequestError: a file cannot be read, the certificate cannot sign, or the package
+            `c2pa-python` is missing.
     """
     if settings.c2pa_certfile is None or settings.c2pa_keyfile is None:
         return None
+    if importlib.util.find_spec("c2pa") is None:
+        raise InvalidRequestError(
+            "c2pa_certfile: the package 'c2pa' is missing; install c2pa-python"
+        )
     try:
         credentials = Credentials(
             settings.c2pa_certfile.expanduser().read_text("ascii"),
@@ -68,7 +74,6 @@ def sign(
 
     Raises:
         InvalidRequestError: the certificate cannot sign, or the file is damaged.
-        ModuleNotFoundError: the package `c2pa` is not installed.
     """
     import c2pa
 

@@ -8,7 +8,6 @@ import typer
 
 from voiceagent_tts.cli.progress import counted
 from voiceagent_tts.cli.undeclared import KEPT, make, options_in
-from voiceagent_tts.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from voiceagent_tts.plugins.training.train import TrainJob
@@ -34,18 +33,19 @@ def prepare(
     model: Base = BASE_ID,
     whisper_url: Annotated[
         str | None,
-        typer.Option(help="Whisper-compatible server that checks the transcripts."),
+        typer.Option(
+            help="Whisper-compatible server that checks the transcripts; its key is in "
+            "VOICEAGENT_TTS_WHISPER_KEY."
+        ),
     ] = None,
     whisper_model: Annotated[str, typer.Option(help="Model of that server.")] = "whisper-1",
-    whisper_key: Annotated[
-        str, typer.Option(envvar="VOICEAGENT_TTS_WHISPER_KEY", help="API key of that server.")
-    ] = "",
 ) -> None:
     """Check and encode recordings; write the dataset and a report of what was dropped and why.
 
     docs/finetuning.md lists further options, such as --min-s 2 and --bad refuse.
     """
     from voiceagent_tts.cli.models import model_folder
+    from voiceagent_tts.config import key_for
     from voiceagent_tts.plugins.training.prepare import PrepareOptions
     from voiceagent_tts.plugins.training.prepare import prepare as prepare_dataset
     from voiceagent_tts.plugins.training.recording import RecordingLimits
@@ -59,7 +59,7 @@ def prepare(
         limits=make(RecordingLimits, {name: given[name] for name in given.keys() & limits.keys()}),
         recogniser=None
         if whisper_url is None
-        else Recogniser(whisper_url, whisper_model, whisper_key),
+        else Recogniser(whisper_url, whisper_model, key_for("WHISPER_KEY")),
     )
     with counted("preparing") as progress:
         report = prepare_dataset(source, model_folder(model), output, options, progress)
@@ -86,7 +86,6 @@ def train(
     sample_text: Annotated[
         str, typer.Option(help="Text spoken at each evaluation, into TensorBoard.")
     ] = "",
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only print the computed need of memory.")
     ] = False,
@@ -100,7 +99,7 @@ def train(
     from voiceagent_tts.plugins.training.options import LORA_LEARNING_RATE, LORA_RANK, TrainOptions
     from voiceagent_tts.plugins.training.train import TrainJob
 
-    place = find_device(device)
+    place = find_device(None)
     given = {
         "lora_rank": LORA_RANK,
         "precision": "float32" if place.type == "cpu" else "mixed",
@@ -187,23 +186,17 @@ def export(
     consent: Annotated[
         str, typer.Option(help="Who agreed to this voice, when, and to what; kept in the card.")
     ],
-    precision: Annotated[str, typer.Option(help="bfloat16 or float32.")] = "bfloat16",
     verify: Annotated[
         bool, typer.Option(help="Check the checkpoint, as `voiceagent-tts verify` does.")
     ] = True,
 ) -> None:
     """Write a run as a CustomVoice checkpoint. Exits with 1 if it does not work correctly."""
-    import torch
-
     from voiceagent_tts.cli.verify import verify_model
     from voiceagent_tts.plugins.training.export import ExportJob
     from voiceagent_tts.plugins.training.export import export as export_voice
     from voiceagent_tts.plugins.training.model_card import Consent
 
-    if precision not in ("bfloat16", "float32"):
-        raise InvalidRequestError(f"--precision: expected bfloat16 or float32; got {precision}")
-    dtype = getattr(torch, precision)
-    export_voice(ExportJob(run, output, speaker, Consent(consent), dtype))
+    export_voice(ExportJob(run, output, speaker, Consent(consent)))
     typer.echo(f"{output}: speaks as {speaker}; voiceagent-tts serve --model {output}")
     if verify and not verify_model(str(output), None, None, None, ""):
         raise typer.Exit(1)

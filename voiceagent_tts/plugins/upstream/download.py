@@ -7,11 +7,7 @@ upstream.
 import asyncio
 import threading
 from concurrent.futures import Future
-from typing import Any
 
-import numpy as np
-
-from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import VoiceAgentError
 
@@ -27,7 +23,7 @@ class Download:
         has_begun: whether any audio has arrived.
     """
 
-    def __init__(self, sample_rate_hz: int) -> None:
+    def __init__(self) -> None:
         self.error: VoiceAgentError | None = None
         self._lock = threading.Lock()
         self._pcm = bytearray()
@@ -35,9 +31,6 @@ class Download:
         self.has_begun = False
         self._is_complete = False
         self._task: Future[None] | None = None
-        self._resampler = (
-            None if sample_rate_hz == SAMPLE_RATE_HZ else Resampler(sample_rate_hz, SAMPLE_RATE_HZ)
-        )
 
     # For the engine's thread.
 
@@ -81,21 +74,15 @@ class Download:
         self._task = task
 
     def push(self, data: bytes) -> None:
-        """Append PCM16 at the upstream's rate; a sample may be cut in two."""
+        """Append PCM16 at 24 kHz; a sample may be cut in two."""
         self.has_begun = True
         data = self._odd + data
         even = len(data) - len(data) % BYTES_PER_SAMPLE
         self._odd = data[even:]
-        samples = np.frombuffer(data[:even], "<i2")
-        self._append(samples if self._resampler is None else self._resampler.push(samples))
+        with self._lock:
+            self._pcm += data[:even]
 
     def complete(self, error: VoiceAgentError | None = None) -> None:
         """End the audio, after an error or without one."""
-        if self._resampler is not None and error is None:
-            self._append(self._resampler.finish())
         self.error = error
         self._is_complete = True
-
-    def _append(self, samples: "np.ndarray[Any, np.dtype[np.int16]]") -> None:
-        with self._lock:
-            self._pcm += samples.astype("<i2").tobytes()

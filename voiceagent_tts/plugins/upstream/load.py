@@ -23,7 +23,6 @@ class UpstreamOptions:
         model: name of the model.
         voices: names of the voices, the default first; empty to ask the upstream.
         fields: further fields of every request.
-        sample_rate_hz: rate of the upstream's PCM.
         timeout_s: longest wait for its next byte.
         rows: contexts, and so requests, at the same time. Default: 16.
         chars_per_day: characters that may be sent within 24 hours; None for no limit.
@@ -33,7 +32,6 @@ class UpstreamOptions:
     model: str
     voices: tuple[str, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    sample_rate_hz: int = 24_000
     timeout_s: float = 10.0
     rows: int | None = None
     chars_per_day: int | None = None
@@ -48,7 +46,7 @@ def load_upstream(options: UpstreamOptions, inbox: Inbox, outbox: Outbox) -> Ups
     max_rows = options.rows or _MAX_ROWS
     api = SpeechAPI(options.url.rstrip("/"), options.model, options.fields)
     service = OpenAISpeech(api, upstream_key(), timeout_s=options.timeout_s, max_requests=max_rows)
-    upstream = Upstream(service, sample_rate_hz=options.sample_rate_hz)
+    upstream = Upstream(service)
     try:
         voices = list(options.voices) or upstream.voices()
     except BaseException:

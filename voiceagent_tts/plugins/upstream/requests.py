@@ -36,13 +36,11 @@ class Upstream:
 
     Args:
         service: the connections.
-        sample_rate_hz: rate of its PCM.
     """
 
-    def __init__(self, service: OpenAISpeech, *, sample_rate_hz: int) -> None:
+    def __init__(self, service: OpenAISpeech) -> None:
         self.counts = UpstreamCounts()
         self._service = service
-        self._sample_rate_hz = sample_rate_hz
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -57,7 +55,7 @@ class Upstream:
 
     def speak(self, request: SpeechRequest) -> Download:
         """Start to speak a text."""
-        download = Download(self._sample_rate_hz)
+        download = Download()
         download.follow(
             asyncio.run_coroutine_threadsafe(self._download(request, download), self._loop)
         )

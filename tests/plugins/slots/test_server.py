@@ -7,8 +7,8 @@ import pytest
 from testbed.servers import StartServer
 from testbed.waiting import until
 from testbed.wire import Wire
+from voiceagent_tts.plugins.slots.server import agent_line
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.server.slots_agent import agent_line
 
 
 @pytest.mark.parametrize(

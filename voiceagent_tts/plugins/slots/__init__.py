@@ -1,0 +1,1 @@
+"""Tells load balancers how many rows are free."""
