@@ -26,11 +26,11 @@ from pipecat.processors.aggregators.llm_response_universal import LLMContextAggr
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import TransportParams
 
+from testbed.scripted_server import Script, ScriptedServer
 from testbed.scripted_time import ScriptedLoop, run_scripted
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.demo.pipeline import running
-from voiceagent_tts.plugins.bench.scripted_server import Script, ScriptedServer
 
 _COMMITTED_AFTER_S = 0.5
 """Longest time from an interruption until the history has what was heard."""

@@ -1,4 +1,4 @@
-"""How many operations does a GPU launch for a frame, and what do they move and multiply?
+"""How many operations does a GPU launch for a frame, and what do they move?
 
 The passes of a frame, prefills and calls of the codec, in the structure of a published model,
 run on tensors that have shapes and no values; `pass_work` says what is counted. Runs anywhere;
@@ -25,7 +25,7 @@ def main(
 ) -> None:
     """Count the operations of every pass."""
     found = all_work()
-    table = Table("pass", "launches", "MB", "GFLOP")
+    table = Table("pass", "launches", "MB")
     for name, totals in found.items():
         table.add_row(name, *(f"{number:,}" for number in totals.values()))
     Console().print(table)

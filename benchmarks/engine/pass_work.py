@@ -1,11 +1,10 @@
-"""What every pass of a published model launches, moves and multiplies, counted without a GPU.
+"""What every pass of a published model launches and moves, counted without a GPU.
 
 Passes run on fake tensors, which have shapes and a device but no values. The device is not the CPU,
 so a tensor that is left there is an error, and so is an operation whose shape depends on data.
 Each operation reads its arguments and writes its results once; views do nothing, and a Triton
 kernel is one launch. Some of PyTorch's operations are several launches (a matrix product with few
-rows, a sort), so the counts are lower bounds. Of operations of floating point, those of products,
-convolutions and attention count. Measures no time.
+rows, a sort), so the counts are lower bounds. Measures no time.
 """
 
 import math
@@ -56,11 +55,8 @@ _GATHERS = ("embedding", "index", "index_select", "gather")
 """Operations that read as much as they return, whatever the size of their argument."""
 _SCATTERS = ("index_put_", "index_copy_", "scatter")
 """Operations that write as much as they are given, whatever the size of their goal."""
-_PRODUCTS = {"linear": 1, "conv2d": 1, "addmm_": 2}
-"""Place of the weight among the tensors of a product."""
 _ATTENTION, _INPUTS, _WINDOW = "_attend", "_write_inputs", "_attend_window"
 _MIXING = "_convolve_norm"
-_PRODUCT = "_multiply_row"
 _WRITING, _ATTENDING = "_write_heads", "_attend_prompt"
 _PROMPT_PAGES = {_WRITING: 4, _ATTENDING: 1}
 """Place of the pages of keys among the tensors of a kernel for prompts."""
@@ -85,26 +81,22 @@ class Work:
     Attributes:
         launches: number of launches, by the name of the operation or kernel.
         bytes: bytes read and written, by the same names.
-        flop: operations of floating point, by the same names.
     """
 
     launches: Counter[str] = field(default_factory=Counter[str])
     bytes: Counter[str] = field(default_factory=Counter[str])
-    flop: Counter[str] = field(default_factory=Counter[str])
 
-    def add(self, name: str, moved_bytes: int, flop: int = 0) -> None:
+    def add(self, name: str, moved_bytes: int) -> None:
         """Count an operation."""
         self.launches[name] += 1
         self.bytes[name] += moved_bytes
-        self.flop[name] += flop
 
     @property
     def totals(self) -> dict[str, float]:
-        """Launches, and megabytes and gigaflop with one digit."""
+        """Launches, and megabytes with one digit."""
         return {
             "launches": self.launches.total(),
             "megabytes": round(self.bytes.total() / 1e6, 1),
-            "gigaflop": round(self.flop.total() / 1e9, 1),
         }
 
 
@@ -138,7 +130,7 @@ class _Operations(TorchDispatchMode):
             moved = 2 * _bytes(reads[1:])
         else:
             moved = _bytes(reads) + _bytes(made)
-        self._work.add(name, moved, _flop(name, reads, made))
+        self._work.add(name, moved)
         if name == "conv2d" and len(reads) > 2:  # cuDNN adds the bias in a launch of its own
             self._work.add("bias of conv2d", 2 * _bytes(made))
 
@@ -159,35 +151,10 @@ def counting(kernels: Kernels) -> Iterator[Work]:
                 f"{kernel.__name__}: not on the GPU"
             )
             name = kernel.__name__
-            work.add(name, _kernel_bytes(name, given), _kernel_flop(name, given))
+            work.add(name, _kernel_bytes(name, given))
 
         with patch.object(JITFunction, "run", note):
             yield work
-
-
-def _flop(name: str, reads: list[Tensor], made: list[Tensor]) -> int:
-    """Return the operations of a product or of attention; 0 of anything else."""
-    if name == "scaled_dot_product_attention":
-        return 4 * reads[0].numel() * reads[1].shape[-2]
-    if name not in _PRODUCTS:
-        return 0
-    channels = made[0].shape[1 if name == "conv2d" else -1]
-    return 2 * made[0].numel() * reads[_PRODUCTS[name]].numel() // channels
-
-
-def _kernel_flop(name: str, given: list[Tensor]) -> int:
-    """Return the operations of a Triton kernel that multiplies; 0 of any other."""
-    if name == _PRODUCT:
-        return 2 * given[1].numel()
-    if name == _MIXING:
-        return 2 * len(given[1]) * given[-2].numel()
-    if name == _ATTENTION:
-        return 4 * given[-1].numel() * _seen_positions(given[4])
-    if name == _WINDOW:
-        return 4 * given[-1].numel() * (PUBLISHED_CODEC.sliding_window - 1 + given[0].shape[1])
-    if name == _ATTENDING:  # of the positions of a prompt, half are earlier ones
-        return 2 * given[-1].numel() * given[-1].shape[1]
-    return 0
 
 
 def _seen_positions(keys: Tensor) -> int:

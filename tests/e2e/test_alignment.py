@@ -21,7 +21,6 @@ from testbed.tiny_aligner import write_tiny_aligner
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.server.serve import RunningServer, running
@@ -252,12 +251,6 @@ async def test_an_aligner_that_hangs_holds_up_nothing(start_server: StartServer)
     assert [word.word for word in received.words] == split_words(TEXT)
     assert exact_share(received) == 0
     assert received.words_late == 0
-
-
-async def test_forced_needs_a_model(start_server: StartServer) -> None:
-    """If the required forced aligner cannot run, the server does not start and says why."""
-    with pytest.raises(InvalidRequestError, match="aligner_model"):
-        await start_server(throttle=WORDLESS, aligner="forced")
 
 
 async def test_the_whole_chain_under_barge_ins(start_server: StartServer, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from testbed.linked_models import link_with_short_quick_runs
 from testbed.servers import StartServer
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.client import TTSClient
-from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
 
@@ -137,24 +136,3 @@ async def opened(client: TTSClient) -> AsyncIterator[object]:
     context = await client.open(voice="vivian")
     await context.send_text("Hello there, ")
     return context
-
-
-async def test_files_leave_a_row_to_those_who_listen(
-    start_server: StartServer, short_runs: str
-) -> None:
-    """Of eight rows files get seven; the next file gets a retry time, and a listener speaks."""
-    server = await start_server(
-        engine="qwen3", models=(short_runs,), rows=8, threads=1, aligner="off"
-    )
-    worker = server.state.synthesizer.supervisors[short_runs].worker
-    assert worker is not None
-    await until(lambda: worker.rows_used == 0, "the start-up probe has gone")
-    async with TTSClient(server.websocket_url) as client:
-        files = [await client.open(voice="vivian", priority="batch") for _ in range(8)]
-        for file in files[:7]:
-            await file.send_text("Hello there, ")
-            await take(aiter(file), 1)
-        with pytest.raises(OverloadedError) as refused:
-            await take(aiter(files[7]), 1)
-        assert refused.value.retry_after_ms is not None
-        await take(aiter(await opened(client)), 1)

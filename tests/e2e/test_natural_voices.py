@@ -4,9 +4,8 @@ The weights of hibari and Kokoro are the published ones, those of Pocket TTS are
 is started once, for all of its tests.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, ExitStack, aclosing
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -174,12 +173,6 @@ async def test_an_interruption_splits_the_text_and_frees_the_row(
     await until(lambda: rows_used(server) == 0, "the row is free")
 
 
-@pytest.mark.parametrize("text", [" ", "\U0001f600", "..."])
-async def test_text_without_speech_ends_silently(client: TTSClient, text: str) -> None:
-    """Neither audio nor an error."""
-    assert pcm_of(await spoken(client, text, language="en")) == b""
-
-
 @pytest.mark.parametrize(
     ("options", "code"),
     [
@@ -329,22 +322,6 @@ async def test_one_server_speaks_with_three_engines(
 
 
 # Pocket TTS
-
-
-@only("pocket")
-async def test_two_contexts_speak_at_the_same_time(client: TTSClient) -> None:
-    """Both have audio before one of them ends."""
-    both = asyncio.Barrier(2)
-
-    async def listen(voice: str) -> None:
-        async with aclosing(client.say(TEXT, voice=voice, language="en", max_lead_s=0)) as events:
-            async for event in events:
-                if isinstance(event, ClientAudio):
-                    await both.wait()
-                    return
-        raise AssertionError(f"{voice} ended before the other began")
-
-    await asyncio.gather(listen("alba"), listen("marius"))
 
 
 @only("pocket")

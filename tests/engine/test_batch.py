@@ -14,7 +14,6 @@ from testbed.engine_driving import load
 from testbed.parity_reference import GREEDY, REFERENCE, LoadTiny, all_cases
 from voiceagent_tts.engine.batch import Batch
 from voiceagent_tts.engine.generate import Request, generate_codes
-from voiceagent_tts.engine.guards import frame_cap
 from voiceagent_tts.engine.passes import Passes
 from voiceagent_tts.engine.sizes import Shapes, graph_sizes
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
@@ -240,19 +239,6 @@ def test_prompts_of_a_burst_share_passes(
     assert shared == [16, 16, 8]
 
 
-def test_a_starved_row_waits(custom_voice: Checkpoint) -> None:
-    """A row without text for its next frame makes none, while other rows continue."""
-    prompt = prompt_of(custom_voice)
-    head, tail = prompt.trailing_text_ids[:3], prompt.trailing_text_ids[3:-1]
-    listener = Listener(custom_voice)
-    listener.join(0, Request(replace(prompt, trailing_text_ids=head), SAMPLED, 20), is_open=True)
-    listener.join(1, Request(prompt, SAMPLED, 20))
-    made = [listener.step() for _ in range(6)]
-    assert made == [(0, 1)] * 3 + [(1,)] * 3
-    listener.batch.feed(0, tail, is_last=True)
-    assert torch.equal(listener.finish(0), alone(custom_voice, Request(prompt, SAMPLED, 20)))
-
-
 class _Impatient:
     """A sampler that chooses the end as soon as the rules allow, and an allowed code until then."""
 
@@ -324,15 +310,6 @@ def test_more_text_than_a_row_holds_is_not_spoken(custom_voice: Checkpoint) -> N
         listener.batch.feed(0, prompt.text_ids[-1:] * 150)
     listener.batch.feed(0, prompt.text_ids[-1:], is_last=True)
     assert len(listener.finish(0)) == 64 - len(prompt)
-
-
-def test_the_frame_cap_grows_with_the_text() -> None:
-    """A short text leaves four seconds to drawl; a long one has enough frames for each id."""
-    assert frame_cap(1) == 62
-    assert frame_cap(12) == 192
-    assert frame_cap(100) == 1200
-    caps = [frame_cap(ids) for ids in range(200)]
-    assert caps == sorted(caps)
 
 
 @pytest.mark.parametrize("shapes", [None, PADDED], ids=["exact", "padded"])

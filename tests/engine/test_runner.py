@@ -5,22 +5,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-import torch
 
 from testbed.engine_driving import CUSTOM_VOICE, load
 from testbed.failing_captures import failing_captures
-from testbed.official_cases import read_cases
-from testbed.parity_reference import REFERENCE
 from testbed.runner_driving import TEXT, Listener, Spoken, difference, prompt_of, sampling
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
 from voiceagent_tts.errors import InvalidRequestError, OverloadedError
-from voiceagent_tts.model.checkpoint import load_checkpoint
-from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS
-from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
-from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings, sampling_params
+from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings
 
 
 def make_runner(rows: int = 4, capacity: int = 512, **options: object) -> Runner:
@@ -54,43 +48,6 @@ def alone(text: str = TEXT, seed: int = 7, max_frames: int = 20, **options: obje
     listener = Listener(make_runner(**options))  # type: ignore[arg-type]
     listener.start(0, text, seed, max_frames)
     return listener.finish(0)
-
-
-def test_the_batched_step_is_the_exact_model() -> None:
-    """Rows that speak the reference's texts together give the official package's codes."""
-    checkpoint = load_checkpoint(REFERENCE / CUSTOM_VOICE)
-    codec = load_codec(REFERENCE / CUSTOM_VOICE)
-    generation = replace(checkpoint.generation, do_sample=False, subtalker_dosample=False)
-    checkpoint = replace(checkpoint, generation=generation)
-    cases = [case for case in read_cases(REFERENCE) if case.checkpoint == CUSTOM_VOICE]
-    runner = Runner(checkpoint, codec, len(cases), 512, sizes=sizes_of("few", len(cases)))
-    codes: dict[int, list[int]] = {row: [] for row in range(len(cases))}
-    for row, case in enumerate(cases):
-        greedy = replace(sampling_params(generation), repetition_penalty=1.05)
-        runner.start(row, case.prompt(checkpoint), greedy, case.max_frames, is_open=False)
-    while frames := runner.step(list(codes), {}).frames:
-        for frame in frames:
-            codes[frame.row].append(frame.code)
-    expected = [case.codes[:, 0].tolist() for case in cases]
-    # The rows continue until their text is fed; the official package may end earlier.
-    assert [codes[row][: len(e)] for row, e in enumerate(expected)] == expected
-
-
-def test_sound_is_the_frames_sound() -> None:
-    """A row's samples are the decode of its codes; each frame is decoded once."""
-    _, codec = load(CUSTOM_VOICE)
-    listener = Listener(make_runner())
-    listener.start(0)
-    while not listener.rows[0].has_ended:
-        listener.step({0: 1})
-    codes = listener.runner._batch.codes_of(0)
-    spoken = listener.finish(0)
-    with torch.inference_mode():
-        expected = (codec.decode(codes) * 32_767).round().int()
-    assert spoken.codes == codes[:, 0].tolist()
-    heard = torch.frombuffer(bytearray(spoken.pcm), dtype=torch.int16).int()
-    assert heard.shape == expected.shape
-    assert (heard - expected).abs().max() <= 8
 
 
 def test_frames_wait_until_they_are_asked_for() -> None:
@@ -165,22 +122,6 @@ def test_a_prompt_needs_room_for_itself_and_a_frame(positions: int, pages: int) 
     assert make_runner().pages_needed(positions) == pages
 
 
-def test_a_prefix_changes_no_code() -> None:
-    """A prompt with a prepared prefix is spoken as without it, and the prefix holds no page."""
-    checkpoint, _ = load(CUSTOM_VOICE)
-    builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
-    listener = Listener(make_runner(sizes=sizes_of("few")))
-    runner = listener.runner
-    prefix = runner.prepare(builder.build_prefix(Preset("Ryan"), "en", is_streaming=True), [1])
-    assert prefix.begins(prompt_of())
-    assert not prefix.begins(Prompt((1, 2), (3, 4)))
-    for row, text in enumerate((TEXT, "Something else.")):
-        prompt = prompt_of(text)
-        runner.start(row, prompt, sampling(), 20, is_open=False, prefix=prefix)
-        listener.rows[row] = Spoken()
-        assert listener.finish(row).codes == alone(text).codes
-
-
 def test_prefixes_fill_what_is_kept_for_them() -> None:
     """Prefixes beyond their memory limit are refused; an unreferenced prefix frees its memory."""
     prompt = prompt_of()
@@ -201,25 +142,6 @@ def test_sampling_that_was_not_prepared_is_refused() -> None:
     assert runner.free_rows == [0, 1, 2, 3]
 
 
-def test_nothing_leaks_over_thousands_of_starts() -> None:
-    """Rows that start and are cancelled at any moment release all of their memory."""
-    runner, numbers = make_runner(rows=4, capacity=1024), random.Random(3)
-    rows = runner.free_rows
-    for number in range(2000):
-        row = numbers.randrange(4)
-        runner.cancel(row)
-        runner.cancel(row)
-        runner.start(row, prompt_of("Hi."), sampling(number), 50, is_open=False)
-        if number % 100 == 0:
-            runner.step(rows, dict.fromkeys(rows, 1))
-    for row in rows:
-        runner.cancel(row)
-    assert runner.free_rows == rows
-    listener = Listener(runner)
-    listener.start(3)
-    assert listener.finish(3).codes == alone().codes
-
-
 def fixed_runs() -> Iterator[bytes]:
     """A row's sound alone and beside others, with one fixed shape."""
     for others in ([], [0, 2, 3]):
@@ -238,15 +160,3 @@ def test_one_shape_gives_the_same_bits() -> None:
     """With a fixed shape, rows with fixed seeds are bit-identical in codes and sound."""
     first, second = fixed_runs()
     assert first == second
-
-
-def test_timings_are_of_the_steps() -> None:
-    """Each stage's seconds are counted, and no stage takes longer than the step."""
-    listener = Listener(make_runner())
-    listener.start(0)
-    for _ in range(5):
-        listener.step({0: 1})
-    timings = listener.runner.timings
-    assert (timings.steps, timings.frames) == (5, 5)
-    for stage in ("prefill_s", "predictor_s", "talker_s", "codec_s", "host_s"):
-        assert getattr(timings, stage) > 0

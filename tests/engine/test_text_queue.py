@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.engine_driving import Driver, last_of, load, pcm_of
+from testbed.engine_driving import Driver, last_of, load
 from testbed.texts import agent_text, any_text, chunked
-from voiceagent_tts.engine import text_queue
 from voiceagent_tts.engine.open_context import OpenContext
 from voiceagent_tts.engine.sequence import ActiveSequence, RowState, TextState
 from voiceagent_tts.engine.sequence_builder import SequenceBuilder, read_first_text
@@ -223,16 +222,6 @@ def test_a_segment_is_read_whole() -> None:
     queue.push(context, submit(1, LONG[:400]))
     assert len(context.sequences) == 1
     assert not context.unread
-
-
-def test_a_long_text_sounds_as_if_it_was_read_at_once(monkeypatch) -> None:
-    """Portions change no sample of a text that the client sends in one message."""
-    sounds = list[bytes]()
-    for chars in (PORTION_CHARS, 10**6):
-        monkeypatch.setattr(text_queue, "PORTION_CHARS", chars)
-        driver = Driver(rows=2)
-        sounds.append(pcm_of(driver.run(*driver.open(1, LONG[:400], feeding="token")), 1))
-    assert sounds[0] == sounds[1] != b""
 
 
 def test_unread_text_of_a_cancelled_context_is_dropped() -> None:

@@ -1,14 +1,12 @@
 """What espeak's engine adds to the promises of `tests/engines`."""
 
 from testbed.segment_driving import Driver, append, credit, of_type, pcm_of, words_of
-from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
-from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.seam.commands import Append, Cancel, Prepare
-from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Failed, SegmentEnd
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.seam.commands import Append, Prepare
+from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Hello there, I am one of the agents."
-LONG_TEXT = "This sentence is repeated so often that it is a long text. " * 10
 
 
 def test_it_offers_its_voices_and_languages(driver: Driver) -> None:
@@ -19,25 +17,6 @@ def test_it_offers_its_voices_and_languages(driver: Driver) -> None:
     assert capabilities.has_native_words and capabilities.has_native_speed
     assert {"zh", "en", "ja", "ko", "de", "fr", "ru", "pt", "es", "it"} <= {*capabilities.languages}
     assert {"default", "alloy", "f3", "en-us"} <= set(capabilities.voices)
-
-
-def test_the_first_chunk_is_small_and_none_is_long(driver: Driver) -> None:
-    """The first chunk is one frame; later ones are at most a second."""
-    events = driver.run(driver.submit(1, LONG_TEXT), credit(1))
-    chunks = [part.chunk.samples for step in of_type(AudioStep, events) for part in step.rows]
-    assert chunks[0] == FRAME_SAMPLES
-    assert max(chunks) == SAMPLE_RATE_HZ
-
-
-def test_a_cancel_while_speaking_stops_within_one_chunk(driver: Driver) -> None:
-    """The row is free at once, and no event follows for its context."""
-    driver.send(driver.submit(1, LONG_TEXT), credit(1))
-    driver.send(Cancel(1), after_inbox_calls=2)
-    driver.engine.step()
-    assert driver.events == [Cancelled(1)]
-    assert driver.engine.rows_used == 0
-    assert driver.engine.step() is None
-    assert isinstance(driver.run(driver.submit(2, TEXT), credit(2))[-1], Done)
 
 
 def test_other_commands_while_speaking_take_effect(driver: Driver) -> None:
@@ -69,13 +48,3 @@ def test_a_segment_in_another_language_is_spoken_by_its_voice(driver: Driver) ->
     after = len(pcm_of(events, 1)) // 2 - of_type(SegmentEnd, events)[0].end_sample
     alone = len(driver.speak(german, "de", "f3")) // 2
     assert abs(after - alone) < SAMPLE_RATE_HZ // 50
-
-
-def test_a_wrong_language_fails_the_context(driver: Driver) -> None:
-    """The audio before it stays; no event follows."""
-    (failed,) = driver.run(driver.submit(2, TEXT, language="xx"), credit(2))
-    assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_LANGUAGE
-    driver.run(driver.submit(1, TEXT, more=True), credit(1))
-    (failed,) = driver.run(Append(1, "More.", len(TEXT), True, "xx"), credit(1))
-    assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_LANGUAGE
-    assert driver.run(append(1, "More.", len(TEXT))) == []

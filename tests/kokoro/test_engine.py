@@ -5,7 +5,7 @@ import pytest
 from testbed.segment_driving import Driver, credit, of_type, words_of
 from voiceagent_tts.core import Reading, WarningCode
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.seam.events import Done, Failed, Warned
+from voiceagent_tts.seam.events import Failed, Warned
 from voiceagent_tts.text.words import split_words
 
 pytestmark = [pytest.mark.kokoro, pytest.mark.xdist_group("kokoro")]
@@ -48,10 +48,3 @@ def test_a_voice_that_nothing_here_reads_is_unknown(driver: Driver, voice: str) 
     (failed,) = of_type(Failed, driver.run(driver.submit(1, "Hello.", voice=voice)))
     assert (failed.context, failed.code) == (1, ErrorCode.INVALID_VOICE)
     assert driver.engine.rows_used == 0
-
-
-@pytest.mark.parametrize("voice", ["ff_siwis", "hm_omega"])
-@pytest.mark.parametrize("text", ["...", "\U0001f600", "\x00\x07", "« »"])
-def test_text_without_speech_ends_at_once(driver: Driver, voice: str, text: str) -> None:
-    """Also for the voices whose texts espeak-ng reads."""
-    assert driver.run(driver.submit(1, text, voice=voice))[-1] == Done(1, 0)

@@ -54,12 +54,12 @@ def make_decoder(*, is_fused: bool) -> CodecDecoder:
     return decoder
 
 
-def decoded(kernels: str, seed: int) -> list[Tensor]:
+def decoded(kernels: str) -> list[Tensor]:
     """Samples of every call, and the final state: rows in any order, in portions of any size."""
-    choices = random.Random(seed)
+    choices = random.Random(0)
     decoder = make_decoder(is_fused=kernels == "fused")
     state = decoder.new_state(4, 3)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     results = list[Tensor]()
     with torch.inference_mode():
         primed = decoder.new_state(1, 3)
@@ -76,10 +76,9 @@ def decoded(kernels: str, seed: int) -> list[Tensor]:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_fused_activations_give_the_plain_samples(run_interpreted: Run, seed: int) -> None:
+def test_fused_activations_give_the_plain_samples(run_interpreted: Run) -> None:
     """Samples and the state of every row equal the plain decoder's, up to rounding."""
-    fused, plain = run_interpreted(decoded, "fused", seed), decoded("plain", seed)
+    fused, plain = run_interpreted(decoded, "fused"), decoded("plain")
     for found, expected in zip(fused, plain, strict=True):
         assert found.shape == expected.shape
         assert (found - expected).abs().max() <= TOLERANCE * max(1.0, expected.abs().max())

@@ -7,8 +7,8 @@ from testbed.segment_driving import Driver, credit, of_type, pcm_of, samples_of
 from voiceagent_tts.core import FRAME_SAMPLES, Reading
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.pocket.states import PocketModel
-from voiceagent_tts.seam.commands import Cancel, SpeechOptions
-from voiceagent_tts.seam.events import Cancelled, Done, Failed, SegmentEnd
+from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
 
 
 def test_capabilities_name_the_languages_and_voices(driver: Driver) -> None:
@@ -29,24 +29,6 @@ def test_a_reading_is_said_and_not_its_mask(driver: Driver) -> None:
     events = driver.run(masked, credit(1))
     assert pcm_of(events, 1) == spelled
     assert [event.char_end for event in of_type(SegmentEnd, events)] == [16]
-
-
-def test_a_cancelled_row_leaves_the_others_unchanged(driver: Driver) -> None:
-    """Also while both are computed at the same time."""
-    alone = driver.speak("How are you?")
-    driver.step(driver.submit(2, "Good evening to all of you."), credit(2))
-    driver.step(driver.submit(3, "How are you?"), credit(3))
-    events = driver.run(Cancel(2))
-    assert events[0] == Cancelled(2) and samples_of(events[1:], 2) == 0
-    assert pcm_of(driver.events, 3) == alone
-
-
-def test_long_texts_are_spoken_to_their_end(driver: Driver) -> None:
-    """In the parts in which the server would send them, of one segment."""
-    text = "hello " * 300
-    events = driver.run(driver.submit(1, text), credit(1))
-    assert [event.char_end for event in of_type(SegmentEnd, events)] == [len(text)]
-    assert isinstance(events[-1], Done) and events[-1].end_sample > 0
 
 
 def test_a_voice_of_the_catalogue_that_cannot_be_had_is_said(driver: Driver) -> None:

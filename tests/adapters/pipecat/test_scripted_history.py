@@ -4,8 +4,8 @@ import pytest
 from pipecat.frames.frames import TTSSpeakFrame
 
 from testbed.scripted_pipecat import HoldUp, cut, reply
+from testbed.scripted_server import Script, Step
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.plugins.bench.scripted_server import Script, Step
 
 WORD_MS = 300
 WORDS = 20

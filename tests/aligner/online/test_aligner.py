@@ -123,7 +123,7 @@ def test_pauses_may_be_noisy(below_db: float, gain_db: float, within_ms: float) 
 def test_a_false_start_is_left_out() -> None:
     """What is said before a sentence, and is not in its text, moves few of its words."""
     contexts: list[Spoken] = []
-    for text in islice(agent_sentences(2), 6):
+    for text in islice(agent_sentences(2), 4):
         start, whole = (espeak(said, "en", "f3") for said in ("What I, I think,", text))
         words = tuple(word.later(start.samples) for word in whole.words)
         contexts.append(replace(whole, pcm=start.pcm + whole.pcm, words=words))
@@ -181,7 +181,7 @@ def test_what_is_exact_is_right_though_the_voice_hesitates(
     aligner = OnlineAligner()
     off: list[bool] = []
     count = 0
-    for seed, text in enumerate(islice(agent_sentences(3), 16)):
+    for seed, text in enumerate(islice(agent_sentences(3), 8)):
         written = [word.text for word in split_words(text)]
         for speaker in ("f3", "m5"):
             spoken = hesitating(text, unwritten(written, random.Random(seed)), speaker)

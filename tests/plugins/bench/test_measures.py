@@ -8,13 +8,13 @@ import dataclasses
 import numpy as np
 import pytest
 
+from testbed.scripted_server import Script, ScriptedServer, Step
 from testbed.scripted_time import run_scripted
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.bench.callers import Callers, Section, Traffic
 from voiceagent_tts.plugins.bench.document import flat, section_document
 from voiceagent_tts.plugins.bench.loads import Load, Style
 from voiceagent_tts.plugins.bench.measures import values_of
-from voiceagent_tts.plugins.bench.scripted_server import Script, ScriptedServer, Step
 from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
 from voiceagent_tts.plugins.bench.targets.target import Options
 from voiceagent_tts.plugins.bench.texts import Text

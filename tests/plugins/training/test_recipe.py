@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from testbed.parity_reference import REFERENCE
-from testbed.training_record import BATCH_ROWS, FULL_STEPS, LEARNING_RATE, project
 from voiceagent_tts.model.attention import Keys
 from voiceagent_tts.model.checkpoint import (
     Checkpoint,
@@ -32,6 +31,26 @@ from voiceagent_tts.plugins.training.network import load_network
 from voiceagent_tts.plugins.training.options import TrainOptions
 from voiceagent_tts.plugins.training.recipe import ALIGNED, compute_losses
 from voiceagent_tts.plugins.training.train import Trainer
+
+LEARNING_RATE = 1e-3
+BATCH_ROWS = 2
+FULL_STEPS = (1, 10)
+"""Steps whose gradients were recorded in full."""
+_PROJECTIONS = 8
+
+
+def project(gradient: np.ndarray) -> np.ndarray:
+    """Return the dot products of a gradient with fixed random signs: [8] float64.
+
+    Gradients of all steps would be megabytes; two that differ have different projections.
+    """
+    return _signs(gradient.size) @ gradient.astype(np.float64).ravel()
+
+
+@cache
+def _signs(size: int) -> np.ndarray:
+    return np.random.RandomState(size).choice((-1.0, 1.0), size=(_PROJECTIONS, size))
+
 
 FOLDER = REFERENCE / "training"
 BASE = FOLDER / "base"

@@ -136,17 +136,6 @@ def latency(
 
 
 @app.command()
-def check(
-    together: Annotated[str, typer.Option(help="Streams at once, as 1,50.")] = "1,50",
-    seconds: Annotated[float, typer.Option(min=0.1, help="Duration at each of them.")] = 5.0,
-) -> None:
-    """Measure what this client itself adds, on a server whose true times are known."""
-    from voiceagent_tts.plugins.bench.self_check import run_check
-
-    run_check(_counts("together", together), seconds)
-
-
-@app.command()
 def bargein(
     target: Annotated[
         list[str] | None,
