@@ -39,6 +39,8 @@ _MAX_HEAD_BYTES = 64 * 1024
 _MAX_DISCARDED_BYTES = 32 << 20
 """The largest body that a route accepts."""
 _MAX_FRAGMENTS = 1024
+_REQUEST_READ_BYTES = 32 * 1024
+"""What is read of an HTTP connection in one turn: four thousand of the shortest headers."""
 _READ_BYTES = 8 * 1024
 """What is read of a socket in one turn of the event loop: a thousand of the smallest messages take
 2 ms. asyncio would read 32 times as much."""
@@ -49,6 +51,12 @@ more; some permit a billion, which would only cost memory."""
 _SWITCH_INTERVAL_S = 0.0005
 """How long the event loop may wait for a thread that computes in Python, such as one that marks a
 file. By default it waits 5 ms each time that it wakes, and several times for one message."""
+
+
+def _read_at_most(transport: asyncio.BaseTransport, size_bytes: int) -> None:
+    """Limit what a transport reads at once, where asyncio's has an attribute for it."""
+    if hasattr(transport, "max_size"):
+        transport.max_size = size_bytes  # type: ignore[attr-defined]
 
 
 class _RequestLimits(asyncio.Protocol):
@@ -66,6 +74,7 @@ class _RequestLimits(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
         super().connection_made(transport)
+        _read_at_most(transport, _REQUEST_READ_BYTES)
         self._wait_for_request()
 
     def data_received(self, data: bytes) -> None:
@@ -113,10 +122,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     _late_pong = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Read little at once; what asyncio's transports for sockets read is an attribute."""
+        """Read little at once."""
         super().connection_made(transport)
-        if hasattr(transport, "max_size"):
-            transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
+        _read_at_most(transport, _READ_BYTES)
 
     def handle_connect(self, event: Any) -> None:
         """Add `close_now` and `buffered_bytes` to the extensions that the app can use."""
