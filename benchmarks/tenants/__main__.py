@@ -3,9 +3,13 @@
 For each attack a server starts, with a key for the victim and one for the attacker (`contexts=20`).
 The victim speaks eight turns at the same time, again and again, first alone, then beside the
 attacker, which is a process of its own. Figures are those of the victim at its client, and of the
-server: its longest stall, and its memory during the attack and some time after.
+server: its longest stall, and its memory before, during and a minute after the attack, while other
+attacks are measured. Then each attack goes through HAProxy to two replicas, and what counts is
+whether the victim was ever refused because a replica passed for dead. `missed` names what is beyond
+its limit.
 
-    python -m benchmarks.tenants
+    python -m benchmarks.tenants            # 7 minutes on two cores; needs Debian's haproxy
+    python -m benchmarks.tenants --quick    # one minute: some of the attacks
 
 Everything shares the processors of one machine: what an attacker's own process computes delays the
 victim too. `alone` is measured beside nothing.
@@ -13,9 +17,12 @@ victim too. `alone` is measured beside nothing.
 
 import asyncio
 import contextlib
+import math
 import multiprocessing
+import socket
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,30 +33,56 @@ import typer
 
 from benchmarks.common.report import percentiles, provenance, publish
 from benchmarks.tenants.attacks import ATTACKS, CONTEXTS, run_attack
+from testbed.haproxy_process import HAProxyProcess
 from testbed.server_process import ServerProcess, serving
-from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
+from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.settings.access import Quota
 
+_HAPROXY = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
 _TURNS_AT_ONCE = 8
 _TEXT = "Your table for four is booked for eight on Friday, on the terrace if the weather holds. "
 _BEGIN_S = 1.0
 """Time for an attack to begin, and for a server to be itself."""
+_PATIENCE_S = 60.0
+_QUICK = ("respelled words", "files, aac", "idle sockets", "uploads", "cuts", "compression bombs")
+_MOST_STALL_MS = 50.0
+_MOST_RSS_MB = 400.0
+_MOST_GROWTH = 1.2
+
+VICTIM = make_key("victim", frozenset({Scope.SPEAK}), Quota())
+ATTACKER = make_key("attacker", frozenset({Scope.SPEAK}), Quota(contexts=CONTEXTS))
+ADMIN = make_key("admin", frozenset({Scope.ADMIN}), Quota())
+
+
+# The victim.
 
 
 @dataclass(slots=True)
 class Felt:
-    """What a victim felt: the time to its first audio in each turn, and the turns that failed."""
+    """What a victim felt: the time to its first audio in each turn, and why turns failed."""
 
     first_audio_s: list[float] = field(default_factory=list[float])
-    failed: int = 0
+    failures: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def p95_ms(self) -> float:
+        """95 % of the first audio came within this time."""
+        times_ms = [1000 * each for each in self.first_audio_s or [math.nan]]
+        return percentiles(times_ms, digits=1)["p95_ms"]
+
+    def figures(self) -> dict[str, Any]:
+        """For the report."""
+        failed = self.failures.total()
+        turns = len(self.first_audio_s) + failed
+        return {"turns": turns, "failed": failed, "why": dict(self.failures), "p95_ms": self.p95_ms}
 
 
-async def _turn(url: str, key: str, felt: Felt) -> None:
+async def _turn(url: str, felt: Felt) -> None:
     """Speak one turn on a socket of its own, as a call does."""
     try:
-        async with asyncio.timeout(20), TTSClient(url, api_key=key) as client:
+        async with asyncio.timeout(20), TTSClient(url, api_key=VICTIM.secret) as client:
             began = time.perf_counter()
             context = await client.open(language="en")
             await context.send_text(_TEXT)
@@ -59,34 +92,42 @@ async def _turn(url: str, key: str, felt: Felt) -> None:
                 if is_first and isinstance(event, ClientAudio):
                     is_first = False
                     felt.first_audio_s.append(time.perf_counter() - began)
-            felt.failed += is_first
-    except Exception:  # whatever it was, the listener has not heard the turn
-        felt.failed += 1
+            felt.failures["no audio"] += is_first
+    except Exception as error:  # whatever it was, the listener has not heard the turn
+        felt.failures[getattr(error, "code", "") or type(error).__name__] += 1
 
 
-async def _speak(url: str, key: str, seconds: float) -> Felt:
+async def _speak(url: str, seconds: float) -> Felt:
     """Speak turns for some time, eight at the same time."""
     felt, end = Felt(), time.perf_counter() + seconds
 
     async def call() -> None:
         while time.perf_counter() < end:
-            await _turn(url, key, felt)
+            await _turn(url, felt)
 
     await asyncio.gather(*(call() for _ in range(_TURNS_AT_ONCE)))
+    felt.failures += Counter()  # drops zeros
     return felt
 
 
 @contextlib.contextmanager
-def _attacking(name: str, url: str, key: str) -> Iterator[None]:
-    process = multiprocessing.get_context("spawn").Process(
-        target=run_attack, args=(name, url, key), daemon=True
+def _attacking(name: str, url: str) -> Iterator[None]:
+    spawning = multiprocessing.get_context("spawn")
+    begun = spawning.Event()
+    process = spawning.Process(
+        target=run_attack, args=(name, url, ATTACKER.secret, begun), daemon=True
     )
     process.start()
     try:
+        begun.wait(_PATIENCE_S)
+        time.sleep(_BEGIN_S)
         yield
     finally:
         process.kill()
         process.join()
+
+
+# The server.
 
 
 def _rss_mb(server: ServerProcess) -> float:
@@ -97,77 +138,181 @@ def _rss_mb(server: ServerProcess) -> float:
 
 async def _most_rss_mb(server: ServerProcess, most: list[float]) -> None:
     while True:
-        most[0] = max(most[0], _rss_mb(server))
+        with contextlib.suppress(psutil.NoSuchProcess):  # a decoder has just ended
+            most[0] = max(most[0], _rss_mb(server))
         await asyncio.sleep(0.1)
 
 
-async def measure(name: str, seconds: float, settle_s: float) -> dict[str, Any]:
-    """Figures of one attack."""
-    victim = make_key("victim", frozenset({Scope.SPEAK}), Quota())
-    attacker = make_key("attacker", frozenset({Scope.SPEAK}), Quota(contexts=CONTEXTS))
-    admin = make_key("admin", frozenset({Scope.ADMIN}), Quota())
-    with _server(victim, attacker, admin) as server:
-        await asyncio.sleep(_BEGIN_S)
-        alone = await _speak(server.url, victim.secret, seconds)
-        before_mb = _rss_mb(server)
-        with _attacking(name, server.url, attacker.secret):
-            await asyncio.sleep(_BEGIN_S)
-            most = [before_mb]
-            watching = asyncio.create_task(_most_rss_mb(server, most))
-            felt = await _speak(server.url, victim.secret, seconds)
-            watching.cancel()
-        stall_s = _stall_s(server, admin)
-        await asyncio.sleep(settle_s)
-        after_mb = _rss_mb(server)
-    beside, before = (
-        percentiles([1000 * each for each in times or [float("nan")]], digits=1)["p95_ms"]
-        for times in (felt.first_audio_s, alone.first_audio_s)
-    )
-    return {
-        "turns": len(felt.first_audio_s) + felt.failed,
-        "failed": felt.failed,
-        "alone_p95_ms": before,
-        "p95_ms": beside,
-        "longest_stall_ms": round(1000 * stall_s, 1),
-        "rss_mb": {"before": round(before_mb), "most": round(most[0]), "after": round(after_mb)},
-    }
-
-
 @contextlib.contextmanager
-def _server(*keys: NewKey) -> Iterator[ServerProcess]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "keys.json"
-        path.write_text(KeyDocument(keys=tuple(each.key for each in keys)).dump())
-        log = Path(folder) / "log"
-        mark = str(Path(folder) / "watermark.keys")
-        with serving(log=log, keys=str(path), watermark_key_file=mark) as server:
-            yield server
+def _server(keys: Path, **settings: str) -> Iterator[ServerProcess]:
+    log = keys.parent / f"log-{time.monotonic_ns()}"
+    mark = str(keys.parent / "watermark.keys")
+    with serving(log=log, keys=str(keys), watermark_key_file=mark, **settings) as server:
+        yield server
 
 
-def _stall_s(server: ServerProcess, admin: NewKey) -> float:
+def _stall_s(server: ServerProcess) -> float:
     """The longest stall of the server's event loop in the last minute."""
     import httpx
 
-    headers = {"Authorization": f"Bearer {admin.secret}"}
+    headers = {"Authorization": f"Bearer {ADMIN.secret}"}
     text = httpx.get(f"{server.url}/metrics", headers=headers, timeout=60).text
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[:1] != "#")
     return float(lines.get("tts_event_loop_longest_stall_seconds", "nan"))
 
 
+# One server for each attack.
+
+
+@dataclass(slots=True)
+class Attacked:
+    """A server after its attack, which goes on until its memory is read."""
+
+    name: str
+    server: ServerProcess
+    stack: contextlib.ExitStack
+    read_at: float
+    figures: dict[str, Any]
+
+    def read(self) -> None:
+        """Read its memory when it is time, and stop it."""
+        time.sleep(max(0.0, self.read_at - time.monotonic()))
+        self.figures["rss_mb"]["after"] = round(_rss_mb(self.server))
+        self.stack.close()
+        print(self.name, self.figures, flush=True)
+
+
+async def _measure(name: str, keys: Path, seconds: float, settle_s: float) -> Attacked:
+    stack = contextlib.ExitStack()
+    server = stack.enter_context(_server(keys))
+    await asyncio.sleep(_BEGIN_S)
+    alone = await _speak(server.url, seconds / 2)
+    stall_s, before_mb = _stall_s(server), _rss_mb(server)
+    most = [before_mb]
+    with _attacking(name, server.url):
+        watching = asyncio.create_task(_most_rss_mb(server, most))
+        felt = await _speak(server.url, seconds)
+        watching.cancel()
+    figures = felt.figures() | {
+        "alone_p95_ms": alone.p95_ms,
+        "alone_stall_ms": round(1000 * stall_s, 1),
+        "longest_stall_ms": round(1000 * _stall_s(server), 1),
+        "rss_mb": {"before": round(before_mb), "most": round(most[0])},
+    }
+    return Attacked(name, server, stack, time.monotonic() + settle_s, figures)
+
+
+@contextlib.contextmanager
+def _one_by_one(
+    names: list[str], keys: Path, seconds: float, settle_s: float
+) -> Iterator[dict[str, dict[str, Any]]]:
+    """The figures of each attack; those of memory are there after the block."""
+    waiting: list[Attacked] = []
+    done: dict[str, dict[str, Any]] = {}
+    try:
+        for name in names:
+            waiting.append(asyncio.run(_measure(name, keys, seconds, settle_s)))
+            done[name] = waiting[-1].figures
+            while waiting and waiting[0].read_at <= time.monotonic():
+                waiting.pop(0).read()
+        yield done
+        while waiting:
+            waiting.pop(0).read()
+    finally:
+        for each in waiting:
+            each.stack.close()
+
+
+# Two replicas for all attacks.
+
+
+@contextlib.contextmanager
+def _fleet(keys: Path) -> Iterator[HAProxyProcess]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(6)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        ports: list[int] = [each.getsockname()[1] for each in sockets]
+        stack.close()
+        replicas = [(ports[2], ports[3]), (ports[4], ports[5])]
+        for port, agent_port in replicas:
+            settings = {"port": str(port), "slots_port": str(agent_port)}
+            stack.enter_context(_server(keys, trusted_proxies="127.0.0.1", **settings))
+        haproxy = HAProxyProcess(_HAPROXY, (ports[0], ports[1]), replicas)
+        stack.enter_context(haproxy)
+        haproxy.wait_for("UP", "UP")
+        yield haproxy
+
+
+async def _through(haproxy: HAProxyProcess, name: str, seconds: float) -> dict[str, Any]:
+    down = 0
+
+    async def watch() -> None:
+        nonlocal down
+        while True:
+            statuses = await asyncio.to_thread(haproxy.statuses)
+            down += any(status.startswith("DOWN") for status in statuses)
+            await asyncio.sleep(0.25)
+
+    with _attacking(name, haproxy.url):
+        watching = asyncio.create_task(watch())
+        felt = await _speak(haproxy.url, seconds)
+        watching.cancel()
+    figures = felt.figures() | {"replica_down": down}
+    print("two replicas:", name, figures, flush=True)
+    return figures
+
+
+# The report.
+
+
+def _missed(attacks: dict[str, Any], replicas: dict[str, Any]) -> list[str]:
+    """What is beyond its limit."""
+    missed: list[str] = []
+    for name, each in attacks.items():
+        most_ms = 2 * each["alone_p95_ms"] + 30
+        rss_mb = each["rss_mb"]
+        for what, value, limit in (
+            ("failed", each["failed"], 0),
+            ("p95_ms", each["p95_ms"], most_ms),
+            ("longest_stall_ms", each["longest_stall_ms"], _MOST_STALL_MS),
+            ("rss_mb", rss_mb["most"], _MOST_RSS_MB),
+            ("rss_mb after", rss_mb["after"], _MOST_GROWTH * rss_mb["before"]),
+        ):
+            if not value <= limit:
+                missed.append(f"{name}: {what} {value}, limit {limit:g}")
+    for name, each in replicas.items():
+        for what in ("failed", "replica_down"):
+            if each[what]:
+                missed.append(f"two replicas: {name}: {what} {each[what]}, limit 0")
+    return missed
+
+
 def main(
-    attacks: Annotated[str, typer.Option(help="Names, separated by commas.")] = ",".join(
-        name.replace(",", ";") for name in ATTACKS
-    ),
-    seconds: Annotated[float, typer.Option(help="Length of an attack.")] = 15.0,
+    attacks: Annotated[
+        str | None, typer.Option(help="Names, separated by semicolons. Default: all.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Length of an attack.")] = 4.0,
     settle_s: Annotated[float, typer.Option(help="Time after it, before memory is read.")] = 60.0,
+    replicas: Annotated[bool, typer.Option(help="Also attack two replicas.")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="Some attacks, for a short time.")] = False,
 ) -> None:
     """Measure each attack; the last line of the output is one JSON object."""
-    names = [name.replace(";", ",") for name in attacks.split(",")]
-    results: dict[str, Any] = {}
-    for name in names:
-        results[name] = asyncio.run(measure(name, seconds, settle_s))
-        print(name, results[name], flush=True)
-    publish({"attacks": results, **provenance()})
+    names = attacks.split(";") if attacks else list(_QUICK if quick else ATTACKS)
+    if quick:
+        seconds, settle_s = min(seconds, 2.0), min(settle_s, 10.0)
+    with tempfile.TemporaryDirectory() as folder:
+        keys = Path(folder) / "keys.json"
+        document = KeyDocument(keys=tuple(each.key for each in (VICTIM, ATTACKER, ADMIN)))
+        keys.write_text(document.dump())
+        shared: dict[str, Any] = {}
+        with _one_by_one(names, keys, seconds, settle_s) as alone:
+            if replicas:
+                with _fleet(keys) as haproxy:
+                    for name in names:
+                        shared[name] = asyncio.run(_through(haproxy, name, seconds / 2))
+    missed = _missed(alone, shared)
+    publish({"attacks": alone, "replicas": shared, "missed": missed, **provenance()})
 
 
 if __name__ == "__main__":

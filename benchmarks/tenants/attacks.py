@@ -4,8 +4,13 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
+import struct
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from multiprocessing.synchronize import Event
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
@@ -14,7 +19,9 @@ from websockets.exceptions import WebSocketException
 CONTEXTS = 20
 """Contexts that the attacker's key may have open."""
 _IDLE_SOCKETS = 2_000
+_SILENT_SOCKETS = 500
 _UPLOAD_BYTES = 30 << 20
+_BOMB_BYTES = 256 << 20
 
 Attack = Callable[[str, str], Awaitable[None]]
 """Receives the server's `http://` address and the key."""
@@ -125,6 +132,241 @@ async def uploads(url: str, key: str) -> None:
     await _repeat(40, lambda http: http.post(place, files={"file": data}, headers=headers))
 
 
+# Attacks beyond those that were reported first.
+
+
+async def tiny_texts(url: str, key: str) -> None:
+    """Send texts of one character, ten thousand to a context, in twenty contexts at once."""
+    async with _socket(url, key) as socket:
+        for turn in itertools.count():
+            ids = [f"{turn}-{number}" for number in range(CONTEXTS)]
+            for context_id in ids:
+                await _send(socket, "context.open", context_id=context_id, language="en")
+            for letter in itertools.islice(itertools.cycle("a b. c! "), 10_000):
+                for context_id in ids:
+                    await _send(socket, "text", context_id=context_id, text=letter)
+            for context_id in ids:
+                await _send(socket, "cancel", context_id=context_id)
+
+
+async def odd_options(url: str, key: str) -> None:
+    """Open contexts that cannot be opened: unknown voices and languages, and wrong fields."""
+    odd: list[dict[str, Any]] = [
+        *({"voice": name * 60} for name in ("a", "ß", "İ", "😀", "../")),
+        *({"language": name} for name in ("xx", "zh-" + "x" * 50)),
+        *({"lexicon": {"a": {"ipa": "?" * 90}}}, {"lexicon": {"a" * 99: 5}}, {"speed": 1e308}),
+        *({"metadata": {str(n): ["x" * 99] * 9 for n in range(99)}}, {"audio": {"encoding": "x"}}),
+    ]
+    async with _socket(url, key) as socket:
+        for number in itertools.count():
+            fields = odd[number % len(odd)]
+            await _send(socket, "context.open", context_id=str(number), **fields)
+            await _send(socket, "text", context_id=str(number), text="Is it open?")
+            await _send(socket, "cancel", context_id=str(number))
+
+
+async def cuts(url: str, key: str) -> None:
+    """Ask again and again what of a long text was heard."""
+    async with _socket(url, key) as socket:
+        await _send(socket, "context.open", context_id="a", language="en", max_lead_s=0)
+        await _send(socket, "text", context_id="a", text="日本 a. " * 3_000)
+        await _send(socket, "end", context_id="a")
+        await asyncio.sleep(2)
+        for number in itertools.count():
+            await _send(socket, "context.cut", context_id="a", played_ms=number % 100_000)
+
+
+async def lexicons(url: str, key: str) -> None:
+    """Give each context a large lexicon of its own."""
+    async with _socket(url, key) as socket:
+        for number in itertools.count():
+            lexicon = {f"w{number}x{entry}": f"said {entry}" for entry in range(480)}
+            fields = {"context_id": str(number), "lexicon": lexicon, "language": "en"}
+            await _send(socket, "context.open", **fields)
+            await _send(socket, "text", context_id=str(number), text=f"w{number}x7 and more. " * 99)
+            await asyncio.sleep(0.002)
+            await _send(socket, "cancel", context_id=str(number))
+
+
+async def no_reader(url: str, key: str) -> None:
+    """Have audio made as fast as it can be, on sockets that are never read."""
+    address = f"ws{url.removeprefix('http')}/v1/tts/ws"
+    headers = {"Authorization": f"Bearer {key}"}
+    async with contextlib.AsyncExitStack() as stack:
+        for number in itertools.count():
+            connecting = connect(address, additional_headers=headers, max_queue=1)
+            with contextlib.suppress(WebSocketException, OSError, TimeoutError):
+                socket = await stack.enter_async_context(connecting)
+                context_id = str(number)
+                fields = {"context_id": context_id, "max_lead_s": 0, "language": "en"}
+                await _send(socket, "context.open", **fields)
+                await _send(socket, "text", context_id=context_id, text="This is long. " * 1_000)
+                await _send(socket, "end", context_id=context_id)
+            await asyncio.sleep(0.05)
+
+
+async def pings(url: str, key: str) -> None:
+    """Ping a socket in both ways, and read no answer."""
+    ping = b"\x89\xfd" + bytes(4 + 125)  # with a mask of zeros
+
+    async def ping_frames() -> None:
+        _, writer = await _raw(url, _handshake(key))
+        while True:
+            writer.write(ping * 100)
+            await writer.drain()
+
+    async def ping_messages() -> None:
+        address = f"ws{url.removeprefix('http')}/v1/tts/ws"
+        headers = {"Authorization": f"Bearer {key}"}
+        async with connect(address, additional_headers=headers, max_queue=1) as socket:
+            for number in itertools.count():
+                await socket.send(json.dumps({"type": "ping", "t": number}))
+
+    await asyncio.gather(ping_frames(), ping_messages())
+
+
+def _handshake(key: str, extensions: str = "") -> bytes:
+    return (
+        f"GET /v1/tts/ws HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n{extensions}"
+        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    ).encode()
+
+
+async def nested(url: str, key: str) -> None:
+    """Send JSON that is nested ten thousand times, to sockets and routes."""
+    deep = '{"type": "text", "context_id": "a", "text": ' + "[" * 10_000 + "]" * 10_000 + "}"
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+
+    async def post(http: httpx.AsyncClient) -> None:
+        await http.post(f"{url}/v1/audio/speech", content=deep, headers=headers)
+
+    async def send() -> None:
+        async with _socket(url, key) as socket:
+            while True:
+                await socket.send(deep)
+
+    await asyncio.gather(_repeat(4, post), send())
+
+
+async def _raw(url: str, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    address = urlsplit(url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(data)
+    await writer.drain()
+    return reader, writer
+
+
+async def long_headers(url: str, key: str) -> None:
+    """Send headers and addresses of 60 kB, with and without an end."""
+    filler = "x" * 60_000
+    requests = (
+        f"GET /v1/audio/voices?{filler} HTTP/1.1\r\nHost: a\r\n\r\n",
+        f"GET /v1/audio/voices HTTP/1.1\r\nAuthorization: Bearer {key}\r\nX: {filler}\r\n\r\n",
+        "GET / HTTP/1.1\r\n" + "".join(f"X-{number}: y\r\n" for number in range(5_000)),
+    )
+    for number in itertools.count():
+        with contextlib.suppress(OSError):
+            reader, writer = await _raw(url, requests[number % len(requests)].encode())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await reader.read(100)
+            writer.close()
+
+
+async def endless_headers(url: str, key: str) -> None:
+    """Send headers that do not end, on twenty connections at once; no key is needed."""
+
+    async def send() -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                _, writer = await _raw(url, b"GET / HTTP/1.1\r\nHost: a\r\n")
+                while not writer.is_closing():
+                    writer.write(b"X-a: b\r\n" * 1_000)
+                    await writer.drain()
+
+    await asyncio.gather(*(send() for _ in range(20)))
+
+
+async def silent_connections(url: str, key: str) -> None:
+    """Open connections, and send nothing, or half of a request."""
+    halves = (b"", b"GET /v1/tts/ws HTTP/1.1\r\n", b"POST /v1/audio/speech HTTP/1.1\r\nHost: ")
+    opened: list[asyncio.StreamWriter] = []
+    for number in range(_SILENT_SOCKETS):
+        with contextlib.suppress(OSError):
+            opened.append((await _raw(url, halves[number % len(halves)]))[1])
+    await asyncio.sleep(20)
+
+
+async def dripping_uploads(url: str, key: str) -> None:
+    """Begin large uploads, and send a byte of each in every second."""
+    head = (
+        f"POST /v1/provenance/detect HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n"
+        "Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 20000000\r\n\r\n--b"
+    )
+    opened: list[asyncio.StreamWriter] = []
+    while True:
+        with contextlib.suppress(OSError):
+            opened += [(await _raw(url, head.encode()))[1] for _ in range(50)]
+        for writer in opened:
+            writer.write(b"\r")
+        await asyncio.sleep(1)
+
+
+async def bombs(url: str, key: str) -> None:
+    """Ask for compression, and send messages of 256 kB that inflate to 256 MB."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    zeros = bytes(1 << 20)
+    data = b"".join(packer.compress(zeros) for _ in range(_BOMB_BYTES >> 20))
+    data += packer.flush(zlib.Z_SYNC_FLUSH).removesuffix(b"\0\0\xff\xff")
+    request = _handshake(key, "Sec-WebSocket-Extensions: permessage-deflate\r\n")
+    frame = b"\xc1\xff" + struct.pack(">Q", len(data)) + bytes(4) + data  # a mask of zeros
+    while True:
+        with contextlib.suppress(OSError):
+            reader, writer = await _raw(url, request)
+            with contextlib.suppress(asyncio.IncompleteReadError):
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(frame)
+                await writer.drain()
+                await reader.read(1_000)
+            writer.close()
+
+
+async def lists(url: str, key: str) -> None:
+    """Ask for the voices, for voices that are none, and for metrics, which a key may not see."""
+    headers = {"Authorization": f"Bearer {key}"}
+    names = itertools.cycle("abcdefghij")
+
+    async def ask(http: httpx.AsyncClient) -> None:
+        body = {"input": "Hello.", "voice": next(names) * 64}
+        await http.get(f"{url}/v1/audio/voices", headers=headers)
+        await http.post(f"{url}/v1/audio/speech", json=body, headers=headers)
+        await http.get(f"{url}/metrics", headers=headers)
+
+    await _repeat(8, ask)
+
+
+async def batches(url: str, key: str) -> None:
+    """Have 64 files made by each of four requests, which come as one answer."""
+    text = "This is a sentence of a long text. " * 8
+    body = {"items": [{"input": text, "response_format": "wav", "language": "en"}] * 64}
+    headers = {"Authorization": f"Bearer {key}"}
+    place = f"{url}/v1/audio/speech/batch"
+    await _repeat(4, lambda http: http.post(place, json=body, headers=headers))
+
+
+async def random_bytes(url: str, key: str) -> None:
+    """Send what is no HTTP, no text and no JSON."""
+    while True:
+        with contextlib.suppress(OSError):
+            _, writer = await _raw(url, os.urandom(50_000))
+            writer.close()
+        with contextlib.suppress(WebSocketException, OSError, TimeoutError):
+            async with _socket(url, key) as socket:
+                for _ in range(100):
+                    await socket.send(os.urandom(5_000))
+
+
 _LONG = {"say": "b" * 200, "ipa": "a" * 200}
 ATTACKS: dict[str, Attack] = {
     "long readings": texts("あ" * 249, {"あ": _LONG}, speed=0.25),
@@ -140,11 +382,27 @@ ATTACKS: dict[str, Attack] = {
     "idle sockets": idle_sockets,
     "ended texts": ended_texts,
     "uploads": uploads,
+    "tiny texts": tiny_texts,
+    "odd options": odd_options,
+    "cuts": cuts,
+    "lexicons": lexicons,
+    "no reader": no_reader,
+    "pings": pings,
+    "nested JSON": nested,
+    "long headers": long_headers,
+    "endless headers": endless_headers,
+    "silent connections": silent_connections,
+    "dripping uploads": dripping_uploads,
+    "compression bombs": bombs,
+    "lists": lists,
+    "batches": batches,
+    "random bytes": random_bytes,
 }
 
 
-def run_attack(name: str, url: str, key: str) -> None:
+def run_attack(name: str, url: str, key: str, begun: Event) -> None:
     """Attack until the process is killed; a refusal does not end an attack."""
+    begun.set()
     while True:
         with contextlib.suppress(Exception):
             asyncio.run(_begin(ATTACKS[name], url, key))

@@ -2,25 +2,20 @@
 
 import asyncio
 import contextlib
-import csv
 import os
 import re
 import signal
 import socket
-import subprocess
-import time
-import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 import httpx
 import pytest
 
+from testbed.haproxy_process import HAProxyProcess
 from testbed.listening import first_audio, rest_of
-from testbed.missing import require_program
 from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
 from testbed.waiting import until
@@ -28,73 +23,6 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.server.tls import certificate_of
-
-_PATIENCE_S = 20.0
-
-
-class HAProxyProcess:
-    """HAProxy with the configuration of `deploy/`; a context manager.
-
-    Args:
-        config: the configuration.
-        ports: where it listens, and where its statistics are.
-        replicas: port and agent port of each server.
-    """
-
-    def __init__(
-        self, config: Path, ports: tuple[int, int], replicas: Sequence[tuple[int, int]]
-    ) -> None:
-        self._config = config
-        self._statistics = f"http://127.0.0.1:{ports[1]}/;csv"
-        self.url = f"http://127.0.0.1:{ports[0]}"
-        self.websocket_url = f"ws://127.0.0.1:{ports[0]}/v1/tts/ws"
-        self._environment = {
-            "TTS_BIND": f"127.0.0.1:{ports[0]}",
-            "TTS_STATS": f"127.0.0.1:{ports[1]}",
-        }
-        for number, (port, agent_port) in enumerate(replicas, start=1):
-            self._environment[f"TTS_{number}"] = f"127.0.0.1:{port}"
-            self._environment[f"TTS_{number}_AGENT"] = str(agent_port)
-
-    def replicas(self) -> dict[str, dict[str, str]]:
-        """Return HAProxy's statistics of each replica, such as `status` and `scur`."""
-        with urllib.request.urlopen(self._statistics, timeout=5) as response:
-            rows = csv.DictReader(response.read().decode().removeprefix("# ").splitlines())
-        return {row["svname"]: row for row in rows if row["svname"].startswith("replica-")}
-
-    def statuses(self) -> list[str]:
-        """Return the status of each replica: `UP`, `DOWN`, `DRAIN`, ..."""
-        return [row["status"] for row in self.replicas().values()]
-
-    def wait_for(self, *statuses: str) -> None:
-        """Wait until the replicas have these statuses."""
-        deadline = time.monotonic() + _PATIENCE_S
-        while self.statuses() != list(statuses):
-            assert time.monotonic() < deadline, f"{self.statuses()}, expected {statuses}"
-            time.sleep(0.02)
-
-    def __enter__(self) -> Self:
-        argv = [require_program("haproxy"), "-db", "-f", str(self._config)]
-        self._process = subprocess.Popen(argv, env={**os.environ, **self._environment})
-        deadline = time.monotonic() + _PATIENCE_S
-        while not self._answers():
-            assert time.monotonic() < deadline, "HAProxy does not start"
-            assert self._process.poll() is None, "HAProxy has ended"
-            time.sleep(0.02)
-        return self
-
-    def _answers(self) -> bool:
-        try:
-            return bool(self.replicas())
-        except OSError:
-            return False
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-pytestmark = pytest.mark.services
 
 CONFIG = Path(__file__).parent.parent.parent / "deploy" / "haproxy.cfg"
 SENTENCE = "The quick brown fox jumps over the lazy dog. "

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from testbed.servers import StartServer, metric_value, silent
-from testbed.waiting import until
+from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
-from voiceagent_tts.server import app
+from voiceagent_tts.server import app, serve
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.websocket import MAX_REFUSALS
 from voiceagent_tts.settings.access import Quota, hash_key
@@ -401,3 +401,48 @@ async def test_a_handshake_that_cannot_be_read_is_refused(
 
 def _port_of(server: RunningServer) -> int:
     return int(server.url.rpartition(":")[2])
+
+
+HEADS = {
+    "nothing": b"",
+    "half of a line": b"GET /health/li",
+    "lines without an end": b"GET /health/live HTTP/1.1\r\nHost: a\r\n",
+    "a second request": b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\nGET /health/li",
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+async def test_a_connection_without_a_request_ends(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """One that sends no request, or only a part of it, occupies an open file for a while only."""
+    monkeypatch.setattr(serve, "REQUEST_S", 0.1)
+    server = await start_server()
+    reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
+    writer.write(HEADS[kind])
+    async with asyncio.timeout(PATIENCE_S):
+        answer = await reader.read()
+    writer.close()
+    assert answer.count(b"HTTP/1.1 200") == (kind == "a second request")
+
+
+@pytest.mark.parametrize("part", [b"X-a: b\r\n", b"x"], ids=["many headers", "a long one"])
+async def test_headers_have_an_end(start_server: StartServer, part: bytes) -> None:
+    """A connection whose headers do not end is closed; one with a body that is refused is not."""
+    server = await start_server()
+    reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
+    writer.write(b"GET /health/live HTTP/1.1\r\nX: ")
+    sent_bytes = 0
+    with suppress(ConnectionError):
+        while not reader.at_eof():
+            assert sent_bytes < 4 << 20, "headers without an end are read"
+            writer.write(part * 1000)
+            sent_bytes += 1000 * len(part)
+            await writer.drain()
+            await asyncio.sleep(0)
+    writer.close()
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        for _ in range(2):
+            refused = await client.post("/v1/audio/speech", content=bytes(2 << 20))
+            assert refused.status_code == 413
+            assert (await client.get("/health/live")).status_code == 200

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import time
 from typing import get_args
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 import soundfile
 from structlog.testing import capture_logs
+from testbed.raw_websocket import PING, PONG, TEXT, frame, raw_websocket
 from websockets.exceptions import ConnectionClosedOK
 
-from testbed.waiting import undisturbed, until
+from testbed.loop_work import loop_work
+from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.wire import Wire, check_coverage
 from voiceagent_tts.audio.output import AudioRecord
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, Segment, ms_to_samples
@@ -385,3 +388,37 @@ async def test_no_times_if_none_are_wanted(wire: Wire) -> None:
     received = await wire.say(SENTENCE, language="en", timestamps="none")
     assert received.audio_ms > 0
     assert not received.words
+
+
+async def test_a_client_that_reads_no_pongs_gets_few(shared_server: RunningServer) -> None:
+    """Five megabytes of pings fill no memory; what comes after them is read, and the last answered.
+
+    RFC 6455 demands a pong for the latest ping only.
+    """
+    async with raw_websocket(shared_server.url, "/v1/tts/ws") as raw:
+        (session,) = shared_server.state.sessions
+        await raw.send(frame(PING, bytes(125)) * 40_000)
+        opening = {"type": "context.open", "context_id": "a", "language": "en"}
+        await raw.send(frame(TEXT, json.dumps(opening).encode()))
+        await until(lambda: session.idle_since is None, "the context is open")
+        assert session.send_queue_bytes < 500_000
+        await raw.send(frame(PING, b"last"))
+        received = 0
+        async with asyncio.timeout(PATIENCE_S):
+            while (await raw.receive()) != (PONG, b"last"):
+                received += 1
+        assert received < 40_000 / 4
+
+
+async def test_small_messages_come_in_small_parts(
+    shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One turn of the loop reads some of the messages that a client has sent at once."""
+    async with raw_websocket(shared_server.url, "/v1/tts/ws") as raw:
+        (session,) = shared_server.state.sessions
+        pings = frame(PING, b"") * 20_000
+        opening = {"type": "context.open", "context_id": "a", "language": "en"}
+        with loop_work(monkeypatch) as work:
+            await raw.send(pings, frame(TEXT, json.dumps(opening).encode()))
+            await until(lambda: session.idle_since is None, "the context is open")
+    assert work.most < 100_000

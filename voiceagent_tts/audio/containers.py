@@ -156,7 +156,9 @@ _MUXINGS = {
     "opus": _Muxing(
         "opus", "libopus", "s16", bit_rate=48_000, muxer_options={"page_duration": "1"}
     ),
-    "aac": _Muxing("adts", "aac", "fltp", bit_rate=64_000),
+    # FFmpeg's other coder takes three times as long, up to 13 ms for a chunk of 85 ms, and at this
+    # rate its error is 11 dB larger.
+    "aac": _Muxing("adts", "aac", "fltp", bit_rate=64_000, codec_options={"aac_coder": "fast"}),
     # The highest compression level with blocks of 27 ms; higher levels have 105 ms.
     "flac": _Muxing(
         "flac",

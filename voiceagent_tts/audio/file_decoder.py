@@ -8,6 +8,7 @@ header says. Its argument is `AudioLimits` as JSON.
 
 import io
 import json
+import os
 import sys
 from collections.abc import Iterator
 
@@ -22,6 +23,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 _MIN_RATE_HZ, _MAX_RATE_HZ = 8_000, 192_000
 _MAX_CHANNELS = 8
 _BLOCK_FRAMES = 65_536
+_NICENESS = 10
 _UNKNOWN_FRAMES = 2**63 - 1  # in a FLAC file that was written as a stream
 
 
@@ -41,7 +43,9 @@ class _Forward(soundfile.SoundFile):
 
 
 def main() -> None:
-    """Decode the file on standard input."""
+    """Decode the file on standard input, behind what is spoken meanwhile."""
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(_NICENESS)
     limits = AudioLimits(**json.loads(sys.argv[1]))
     data = sys.stdin.buffer.read()
     _limit_process(limits)

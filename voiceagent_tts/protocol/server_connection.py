@@ -7,7 +7,7 @@ the client and may come in between. A `Dialect` decides how messages look: `TtsV
 `plugins.dialects`. This module knows no I/O, no clock, no text rules and no engine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -56,6 +56,9 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.protocol.refusals import RefusedMessageError
 
 WireMessages = list[str | bytes]
+
+MakeMessages = Callable[[], list[str]]
+"""Makes messages that take long to make, such as compressed audio. A thread calls it."""
 """WebSocket messages to send, in order."""
 
 MAX_TOMBSTONES = 4_096
@@ -94,6 +97,14 @@ class Dialect(Protocol):
         """How to close the socket once what `write` returned is sent; None to keep it open."""
         ...
 
+    @property
+    def late(self) -> MakeMessages | None:
+        """Makes the messages that come before what `write` has just returned; None for none.
+
+        To be called when it is their turn to be sent, in the order of the calls of `write`.
+        """
+        ...
+
     def read(self, data: str, max_bytes: int) -> list[Command]:
         """Parse a text message of the client into commands, in order.
 
@@ -113,6 +124,7 @@ class TtsV1:
 
     is_sequential = False
     closing = None
+    late = None
 
     def read(self, data: str, max_bytes: int) -> list[Command]:
         """See `Dialect.read`."""
@@ -162,6 +174,11 @@ class ServerConnection:
     def closing(self) -> Closing | None:
         """How to close the socket once all messages are sent; None to keep it open."""
         return self._dialect.closing
+
+    @property
+    def late(self) -> MakeMessages | None:
+        """Makes what comes before the messages that were returned last; as `Dialect.late`."""
+        return self._dialect.late
 
     # Messages from the client.
 

@@ -78,6 +78,11 @@ class AnswerEncoder(Generic[_Encoder]):
             yield data
 
 
+async def made_late(make: Callable[[], list[str]]) -> list[str]:
+    """The messages of a socket that take long to make, such as compressed audio."""
+    return await asyncio.get_running_loop().run_in_executor(_streams, make)
+
+
 def stream_encoder(
     container_format: ContainerFormat, sample_rate_hz: int = SAMPLE_RATE_HZ
 ) -> AnswerEncoder[ContainerEncoder]:

@@ -38,7 +38,7 @@ from voiceagent_tts.protocol.messages import (
     ProvenanceFields,
     WordList,
 )
-from voiceagent_tts.protocol.server_connection import ServerConnection, WireMessages
+from voiceagent_tts.protocol.server_connection import MakeMessages, ServerConnection, WireMessages
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import provenance_of
@@ -69,10 +69,17 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """WebSocket messages to send together, and what to call when they have been sent."""
+    """WebSocket messages to send together, and what to call when they have been sent.
+
+    Attributes:
+        messages: the messages.
+        on_sent: called when they have been sent.
+        late: as `Dialect.late`.
+    """
 
     messages: WireMessages
     on_sent: Callable[[], None] = lambda: None
+    late: MakeMessages | None = None
 
 
 class SocketContext:
@@ -371,7 +378,7 @@ class ContextWriter:
                     self._after_audio = event
                 case ContextDone():
                     self.done = event
-                    return Outgoing(self._encode_done(event))
+                    return Outgoing(self._encode_done(event), late=self._connection.late)
                 case ContextCancelled():
                     return Outgoing(self._encode(event), self._observe_cancel)
                 case _:
@@ -426,7 +433,8 @@ class ContextWriter:
         self._record.add_sent(pcm)
         messages = self._connection.audio(self._context_id, pcm, start)
         samples = self._to_clock(self._sample_offset) - self._to_clock(start)
-        return Outgoing(messages, functools.partial(self._on_audio_sent, samples))
+        on_sent = functools.partial(self._on_audio_sent, samples)
+        return Outgoing(messages, on_sent, self._connection.late)
 
     def _to_clock(self, sample_offset: int) -> int:
         """A position at the client's rate, on the context's clock (24 kHz)."""

@@ -10,7 +10,7 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -37,6 +37,7 @@ from voiceagent_tts.protocol.server_connection import Answer, Command, Dialect, 
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
+from voiceagent_tts.server.encoding import made_late
 from voiceagent_tts.server.failures import log_if_unexpected
 from voiceagent_tts.server.held import MEMORY_S
 from voiceagent_tts.server.metrics import Metrics
@@ -402,9 +403,15 @@ class SocketWriter:
         return not self._is_sequential or context_id == next(iter(self.contexts))
 
     async def _send(self, outgoing: Outgoing) -> None:
+        if outgoing.late is not None:
+            await self._send_all(await made_late(outgoing.late))
+        await self._send_all(outgoing.messages)
+        outgoing.on_sent()
+
+    async def _send_all(self, messages: Sequence[str | bytes]) -> None:
         try:
             async with asyncio.timeout(SLOW_CONSUMER_S):
-                for message in outgoing.messages:
+                for message in messages:
                     if isinstance(message, str):
                         await self._websocket.send_text(message)
                     else:
@@ -414,7 +421,6 @@ class SocketWriter:
             _log.warning("slow_consumer", session_id=self._session_id)
             self.close_now(4008, "slow consumer: nothing was read")
             raise WebSocketDisconnect(4008) from None
-        outgoing.on_sent()
 
 
 class Refusals:

@@ -3,18 +3,22 @@
 import asyncio
 import base64
 import contextlib
+import io
 import json
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
+import soundfile
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from testbed.servers import metric_value
 from testbed.waiting import PATIENCE_S, until
+from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.dialects.elevenlabs_routes import MAX_WAITING, MAX_WAITING_PER_ADDRESS
 from voiceagent_tts.server.serve import RunningServer, running
@@ -113,6 +117,34 @@ async def test_the_default_format_is_mp3(shared_server: RunningServer) -> None:
         await send(websocket, text="")
         data = audio_of(await until_final(websocket))
     assert data[0] == 0xFF and data[1] & 0xE0 == 0xE0, "an MP3 frame"
+
+
+@pytest.mark.parametrize("output_format", ["mp3_24000_48", "opus_48000_32"])
+async def test_compressed_audio_is_made_beside_the_loop(
+    shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch, output_format: str
+) -> None:
+    """Two contexts of a socket have all of their audio, in order; the loop encodes none of it."""
+    threads = set[str]()
+    for name in ("__init__", "push", "finish"):
+        work = getattr(ContainerEncoder, name)
+
+        def noted(*arguments: Any, work: Callable[..., Any] = work) -> Any:
+            threads.add(threading.current_thread().name)
+            return work(*arguments)
+
+        monkeypatch.setattr(ContainerEncoder, name, noted)
+    files = {"a": b"", "b": b""}
+    async with connected(shared_server, output_format=output_format) as websocket:
+        for name in files:
+            await send(websocket, context_id=name, text=f"{SENTENCE} ", flush=True)
+            await send(websocket, context_id=name, close_context=True)
+        for _ in files:
+            for message in await until_final(websocket):
+                files[message["contextId"]] += audio_of([message])
+    assert threads and all(name.startswith("stream-encoder") for name in threads)
+    for data in files.values():
+        samples, rate_hz = soundfile.read(io.BytesIO(data))
+        assert 2 < len(samples) / rate_hz < 5 and abs(samples).max() > 0.1
 
 
 @pytest.mark.parametrize("data", ["", "[]", "{", '{"text": 1}', b"binary", '{"text": "\\ud800"}'])

@@ -163,6 +163,7 @@ class Cartesia:
 
     is_sequential = False
     closing = None
+    late = None
 
     def __init__(self) -> None:
         self._contexts: dict[str, _Context] = {}

@@ -13,6 +13,7 @@ Source: see `elevenlabs_messages`.
 
 from base64 import b64encode
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -46,6 +47,7 @@ from voiceagent_tts.protocol.server_connection import (
     Answer,
     Closing,
     Command,
+    MakeMessages,
     WireMessages,
     refuse_if_big,
 )
@@ -71,11 +73,13 @@ class _Context:
     client_id: str | None
     """The id that the client gave; None for the context of messages without one."""
     alignment: CharacterAlignment
-    encoder: ContainerEncoder | None
+    encoder: ContainerEncoder | None = None
+    """Of a compressed format, once there is audio."""
     last_chars: int = 0
     """Length of the last text, which the server may still refuse."""
     is_blank: bool = True
     has_audio: bool = False
+    """Whether audio was sent; a thread that makes messages sets it."""
     has_unflushed_text: bool = False
     ends_with_space: bool = True
     is_ended: bool = False
@@ -107,6 +111,8 @@ class ElevenLabs:
     ) -> None:
         self.closing: Closing | None = None
         """See `Dialect.closing`."""
+        self.late: MakeMessages | None = None
+        """See `Dialect.late`."""
         self._voice = voice
         self._options = options
         self._format = OutputFormat.parse(options.output_format)
@@ -141,9 +147,7 @@ class ElevenLabs:
     def _open(self, context_id: str, client_id: str | None, message: SocketMessage) -> ContextOpen:
         output, options = self._format, self._options
         self._contexts[context_id] = _Context(
-            client_id,
-            CharacterAlignment(counts_from_context=self._counts_from_context),
-            output.container and ContainerEncoder(output.container, output.sample_rate_hz),
+            client_id, CharacterAlignment(counts_from_context=self._counts_from_context)
         )
         buffering: dict[str, Any] = {"max_buffer_delay_ms": 0} if options.auto_mode else {}
         return ContextOpen(
@@ -207,6 +211,7 @@ class ElevenLabs:
 
     def write(self, message: ServerMessage | AudioMessage) -> WireMessages:
         """See `Dialect.write`."""
+        self.late = None
         match message:
             case ContextOpened():
                 self._handles[message.handle] = message.context_id
@@ -228,15 +233,36 @@ class ElevenLabs:
         context.alignment.add_words(message)
         # Those who add up the lengths of chunks, or of audio, need times and audio together.
         is_sent_ahead = self._counts_from_context
-        return _chunk(context, b"", context.alignment.take()) if is_sent_ahead else []
+        return [*_chunk(context, b"", context.alignment.take())] if is_sent_ahead else []
 
     def _audio(self, message: AudioMessage) -> WireMessages:
         context = self._contexts[self._handles[message.handle]]
         audio = self._format.audio
         end = message.sample_offset + len(message.pcm) // audio.bytes_per_sample
         alignment = context.alignment.take(audio.samples_to_ms(end) + 1)
-        data = message.pcm if context.encoder is None else context.encoder.push(message.pcm)
-        return _chunk(context, data, alignment)
+        make = partial(self._chunk_of, context, message.pcm, alignment)
+        return self._made(context, make)
+
+    def _chunk_of(
+        self, context: _Context, pcm: bytes, alignment: dict[str, Any] | None
+    ) -> list[str]:
+        return _chunk(context, self._push(context, pcm), alignment)
+
+    def _made(self, context: _Context, make: MakeMessages) -> WireMessages:
+        """Messages with audio; those with compressed audio are made later."""
+        if self._format.container is None or context.handle is None:
+            return [*make()]
+        self.late = make
+        return []
+
+    def _push(self, context: _Context, pcm: bytes) -> bytes:
+        """The next bytes in the client's format."""
+        output = self._format
+        if output.container is None:
+            return pcm
+        if context.encoder is None:
+            context.encoder = ContainerEncoder(output.container, output.sample_rate_hz)
+        return context.encoder.push(pcm)
 
     def _error(self, message: ErrorMessage) -> WireMessages:
         if message.code == ErrorCode.CONTEXT_EXISTS and message.context_id is not None:
@@ -262,19 +288,27 @@ class ElevenLabs:
         if context.handle is not None:
             del self._handles[context.handle]
         self._unnamed += context.client_id is None
-        is_complete = message.reason == "complete"
-        rest = b""
-        if is_complete and not (context.has_audio or context.is_blank):
-            # Agent frameworks treat a text without audio as a failure.
-            pcm = silence(self._format.audio)
-            rest = pcm if context.encoder is None else context.encoder.push(pcm)
-        if context.encoder is not None and message.reason != "cancelled":
-            rest += context.encoder.finish()
-        alignment = None if message.reason == "cancelled" else context.alignment.take()
-        messages = _chunk(context, rest, alignment)
         if not self._contexts:
             self.closing = self._closing_after(context, message)
-        return [*messages, _encode(context.client_id, audio=None, isFinal=True)]
+        end = _encode(context.client_id, audio=None, isFinal=True)
+        if message.reason == "cancelled":
+            return [end]
+        alignment = context.alignment.take()
+        make = partial(self._last_chunk, context, message, alignment)
+        return [*self._made(context, make), end]
+
+    def _last_chunk(
+        self, context: _Context, message: DoneMessage, alignment: dict[str, Any] | None
+    ) -> list[str]:
+        return _chunk(context, self._rest(context, message), alignment)
+
+    def _rest(self, context: _Context, message: DoneMessage) -> bytes:
+        """The last bytes of a context."""
+        rest = b""
+        if message.reason == "complete" and not (context.has_audio or context.is_blank):
+            # Agent frameworks treat a text without audio as a failure.
+            rest = self._push(context, silence(self._format.audio))
+        return rest if context.encoder is None else rest + context.encoder.finish()
 
     def _closing_after(self, context: _Context, message: DoneMessage) -> Closing | None:
         """How to close the socket behind its last context, if a client expects it."""
@@ -285,7 +319,7 @@ class ElevenLabs:
         return None if self._is_multi and not self._is_leaving else (1000, "")
 
 
-def _chunk(context: _Context, data: bytes, alignment: dict[str, Any] | None) -> WireMessages:
+def _chunk(context: _Context, data: bytes, alignment: dict[str, Any] | None) -> list[str]:
     """Audio with the characters that it begins; nothing while an encoder collects samples."""
     if not data and alignment is None:
         return []

@@ -117,6 +117,7 @@ class VllmOmni:
 
     is_sequential = True
     closing = None
+    late = None
 
     def __init__(self, voices: Callable[[], Sequence[str]]) -> None:
         self._voices = voices
