@@ -58,20 +58,6 @@ NEEDS = MemoryNeeds(
 )
 
 
-def test_the_aligner_s_passes_have_their_memory() -> None:
-    """Working memory beside the engine is no longer there for pages, and a refusal names it."""
-    both = replace(NEEDS, beside=GB)
-    assert NEEDS.pages_in(8 * GB, 8) - both.pages_in(8 * GB, 8) == GB // NEEDS.page
-    assert NEEDS.has_minutes(int(6.75 * GB), 8)
-    assert not both.has_minutes(int(6.75 * GB), 12)
-    with pytest.raises(VoiceAgentError, match=r"the forced aligner 1\.\d\d, and one row") as caught:
-        both.pages_in(6 * GB, 8)
-    assert caught.value.message.endswith("lower rows, or set aligner_device to cpu")
-    with pytest.raises(VoiceAgentError) as caught:
-        NEEDS.pages_in(5 * GB, 8)
-    assert "aligner" not in caught.value.message
-
-
 @pytest.mark.parametrize(
     ("gb", "rows", "pages"),
     [(8, 8, 88), (8, 2, 32), (80, 8, 128), (5.75, 8, 16)],

@@ -113,23 +113,6 @@ def test_files_never_delay_a_listener(
         assert late_s <= 2 * crowd.longest_step_s
 
 
-@given(several(speeches, most=6), devices, seconds(0.001, 0.02), seconds(0.05, 1.0))
-def test_an_aligner_delays_no_listener_by_more_than_a_pass(
-    wishes: list[Wish], device: Device, align_s: float, every_s: float
-) -> None:
-    """Even if the engine waits for whole passes, nobody has an underrun, and passes are run."""
-    device = replace(device, row_s=device.row_s * 4)
-    step_s = device.step_s + device.row_s * len(wishes) + device.start_s
-    assume(step_s / FRAME_S + align_s / (every_s + align_s) < 0.9)  # as of `max_load`
-    both = Simulation(wishes, replace(device, align_every_s=every_s, align_s=align_s))
-    alone = by_arrival(Simulation(wishes, device))
-    for before, after in zip(alone, by_arrival(both), strict=True):
-        assert after.gaps == 0
-        assert before.first_sound is not None and after.first_sound is not None
-        assert after.first_sound - before.first_sound <= 2 * (align_s + both.longest_step_s)
-    assert both.passes or both.now <= every_s + device.align_wait_s + 2 * both.longest_step_s
-
-
 def by_arrival(simulation: Simulation) -> list[Listener]:
     """Return the listeners in order of arrival, without files."""
     return [listener for listener in simulation.run() if not listener.wish.is_batch]

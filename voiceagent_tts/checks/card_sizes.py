@@ -116,9 +116,8 @@ def fits(model: ModelConfig, dtype: torch.dtype) -> Iterator[Fit]:
         def needs_without_voices(rows: int) -> MemoryNeeds:
             sizes = graph_sizes(rows, CAPACITY, has_windows=False)
             return measure_needs(
-                cast("Memory", memory), checkpoint, codec, rows, CAPACITY, sizes, 0, 0,
-                has_graphs=True,
-            )  # fmt: skip
+                cast("Memory", memory), checkpoint, codec, rows, CAPACITY, sizes, 0, has_graphs=True
+            )
 
         for gigabytes in CARDS_GB:
             free = gigabytes * 10**9 - CONTEXT_BYTES - weights

@@ -17,10 +17,10 @@ from voiceagent_tts.garbage import without_collection
 _Key = TypeVar("_Key")
 
 TALKER_PRIORITY, CODEC_PRIORITY = -2, -1
-"""Priorities of an engine's CUDA streams; a lower number goes first. Where work of several streams
-waits, the GPU starts that of the talker, because every row waits for the end of its step; then that
-of the codec, whose listeners have audio left. The forced aligner in the same process has 0, the
-last. Graphs keep the priority of the stream on which they were captured."""
+"""Priorities of an engine's CUDA streams; a lower number goes first. Where work of both waits,
+the GPU starts that of the talker, because every row waits for the end of its step, whereas the
+listeners of the codec have audio left. Graphs keep the priority of the stream on which they were
+captured."""
 
 _WARM_UPS = 2
 """Calls before a capture, in which libraries choose kernels and allocate their workspaces."""

@@ -120,11 +120,6 @@ class Qwen3Engine:
         return len(self._contexts)
 
     @property
-    def has_time(self) -> bool:
-        """Whether other work on the device would delay no listener."""
-        return self._scheduler.has_time(self._contexts.values(), self._clock())
-
-    @property
     def metrics(self) -> dict[str, float]:
         """Totals since the start, the load of the device, and the state of contexts."""
         contexts = self._contexts.values()
@@ -144,7 +139,8 @@ class Qwen3Engine:
         """Receive commands, schedule, run, record, and publish."""
         self._receive_commands()
         self._prime_one()
-        if self._preparations.are_waiting and self.has_time:
+        contexts = self._contexts.values()
+        if self._preparations.are_waiting and self._scheduler.has_time(contexts, self._clock()):
             self._preparations.compute_part()
         began, started = self._clock(), self._counts.starts
         plan = self._schedule()  # starts, steps and windows; rows, pages and refusals

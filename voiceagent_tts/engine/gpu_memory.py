@@ -83,7 +83,6 @@ def measure_needs(
     capacity: int,
     sizes: Sizes,
     prefix_bytes: int,
-    beside_bytes: int,
     *,
     has_graphs: bool,
 ) -> MemoryNeeds:
@@ -97,7 +96,6 @@ def measure_needs(
         capacity: positions of a row.
         sizes: sizes of passes and codec calls.
         prefix_bytes: maximum memory of computed beginnings of prompts.
-        beside_bytes: memory that other work of this process needs at times.
         has_graphs: whether passes are captured.
 
     Raises:
@@ -128,7 +126,6 @@ def measure_needs(
         rows=beside_weights - (row_pages + 1) * page,
         graphs=passes + count * _GRAPH_BYTES,
         voices=voices,
-        beside=beside_bytes,
         page=page,
         row_pages=row_pages,
     )

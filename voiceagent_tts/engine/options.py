@@ -28,8 +28,6 @@ class Qwen3Options:
             memory.
         sharing: number of workers that share the GPU; without `gpu_memory_gb` each takes an equal
             part.
-        beside_bytes: GPU memory that other work of this process needs at times, in addition to what
-            it holds when the engine is loaded.
         attention: attention of plain kernels, `sdpa` or `flash`. Default: flash-attn if it is
             installed and supported.
         kernels: kernels between the matrix products; `auto` uses fused kernels if they work.
@@ -56,7 +54,6 @@ class Qwen3Options:
     capacity: int = 4096
     gpu_memory_gb: float | None = None
     sharing: int = 1
-    beside_bytes: int = 0
     attention: AttentionBackend | None = None
     kernels: KernelChoice = "auto"
     codec_kernels: KernelChoice = "auto"

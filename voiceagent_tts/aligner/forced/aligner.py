@@ -40,42 +40,20 @@ from voiceagent_tts.aligner.forced.prompt import (
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.text.words import split_words
 
 if TYPE_CHECKING:
     from transformers import Qwen3ASRForTokenClassification, Qwen3ASRProcessor
 
 _MIN_WORD_SAMPLES = ms_to_samples(40)
+"""Half a step of the model's times: length of a word whose start and end are in one step."""
 _CONFIDENCE = 0.99
 """Assumed: the published mean error is 32 ms, but words in long silences are known to go astray.
 Source: arXiv 2601.21337, table 9; Qwen3-ASR issue 153."""
-"""Half a step of the model's times: length of a word whose start and end are in one step."""
 _TAIL = Tail(length=ms_to_samples(80), room=ms_to_samples(200))
 """More than five words in the last step are words that are not spoken yet."""
-_PRIORITY = 0  # of CUDA streams: 0 is the lowest, and that of most libraries
-_WARM_UP_LENGTHS_S = (3, 30)
-_WARM_UP_WORDS_PER_S = 8  # as many as the fastest speech
-_FRAMES_PER_S = 100
+_PASS_FRAMES = 32_000
+"""Maximum padded mel frames (10 ms each) of one pass: one longest window, or 64 clips of 5 s."""
 _CONV_STRIDE = 8  # mel frames per audio token, through the encoder's three convolutions
-
-
-@dataclass(frozen=True, slots=True)
-class PassLimits:
-    """The largest forward pass.
-
-    Attributes:
-        frames: padded mel frames (10 ms each) of all windows; a single window may exceed it.
-        window_samples: longest window, at least 30 s.
-    """
-
-    frames: int
-    window_samples: int
-
-
-WHOLE_DEVICE = PassLimits(frames=32_000, window_samples=WINDOW_SAMPLES)
-"""One longest window, or 64 clips of 5 s: for a device that no engine uses."""
-SHARED_DEVICE = PassLimits(frames=3_000, window_samples=30 * SAMPLE_RATE_HZ)
-"""30 s of audio: an engine on the same GPU waits at most for the rest of such a pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +90,6 @@ class ForcedAligner:
     Args:
         network: in evaluation mode, on its device.
         processor: the network's feature extractor and tokenizer.
-        limits: the largest forward pass.
 
     Attributes:
         languages: codes of the supported languages.
@@ -122,13 +99,9 @@ class ForcedAligner:
     languages = LANGUAGES
 
     def __init__(
-        self,
-        network: "Qwen3ASRForTokenClassification",
-        processor: "Qwen3ASRProcessor",
-        limits: PassLimits = WHOLE_DEVICE,
+        self, network: "Qwen3ASRForTokenClassification", processor: "Qwen3ASRProcessor"
     ) -> None:
         self.network = network
-        self._limits = limits
         self._extractor = processor.feature_extractor
         self._tokenizer = processor.tokenizer
         self._tokens = PromptTokens(
@@ -139,10 +112,6 @@ class ForcedAligner:
         )
         self._step_ms = processor.timestamp_segment_time
         self._frames_per_second = 2 * self._extractor.n_window
-        # A stream of its own does not wait for an engine's, whose work goes first.
-        device = network.device
-        is_cuda = device.type == "cuda"
-        self._stream = torch.cuda.Stream(device, priority=_PRIORITY) if is_cuda else None
 
     def align(self, clips: Sequence[Clip]) -> list[tuple[WordTimestamp, ...]]:
         """Find the times of every word of every clip.
@@ -168,22 +137,15 @@ class ForcedAligner:
             WindowedClip(
                 split_units(clip.words, check_language(clip.language)),
                 len(clip.pcm) // BYTES_PER_SAMPLE,
-                self._limits.window_samples,
+                WINDOW_SAMPLES,
             )
             for clip in clips
         ]
         while inputs := list(self._next_inputs(clips, windowed)):
-            for batch in _batches(inputs, self._limits.frames):
+            for batch in _batches(inputs, _PASS_FRAMES):
                 for one, times in zip(batch, self._run(batch), strict=True):
                     one.clip.add_times(one.window, times)
         return [_timestamps(clip) for clip in windowed]
-
-    def warm_up(self) -> None:
-        """Run passes of the largest size, so that libraries load and memory is allocated."""
-        for length_s in _WARM_UP_LENGTHS_S:
-            words = tuple(split_words("word " * (_WARM_UP_WORDS_PER_S * length_s)))
-            clip = Clip(words, bytes(length_s * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE), "en")
-            self.align([clip] * max(1, self._limits.frames // (length_s * _FRAMES_PER_S)))
 
     def _next_inputs(
         self, clips: Sequence[Clip], windowed: Sequence[WindowedClip]
@@ -229,7 +191,7 @@ class ForcedAligner:
 
     def _run(self, batch: Sequence[_WindowInput]) -> list[list[int]]:
         """One forward pass: for each window, start and end of its units in samples of it."""
-        with torch.inference_mode(), torch.cuda.stream(self._stream):
+        with torch.inference_mode():
             classes = self._logits(batch).argmax(dim=-1).tolist()
         counts = [2 * len(one.window.units) for one in batch]
         borders = pairwise(accumulate(counts, initial=0))
