@@ -148,7 +148,7 @@ def build_bench(
     Raises:
         GraphFault: as `load_rows`.
     """
-    described = {"model": source.name, "attention": options.attention or "default"}
+    described = {"model": source.name}
     return EngineBench(load_rows(options, source), codec, described)
 
 
