@@ -37,11 +37,11 @@ def test_pages_are_conserved_and_of_one_row(calls: list[tuple[int, int | None]])
             assert taken[: len(held[row])] == held[row]
             assert len(taken) == len(held[row]) + count
             held[row] = taken
-        pages = Counter(page for row in range(ROWS) for page in allocator.pages_of(row))
+        pages = Counter(page for row in range(ROWS) for page in allocator._pages.get(row, ()))
         assert not pages or max(pages.values()) == 1
         assert set(pages) <= set(range(1, PAGES + 1))
         assert allocator.free + len(pages) == PAGES
-        assert {row: list(allocator.pages_of(row)) for row in held} == held
+        assert {row: list(allocator._pages.get(row, ())) for row in held} == held
 
 
 def test_the_lowest_pages_are_taken_first() -> None:

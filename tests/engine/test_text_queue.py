@@ -10,10 +10,14 @@ from hypothesis import strategies as st
 from testbed.engine_driving import Driver, last_of, load, pcm_of
 from testbed.texts import agent_text, any_text, chunked
 from voiceagent_tts.engine import text_queue
-from voiceagent_tts.engine.open_context import OpenContext
 from voiceagent_tts.engine.sequence import ActiveSequence, RowState, TextState
-from voiceagent_tts.engine.sequence_builder import SequenceBuilder, read_first_text
-from voiceagent_tts.engine.text_queue import PORTION_CHARS, TextQueue
+from voiceagent_tts.engine.text_queue import (
+    PORTION_CHARS,
+    OpenContext,
+    SequenceBuilder,
+    TextQueue,
+    read_first_text,
+)
 from voiceagent_tts.engine.voice_cache import LoadedVoice
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.model import tokenizer

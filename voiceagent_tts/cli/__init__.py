@@ -294,10 +294,6 @@ def verify(
 @app.command()
 def doctor(
     gpu: Annotated[bool, typer.Option("--gpu", help="Test the GPU instead.")] = False,
-    cards: Annotated[
-        bool,
-        typer.Option("--cards", help="Print how many rows of Qwen3-TTS fit cards of common sizes."),
-    ] = False,
     model: Annotated[
         str | None,
         typer.Option(help="With --gpu: Qwen3-TTS model, folder or id. [default: random weights]"),
@@ -315,11 +311,6 @@ def doctor(
         from voiceagent_tts.cli.production import examine_production
 
         raise typer.Exit(0 if asyncio.run(examine_production()) else 1)
-    if cards:
-        from voiceagent_tts.cli.gpu import print_cards
-
-        print_cards()
-        raise typer.Exit
     if gpu:
         from voiceagent_tts.cli.gpu import examine_gpu
 

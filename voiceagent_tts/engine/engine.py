@@ -19,9 +19,7 @@ from voiceagent_tts.engine.metrics import (
     context_metrics,
     device_metrics,
 )
-from voiceagent_tts.engine.open_context import OpenContext
-from voiceagent_tts.engine.preparations import Preparations
-from voiceagent_tts.engine.prompt_cache import PromptCache
+from voiceagent_tts.engine.prompt_cache import Preparations, PromptCache
 from voiceagent_tts.engine.publisher import Publisher
 from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
@@ -31,8 +29,12 @@ from voiceagent_tts.engine.sequence import (
     Sequence,
     TextState,
 )
-from voiceagent_tts.engine.sequence_builder import SequenceBuilder, read_first_text
-from voiceagent_tts.engine.text_queue import TextQueue
+from voiceagent_tts.engine.text_queue import (
+    OpenContext,
+    SequenceBuilder,
+    TextQueue,
+    read_first_text,
+)
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.model.checkpoint import Checkpoint
@@ -243,9 +245,9 @@ class Qwen3Engine:
     def _feed(self, context: EngineContext) -> None:
         """Feed the row of a context the ids that were added to its sequence."""
         active = context.active
-        if active is None or not context.sequences[0].can_feed:
+        if active is None or not context.current.can_feed:
             return
-        sequence = context.sequences[0]
+        sequence = context.current
         ids = sequence.next_ids()
         self._runner.feed(active.row, ids, is_last=sequence.text is TextState.FED)
         if active.state is RowState.STARVED:
@@ -281,7 +283,7 @@ class Qwen3Engine:
         return plan
 
     def _start(self, context: OpenContext) -> None:
-        sequence = context.sequences[0]
+        sequence = context.current
         prepared = self._prompts.build(sequence, context.voice, context.options.instruct)
         prompt = prepared.prompt
         likely_pages = self._likely_pages(prompt, sequence)
@@ -342,7 +344,7 @@ class Qwen3Engine:
                 continue
             if frame := frames.get(active.row):
                 with self._publisher.failing(context.id):
-                    context.sequences[0].detector.add_frame(frame.code)
+                    context.current.detector.add_frame(frame.code)
                     active.add_frame(is_end=frame.is_end)
             elif active.state is RowState.RUNNING:
                 active.state = RowState.STARVED

@@ -33,10 +33,6 @@ class PageAllocator:
         """Number of free pages."""
         return len(self._free)
 
-    def pages_of(self, row: int) -> Sequence[int]:
-        """Return the pages of a row, in the order of its positions."""
-        return self._pages.get(row, ())
-
     def allocate(self, row: int, count: int) -> Sequence[int]:
         """Allocate `count` more pages to a row, all or none; return all pages of the row.
 

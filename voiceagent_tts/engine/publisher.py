@@ -13,10 +13,10 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, AudioChunk
 from voiceagent_tts.engine.failing import failing_in_engine
 from voiceagent_tts.engine.guards import frame_cap
 from voiceagent_tts.engine.metrics import Counts
-from voiceagent_tts.engine.open_context import OpenContext
 from voiceagent_tts.engine.runner import Runner, Sound
 from voiceagent_tts.engine.scheduler import Scheduler
 from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, RowState, TextState
+from voiceagent_tts.engine.text_queue import OpenContext
 from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.seam.engine import Outbox
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Failed, SegmentEnd
@@ -82,7 +82,7 @@ class Publisher:
     def skip_silent_text(self, context: EngineContext) -> None:
         """Skip sequences without anything to speak, and end a context that has spoken all."""
         while context.active is None and context.sequences:
-            sequence = context.sequences[0]
+            sequence = context.current
             if sequence.is_open or sequence.text_ids > 0:
                 return
             self._end_text(context)
@@ -113,7 +113,7 @@ class Publisher:
     def _receive_sound(
         self, context: EngineContext, sound: Sound, now: float
     ) -> ContextAudio | None:
-        active, sequence = context.active, context.sequences[0]
+        active, sequence = context.active, context.current
         assert active is not None
         active.receive_audio(sound.frames)
         pcm = sound.pcm
@@ -138,7 +138,7 @@ class Publisher:
         active = context.active
         if active is None:  # it was refused, or waits for pages
             return
-        sequence = context.sequences[0]
+        sequence = context.current
         max_frames = None if sequence.is_open else frame_cap(sequence.text_ids)
         if sequence.detector.is_lost(max_frames, has_spoken=context.has_spoken):
             if context.has_spoken and not active.has_ended:
@@ -161,7 +161,7 @@ class Publisher:
                 raise self._scheduler.refusal(
                     self._contexts.values(), "the memory of all rows is full"
                 )
-        elif not context.has_spoken and not context.sequences[0].is_retried:
+        elif not context.has_spoken and not context.current.is_retried:
             context.retry()
         else:
             self._end_text(context)

@@ -359,7 +359,7 @@ class Scheduler:
         if context.expects_text:
             return math.inf
         likely = sum(sequence.likely_frames for sequence in context.sequences)
-        made = context.sequences[0].detector.frames if context.sequences else 0
+        made = context.current.detector.frames if context.sequences else 0
         frames = max(0, likely - made)
         credit_s = (context.samples_wanted - context.clock.sent_samples) / SAMPLE_RATE_HZ
         return max(frames * self._steps.of(1), frames * FRAME_S - credit_s)

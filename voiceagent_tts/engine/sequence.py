@@ -201,6 +201,11 @@ class EngineContext:
         return self.options.is_batch
 
     @property
+    def current(self) -> Sequence:
+        """The sequence that is spoken now, or starts next; there is one."""
+        return self.sequences[0]
+
+    @property
     def has_credit(self) -> bool:
         """Whether the listener wants more audio than was sent or generated."""
         generated = 0 if self.active is None else self.active.pending_frames * FRAME_SAMPLES
@@ -221,7 +226,7 @@ class EngineContext:
         """Whether the next sequence has enough text to start."""
         if not self.sequences:
             return False
-        sequence = self.sequences[0]
+        sequence = self.current
         return not sequence.is_open or len(sequence.ids) >= self.ids_to_start
 
     @property
@@ -274,7 +279,7 @@ class EngineContext:
     def retry(self) -> None:
         """Speak the current sequence again from its start; nothing of it was sent."""
         self.held_pcm = b""
-        self.sequences[0].retry()
+        self.current.retry()
 
     def record_sent(self, samples: int, now: float) -> float:
         """Count audio that leaves for the listener.

@@ -6,7 +6,7 @@ loaded again when its file changes. Knows no audio and no rows.
 
 from dataclasses import dataclass
 
-from voiceagent_tts.engine.priming import Priming
+from voiceagent_tts.engine.codec_stream import Priming
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.model.config import ModelConfig
