@@ -143,14 +143,7 @@ class Priming:
 
 
 class CodecStream:
-    """Streaming codec decoder for the rows of one batch.
-
-    Args:
-        codec: the codec.
-        codes: [R + 1, F, K] int16, frames of every row and of the scratch row.
-        stream: stream of the codec, different from the talker's.
-        sizes: as in `split_windows`.
-    """
+    """Streaming codec decoder for the rows of one batch."""
 
     def __init__(
         self,

@@ -30,12 +30,7 @@ Capture = Callable[[Callable[[], None]], Callable[[], None]]
 
 
 class GraphCapture:
-    """Captures the functions of one stream as CUDA graphs.
-
-    Args:
-        device: the GPU.
-        stream: the stream that the graphs are replayed on.
-    """
+    """Captures the functions of one stream as CUDA graphs."""
 
     def __init__(self, device: torch.device, stream: torch.cuda.Stream) -> None:
         self._device, self._stream = device, stream
@@ -108,13 +103,7 @@ class StreamEvent:
 
 
 class Stream:
-    """A queue of device work that runs in order.
-
-    Args:
-        device: the device.
-        is_captured: whether functions become graphs, if the device has graphs.
-        priority: priority on a GPU.
-    """
+    """A queue of device work that runs in order."""
 
     def __init__(
         self, device: torch.device, *, is_captured: bool, priority: int = TALKER_PRIORITY
@@ -157,11 +146,7 @@ class Stream:
 
 
 class CompiledCalls(Generic[_Key]):
-    """Calls over fixed tensors by key, each compiled once.
-
-    Args:
-        compile: compiles the call of a key.
-    """
+    """Calls over fixed tensors by key, each compiled once."""
 
     def __init__(self, compile: Callable[[_Key], Callable[[], None]]) -> None:
         self._compile = compile

@@ -85,12 +85,6 @@ def choose_kernels(
 def accept_fault(fault: str, setting: str, wanted: KernelChoice, device: torch.device) -> None:
     """Log why plain kernels are used instead of fused ones, if they can be.
 
-    Args:
-        fault: why fused kernels must not be used.
-        setting: name of the setting of these kernels.
-        wanted: its value.
-        device: the device.
-
     Raises:
         VoiceAgentError: fused kernels were named.
         RuntimeError: they have failed in a way that leaves the device unusable for this process.

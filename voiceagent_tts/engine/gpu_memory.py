@@ -47,11 +47,7 @@ class Memory(Protocol):
 
 
 class GpuMemory:
-    """The memory of a GPU, in PyTorch's allocator.
-
-    Args:
-        device: the GPU.
-    """
+    """The memory of a GPU, in PyTorch's allocator."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -87,16 +83,6 @@ def measure_needs(
     has_graphs: bool,
 ) -> MemoryNeeds:
     """Measure the memory needs of a loaded model by running its largest passes once.
-
-    Args:
-        memory: memory of the model's device.
-        checkpoint: the model.
-        codec: the model's codec.
-        rows: number of rows.
-        capacity: positions of a row.
-        sizes: sizes of passes and codec calls.
-        prefix_bytes: maximum memory of computed beginnings of prompts.
-        has_graphs: whether passes are captured.
 
     Raises:
         VoiceAgentError: the memory does not suffice to run the passes.

@@ -19,9 +19,6 @@ class PageAllocator:
     """Allocates KV pages 1 to `pages`; each is free or belongs to one row.
 
     The lowest free page is allocated first, so that little memory is ever touched on a CPU.
-
-    Args:
-        pages: number of pages.
     """
 
     def __init__(self, pages: int) -> None:

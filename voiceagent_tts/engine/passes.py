@@ -67,17 +67,7 @@ def empty_rows(network: Network, rows: int, frames: int, pool: KVPool) -> Rows:
 
 
 class Passes:
-    """Passes over `Rows`, compiled once for each shape.
-
-    Args:
-        network: the weights.
-        rows: device state, which passes update in place.
-        layout: layout of the records, from `record_type`.
-        shapes: shapes that passes are padded to.
-        talker_sampler: sampler of codebook 0.
-        predictor_sampler: sampler of the other codebooks.
-        compile: compiles each pass.
-    """
+    """Passes over `Rows`, compiled once for each shape."""
 
     def __init__(
         self,
@@ -239,14 +229,7 @@ class Prefill:
 
 
 class Prefiller:
-    """Runs prompts through prefill passes: short ones several at a time, and long ones in parts.
-
-    Args:
-        network: the weights, of which this needs the sizes.
-        passes: the passes.
-        table: the host's table of the rows.
-        shapes: shapes that passes are padded to.
-    """
+    """Runs prompts through prefill passes: short ones several at a time, and long ones in parts."""
 
     def __init__(self, network: Network, passes: Passes, table: RowTable, shapes: Shapes) -> None:
         self._passes, self._table, self._shapes = passes, table, shapes

@@ -44,14 +44,7 @@ class PreparedPrompt:
 
 
 class PromptCache:
-    """Builds prompts of one model and caches their beginnings.
-
-    Args:
-        checkpoint: the model.
-        runner: computes prefixes and codec states.
-        scheduler: lends the pages that prefixes are computed in.
-        max_prefixes: maximum number of cached prefixes.
-    """
+    """Builds prompts of one model and caches their beginnings."""
 
     def __init__(
         self,
@@ -157,10 +150,6 @@ class Preparations:
     """Computes what announced contexts will need while no listener waits: voices, and prompts.
 
     In the order in which clients asked; beyond 64, the oldest preparation is dropped.
-
-    Args:
-        prompts: keeps what is computed.
-        voices: voices of the model.
     """
 
     def __init__(self, prompts: PromptCache, voices: VoiceCache) -> None:

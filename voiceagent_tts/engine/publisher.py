@@ -30,16 +30,7 @@ _LOST_TEXT = (
 
 
 class Publisher:
-    """Sends the audio and the ends of contexts, and removes those that have ended.
-
-    Args:
-        outbox: destination of events.
-        contexts: open contexts by their number; those that end are removed.
-        scheduler: takes back rows and pages, and computes refusals.
-        runner: stops the rows of finished sequences.
-        counts: totals of the engine, which this updates.
-        clock: `time.monotonic`, which the server's credit refers to, too.
-    """
+    """Sends the audio and the ends of contexts, and removes those that have ended."""
 
     def __init__(
         self,

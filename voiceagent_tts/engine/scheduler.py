@@ -113,13 +113,7 @@ class StepTimes:
 
 
 class Scheduler:
-    """Owns the rows and KV pages of one device, and decides which context gets them when.
-
-    Args:
-        pace: settings of the operator.
-        rows: number of rows.
-        pages: number of KV pages.
-    """
+    """Owns the rows and KV pages of one device, and decides which context gets them when."""
 
     def __init__(self, pace: Pace, rows: int, pages: int) -> None:
         self._pace = pace

@@ -77,9 +77,6 @@ class WeightFile:
     The safetensors library keeps every page that it has read. Together with the converted copy that
     can exceed the memory of a machine sized for the model, so this class releases pages.
 
-    Args:
-        path: path of the file.
-
     Raises:
         CheckpointError: the file does not exist or is not a complete safetensors file.
     """

@@ -41,10 +41,6 @@ def load_lower(options: Qwen3Options, load: Callable[[Qwen3Options], _Engine]) -
     Does not return where loading fails on a GPU and a lower rung is left: then the process starts
     anew.
 
-    Args:
-        options: what was asked for.
-        load: loads the engine with these options or lower ones.
-
     Raises:
         VoiceAgentError: as `load` raises it, or the lowest rung has failed, too; with the fault
             that was the first.

@@ -87,10 +87,6 @@ class _Span:
 class ForcedAligner:
     """Aligns clips with one network; used by one thread at a time.
 
-    Args:
-        network: in evaluation mode, on its device.
-        processor: the network's feature extractor and tokenizer.
-
     Attributes:
         languages: codes of the supported languages.
         network: as given.
@@ -119,9 +115,6 @@ class ForcedAligner:
         Clips of similar length share a forward pass, so together they take little more time than
         one; the times of a clip do not depend on the others. A clip longer than 300 s takes one
         pass per window.
-
-        Args:
-            clips: any number; they are neither changed nor kept.
 
         Returns:
             For each clip its words, in order, each once, in samples from the clip's start. Starts

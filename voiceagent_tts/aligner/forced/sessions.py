@@ -119,10 +119,6 @@ class _UnalignedContext:
     ) -> tuple[WordTimestamp, ...]:
         """Drop the audio of the words whose times are certain; return these words.
 
-        Args:
-            request: the clip that was aligned.
-            times: its words, in samples of the clip.
-
         Returns:
             The certain words, on the context's clock.
         """
@@ -150,15 +146,7 @@ class _UnalignedContext:
 
 
 class ForcedSessions(AlignerSessions[_UnalignedContext]):
-    """Collects the words and audio of each context and aligns the clips that are due.
-
-    Args:
-        inbox: source of commands.
-        outbox: destination of answers.
-        aligner: the network.
-        pacing: how much audio is aligned, and how often.
-        placement: where the aligner runs and why, for the server's log.
-    """
+    """Collects the words and audio of each context and aligns the clips that are due."""
 
     def __init__(
         self,

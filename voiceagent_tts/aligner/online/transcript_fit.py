@@ -56,11 +56,6 @@ class TranscriptFit:
 def transcript_fit(pcm: bytes, text: str, language: str) -> TranscriptFit | None:
     """Compare a recording with its transcript.
 
-    Args:
-        pcm: mono PCM16 at 24 kHz.
-        text: what is said in it.
-        language: code of its language.
-
     Returns:
         None if there is too little speech, or too few sounds in the text, for an answer.
 
