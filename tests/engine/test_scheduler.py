@@ -270,7 +270,7 @@ def test_contexts_beyond_what_can_be_spoken_in_time_are_refused() -> None:
     with pytest.raises(OverloadedError, match="4 contexts"):
         scheduler.admit(contexts, is_batch=False)
     scheduler.admit(contexts, is_batch=True)
-    scheduler.admit(contexts, is_batch=False, has_begun=True)  # cached audio, say
+    scheduler.admit(contexts, is_batch=False, continues=True)  # cached audio, say
 
 
 def test_one_context_is_spoken_on_any_device() -> None:

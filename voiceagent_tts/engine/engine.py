@@ -72,10 +72,8 @@ class Qwen3Engine:
     ) -> None:
         self._inbox = inbox
         self._outbox = outbox
-        self._config = checkpoint.config
-        self._generation = checkpoint.generation
-        self._tokenizer = checkpoint.tokenizer
-        read_first_text(self._tokenizer)
+        self._checkpoint = checkpoint
+        read_first_text(checkpoint.tokenizer)
         self._runner = runner
         self._scheduler = Scheduler(pace or Pace(), runner.max_rows, runner.pages)
         for cost in runner.costs:
@@ -83,7 +81,6 @@ class Qwen3Engine:
         self._prompts = PromptCache(checkpoint, runner, self._scheduler)
         self._voices = voices
         self._name = name
-        self._revision = checkpoint.revision
         self._clock = clock
         self._contexts: dict[int, OpenContext] = {}
         self._texts = TextQueue(self._contexts)
@@ -99,7 +96,8 @@ class Qwen3Engine:
     @property
     def capabilities(self) -> Capabilities:
         """What this engine can do."""
-        known = self._config.talker_config.codec_language_id
+        config = self._checkpoint.config
+        known = config.talker_config.codec_language_id
         return Capabilities(
             engine="qwen3",
             model=self._name,
@@ -108,11 +106,11 @@ class Qwen3Engine:
             languages=tuple(code for code, name in LANGUAGE_CODES.items() if name in known),
             voices=self._voices.names(),
             max_rows=self._runner.max_rows,
-            takes_instruct=self._config.takes_instruct,
-            needs_instruct=self._config.tts_model_type == "voice_design",
+            takes_instruct=config.takes_instruct,
+            needs_instruct=config.tts_model_type == "voice_design",
             clone_width=self._voices.clone_width,
             max_batch_rows=self._scheduler.max_batch_rows,
-            revision=self._revision,
+            revision=self._checkpoint.revision,
             voice_details=self._voices.details(),
         )
 
@@ -179,34 +177,40 @@ class Qwen3Engine:
                 self._feed(context)
 
     def _receive(self, command: Command) -> None:
-        match command:
-            case Submit():
-                with self._publisher.failing(command.context):
+        if isinstance(command, Prepare):
+            self._preparations.push(command)
+            return
+        context = self._contexts.get(command.context)  # None once it has ended
+        with self._publisher.failing(command.context):
+            match command:
+                case Submit():
                     self._submit(command)
-            case Append(id) if context := self._contexts.get(id):
-                with self._publisher.failing(id):
+                case Cancel():
+                    self._cancel(command.context, context)
+                case Append() if context:
                     self._append_text(context, command)
-            case Flush(id) if context := self._contexts.get(id):
-                self._texts.push(context, command)
-            case Cancel(id):
-                if context := self._contexts.get(id):
-                    lead_s = context.generated_lead_s(self._clock())
-                    self._counts.discarded_s += lead_s * context.options.speed
-                    self._publisher.drop(context)
-                self._outbox(Cancelled(id))
-            case Credit(id) if context := self._contexts.get(id):
-                context.update_credit(command)
-            case Prepare():
-                self._preparations.push(command)
-            case _:
-                pass  # the context ended before the sender knew
+                case Flush() if context:
+                    self._texts.push(context, command)
+                case Credit() if context:
+                    context.update_credit(command)
+                case _:
+                    pass  # the context ended before the sender knew
+
+    def _cancel(self, id: int, context: OpenContext | None) -> None:
+        if context is not None:
+            lead_s = context.generated_lead_s(self._clock())
+            self._counts.discarded_s += lead_s * context.options.speed
+            self._publisher.drop(context)
+        self._outbox(Cancelled(id))
 
     def _submit(self, command: Submit) -> None:
         self._admit(command)
         options = command.options
         voice = self._voices.find(command.voice, options.instruct, command.voice_version)
         ids_to_start = self._prompts.ids_to_start(voice)
-        builder = SequenceBuilder(self._tokenizer, command.feeding, command.language, ids_to_start)
+        builder = SequenceBuilder(
+            self._checkpoint.tokenizer, command.feeding, command.language, ids_to_start
+        )
         context = OpenContext(
             command.context,
             options,
@@ -217,7 +221,7 @@ class Qwen3Engine:
             voice=voice,
             builder=builder,
             waits_for_voice=not self._prompts.is_primed(voice),
-            begins_elsewhere=command.continues,
+            continues=command.continues,
         )
         self._contexts[context.id] = context
         self._append_text(context, command)
@@ -227,7 +231,7 @@ class Qwen3Engine:
             self._scheduler.admit(
                 self._contexts.values(),
                 is_batch=command.options.is_batch,
-                has_begun=command.continues,
+                continues=command.continues,
             )
         except OverloadedError:
             self._counts.refused += 1
@@ -296,8 +300,8 @@ class Qwen3Engine:
         self._runner.start(
             active.row,
             prompt,
-            sampling_params(self._generation, context.seed ^ sequence.is_retried),
-            min(self._runner.capacity - len(prompt), self._generation.max_new_tokens),
+            sampling_params(self._checkpoint.generation, context.seed ^ sequence.is_retried),
+            min(self._runner.capacity - len(prompt), self._checkpoint.generation.max_new_tokens),
             is_open=sequence.is_open,
             pages=active.pages,
             primed=prepared.primed,
@@ -319,7 +323,7 @@ class Qwen3Engine:
                 "the reference recording or the text, or raise VOICEAGENT_TTS_CAPACITY",
                 code=ErrorCode.TEXT_TOO_LONG,
             )
-        frames = min(sequence.likely_frames, self._generation.max_new_tokens)
+        frames = min(sequence.likely_frames, self._checkpoint.generation.max_new_tokens)
         return self._runner.pages_needed(min(len(prompt) + frames, capacity - 1))
 
     # Run and record.

@@ -140,15 +140,15 @@ class Scheduler:
         return _batch_share(self._rows)
 
     def admit(
-        self, contexts: Collection[EngineContext], *, is_batch: bool, has_begun: bool = False
+        self, contexts: Collection[EngineContext], *, is_batch: bool, continues: bool = False
     ) -> None:
         """Check that one more context can be served beside `contexts`.
 
         Args:
             contexts: the contexts that are served.
             is_batch: whether the new one is a batch context.
-            has_begun: whether its listener has heard its beginning from elsewhere; then the
-                device's load is no reason to refuse it.
+            continues: whether its listener has heard audio that this engine did not make; then
+                the device's load is no reason to refuse it.
 
         Raises:
             OverloadedError: no row is free, or listeners would run into underruns; with the time
@@ -156,7 +156,7 @@ class Scheduler:
         """
         rows = self.max_batch_rows if is_batch else self._rows
         listeners = sum(not context.is_batch for context in contexts)
-        may_add_load = is_batch or has_begun or not listeners
+        may_add_load = is_batch or continues or not listeners
         if len(contexts) >= rows:
             problem = f"all {rows} rows are in use"
         elif not may_add_load and self.load(listeners + 1) > self._pace.max_load:

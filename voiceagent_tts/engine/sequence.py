@@ -171,7 +171,7 @@ class EngineContext:
             an underrun.
         waits_for_memory: whether the next sequence waits for free pages.
         waits_for_voice: whether the first sequence waits until its voice is computed.
-        begins_elsewhere: whether the listener has heard audio that this engine did not make.
+        continues: whether the listener has heard audio that this engine did not make.
         held_pcm: silence that is sent together with the first sound.
         clock: playback of the audio that was sent.
     """
@@ -188,7 +188,7 @@ class EngineContext:
     waited_for_text: bool = False
     waits_for_memory: bool = False
     waits_for_voice: bool = False
-    begins_elsewhere: bool = False
+    continues: bool = False
     held_pcm: bytes = b""
     clock: PlayoutClock = field(init=False)
 
@@ -219,7 +219,7 @@ class EngineContext:
     @property
     def may_wait(self) -> bool:
         """Whether the context waits for memory where a new turn is refused."""
-        return self.is_batch or self.has_spoken or self.begins_elsewhere
+        return self.is_batch or self.has_spoken or self.continues
 
     @property
     def has_text_to_start(self) -> bool:

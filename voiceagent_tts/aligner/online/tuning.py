@@ -1,7 +1,7 @@
 """All tuning of the online aligner, in one table.
 
-Costs add up along a path, in nats of the phone model: a frame's phone cost is the negative logarithm
-of the phone's probability (`phone_model`). A frame is 10 ms of audio.
+Costs add up along a path, in nats: the phone model's cost of a phone in a frame is the negative
+logarithm of its probability, less half of its prior's. A frame is 10 ms of audio.
 """
 
 import numpy as np
@@ -32,9 +32,7 @@ FRAMES_BEHIND_HEAD, FRAMES_AHEAD_OF_HEAD = 150, 250  # of the reference that a p
 FAR_FRAMES = 20  # two paths that end this far apart place words differently
 MAX_TRACED_FRAMES = 3_000  # of audio that can be traced back; the oldest are dropped first
 REFERENCE_LEAD_FRAMES = 30  # reference ahead of the audio while text may still follow
-MAX_QUEUED_FRAMES = (
-    40  # of waiting audio, above which words of an unfinished clause are synthesized
-)
+MAX_QUEUED_FRAMES = 40  # of waiting audio, above which unfinished clauses are synthesized
 # Of waiting audio, above which the oldest is searched if the reference reaches that far, and else
 # dropped: it has no words. Text precedes its audio, except for a word whose end is not written yet.
 MAX_WAITING_FRAMES = 100
@@ -48,9 +46,7 @@ KEPT_SAMPLES = ms_to_samples(1_000)  # audio before the first tentative word tha
 
 # Tentative times.
 CERTAIN_SAMPLES = ms_to_samples(100)  # audio since a start that makes it more than a projection
-FIRST_CERTAIN_SAMPLES = ms_to_samples(
-    400
-)  # the same of a first word, before which speakers breathe
+FIRST_CERTAIN_SAMPLES = ms_to_samples(400)  # the same of a first word, which may be a breath
 BREATH_CONFIDENCE = 0.5  # highest confidence of a first word's start before that
 TENTATIVE_SAMPLES = ms_to_samples(1_500)  # reach behind the last audio, unless for so many words:
 TENTATIVE_WORDS = 5  # at RTF 0.9, 3 of them leave out words after a long number
