@@ -48,7 +48,6 @@ PLANS = {
     "cap-1.7b": Plan(60),
     "cap-0.6b": Plan(60),
     "plain": Plan(90),
-    "no-tf32": Plan(90),
     "peers-1.7b": Plan(270, ("pydantic",), needs_peers=True),
 }
 

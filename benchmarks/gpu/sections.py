@@ -46,7 +46,6 @@ SECTIONS: Mapping[str, Callable[[Ground], None]] = {
     "cap-1.7b": partial(driven.memory_cap, size="1.7b", gigabytes=8.0),
     "cap-0.6b": partial(driven.memory_cap, size="0.6b", gigabytes=6.0),
     "plain": partial(_engine, kernels="plain"),
-    "no-tf32": partial(_engine, has_tf32=False),
     "peers-1.7b": partial(served.peers, size="1.7b"),
 }
 
