@@ -135,7 +135,7 @@ class Simulation:
         self.scheduler = Scheduler(pace or Pace(), device.rows, pages=device.rows)
         if is_measured:
             for cost in measured_costs(device):
-                self.scheduler.record_step(cost.rows, cost.starts, cost.seconds)
+                self.scheduler.costs.record(cost.rows, cost.starts, cost.seconds)
         self.coming = deque(sorted(wishes, key=lambda wish: wish.at))
         self.listeners: list[Listener] = []
         self.speaking: list[Listener] = []
@@ -218,7 +218,7 @@ class Simulation:
         seconds = device.step_s + device.row_s * rows + device.start_s * len(plan.start)
         if plan.step:
             seconds += next(self._stalls, 0.0)
-            self.scheduler.record_step(rows, len(plan.start), seconds)
+            self.scheduler.costs.record(rows, len(plan.start), seconds)
         self.now += seconds
         of = {id(listener.context): listener for listener in self.speaking}
         for context in plan.step:

@@ -1,6 +1,6 @@
 """The contexts of one aligner process: commands in, word times and failures out.
 
-`AlignerSessions` is what the online and the forced aligner share: it reads the inbox, keeps one
+`AlignerSessions` is the base of the online and the forced aligner: it reads the inbox, keeps one
 session per context, and turns an error into the failure of that context alone. `OnlineSessions`
 serves an online aligner. This module knows no sockets, no deadlines and no playout.
 """

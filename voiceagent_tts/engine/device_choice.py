@@ -1,4 +1,4 @@
-"""Chooses what a device computes with: precision and kernels; refuses what it lacks."""
+"""Chooses precision and kernels for a device, and refuses those that it lacks."""
 
 import logging
 from typing import Any, Literal
@@ -47,7 +47,7 @@ def _best_precision(device: torch.device) -> Literal["float32", "bfloat16", "flo
 
 
 def set_tf32(dtype: torch.dtype) -> None:
-    """Allow TF32 in this process, or forbid it for a float32 model, by both of PyTorch's interfaces.
+    """Allow TF32 in this process, unless the model is in float32, by both of PyTorch's interfaces.
 
     The newer one alone leaves the older one's getters raising (torch 2.11 and 2.13), and Inductor
     and TunableOp read those. The older one alone leaves cuDNN's precision unnamed.

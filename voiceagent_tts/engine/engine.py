@@ -77,7 +77,7 @@ class Qwen3Engine:
         self._runner = runner
         self._scheduler = Scheduler(pace or Pace(), runner.max_rows, runner.pages)
         for cost in runner.costs:
-            self._scheduler.record_step(cost.rows, cost.starts, cost.seconds)
+            self._scheduler.costs.record(cost.rows, cost.starts, cost.seconds)
         self._prompts = PromptCache(checkpoint, runner, self._scheduler)
         self._voices = voices
         self._name = name
@@ -130,7 +130,7 @@ class Qwen3Engine:
             **device_metrics(self._runner),
             **cache_metrics(self._voices.counts, self._prompts.counts),
             **(self._gpu.metrics() if self._gpu is not None else {}),
-            "free_pages": self._scheduler.free_pages,
+            "free_pages": self._scheduler.memory.free_pages,
             "load_ratio": self._scheduler.load(listeners),
             "retry_after_seconds": self._scheduler.retry_s(contexts),
         }
@@ -150,7 +150,7 @@ class Qwen3Engine:
         self._publisher.end_finished(plan.step)
         if result.frames:  # the host's share, that of starts included, delays listeners, too
             starts = self._counts.starts - started
-            self._scheduler.record_step(len(result.frames), starts, self._clock() - began)
+            self._scheduler.costs.record(len(result.frames), starts, self._clock() - began)
         is_busy = plan.step or plan.decode or self._runner.has_sound_in_flight
         waits = self._preparations.are_waiting or self._texts.is_busy or self._unprimed()
         return 0.0 if is_busy or waits else None
@@ -167,7 +167,7 @@ class Qwen3Engine:
     def _receive_commands(self) -> None:
         for command in self._inbox():
             self._receive(command)
-        for context in self._texts.take_read():
+        for context in self._texts.pop_read():
             if self._contexts.get(context.id) is context:
                 with self._publisher.failing(context.id):
                     context.raise_fault()
@@ -282,7 +282,7 @@ class Qwen3Engine:
                 self._start(self._contexts[context.id])
         stepping = {context.active.row: context.active for context in plan.step if context.active}
         for row in self._runner.full_rows(stepping):
-            if self._scheduler.extend(stepping[row]):
+            if self._scheduler.memory.extend(stepping[row]):
                 self._runner.set_pages(row, stepping[row].pages)
         return plan
 

@@ -123,7 +123,7 @@ def loaded_bytes(memory: Memory) -> int:
 
 
 def budget_bytes(gpu_memory_gb: float | None, device: torch.device, sharing: int) -> int:
-    """Return the GPU memory that a process may use: its limit, or else its part of what is free.
+    """Return the GPU memory that a process may use: its limit, or its part of the free memory.
 
     Args:
         gpu_memory_gb: the limit, in 10^9 bytes; None without one.

@@ -127,7 +127,7 @@ class PromptCache:
         prompt = self._builder.build_prefix(voice, language, instruct, is_streaming=is_streaming)
         if len(prompt) >= self._runner.capacity:
             return
-        with self._scheduler.lend_pages(pages_for(len(prompt))) as pages:
+        with self._scheduler.memory.lend_pages(pages_for(len(prompt))) as pages:
             if pages is None:  # dropping other prefixes would free none
                 return
             while len(self._prefixes) >= self._max_prefixes:

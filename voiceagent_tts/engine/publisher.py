@@ -63,7 +63,7 @@ class Publisher:
             self._outbox(AudioStep(rows))
 
     def end_finished(self, stepped: Sequence[EngineContext]) -> None:
-        """End what is finished among contexts whose rows took part in a step, or have sounded."""
+        """End finished sequences and contexts among those that took part in a step or had audio."""
         ending = {context.id: context for context in stepped} | self._sounding
         self._sounding = {}
         for context in ending.values():
@@ -167,4 +167,4 @@ class Publisher:
     def _free_row(self, context: EngineContext) -> None:
         assert context.active is not None
         self._runner.cancel(context.active.row)
-        self._scheduler.release(context, self._contexts.values())
+        self._scheduler.memory.release(context, self._contexts.values())

@@ -165,7 +165,7 @@ class EngineContext:
         ids_to_start: number of ids that an open sequence needs before it can start.
         sequences: sequences that are not finished, the current one first.
         active: the row of the first sequence; None while it has no row.
-        expects_text: whether more text may come, from the client or from what is not read yet.
+        expects_text: whether more text may come, from the client or from its unread text.
         samples_wanted: end of the audio that the listener has given credit for.
         waited_for_text: whether text was missing since the last audio. A gap that follows is not
             an underrun.

@@ -36,9 +36,9 @@ id per step, which is four to five characters."""
 
 
 def read_first_text(tokenizer: Tokenizer) -> None:
-    """Read a text, so that the first one of a listener does not wait for what is loaded with it.
+    """Tokenize a text, so that everything that the first text of a listener needs is loaded.
 
-    These are the rules of sentences in all languages, and the table of composed characters, which
+    That is the rules of sentences in all languages, and the table of composed characters, which
     only a text that ends inside a word needs.
     """
     text = "That is all. " * (2 * SEQUENCE_CHARS // len("That is all. "))
@@ -101,7 +101,7 @@ class SequenceBuilder:
             self._grow_all(self._feed.finish())
 
     def _grow_all(self, words: list[Fed]) -> None:
-        """Add words; those of a sequence together, as a call of the tokenizer costs most."""
+        """Add words, those of one sequence in one call of the tokenizer: the calls cost the most."""
         spoken = ""
         for number, fed in enumerate(words):
             spoken += fed.spoken
@@ -174,7 +174,7 @@ class TextQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether text waits, or was read since the last `take_read`."""
+        """Whether text waits, or was read since the last `pop_read`."""
         return bool(self._waiting or self._read_contexts)
 
     def push(self, context: OpenContext, command: Submit | Append | Flush) -> None:
@@ -202,7 +202,7 @@ class TextQueue:
             if context.unread:
                 self._waiting[context.id] = context
 
-    def take_read(self) -> list[OpenContext]:
+    def pop_read(self) -> list[OpenContext]:
         """Return the contexts of which text was read since the last call, once per step."""
         self._spare_chars = PORTION_CHARS
         read, self._read_contexts = self._read_contexts, {}

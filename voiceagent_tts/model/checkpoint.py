@@ -236,7 +236,7 @@ class Checkpoint:
     speaker_encoder: SpeakerEncoder | None
     """Speaker encoder of a Base model; None for other models."""
     revision: str = ""
-    """What tells its weights and their precision from others; empty if nobody asks."""
+    """Identifies the weights and their precision; empty where it is not needed."""
 
 
 def load_checkpoint(

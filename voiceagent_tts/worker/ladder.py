@@ -75,7 +75,7 @@ def _place() -> tuple[int, str]:
 
 
 def _below(rung: int, options: Qwen3Options) -> int | None:
-    """Return the next rung on which something else runs; None if there is none, as on a CPU."""
+    """Return the next rung that changes anything; None at the end, and on a CPU."""
     if find_device(options.device).type == "cpu":
         return None
     present = replace(options, **_RUNGS[rung][1])

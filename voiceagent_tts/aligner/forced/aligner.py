@@ -225,7 +225,7 @@ def _stack(batch: Sequence[_WindowInput]) -> tuple[Tensor, Tensor]:
 
 
 def _batches(inputs: Sequence[_WindowInput], most_frames: int) -> Iterator[list[_WindowInput]]:
-    """Inputs of similar length that share a forward pass of at most so many padded frames."""
+    """Inputs of similar length that share a forward pass of at most `most_frames` padded frames."""
     batch: list[_WindowInput] = []
     for one in sorted(inputs, key=lambda one: one.features.shape[-1]):
         if batch and (len(batch) + 1) * one.features.shape[-1] > most_frames:

@@ -171,7 +171,7 @@ class OnlineSession:
         return tuple(self._final(path.time_of(word)) for word in reached)
 
     def close(self) -> None:
-        """Drop the audio that waits for words; what is known of the voice stays. Idempotent."""
+        """Drop the audio that waits for words, and keep the profile of the voice; idempotent."""
         self._queued.clear()
 
     @property

@@ -20,7 +20,7 @@ _STAY_COST = _SKIP_COST = np.float32(0.7)
 """Transition costs of an audio frame that repeats a reference frame, and of leaving one out. Lower
 than those of the aligner: a speaker's pace is not known before."""
 _PAUSE_ENTRY_COST, _PAUSE_COST = np.float32(1.0), np.float32(0.3)
-"""Transition cost into a pause, and cost of a frame in it beside that of silence."""
+"""Transition cost into a pause, and cost of a frame in it in addition to that of silence."""
 _SPEECH_SILENCE_COST = np.float32(1.0)
 """Cost of silence above which a frame is taken for speech."""
 _LIKELY_COST, _LIKELY_GAIN = 3.2, 0.6

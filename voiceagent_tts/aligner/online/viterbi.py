@@ -55,7 +55,7 @@ Units: TypeAlias = npt.NDArray[np.int32]
 
 
 class State(IntEnum):
-    """What a path takes an audio frame for; all but a word are gaps between words."""
+    """How a path explains an audio frame; all states but a word are gaps between words."""
 
     WORD = 0
     PAUSE = 1
@@ -68,7 +68,7 @@ _ENTERED_BITS = (0, 0b01000, 0b10000)
 _PLACES_OF_STEPS = np.array((1, *_ENTERED_BITS[1:]), np.int32)
 """Place of each state's step in a backpointer."""
 
-# What a step adds to a cost, and says about it.
+# The cost of each step, with its number in the lowest bits.
 _STAY, _MOVE, _SKIP = int(STAY_COST * _UNIT), 1, int(SKIP_COST * _UNIT) + 2
 _LEAVE = np.array(((_LEFT_GAP,), (_LEFT_GAP + 1,)), np.int32)
 _ENTRIES = (GAP_ENTRY_COSTS[:, None] * _UNIT + 1).astype(np.int32)
