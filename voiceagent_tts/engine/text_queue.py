@@ -101,7 +101,7 @@ class SequenceBuilder:
             self._grow_all(self._feed.finish())
 
     def _grow_all(self, words: list[Fed]) -> None:
-        """Add words, those of one sequence in one call of the tokenizer: the calls cost the most."""
+        """Add words, those of one sequence in one call of the tokenizer, as calls cost the most."""
         spoken = ""
         for number, fed in enumerate(words):
             spoken += fed.spoken

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Protocol
 
-from voiceagent_tts.aligner.forced.prompt import Clip
+from voiceagent_tts.aligner.forced.prompt import LONGEST_SAMPLES, Clip
 from voiceagent_tts.aligner.sessions import AlignerSessions, ContextInput, aligner_capabilities
 from voiceagent_tts.core import BYTES_PER_SAMPLE, AudioChunk, Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignInbox, AlignOutbox, Expect, Finish
 from voiceagent_tts.seam.events import SegmentEnd
 
@@ -198,8 +198,13 @@ class ForcedSessions(AlignerSessions[_UnalignedContext]):
     def _due_requests(self) -> dict[int, _ClipRequest]:
         """Clips of this step: one per context, ended segments first, within `step_samples`."""
         due: list[tuple[bool, int, _ClipRequest]] = []
-        for context, session in self._sessions.items():
-            if request := session.next_request(self._pacing.pass_samples):
+        for context, session in list(self._sessions.items()):
+            request = session.next_request(self._pacing.pass_samples)
+            if request is None:
+                continue
+            if request.words and request.end_sample - session.start_sample > LONGEST_SAMPLES:
+                self._fail(context, EngineError("the forced aligner aligns at most 300 s at once"))
+            else:
                 due.append((request.char_end is None, context, request))
         due.sort(key=lambda entry: entry[0])
         chosen: dict[int, _ClipRequest] = {}
