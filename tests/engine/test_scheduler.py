@@ -14,7 +14,6 @@ from voiceagent_tts.engine.sequence import (
     Sequence,
     TextState,
 )
-from voiceagent_tts.engine.step_costs import StepTimes
 from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.seam.commands import SpeechOptions
 
