@@ -149,7 +149,7 @@ def build_bench(
     Raises:
         GraphFault: as `load_rows`.
     """
-    described = {"model": source.name}
+    described = {"model": source.name, "attention": options.attention or "default"}
     return EngineBench(load_rows(options, source), codec, described)
 
 

@@ -24,7 +24,7 @@ from voiceagent_tts.engine.kv_cache import MemoryNeeds, rows_that_fit
 from voiceagent_tts.engine.make_runner import PREFIX_SHARE
 from voiceagent_tts.engine.sizes import graph_sizes
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.model.attention import KVCache
+from voiceagent_tts.model.attention import KVCache, attend_sdpa
 from voiceagent_tts.model.checkpoint import Checkpoint, building
 from voiceagent_tts.model.code_predictor import CodePredictor, predictor_dtype
 from voiceagent_tts.model.codec import Codec
@@ -141,7 +141,7 @@ def _fit(budget: int, needs_without_voices: Callable[[int], MemoryNeeds]) -> Fit
 
 def _unfilled(model: ModelConfig, dtype: torch.dtype) -> tuple[Checkpoint, Codec]:
     """Build a model and its codec without memory."""
-    operations = _FusedMemory()
+    operations = _FusedMemory(attend_sdpa)
     with building(dtype, _META):
         talker = Talker(model.talker_config, operations)
     with building(predictor_dtype(dtype), _META):

@@ -32,6 +32,7 @@ from testbed.random_model import published_random_model
 from voiceagent_tts.engine.model_source import FolderSource
 from voiceagent_tts.engine.options import KernelChoice, Qwen3Options
 from voiceagent_tts.engine.product_choice import Precision
+from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.config import CODEC_FOLDER, read_codec_config
 
 OUT = Path("out")
@@ -46,6 +47,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Of a lone row's first sound.")] = 20,
     device: Annotated[str | None, typer.Option(help="A GPU where there is one.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    attention: Annotated[str | None, typer.Option(help="sdpa or flash.")] = None,
     kernels: Annotated[str, typer.Option(help="auto, plain or fused.")] = "auto",
     json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
     png: Annotated[Path, typer.Option(help="Where the plot goes.")] = OUT / "engine.png",
@@ -64,6 +66,7 @@ def main(
         cast("Precision | None", precision),
         rows=counts[-1],
         capacity=positions + steps + 128,
+        attention=cast("AttentionBackend | None", attention),
         kernels=cast("KernelChoice", kernels),
     )
     bench = build_bench(options, source, codec)

@@ -66,7 +66,7 @@ def untrained_network(
     config: ModelConfig, dtype: torch.dtype, device: torch.device, kernels: Kernels = "plain"
 ) -> Network:
     """Build a talker and a code predictor with random weights."""
-    network = build_network(config, dtype, device, kernels)
+    network = build_network(config, dtype, device, "sdpa", kernels)
     _randomize(network.weights())
     network.code_predictor.fold(network.talker.codec_embedding)
     return network

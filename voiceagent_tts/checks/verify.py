@@ -17,7 +17,7 @@ from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.batch import Batch
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.engine.guards import frame_cap
-from voiceagent_tts.engine.product_choice import Precision, replace_products
+from voiceagent_tts.engine.product_choice import Precision, choose_products
 from voiceagent_tts.engine.replay import choices_along
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
@@ -105,7 +105,7 @@ def _load(
 ) -> Checkpoint:
     checkpoint = load_checkpoint(folder, dtype, device, is_packed=False)
     if checkpoint.network.device.type == "cpu":
-        replace_products(checkpoint.network, precision)
+        choose_products(checkpoint.network, precision).apply(checkpoint.network)
     return checkpoint
 
 

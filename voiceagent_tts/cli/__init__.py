@@ -270,7 +270,7 @@ def verify(
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
     precision: Annotated[
         str | None,
-        typer.Option(help="float32, bfloat16 or float16; on a CPU also int8 or auto."),
+        typer.Option(help="float32, bfloat16 or float16; on a CPU also int8, int4 or auto."),
     ] = None,
     reference: Annotated[
         Path | None, typer.Option(help="Recording of 3 to 30 s that a Base model clones.")

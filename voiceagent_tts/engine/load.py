@@ -10,6 +10,7 @@ import torch
 from voiceagent_tts.engine.device_choice import (
     accept_fault,
     check_bits,
+    choose_attention,
     choose_dtype,
     choose_kernels,
     set_tf32,
@@ -18,7 +19,7 @@ from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.make_runner import make_runner
 from voiceagent_tts.engine.model_source import FolderSource, ModelSource
 from voiceagent_tts.engine.options import Qwen3Options
-from voiceagent_tts.engine.product_choice import replace_codec_products, replace_products
+from voiceagent_tts.engine.product_choice import choose_codec_products, choose_products
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
@@ -28,6 +29,7 @@ from voiceagent_tts.model.checkpoint import Checkpoint, find_device
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.kernels import fuse_codec
 from voiceagent_tts.model.layers import Kernels
+from voiceagent_tts.model.network import Network
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.voices import VoiceFolder
 
@@ -96,15 +98,23 @@ def _load_network(
     checkpoint = source.checkpoint(
         dtype,
         device,
+        choose_attention(options, kernels, dtype, device),
         kernels=kernels,
         is_packed=False,
     )
     precision = str(dtype).removeprefix("torch.")
     _logger.info("%s runs on %s in %s, with %s kernels", source.name, device, precision, kernels)
     if device.type == "cpu":
-        wanted = options.precision or "float32"
-        _logger.info("products in %s: %s", wanted, replace_products(checkpoint.network, wanted))
+        _choose_products(checkpoint.network, options)
     return checkpoint
+
+
+def _choose_products(network: Network, options: Qwen3Options) -> None:
+    """Replace the linear layers by those that the precision allows on this CPU."""
+    precision = options.precision or "float32"
+    products = choose_products(network, precision)
+    products.apply(network)
+    _logger.info("products in %s: %s", precision, products)
 
 
 def _load_codec(
@@ -132,8 +142,8 @@ def _load_codec(
 
 
 def _load_plain_codec(source: ModelSource, options: Qwen3Options, device: torch.device) -> Codec:
-    if device.type != "cpu" or options.precision not in ("int8", "auto"):
+    if device.type != "cpu" or options.precision not in ("int8", "int4", "auto"):
         return source.codec(device)
     codec = source.codec(device, is_packed=False)
-    replace_codec_products(codec.decoder)
+    choose_codec_products(codec.decoder)
     return codec

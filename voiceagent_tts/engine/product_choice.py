@@ -2,14 +2,14 @@
 
 `float32` and `bfloat16` choose only the layout of weights, so results change by the order of
 summation; float32 weights that were stored in bfloat16 may be read as float16, which loses nothing.
-`int8` allows fewer bits in the layers of talker and code predictor; heads and projections of text
-keep at least 16 bits, because their rounding changes codes directly. `auto` is `int8`, with more
-bits where the CPU has no such kernel. Both read the codec's weights as float16; its arithmetic
-stays float32, because 8 bits and even bfloat16 are audible there.
+`int8` and `int4` allow fewer bits in the layers of talker and code predictor; heads and projections
+of text keep at least 16 bits, because their rounding changes codes directly. `auto` is `int8`, with
+more bits where the CPU has no such kernel. All three read the codec's weights as float16; its
+arithmetic stays float32, because 8 bits and even bfloat16 are audible there.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -20,70 +20,108 @@ from voiceagent_tts.model.layers import Linear
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.products import Kernel, are_float16, fits, replace_linears, works
 
-Precision = Literal["float32", "bfloat16", "float16", "int8", "auto"]
+Precision = Literal["float32", "bfloat16", "float16", "int8", "int4", "auto"]
 
 _SAME: tuple[Kernel, ...] = ("packed", "plain")
 _EXACT: tuple[Kernel, ...] = ("float16-weights", *_SAME)
+_HALF: tuple[Kernel, ...] = (*_EXACT, "bfloat16")
 _EIGHT: tuple[Kernel, ...] = ("int8", "int8-weights")
 _IN_LAYERS: Mapping[Precision, tuple[Kernel, ...]] = {
     "float32": _EXACT,
     "bfloat16": _SAME,
     "float16": _SAME,
     "int8": _EIGHT,
-    "auto": (*_EIGHT, *_EXACT),
+    "int4": ("int4", *_EIGHT),
+    "auto": (*_EIGHT, *_HALF),
 }
 """Kernels of the transformers' layers, the fastest first (decision 39)."""
+
+_OUTSIDE: Mapping[Precision, tuple[Kernel, ...]] = {
+    "float32": _EXACT,
+    "bfloat16": _SAME,
+    "float16": _SAME,
+}
+"""Kernels of heads and projections; in all other precisions `_HALF`."""
 
 _SMALL = 2**18
 """Weights of a product up to which its time does not matter: they are not read as float16."""
 
 
-def replace_products(network: Network, precision: Precision) -> str:
-    """Replace the linear layers by the kernels that a precision allows.
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A product: sizes of its weight, and the precision of its inputs and outputs."""
 
-    Every process of a machine chooses alike.
+    outputs: int
+    inputs: int
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """A kernel for every product of a network.
+
+    Attributes:
+        in_layers: by shape, for the layers of both transformers.
+        elsewhere: by shape, for heads and projections.
+    """
+
+    in_layers: Mapping[Shape, Kernel]
+    elsewhere: Mapping[Shape, Kernel]
+
+    def apply(self, network: Network) -> None:
+        """Replace the linear layers of a network, which has plain ones."""
+        layers = {id(linear) for linear in _layers(network)}
+
+        def kernel_of(linear: Linear) -> Kernel:
+            kernels = self.in_layers if id(linear) in layers else self.elsewhere
+            return kernels[_shape(linear)]
+
+        replace_linears(network, kernel_of)
+
+    def __str__(self) -> str:
+        counts: dict[Kernel, list[str]] = {}
+        for shape, kernel in self.in_layers.items():
+            counts.setdefault(kernel, []).append(f"{shape.outputs}x{shape.inputs}")
+        parts = (f"{kernel} for {', '.join(shapes)}" for kernel, shapes in counts.items())
+        others = " and ".join(sorted(set(self.elsewhere.values())))
+        return f"{'; '.join(parts)}; {others} for heads and projections"
+
+
+def choose_products(network: Network, precision: Precision) -> Products:
+    """Choose the kernels that a precision allows, the same in every process of a machine.
 
     Args:
         network: a network with plain linear layers on a CPU.
         precision: as in `Qwen3Options`.
 
-    Returns:
-        The kernels with the shapes of their weights, as one line for the log.
-
     Raises:
         VoiceAgentError: no kernel of this precision works on this machine.
     """
-    parts = (network.talker.transformer, network.code_predictor.transformer)
-    in_layers = {id(linear) for part in parts for linear in _linears(part)}
-    allowed = _IN_LAYERS[precision]
-    others = _SAME if precision in ("bfloat16", "float16") else _EXACT
-    if precision == "float32" and not all(_is_float16(one) for one in _linears(network)):
+    inner = _layers(network)
+    inner_ids = {id(linear) for linear in inner}
+    outer = [linear for linear in _linears(network) if id(linear) not in inner_ids]
+    allowed, others = _IN_LAYERS[precision], _OUTSIDE.get(precision, _HALF)
+    if precision == "float32" and not _are_float16([*inner, *outer]):
         allowed = others = _SAME
-    shapes = defaultdict[Kernel, set[str]](set)
-
-    def choose(linear: Linear) -> Kernel:
-        kernel = _first(allowed if id(linear) in in_layers else others, linear, precision)
-        shapes[kernel].add("x".join(map(str, linear.weight.shape)))
-        return kernel
-
-    replace_linears(network, choose)
-    return "; ".join(f"{kernel} for {', '.join(sorted(of))}" for kernel, of in shapes.items())
+    return Products(
+        {shape: _first(allowed, shape, precision) for shape in map(_shape, inner)},
+        {shape: _first(others, shape, precision) for shape in map(_shape, outer)},
+    )
 
 
-def replace_codec_products(decoder: nn.Module) -> None:
+def choose_codec_products(decoder: nn.Module) -> None:
     """Replace the linear layers of a codec on a CPU; the weights of large ones become float16."""
-    replace_linears(decoder, lambda linear: _first(_EXACT, linear, "float32"))
+    replace_linears(decoder, lambda linear: _first(_EXACT, _shape(linear), "float32"))
 
 
-def _is_float16(linear: Linear) -> bool:
-    """Whether reading the weights as float16 loses nothing; small ones are not read so."""
-    weight = linear.weight
-    return weight.numel() <= _SMALL or (weight.dtype == torch.float32 and are_float16(weight))
+def _are_float16(linears: Collection[Linear]) -> bool:
+    large = (linear.weight for linear in linears if linear.weight.numel() > _SMALL)
+    return all(weight.dtype == torch.float32 and are_float16(weight) for weight in large)
 
 
-def _first(kernels: Iterable[Kernel], linear: Linear, precision: str) -> Kernel:
+def _first(kernels: Collection[Kernel], shape: Shape, precision: str) -> Kernel:
     for kernel in kernels:
-        if _is_usable(kernel, linear):
+        if _is_usable(kernel, shape):
             return kernel
     raise VoiceAgentError(
         f"expected a precision that this CPU computes in, got {precision}: PyTorch has no "
@@ -92,11 +130,21 @@ def _first(kernels: Iterable[Kernel], linear: Linear, precision: str) -> Kernel:
     )
 
 
-def _is_usable(kernel: Kernel, linear: Linear) -> bool:
-    if kernel == "float16-weights" and linear.weight.numel() <= _SMALL:
+def _is_usable(kernel: Kernel, shape: Shape) -> bool:
+    if kernel == "float16-weights" and shape.outputs * shape.inputs <= _SMALL:
         return False
-    return fits(kernel, linear.weight.shape[1]) and works(kernel, linear.weight.dtype)
+    return fits(kernel, shape.outputs, shape.inputs) and works(kernel, shape.dtype)
+
+
+def _layers(network: Network) -> list[Linear]:
+    parts = (network.talker.transformer, network.code_predictor.transformer)
+    return [linear for part in parts for linear in _linears(part)]
 
 
 def _linears(module: nn.Module) -> list[Linear]:
     return [each for each in module.modules() if isinstance(each, Linear)]
+
+
+def _shape(linear: Linear) -> Shape:
+    outputs, inputs = linear.weight.shape
+    return Shape(outputs, inputs, linear.weight.dtype)

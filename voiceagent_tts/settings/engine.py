@@ -33,7 +33,7 @@ class EngineSettings(SettingsGroup):
         workers: Worker processes per model and device, or of Pocket TTS. New contexts go to the
             least loaded one. Raise it if one worker does not use the whole GPU.
         precision: Number format of the models' weights: `float32`, `bfloat16` or `float16`; on a
-            CPU also `int8`, and `auto` (`int8` where the CPU has kernels for it). With
+            CPU also `int8`, `int4`, and `auto` (`int8` where the CPU has kernels for it). With
             fewer bits speech is faster, takes less memory and differs from that of the original
             weights. Default: bfloat16 on a GPU, float32 on a CPU. Pocket TTS has float32, its
             default, and int8.
@@ -63,7 +63,7 @@ class EngineSettings(SettingsGroup):
     models: Texts = ()
     device: Annotated[tuple[Device, ...], NoDecode, BeforeValidator(split_list)] = ()
     workers: Count = 1
-    precision: Literal["float32", "bfloat16", "float16", "int8", "auto"] | None = None
+    precision: Literal["float32", "bfloat16", "float16", "int8", "int4", "auto"] | None = None
     rows: Count | None = None
     capacity: int = Field(default=4096, ge=64, le=10_000_000)
     gpu_memory_gb: float | None = Field(default=None, gt=0, le=100_000)
