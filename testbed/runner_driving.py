@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 
 from testbed.engine_driving import CUSTOM_VOICE, load
-from voiceagent_tts.engine.priming import Priming
+from voiceagent_tts.engine.codec_stream import Priming
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.kv_pool import pages_for

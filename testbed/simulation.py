@@ -29,9 +29,6 @@ class Device:
         row_s: additional seconds per row.
         stalls_s: additional seconds of each of the first steps.
         lag_steps: steps until decoded audio arrives.
-        align_every_s: seconds between passes of an aligner on the same device; None without one.
-        align_s: duration of a pass, for which the engine waits at worst.
-        align_wait_s: longest wait of a pass for a moment in which no listener is in a hurry.
     """
 
     rows: int = 8
@@ -40,9 +37,6 @@ class Device:
     row_s: float = 0.0005
     stalls_s: Sequence[float] = ()
     lag_steps: int = 0
-    align_every_s: float | None = None
-    align_s: float = 0.0
-    align_wait_s: float = 0.2
 
 
 @dataclass(frozen=True)
@@ -141,14 +135,12 @@ class Simulation:
         self.scheduler = Scheduler(pace or Pace(), device.rows, pages=device.rows)
         if is_measured:
             for cost in measured_costs(device):
-                self.scheduler.record_step(cost.rows, cost.starts, cost.seconds)
+                self.scheduler.costs.record(cost.rows, cost.starts, cost.seconds)
         self.coming = deque(sorted(wishes, key=lambda wish: wish.at))
         self.listeners: list[Listener] = []
         self.speaking: list[Listener] = []
         self.free_rows = set(range(device.rows))
         self.longest_step_s = 0.0
-        self.passes = 0
-        self._align_due_s = device.align_every_s or 0.0
         self._stalls = iter(device.stalls_s)
         self._in_codec: deque[tuple[int, Listener, ActiveSequence, int]] = deque()
 
@@ -164,7 +156,6 @@ class Simulation:
         before = self.now
         self._take()
         contexts = [listener.context for listener in self.speaking]
-        self._align(contexts)
         plan = self.scheduler.plan(contexts, self.now)
         self._start(plan.start)
         self._check(plan)
@@ -190,17 +181,6 @@ class Simulation:
             cancel_at = listener.wish.cancel_at
             if cancel_at is not None and cancel_at <= self.now:
                 self._leave(listener)
-
-    def _align(self, contexts: Sequence[EngineContext]) -> None:
-        """Run a pass of the aligner that is due, as `worker.aligning` does, at its worst price."""
-        device, waited_s = self.device, self.now - self._align_due_s
-        if device.align_every_s is None or waited_s < 0:
-            return
-        if waited_s < device.align_wait_s and not self.scheduler.has_time(contexts, self.now):
-            return
-        self.passes += 1
-        self.now += device.align_s
-        self._align_due_s = self.now + device.align_every_s
 
     def _arrive(self, wish: Wish) -> None:
         context = EngineContext(
@@ -238,7 +218,7 @@ class Simulation:
         seconds = device.step_s + device.row_s * rows + device.start_s * len(plan.start)
         if plan.step:
             seconds += next(self._stalls, 0.0)
-            self.scheduler.record_step(rows, len(plan.start), seconds)
+            self.scheduler.costs.record(rows, len(plan.start), seconds)
         self.now += seconds
         of = {id(listener.context): listener for listener in self.speaking}
         for context in plan.step:

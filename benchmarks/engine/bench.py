@@ -3,6 +3,7 @@
 Needs no plots and no command line, so that it runs on a machine with few packages.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,16 +19,16 @@ from voiceagent_tts.checks.step_times import (
     WINDOW_FRAMES,
     StepTime,
     rows_in_time,
-    time_first_sounds,
     time_steps,
 )
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.model_source import ModelSource
 from voiceagent_tts.engine.options import Qwen3Options
+from voiceagent_tts.engine.runner import Prefix, Runner
 from voiceagent_tts.model.config import CodecDecoderConfig
 from voiceagent_tts.model.kv_pool import pages_for
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
-from voiceagent_tts.model.sampling import sampling_params
+from voiceagent_tts.model.sampling import SamplingParams, sampling_params
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _LANGUAGE = "english"
@@ -195,3 +196,30 @@ def rows_figures(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _ms(seconds: float) -> float:
     return round(seconds * 1000, 4)
+
+
+def time_first_sounds(
+    runner: Runner, prompt: Prompt, sampling: SamplingParams, prefix: Prefix | None = None
+) -> tuple[float, float]:
+    """Measure the seconds from starting a single row to the audio of its first two frames.
+
+    Some voices start with a silent frame; their second frame is the first audible one.
+
+    Args:
+        runner: runner whose rows are all free.
+        prompt: prompt to speak.
+        sampling: sampling parameters.
+        prefix: cached keys and values of the prompt's start, if prepared.
+    """
+    began_s = time.perf_counter()
+    runner.start(0, prompt, sampling, 2, is_open=False, prefix=prefix)
+    audio_at_s: list[float] = []
+    try:
+        while len(audio_at_s) < 2:
+            sounds = runner.step([0], {0: 1}).sounds
+            while not sounds:
+                sounds = runner.step([], {}).sounds
+            audio_at_s += [time.perf_counter() - began_s] * sum(sound.frames for sound in sounds)
+    finally:
+        runner.cancel(0)
+    return audio_at_s[0], audio_at_s[1]

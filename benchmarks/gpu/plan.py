@@ -50,7 +50,6 @@ PLANS = {
     "sdpa": Plan(90),
     "plain": Plan(90),
     "flash": Plan(90, ("flash_attn",)),
-    "no-tf32": Plan(90),
     "peers-1.7b": Plan(270, ("pydantic",), needs_peers=True),
 }
 

@@ -48,7 +48,6 @@ SECTIONS: Mapping[str, Callable[[Ground], None]] = {
     "sdpa": partial(_engine, attention="sdpa"),
     "plain": partial(_engine, kernels="plain"),
     "flash": partial(_engine, attention="flash", kernels="plain"),
-    "no-tf32": partial(_engine, has_tf32=False),
     "peers-1.7b": partial(served.peers, size="1.7b"),
 }
 

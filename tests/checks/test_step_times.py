@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.engine.bench import time_first_sounds
 from testbed.engine_driving import CUSTOM_VOICE, load
 from voiceagent_tts.checks.step_times import (
     StepTime,
     rows_in_time,
-    time_first_sounds,
     time_steps,
 )
 from voiceagent_tts.engine.runner import Runner

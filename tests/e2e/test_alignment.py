@@ -14,7 +14,6 @@ import pytest
 import pytest_asyncio
 
 from testbed.agent_text import agent_sentences
-from testbed.linked_models import link_with_short_runs
 from testbed.servers import StartServer
 from testbed.throttling import running_throttled
 from testbed.tiny_aligner import write_tiny_aligner
@@ -24,7 +23,7 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.synthesizer.workers import WorkerClient, WorkerSpec
+from voiceagent_tts.synthesizer.workers import WorkerClient
 from voiceagent_tts.text.words import split_words
 
 REFERENCE = Path(__file__).parent.parent / "reference"
@@ -300,58 +299,6 @@ async def test_the_whole_chain_under_barge_ins(start_server: StartServer, tmp_pa
         lambda: all(s.worker and not s.worker.rows_used for s in _all_workers(server)),
         "every worker has forgotten every context",
     )
-
-
-SHARED = """
-import torch
-from voiceagent_tts.aligner.placement import Placement
-from voiceagent_tts.worker import shared_gpu
-from voiceagent_tts.worker.__main__ import main
-shared_gpu.place = lambda engine, aligner: Placement("cpu", True, "beside the engine")
-torch.cuda.memory_reserved = lambda device: 0
-raise SystemExit(main())
-"""
-"""A worker whose engine and aligner share the CPU, as they would share a GPU."""
-
-
-@pytest.mark.thorough
-async def test_an_engines_process_has_the_aligner(
-    start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One process makes the audio and aligns it; aligned contexts take no row and are forgotten."""
-    argv_of = WorkerSpec.argv
-
-    def argv(spec: WorkerSpec, endpoint: str) -> list[str]:
-        python, _, _, *arguments = argv_of(spec, endpoint)
-        return [python, "-c", SHARED, *arguments]
-
-    monkeypatch.setattr(WorkerSpec, "argv", argv)
-    model = tmp_path / "model"
-    link_with_short_runs(REFERENCE / "custom_voice-1b7", model, frames=24)
-    server = await start_server(
-        engine="qwen3",
-        models=(str(model),),
-        threads=1,
-        aligner_model=str(write_tiny_aligner(tmp_path / "tiny")),
-    )
-    assert list(server.state.synthesizer.aligners) == ["online-0"]
-    (engine,) = server.state.synthesizer.supervisors.values()
-    assert engine.capabilities.aligner == "beside the engine"
-    async with Wire.connected(server.websocket_url) as wire:
-        whole = await say(wire, "Hi there.", voice="vivian", seed=1, max_lead_s=0)
-        assert [word.word for word in whole.words] == split_words("Hi there.")
-        assert counted(server, "tts_aligner_lag_seconds_count", aligner="forced") == len(
-            wire.contexts
-        )
-        cut = await open_aligned(wire, voice="vivian", seed=2)
-        await wire.text(cut, TEXT)
-        await wire.until(ClientAudio, cut)
-        assert engine.worker is not None
-        assert engine.worker.rows_used == 1, "the aligner's context has no row"
-        await wire.cancel(cut)
-        await wire.finish(cut)
-        assert cut.words_late == 0
-    await until(lambda: not engine.worker.rows_used, "the worker has forgotten every context")
 
 
 def _all_workers(server: RunningServer):

@@ -37,11 +37,11 @@ def test_pages_are_conserved_and_of_one_row(calls: list[tuple[int, int | None]])
             assert taken[: len(held[row])] == held[row]
             assert len(taken) == len(held[row]) + count
             held[row] = taken
-        pages = Counter(page for row in range(ROWS) for page in allocator.pages_of(row))
+        pages = Counter(page for row in range(ROWS) for page in allocator._pages.get(row, ()))
         assert not pages or max(pages.values()) == 1
         assert set(pages) <= set(range(1, PAGES + 1))
         assert allocator.free + len(pages) == PAGES
-        assert {row: list(allocator.pages_of(row)) for row in held} == held
+        assert {row: list(allocator._pages.get(row, ())) for row in held} == held
 
 
 def test_the_lowest_pages_are_taken_first() -> None:
@@ -56,20 +56,6 @@ def test_the_lowest_pages_are_taken_first() -> None:
 NEEDS = MemoryNeeds(
     weights=4 * GB, rows=GB // 2, graphs=GB // 2, voices=GB // 4, page=GB // 32, row_pages=16
 )
-
-
-def test_the_aligner_s_passes_have_their_memory() -> None:
-    """Working memory beside the engine is no longer there for pages, and a refusal names it."""
-    both = replace(NEEDS, beside=GB)
-    assert NEEDS.pages_in(8 * GB, 8) - both.pages_in(8 * GB, 8) == GB // NEEDS.page
-    assert NEEDS.has_minutes(int(6.75 * GB), 8)
-    assert not both.has_minutes(int(6.75 * GB), 12)
-    with pytest.raises(VoiceAgentError, match=r"the forced aligner 1\.\d\d, and one row") as caught:
-        both.pages_in(6 * GB, 8)
-    assert caught.value.message.endswith("lower rows, or set aligner_device to cpu")
-    with pytest.raises(VoiceAgentError) as caught:
-        NEEDS.pages_in(5 * GB, 8)
-    assert "aligner" not in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -108,10 +108,12 @@ def as_it_was() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("as_it_was")
-@pytest.mark.parametrize(("options", "precision"), [({}, "ieee"), ({"has_tf32": True}, "tf32")])
-def test_float32_is_float32_unless_told_otherwise(options: dict[str, bool], precision: str) -> None:
-    """A model in float32 computes its products in float32 unless TF32 is allowed."""
-    load(**options)
+@pytest.mark.parametrize(
+    ("dtype", "precision"), [(torch.float32, "ieee"), (torch.bfloat16, "tf32")]
+)
+def test_float32_is_float32(dtype: torch.dtype, precision: str) -> None:
+    """A model in float32 computes its products in float32; the codec of others may use TF32."""
+    device_choice.set_tf32(dtype)
     assert torch.backends.cuda.matmul.fp32_precision == precision
     assert torch.backends.cudnn.conv.fp32_precision == precision  # type: ignore[attr-defined]
 
@@ -121,7 +123,7 @@ def test_float32_is_float32_unless_told_otherwise(options: dict[str, bool], prec
 def test_both_interfaces_of_tf32_can_be_read(has_tf32: bool) -> None:
     """Inductor and TunableOp read the older interface, which must agree with the newer one."""
     for is_allowed in (not has_tf32, has_tf32):
-        load(has_tf32=is_allowed)
+        device_choice.set_tf32(torch.bfloat16 if is_allowed else torch.float32)
     assert torch.backends.cuda.matmul.allow_tf32 is has_tf32
     assert torch.backends.cudnn.allow_tf32 is has_tf32
     assert torch.get_float32_matmul_precision() == ("high" if has_tf32 else "highest")

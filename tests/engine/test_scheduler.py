@@ -113,23 +113,6 @@ def test_files_never_delay_a_listener(
         assert late_s <= 2 * crowd.longest_step_s
 
 
-@given(several(speeches, most=6), devices, seconds(0.001, 0.02), seconds(0.05, 1.0))
-def test_an_aligner_delays_no_listener_by_more_than_a_pass(
-    wishes: list[Wish], device: Device, align_s: float, every_s: float
-) -> None:
-    """Even if the engine waits for whole passes, nobody has an underrun, and passes are run."""
-    device = replace(device, row_s=device.row_s * 4)
-    step_s = device.step_s + device.row_s * len(wishes) + device.start_s
-    assume(step_s / FRAME_S + align_s / (every_s + align_s) < 0.9)  # as of `max_load`
-    both = Simulation(wishes, replace(device, align_every_s=every_s, align_s=align_s))
-    alone = by_arrival(Simulation(wishes, device))
-    for before, after in zip(alone, by_arrival(both), strict=True):
-        assert after.gaps == 0
-        assert before.first_sound is not None and after.first_sound is not None
-        assert after.first_sound - before.first_sound <= 2 * (align_s + both.longest_step_s)
-    assert both.passes or both.now <= every_s + device.align_wait_s + 2 * both.longest_step_s
-
-
 def by_arrival(simulation: Simulation) -> list[Listener]:
     """Return the listeners in order of arrival, without files."""
     return [listener for listener in simulation.run() if not listener.wish.is_batch]
@@ -253,8 +236,8 @@ def test_the_driest_listener_starts_first() -> None:
 def test_a_start_waits_once_for_a_listener_who_would_run_dry() -> None:
     """A prefill longer than a listener's lead waits for one step, and then runs in any case."""
     scheduler = Scheduler(Pace(), rows=2, pages=2)
-    scheduler.record_step(1, 0, 0.01)
-    scheduler.record_step(1, 1, 0.06)
+    scheduler.costs.record(1, 0, 0.01)
+    scheduler.costs.record(1, 1, 0.06)
     speaking, new = listening(), waiting(1)
     speaking.record_sent(SAMPLE_RATE_HZ // 50, 0.0)
     assert scheduler.plan([speaking, new], 0.0).start == []
@@ -281,19 +264,19 @@ def test_contexts_beyond_what_can_be_spoken_in_time_are_refused() -> None:
     contexts = [listening(row=row) for row in range(3)]
     scheduler.admit([], is_batch=False)
     for rows in (1, 2, 3):
-        scheduler.record_step(rows, 0, rows * 0.2 * FRAME_S)
+        scheduler.costs.record(rows, 0, rows * 0.2 * FRAME_S)
     scheduler.admit(contexts, is_batch=False)
     contexts.append(listening(row=3))
     with pytest.raises(OverloadedError, match="4 contexts"):
         scheduler.admit(contexts, is_batch=False)
     scheduler.admit(contexts, is_batch=True)
-    scheduler.admit(contexts, is_batch=False, has_begun=True)  # cached audio, say
+    scheduler.admit(contexts, is_batch=False, continues=True)  # cached audio, say
 
 
 def test_one_context_is_spoken_on_any_device() -> None:
     """A device slower than real time still speaks one context at a time."""
     scheduler = Scheduler(Pace(max_load=0.9), rows=64, pages=64)
-    scheduler.record_step(1, 0, 10 * FRAME_S)
+    scheduler.costs.record(1, 0, 10 * FRAME_S)
     scheduler.admit([], is_batch=False)
     with pytest.raises(OverloadedError):
         scheduler.admit([listening()], is_batch=False)
@@ -311,7 +294,7 @@ def test_files_leave_rows_to_those_who_listen() -> None:
 def test_retry_after_is_when_the_first_row_is_likely_to_be_free() -> None:
     """The retry time follows from the remaining text and the listener's credit."""
     scheduler = Scheduler(Pace(), rows=2, pages=2)
-    scheduler.record_step(2, 0, 0.01)
+    scheduler.costs.record(2, 0, 0.01)
     soon, later = listening(row=0), listening(row=1)
     for context, text_ids in ((soon, 20), (later, 200)):
         context.sequences[0].text_ids = text_ids
@@ -341,7 +324,7 @@ def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None
         context = contexts[number]
         held = {page for one in active.values() for page in one.pages}
         if call == "lend":
-            with scheduler.lend_pages(number) as pages:
+            with scheduler.memory.lend_pages(number) as pages:
                 assert (pages is not None) == (number <= 9 - len(held))
                 assert not held & set(pages or ())
         elif call == "start" and number not in active and len(active) < 4:
@@ -356,18 +339,18 @@ def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None
             active[number] = started
         elif call == "extend" and number in active:
             before, is_free = active[number].pages, len(held) < 9
-            assert scheduler.extend(active[number]) is is_free
+            assert scheduler.memory.extend(active[number]) is is_free
             assert active[number].pages[: len(before)] == before
             assert len(active[number].pages) == len(before) + is_free
             assert is_free or active[number].state is RowState.OUT_OF_MEMORY
         elif call == "release" and number in active:
-            scheduler.release(context, contexts)
+            scheduler.memory.release(context, contexts)
             assert context.active is None
             del active[number]
         pages = [page for one in active.values() for page in one.pages]
         assert len(set(pages)) == len(pages)
         assert set(pages) <= set(range(1, 10))
-        assert scheduler.free_pages == 9 - len(pages)
+        assert scheduler.memory.free_pages == 9 - len(pages)
 
 
 @pytest.mark.parametrize(
@@ -389,7 +372,7 @@ def test_a_sequence_without_pages_waits_or_is_refused(
         return
     assert scheduler.reserve(second, 1, 2, contexts) is None
     assert not second.can_start
-    scheduler.release(first, contexts)
+    scheduler.memory.release(first, contexts)
     assert second.can_start
     assert scheduler.reserve(second, 1, 2, contexts)
 
@@ -398,7 +381,7 @@ def refused(contexts: list[EngineContext], scheduler: Scheduler | None = None) -
     """Admit a context that must be refused; return its retry-after."""
     if scheduler is None:
         scheduler = Scheduler(Pace(), rows=len(contexts), pages=len(contexts))
-        scheduler.record_step(len(contexts), 0, 0.01)
+        scheduler.costs.record(len(contexts), 0, 0.01)
     with pytest.raises(OverloadedError) as error:
         scheduler.admit(contexts, is_batch=False)
     assert error.value.code is ErrorCode.OVERLOADED

@@ -9,10 +9,14 @@ from hypothesis import strategies as st
 
 from testbed.engine_driving import Driver, last_of, load
 from testbed.texts import agent_text, any_text, chunked
-from voiceagent_tts.engine.open_context import OpenContext
 from voiceagent_tts.engine.sequence import ActiveSequence, RowState, TextState
-from voiceagent_tts.engine.sequence_builder import SequenceBuilder, read_first_text
-from voiceagent_tts.engine.text_queue import PORTION_CHARS, TextQueue
+from voiceagent_tts.engine.text_queue import (
+    PORTION_CHARS,
+    OpenContext,
+    SequenceBuilder,
+    TextQueue,
+    read_first_text,
+)
 from voiceagent_tts.engine.voice_cache import LoadedVoice
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.model import tokenizer
@@ -244,10 +248,10 @@ def test_rows_that_have_run_out_of_text_get_a_little_at_once() -> None:
         context.active = ActiveSequence(context.id, state=RowState.STARVED)
         context.record_sent(1920, 0.0)
     for _ in range(2):
-        queue.take_read()
+        queue.pop_read()
         for context in contexts.values():
             queue.push(context, Append(context.id, " and more", 11, True, "en"))
-        read = queue.take_read()
+        read = queue.pop_read()
         assert 0 < sum(len(" and more") for _ in read) < PORTION_CHARS + len(" and more")
         assert sum(bool(context.unread) for context in contexts.values()) >= 30
 
@@ -281,7 +285,7 @@ def test_a_number_that_is_used_again_is_another_context() -> None:
     queue.push(new, submit(1, LONG))
     while queue.is_busy:
         queue.read()
-        queue.take_read()
+        queue.pop_read()
     assert not new.unread
 
 

@@ -9,7 +9,7 @@ import torch
 
 from testbed.engine_driving import Driver, last_of, load, pcm_of
 from testbed.parity_reference import REFERENCE
-from voiceagent_tts.engine.priming import Priming
+from voiceagent_tts.engine.codec_stream import Priming
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.clone import load_reference_encoder

@@ -64,36 +64,6 @@ def test_without_gpus_the_device_decides() -> None:
     assert spec.options["device"] is None
 
 
-ALIGNING = {"engine": "qwen3", "models": ("one", "two"), "workers": 2, "aligner_model": "aligner"}
-
-
-@pytest.mark.parametrize(
-    ("settings", "hosts"),
-    [
-        ({}, ["one"]),
-        ({"device": ("cpu",)}, ["one"]),  # its worker finds that this is no GPU
-        ({"aligner": "forced"}, ["one"]),
-        ({"aligner_device": "cpu"}, []),
-        ({"aligner_device": "cuda:1"}, []),
-        ({"aligner_device": "cuda"}, ["one"]),
-        ({"aligner_device": "cuda:0"}, ["one"]),
-        ({"device": ("cuda:0", "cuda:2")}, ["one"]),
-        ({"device": ("cuda:0", "cuda:2"), "aligner_device": "cuda:2"}, ["one#2"]),
-        ({"device": ("cuda:0", "cuda:2"), "aligner_device": "cuda:1"}, []),
-        ({"aligner": "online"}, []),
-        ({"aligner": "off"}, []),
-        ({"aligner_model": None}, []),
-    ],
-)
-def test_one_worker_may_have_the_aligner(settings: dict[str, Any], hosts: list[str]) -> None:
-    """It is the first worker on the aligner's device, and knows the devices of all engines."""
-    specs = worker_specs(Settings(**(ALIGNING | settings)))
-    with_aligner = {name: spec for name, spec in specs.items() if "aligner" in spec.options}
-    assert list(with_aligner) == hosts
-    for spec in with_aligner.values():
-        assert len(spec.options["aligner"]["engine_devices"]) == len(specs)
-
-
 @pytest.mark.parametrize(
     ("processors", "set_to", "processes"),
     [(1, None, 1), (2, None, 1), (16, None, 4), (64, None, 4), (2, 3, 3), (64, 1, 1)],

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 
@@ -119,34 +118,6 @@ async def test_an_aligner_that_does_not_answer_is_left(
     finally:
         os.kill(stopped.pid, signal.SIGCONT)
     await until(lambda: stopped.rows_used == 0, "its row is free")
-
-
-async def test_an_engines_own_aligner_replaces_the_process() -> None:
-    """Contexts use it without taking a row of the engine; it is no aligner process to count."""
-    engine = Supervisor(WorkerSpec("online"))
-    await engine.start()
-    aligners = Aligners({Source.FORCED: [Supervisor(BROKEN)]}, is_required=True)
-    try:
-        assert engine.worker is not None
-        without = engine.worker.capabilities
-        engine._capabilities = engine.worker.capabilities = replace(without, aligner="on cuda:0")
-        await aligners.start([engine])
-        assert aligners.supervisors == {}
-        (handle,), answers = attach(aligners)
-        assert handle.source is Source.FORCED
-        handle.expect(WORDS)
-        handle.follow("en", "v")
-        handle.push_audio(AudioChunk(0, SILENCE))
-        assert engine.worker.rows_used == 0
-        handle.finish()
-        while not isinstance(await answers.get(), Done):
-            pass
-        engine.worker.capabilities = without  # after a restart with too little memory
-        assert attach(aligners)[0] == []
-    finally:
-        await aligners.close()
-        await engine.close()
-    assert attach(aligners)[0] == []
 
 
 async def test_an_aligner_that_cannot_start_is_left_out() -> None:

@@ -56,9 +56,7 @@ class Engine:
         self.commands: list[Command] = []
         self._made_samples = 0
 
-    def attach(
-        self, handler: EventHandler, on_free: OnFree | None = None, *, takes_row: bool = True
-    ) -> int:
+    def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
         """Connect the context."""
         self._handler = handler
         return 1

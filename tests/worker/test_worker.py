@@ -122,11 +122,10 @@ async def test_a_handler_that_fails_ends_its_context_alone(
     assert worker.rows_used == 0
 
 
-@pytest.mark.parametrize("takes_row", [True, False])
 async def test_a_handler_that_fails_leaves_nothing_in_the_worker(
-    worker: WorkerClient, monkeypatch: pytest.MonkeyPatch, takes_row: bool
+    worker: WorkerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its context is cancelled there, also one of the aligner in an engine's process."""
+    """Its context is cancelled there."""
     events: asyncio.Queue[Event | AlignEvent] = asyncio.Queue()
     sent: list[object] = []
     send = worker.send
@@ -135,7 +134,7 @@ async def test_a_handler_that_fails_leaves_nothing_in_the_worker(
         events.put_nowait(event)
         raise ZeroDivisionError
 
-    context = worker.attach(fail, takes_row=takes_row)
+    context = worker.attach(fail)
     monkeypatch.setattr(worker, "send", lambda command: (sent.append(command), send(command)))
     worker.send(Submit(context, TEXT, 0, True, "default", "en"))
     worker.send(Credit(context, time.monotonic(), ALL_OF_IT))

@@ -1,6 +1,6 @@
 """The contexts of one aligner process: commands in, word times and failures out.
 
-`AlignerSessions` is what the online and the forced aligner share: it reads the inbox, keeps one
+`AlignerSessions` is the base of the online and the forced aligner: it reads the inbox, keeps one
 session per context, and turns an error into the failure of that context alone. `OnlineSessions`
 serves an online aligner. This module knows no sockets, no deadlines and no playout.
 """
@@ -35,13 +35,7 @@ ContextInput = AudioChunk | Expect | SegmentEnd | Finish
 
 
 class AlignerSessions(ABC, Generic[SessionT]):
-    """Base of both aligners' workers; implements the interface that `worker.host` drives.
-
-    Args:
-        inbox: source of commands.
-        outbox: destination of answers.
-        capabilities: what the process reports when it is ready.
-    """
+    """Base of both aligners' workers; implements the interface that `worker.host` drives."""
 
     def __init__(self, inbox: AlignInbox, outbox: AlignOutbox, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
@@ -132,14 +126,7 @@ class AlignerSessions(ABC, Generic[SessionT]):
 def aligner_capabilities(
     name: str, model: str, max_contexts: int, placement: str | None = None
 ) -> Capabilities:
-    """What an aligner's process reports when it is ready: it speaks no language and has no voice.
-
-    Args:
-        name: kind of aligner.
-        model: what it aligns with.
-        max_contexts: contexts that it accepts at a time.
-        placement: where it runs and why; None where there is no choice.
-    """
+    """What an aligner's process reports when it is ready: it has no language and no voice."""
     return Capabilities(
         engine=name,
         model=model,
@@ -210,13 +197,7 @@ class _OnlineContext:
 
 
 class OnlineSessions(AlignerSessions[_OnlineContext]):
-    """Answers every input of a context at once, from that context's online session.
-
-    Args:
-        inbox: source of commands.
-        outbox: destination of answers.
-        aligner: opens the sessions.
-    """
+    """Answers every input of a context at once, from that context's online session."""
 
     def __init__(self, inbox: AlignInbox, outbox: AlignOutbox, aligner: Aligner) -> None:
         capabilities = aligner_capabilities("online", "espeak-ng reference", _MAX_ONLINE_CONTEXTS)

@@ -1,4 +1,4 @@
-"""What is unlikely about the transcript of a recording: its length, its script, and its sounds.
+"""Finds what is unlikely about a recording's transcript: its length, its script, and its sounds.
 
 `text.transcript` judges the text alone, `online.transcript_fit` what is said in the recording. A
 doubt about the sounds is a warning and never a refusal: people of any accent must be able to clone

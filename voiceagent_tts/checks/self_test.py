@@ -194,12 +194,7 @@ def rows_worth_timing(free_bytes: int, page_bytes: int) -> tuple[int, ...]:
 
 
 def measure_speed(model: Model, free_bytes: int) -> Speed:
-    """Measure step times for a few numbers of rows.
-
-    Args:
-        model: model on the device to measure.
-        free_bytes: memory of the device that is free beside the model.
-    """
+    """Measure step times for a few numbers of rows."""
     config = model.network.config.talker_config
     heads = config.num_key_value_heads * config.head_dim
     element = model.network.talker.codec_embedding.element_size()

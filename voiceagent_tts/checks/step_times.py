@@ -1,4 +1,4 @@
-"""Measure a runner: step times with many rows, and the time of one row until its first audio.
+"""Measure the times of a runner's steps with many rows.
 
 Drives rows like an engine that keeps up with real time. Each row's frames are decoded in windows,
 and rows take turns, so every step gives the codec equal work. Texts and deadlines are not modelled.
@@ -12,7 +12,6 @@ from itertools import pairwise
 
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.kv_cache import PageAllocator
-from voiceagent_tts.engine.prefixes import Prefix
 from voiceagent_tts.engine.runner import Runner, Timings
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.model.kv_pool import pages_for
@@ -161,30 +160,3 @@ def _speaking(
             runner.step([], {})
         for row in speaking:
             runner.cancel(row)
-
-
-def time_first_sounds(
-    runner: Runner, prompt: Prompt, sampling: SamplingParams, prefix: Prefix | None = None
-) -> tuple[float, float]:
-    """Measure the seconds from starting a single row to the audio of its first two frames.
-
-    Some voices start with a silent frame; their second frame is the first audible one.
-
-    Args:
-        runner: runner whose rows are all free.
-        prompt: prompt to speak.
-        sampling: sampling parameters.
-        prefix: cached keys and values of the prompt's start, if prepared.
-    """
-    began_s = time.perf_counter()
-    runner.start(0, prompt, sampling, 2, is_open=False, prefix=prefix)
-    audio_at_s: list[float] = []
-    try:
-        while len(audio_at_s) < 2:
-            sounds = runner.step([0], {0: 1}).sounds
-            while not sounds:
-                sounds = runner.step([], {}).sounds
-            audio_at_s += [time.perf_counter() - began_s] * sum(sound.frames for sound in sounds)
-    finally:
-        runner.cancel(0)
-    return audio_at_s[0], audio_at_s[1]

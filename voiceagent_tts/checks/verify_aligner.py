@@ -65,14 +65,7 @@ def verify(
     precision: Precision | None,
     speak: Callable[[], Sequence[KnownSpeech]],
 ) -> Iterator[Check]:
-    """Check an aligner; yields each result as soon as it is available.
-
-    Args:
-        model: see `load_aligner`.
-        device: see `load_aligner`.
-        precision: see `load_aligner`.
-        speak: returns the test clips, one per language; called after the aligner has loaded.
-    """
+    """Check an aligner; yields each result as soon as it is available."""
     started = time.perf_counter()
     try:
         aligner = load_aligner(model, device, precision)

@@ -279,10 +279,6 @@ def doctor(
         bool,
         typer.Option("--gpu", help="Test the GPU instead, with the settings' model, if any."),
     ] = False,
-    cards: Annotated[
-        bool,
-        typer.Option("--cards", help="Print how many rows of Qwen3-TTS fit cards of common sizes."),
-    ] = False,
     production: Annotated[
         bool,
         typer.Option("--production", help="Judge whether the settings are safe for strangers."),
@@ -296,11 +292,6 @@ def doctor(
         from voiceagent_tts.cli.production import examine_production
 
         raise typer.Exit(0 if asyncio.run(examine_production()) else 1)
-    if cards:
-        from voiceagent_tts.cli.gpu import print_cards
-
-        print_cards()
-        raise typer.Exit
     if gpu:
         from voiceagent_tts.cli.gpu import examine_gpu
         from voiceagent_tts.cli.settings import read_settings

@@ -1,6 +1,5 @@
 """`voiceagent-tts doctor`: report what works on this machine, and how to fix the rest."""
 
-import contextlib
 import errno
 import importlib.metadata
 import importlib.util
@@ -25,7 +24,7 @@ from voiceagent_tts.cli.playback import output_device
 from voiceagent_tts.cli.settings import read_server_settings
 from voiceagent_tts.config import Settings, huggingface_home
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
-from voiceagent_tts.errors import CheckpointError, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.extras import install_hint, packages_of
 
 _EXTRAS = (
@@ -267,16 +266,8 @@ def _aligner_place(settings: Settings) -> str:
     """Return where the forced aligner would run and why."""
     if importlib.util.find_spec("torch") is None:
         return f"(missing: {install_hint('qwen3')})"
-    from voiceagent_tts.aligner.cards import place_in_own_process
-    from voiceagent_tts.engine.options import Qwen3Options
-    from voiceagent_tts.server.workers import forced_options, worker_specs
-    from voiceagent_tts.worker.shared_gpu import place
+    from voiceagent_tts.aligner.placement import place_aligner
+    from voiceagent_tts.server.workers import forced_options
 
-    chosen = choose_engine(settings).settings
-    for spec in worker_specs(chosen).values():
-        if "aligner" in spec.options:
-            engine = {name: value for name, value in spec.options.items() if name != "aligner"}
-            with contextlib.suppress(CheckpointError):  # a missing model is another finding
-                return place(Qwen3Options(**engine), spec.options["aligner"]).reason
-    aligner = forced_options(chosen)
-    return place_in_own_process(aligner["device"], aligner["engine_devices"]).reason
+    aligner = forced_options(choose_engine(settings).settings)
+    return place_aligner(aligner["device"], aligner["engine_devices"]).reason

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 
 from voiceagent_tts.cli.doctor import Finding, print_finding
 from voiceagent_tts.core import FRAME_S
@@ -41,22 +40,6 @@ def examine_gpu(model: str | None) -> bool:
         can_serve = can_serve and finding.verdict != "bad"
     console.print("This GPU can serve." if can_serve else "No GPU here can serve yet.")
     return can_serve
-
-
-def print_cards() -> None:
-    """Print how many rows of each published model the engine's plan gives cards of common sizes."""
-    from voiceagent_tts.checks.card_sizes import CARDS_GB, table
-
-    grid = Table("GB of the card", title="Rows, and minutes of speech in memory of all together")
-    for gigabytes in CARDS_GB:
-        grid.add_column(str(gigabytes), justify="right")
-    console = Console()
-    with console.status("planning the memory of each model"):
-        for name, fits in table():
-            grid.add_row(
-                name, *(f"{one.rows}, {one.minutes:.0f}" if one.rows else "-" for one in fits)
-            )
-    console.print(grid)
 
 
 def _findings(model: str | None) -> Iterator[Finding]:

@@ -12,13 +12,19 @@ import torch
 from torch import Tensor
 
 from voiceagent_tts.engine.cuda_graph import Compile, plainly
-from voiceagent_tts.engine.passes import Passes, empty_rows
-from voiceagent_tts.engine.prefill import Prefill, Prefiller
-from voiceagent_tts.engine.prefixes import KVPrefix, read_prefix, write_prefix
+from voiceagent_tts.engine.passes import Passes, Prefill, Prefiller, empty_rows
 from voiceagent_tts.engine.row_table import RowTable
 from voiceagent_tts.engine.sizes import Shapes, exact_shapes, fitting
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, SCRATCH_PAGE, empty_pool, pages_for
+from voiceagent_tts.model.kv_pool import (
+    PAGE_POSITIONS,
+    SCRATCH_PAGE,
+    KVPrefix,
+    empty_pool,
+    pages_for,
+    read_prefix,
+    write_prefix,
+)
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import (

@@ -17,10 +17,10 @@ from voiceagent_tts.garbage import without_collection
 _Key = TypeVar("_Key")
 
 TALKER_PRIORITY, CODEC_PRIORITY = -2, -1
-"""Priorities of an engine's CUDA streams; a lower number goes first. Where work of several streams
-waits, the GPU starts that of the talker, because every row waits for the end of its step; then that
-of the codec, whose listeners have audio left. The forced aligner in the same process has 0, the
-last. Graphs keep the priority of the stream on which they were captured."""
+"""Priorities of an engine's CUDA streams; a lower number goes first. Where work of both waits,
+the GPU starts that of the talker, because every row waits for the end of its step, whereas the
+listeners of the codec have audio left. Graphs keep the priority of the stream on which they were
+captured."""
 
 _WARM_UPS = 2
 """Calls before a capture, in which libraries choose kernels and allocate their workspaces."""
@@ -30,12 +30,7 @@ Capture = Callable[[Callable[[], None]], Callable[[], None]]
 
 
 class GraphCapture:
-    """Captures the functions of one stream as CUDA graphs.
-
-    Args:
-        device: the GPU.
-        stream: the stream that the graphs are replayed on.
-    """
+    """Captures the functions of one stream as CUDA graphs."""
 
     def __init__(self, device: torch.device, stream: torch.cuda.Stream) -> None:
         self._device, self._stream = device, stream
@@ -108,13 +103,7 @@ class StreamEvent:
 
 
 class Stream:
-    """A queue of device work that runs in order.
-
-    Args:
-        device: the device.
-        is_captured: whether functions become graphs, if the device has graphs.
-        priority: priority on a GPU.
-    """
+    """A queue of device work that runs in order."""
 
     def __init__(
         self, device: torch.device, *, is_captured: bool, priority: int = TALKER_PRIORITY
@@ -157,11 +146,7 @@ class Stream:
 
 
 class CompiledCalls(Generic[_Key]):
-    """Calls over fixed tensors by key, each compiled once.
-
-    Args:
-        compile: compiles the call of a key.
-    """
+    """Calls over fixed tensors by key, each compiled once."""
 
     def __init__(self, compile: Callable[[_Key], Callable[[], None]]) -> None:
         self._compile = compile

@@ -48,13 +48,13 @@ def _best_precision(device: torch.device) -> Literal["float32", "bfloat16", "flo
     return "float16"
 
 
-def set_tf32(options: Qwen3Options, dtype: torch.dtype) -> None:
-    """Allow or forbid TF32 in this process, through both of PyTorch's interfaces.
+def set_tf32(dtype: torch.dtype) -> None:
+    """Allow TF32 in this process, unless the model is in float32, by both of PyTorch's interfaces.
 
     The newer one alone leaves the older one's getters raising (torch 2.11 and 2.13), and Inductor
     and TunableOp read those. The older one alone leaves cuDNN's precision unnamed.
     """
-    is_allowed = dtype != torch.float32 if options.has_tf32 is None else options.has_tf32
+    is_allowed = dtype != torch.float32
     precision = "tf32" if is_allowed else "ieee"
     torch.backends.cuda.matmul.allow_tf32 = is_allowed
     torch.backends.cudnn.allow_tf32 = is_allowed
@@ -102,12 +102,6 @@ def choose_kernels(
 
 def accept_fault(fault: str, setting: str, wanted: KernelChoice, device: torch.device) -> None:
     """Log why plain kernels are used instead of fused ones, if they can be.
-
-    Args:
-        fault: why fused kernels must not be used.
-        setting: name of the setting of these kernels.
-        wanted: its value.
-        device: the device.
 
     Raises:
         VoiceAgentError: fused kernels were named.

@@ -19,9 +19,7 @@ from voiceagent_tts.engine.metrics import (
     context_metrics,
     device_metrics,
 )
-from voiceagent_tts.engine.open_context import OpenContext
-from voiceagent_tts.engine.preparations import Preparations
-from voiceagent_tts.engine.prompt_cache import PromptCache
+from voiceagent_tts.engine.prompt_cache import Preparations, PromptCache
 from voiceagent_tts.engine.publisher import Publisher
 from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
@@ -31,8 +29,12 @@ from voiceagent_tts.engine.sequence import (
     Sequence,
     TextState,
 )
-from voiceagent_tts.engine.sequence_builder import SequenceBuilder, read_first_text
-from voiceagent_tts.engine.text_queue import TextQueue
+from voiceagent_tts.engine.text_queue import (
+    OpenContext,
+    SequenceBuilder,
+    TextQueue,
+    read_first_text,
+)
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.model.checkpoint import Checkpoint
@@ -70,18 +72,15 @@ class Qwen3Engine:
     ) -> None:
         self._inbox = inbox
         self._outbox = outbox
-        self._config = checkpoint.config
-        self._generation = checkpoint.generation
-        self._tokenizer = checkpoint.tokenizer
-        read_first_text(self._tokenizer)
+        self._checkpoint = checkpoint
+        read_first_text(checkpoint.tokenizer)
         self._runner = runner
         self._scheduler = Scheduler(pace or Pace(), runner.max_rows, runner.pages)
         for cost in runner.costs:
-            self._scheduler.record_step(cost.rows, cost.starts, cost.seconds)
+            self._scheduler.costs.record(cost.rows, cost.starts, cost.seconds)
         self._prompts = PromptCache(checkpoint, runner, self._scheduler)
         self._voices = voices
         self._name = name
-        self._revision = checkpoint.revision
         self._clock = clock
         self._contexts: dict[int, OpenContext] = {}
         self._texts = TextQueue(self._contexts)
@@ -97,7 +96,8 @@ class Qwen3Engine:
     @property
     def capabilities(self) -> Capabilities:
         """What this engine can do."""
-        known = self._config.talker_config.codec_language_id
+        config = self._checkpoint.config
+        known = config.talker_config.codec_language_id
         return Capabilities(
             engine="qwen3",
             model=self._name,
@@ -106,11 +106,11 @@ class Qwen3Engine:
             languages=tuple(code for code, name in LANGUAGE_CODES.items() if name in known),
             voices=self._voices.names(),
             max_rows=self._runner.max_rows,
-            takes_instruct=self._config.takes_instruct,
-            needs_instruct=self._config.tts_model_type == "voice_design",
+            takes_instruct=config.takes_instruct,
+            needs_instruct=config.tts_model_type == "voice_design",
             clone_width=self._voices.clone_width,
             max_batch_rows=self._scheduler.max_batch_rows,
-            revision=self._revision,
+            revision=self._checkpoint.revision,
             voice_details=self._voices.details(),
         )
 
@@ -118,11 +118,6 @@ class Qwen3Engine:
     def rows_used(self) -> int:
         """Contexts that hold a row, or have one reserved for their next text."""
         return len(self._contexts)
-
-    @property
-    def has_time(self) -> bool:
-        """Whether other work on the device would delay no listener."""
-        return self._scheduler.has_time(self._contexts.values(), self._clock())
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -135,7 +130,7 @@ class Qwen3Engine:
             **device_metrics(self._runner),
             **cache_metrics(self._voices.counts, self._prompts.counts),
             **(self._gpu.metrics() if self._gpu is not None else {}),
-            "free_pages": self._scheduler.free_pages,
+            "free_pages": self._scheduler.memory.free_pages,
             "load_ratio": self._scheduler.load(listeners),
             "retry_after_seconds": self._scheduler.retry_s(contexts),
         }
@@ -144,7 +139,8 @@ class Qwen3Engine:
         """Receive commands, schedule, run, record, and publish."""
         self._receive_commands()
         self._prime_one()
-        if self._preparations.are_waiting and self.has_time:
+        contexts = self._contexts.values()
+        if self._preparations.are_waiting and self._scheduler.has_time(contexts, self._clock()):
             self._preparations.compute_part()
         began, started = self._clock(), self._counts.starts
         plan = self._schedule()  # starts, steps and windows; rows, pages and refusals
@@ -154,7 +150,7 @@ class Qwen3Engine:
         self._publisher.end_finished(plan.step)
         if result.frames:  # the host's share, that of starts included, delays listeners, too
             starts = self._counts.starts - started
-            self._scheduler.record_step(len(result.frames), starts, self._clock() - began)
+            self._scheduler.costs.record(len(result.frames), starts, self._clock() - began)
         is_busy = plan.step or plan.decode or self._runner.has_sound_in_flight
         waits = self._preparations.are_waiting or self._texts.is_busy or self._unprimed()
         return 0.0 if is_busy or waits else None
@@ -171,7 +167,7 @@ class Qwen3Engine:
     def _receive_commands(self) -> None:
         for command in self._inbox():
             self._receive(command)
-        for context in self._texts.take_read():
+        for context in self._texts.pop_read():
             if self._contexts.get(context.id) is context:
                 with self._publisher.failing(context.id):
                     context.raise_fault()
@@ -181,34 +177,40 @@ class Qwen3Engine:
                 self._feed(context)
 
     def _receive(self, command: Command) -> None:
-        match command:
-            case Submit():
-                with self._publisher.failing(command.context):
+        if isinstance(command, Prepare):
+            self._preparations.push(command)
+            return
+        context = self._contexts.get(command.context)  # None once it has ended
+        with self._publisher.failing(command.context):
+            match command:
+                case Submit():
                     self._submit(command)
-            case Append(id) if context := self._contexts.get(id):
-                with self._publisher.failing(id):
+                case Cancel():
+                    self._cancel(command.context, context)
+                case Append() if context:
                     self._append_text(context, command)
-            case Flush(id) if context := self._contexts.get(id):
-                self._texts.push(context, command)
-            case Cancel(id):
-                if context := self._contexts.get(id):
-                    lead_s = context.generated_lead_s(self._clock())
-                    self._counts.discarded_s += lead_s * context.options.speed
-                    self._publisher.drop(context)
-                self._outbox(Cancelled(id))
-            case Credit(id) if context := self._contexts.get(id):
-                context.update_credit(command)
-            case Prepare():
-                self._preparations.push(command)
-            case _:
-                pass  # the context ended before the sender knew
+                case Flush() if context:
+                    self._texts.push(context, command)
+                case Credit() if context:
+                    context.update_credit(command)
+                case _:
+                    pass  # the context ended before the sender knew
+
+    def _cancel(self, id: int, context: OpenContext | None) -> None:
+        if context is not None:
+            lead_s = context.generated_lead_s(self._clock())
+            self._counts.discarded_s += lead_s * context.options.speed
+            self._publisher.drop(context)
+        self._outbox(Cancelled(id))
 
     def _submit(self, command: Submit) -> None:
         self._admit(command)
         options = command.options
         voice = self._voices.find(command.voice, options.instruct, command.voice_version)
         ids_to_start = self._prompts.ids_to_start(voice)
-        builder = SequenceBuilder(self._tokenizer, command.feeding, command.language, ids_to_start)
+        builder = SequenceBuilder(
+            self._checkpoint.tokenizer, command.feeding, command.language, ids_to_start
+        )
         context = OpenContext(
             command.context,
             options,
@@ -219,7 +221,7 @@ class Qwen3Engine:
             voice=voice,
             builder=builder,
             waits_for_voice=not self._prompts.is_primed(voice),
-            begins_elsewhere=command.continues,
+            continues=command.continues,
         )
         self._contexts[context.id] = context
         self._append_text(context, command)
@@ -229,7 +231,7 @@ class Qwen3Engine:
             self._scheduler.admit(
                 self._contexts.values(),
                 is_batch=command.options.is_batch,
-                has_begun=command.continues,
+                continues=command.continues,
             )
         except OverloadedError:
             self._counts.refused += 1
@@ -247,9 +249,9 @@ class Qwen3Engine:
     def _feed(self, context: EngineContext) -> None:
         """Feed the row of a context the ids that were added to its sequence."""
         active = context.active
-        if active is None or not context.sequences[0].can_feed:
+        if active is None or not context.current.can_feed:
             return
-        sequence = context.sequences[0]
+        sequence = context.current
         ids = sequence.next_ids()
         self._runner.feed(active.row, ids, is_last=sequence.text is TextState.FED)
         if active.state is RowState.STARVED:
@@ -280,12 +282,12 @@ class Qwen3Engine:
                 self._start(self._contexts[context.id])
         stepping = {context.active.row: context.active for context in plan.step if context.active}
         for row in self._runner.full_rows(stepping):
-            if self._scheduler.extend(stepping[row]):
+            if self._scheduler.memory.extend(stepping[row]):
                 self._runner.set_pages(row, stepping[row].pages)
         return plan
 
     def _start(self, context: OpenContext) -> None:
-        sequence = context.sequences[0]
+        sequence = context.current
         prepared = self._prompts.build(sequence, context.voice, context.options.instruct)
         prompt = prepared.prompt
         likely_pages = self._likely_pages(prompt, sequence)
@@ -298,8 +300,8 @@ class Qwen3Engine:
         self._runner.start(
             active.row,
             prompt,
-            sampling_params(self._generation, context.seed ^ sequence.is_retried),
-            min(self._runner.capacity - len(prompt), self._generation.max_new_tokens),
+            sampling_params(self._checkpoint.generation, context.seed ^ sequence.is_retried),
+            min(self._runner.capacity - len(prompt), self._checkpoint.generation.max_new_tokens),
             is_open=sequence.is_open,
             pages=active.pages,
             primed=prepared.primed,
@@ -321,7 +323,7 @@ class Qwen3Engine:
                 "the reference recording or the text, or raise VOICEAGENT_TTS_CAPACITY",
                 code=ErrorCode.TEXT_TOO_LONG,
             )
-        frames = min(sequence.likely_frames, self._generation.max_new_tokens)
+        frames = min(sequence.likely_frames, self._checkpoint.generation.max_new_tokens)
         return self._runner.pages_needed(min(len(prompt) + frames, capacity - 1))
 
     # Run and record.
@@ -346,7 +348,7 @@ class Qwen3Engine:
                 continue
             if frame := frames.get(active.row):
                 with self._publisher.failing(context.id):
-                    context.sequences[0].detector.add_frame(frame.code)
+                    context.current.detector.add_frame(frame.code)
                     active.add_frame(is_end=frame.is_end)
             elif active.state is RowState.RUNNING:
                 active.state = RowState.STARVED

@@ -44,12 +44,6 @@ def generate_codes(
 ) -> list[Tensor]:
     """Generate the frames of every request, up to `rows` requests at a time.
 
-    Args:
-        network: the weights.
-        requests: at least one request.
-        rows: maximum number of rows.
-        capacity: positions of a row: its prompt and its frames.
-
     Returns:
         The frames of each request, [F, K] int64 on the CPU.
     """

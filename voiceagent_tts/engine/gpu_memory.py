@@ -47,11 +47,7 @@ class Memory(Protocol):
 
 
 class GpuMemory:
-    """The memory of a GPU, in PyTorch's allocator.
-
-    Args:
-        device: the GPU.
-    """
+    """The memory of a GPU, in PyTorch's allocator."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -83,22 +79,10 @@ def measure_needs(
     capacity: int,
     sizes: Sizes,
     prefix_bytes: int,
-    beside_bytes: int,
     *,
     has_graphs: bool,
 ) -> MemoryNeeds:
     """Measure the memory needs of a loaded model by running its largest passes once.
-
-    Args:
-        memory: memory of the model's device.
-        checkpoint: the model.
-        codec: the model's codec.
-        rows: number of rows.
-        capacity: positions of a row.
-        sizes: sizes of passes and codec calls.
-        prefix_bytes: maximum memory of computed beginnings of prompts.
-        beside_bytes: memory that other work of this process needs at times.
-        has_graphs: whether passes are captured.
 
     Raises:
         VoiceAgentError: the memory does not suffice to run the passes.
@@ -128,7 +112,6 @@ def measure_needs(
         rows=beside_weights - (row_pages + 1) * page,
         graphs=passes + count * _GRAPH_BYTES,
         voices=voices,
-        beside=beside_bytes,
         page=page,
         row_pages=row_pages,
     )
@@ -140,7 +123,7 @@ def loaded_bytes(memory: Memory) -> int:
 
 
 def budget_bytes(gpu_memory_gb: float | None, device: torch.device, sharing: int) -> int:
-    """Return the GPU memory that a process may use: its limit, or else its part of what is free.
+    """Return the GPU memory that a process may use: its limit, or its part of the free memory.
 
     Args:
         gpu_memory_gb: the limit, in 10^9 bytes; None without one.

@@ -17,9 +17,6 @@ class GpuUsage:
 
     The utilization comes from NVIDIA's management library, which nvidia-ml-py loads. Where either
     is missing, or the GPU does not report it (a part of a GPU: MIG), it is left out.
-
-    Args:
-        device: a CUDA device of this process.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -10,7 +10,7 @@ _SILENT_FRAMES = 62  # five seconds: no pause within a text is that long
 _SILENT_FRAMES_AT_FIRST = 25  # two seconds; voices begin after at most 0.75 s
 _REPEATED_FRAMES = 50  # four seconds: sampled vowels and laughter never repeat for that long
 _CYCLE_FRAMES = 12
-_STILLBORN_FRAMES = 2
+_SPEECHLESS_FRAMES = 2
 _CAP_FRAMES_PER_TEXT_ID = 12
 _SPARE_FRAMES = 50
 """Four seconds more for a short text, which may be drawled or begin with a breath."""
@@ -46,7 +46,7 @@ class RunawayDetector:
     @property
     def never_spoke(self) -> bool:
         """Whether the frames so far are too few for any word."""
-        return self.frames <= _STILLBORN_FRAMES
+        return self.frames <= _SPEECHLESS_FRAMES
 
     def is_lost(self, max_frames: int | None, *, has_spoken: bool) -> bool:
         """Whether the sequence must be stopped.

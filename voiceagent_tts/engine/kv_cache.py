@@ -19,9 +19,6 @@ class PageAllocator:
     """Allocates KV pages 1 to `pages`; each is free or belongs to one row.
 
     The lowest free page is allocated first, so that little memory is ever touched on a CPU.
-
-    Args:
-        pages: number of pages.
     """
 
     def __init__(self, pages: int) -> None:
@@ -32,10 +29,6 @@ class PageAllocator:
     def free(self) -> int:
         """Number of free pages."""
         return len(self._free)
-
-    def pages_of(self, row: int) -> Sequence[int]:
-        """Return the pages of a row, in the order of its positions."""
-        return self._pages.get(row, ())
 
     def allocate(self, row: int, count: int) -> Sequence[int]:
         """Allocate `count` more pages to a row, all or none; return all pages of the row.
@@ -67,8 +60,6 @@ class MemoryNeeds:
         rows: state of all rows except their KV pages.
         graphs: captured graphs, and the working memory of passes.
         voices: cloned voices and computed beginnings of prompts.
-        beside: working memory of other work in the process, such as the forced aligner's; its
-            weights count as `weights`.
         page: one KV page.
         row_pages: number of KV pages of a row that fills its capacity.
     """
@@ -79,12 +70,11 @@ class MemoryNeeds:
     voices: int
     page: int
     row_pages: int
-    beside: int = 0
 
     @property
     def beside_pages(self) -> int:
         """Everything except KV pages."""
-        return self.weights + self.rows + self.graphs + self.voices + self.beside
+        return self.weights + self.rows + self.graphs + self.voices
 
     def pages_in(self, budget_bytes: int, rows: int) -> int:
         """Return the number of pages that fit into a budget, at most what all rows can fill.
@@ -94,15 +84,13 @@ class MemoryNeeds:
         """
         pages = self._room(budget_bytes)
         if pages < self.row_pages:
-            aligner = f"the forced aligner {self.beside / _GB:.2f}, " if self.beside else ""
-            remedy = "lower rows, or set aligner_device to cpu" if self.beside else "or lower rows"
             raise VoiceAgentError(
                 f"{budget_bytes / _GB:.2f} GB of GPU memory are too little: weights need "
                 f"{self.weights / _GB:.2f}, {rows} rows {self.rows / _GB:.2f}, graphs "
-                f"{self.graphs / _GB:.2f}, voices {self.voices / _GB:.2f}, {aligner}and one row of "
+                f"{self.graphs / _GB:.2f}, voices {self.voices / _GB:.2f}, and one row of "
                 f"{self.row_pages} pages {self.row_pages * self.page / _GB:.2f}; expected at "
                 f"least {(self.beside_pages + self.row_pages * self.page) / _GB:.2f} GB; raise "
-                f"gpu_memory_gb, {remedy}",
+                "gpu_memory_gb, or lower rows",
                 code=ErrorCode.INVALID_PARAM,
             )
         return min(pages, rows * self.row_pages)

@@ -52,7 +52,7 @@ def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Eng
     voices = VoiceCache(checkpoint.config, folder_of_clones)
     is_cpu = checkpoint.network.device.type == "cpu"
     max_load = options.max_load or (math.inf if is_cpu else _MAX_LOAD)
-    pace = Pace(options.initial_frames, tuple(options.ramp), max_load)
+    pace = Pace(max_load=max_load)
     bits = f"{options.precision} {checkpoint.network.device.type}"
     checkpoint = replace(checkpoint, revision=f"{fingerprint(folder)} {bits}")
     return Qwen3Engine(inbox, outbox, checkpoint, runner, voices, folder.name, pace)
@@ -79,7 +79,7 @@ def load_runner(
         torch.set_num_threads(options.threads)
     source = source or FolderSource(find_model(options.model))
     dtype = choose_dtype(options, device)
-    set_tf32(options, dtype)
+    set_tf32(dtype)
     kernels, kernel_fault = choose_kernels(options.kernels, source.config, dtype, device)
     checkpoint = _load_network(source, options, dtype, device, kernels)
     codec, codec_fault = _load_codec(source, options, device)

@@ -70,7 +70,6 @@ def _make_gpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options
             options.capacity,
             _gpu_sizes(checkpoint, options, rows),
             prefix_bytes,
-            options.beside_bytes,
             has_graphs=options.has_graphs,
         )
 

@@ -1,6 +1,5 @@
 """What an engine is asked to load, and where."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,20 +27,14 @@ class Qwen3Options:
             memory.
         sharing: number of workers that share the GPU; without `gpu_memory_gb` each takes an equal
             part.
-        beside_bytes: GPU memory that other work of this process needs at times, in addition to what
-            it holds when the engine is loaded.
         attention: attention of plain kernels, `sdpa` or `flash`. Default: flash-attn if it is
             installed and supported.
         kernels: kernels between the matrix products; `auto` uses fused kernels if they work.
         codec_kernels: kernels of the codec; `auto` uses fused ones on a GPU if they work.
         has_graphs: whether passes are captured as CUDA graphs on a GPU.
-        has_tf32: whether a GPU may compute float32 products in TF32. Default: only if `precision`
-            is not float32.
         is_deterministic: whether every call has one size, so that a seed gives identical bits
             whatever else runs.
         voices: folder of cloned voices, for Base models.
-        initial_frames: as in `Pace`.
-        ramp: as in `Pace`.
         max_load: as in `Pace`. Default: 0.9 on a GPU; infinite on a CPU, whose speed depends on
             other processes.
         threads: number of CPU threads. Default: PyTorch's choice. Workers on one machine should
@@ -56,15 +49,11 @@ class Qwen3Options:
     capacity: int = 4096
     gpu_memory_gb: float | None = None
     sharing: int = 1
-    beside_bytes: int = 0
     attention: AttentionBackend | None = None
     kernels: KernelChoice = "auto"
     codec_kernels: KernelChoice = "auto"
     has_graphs: bool = True
-    has_tf32: bool | None = None
     is_deterministic: bool = False
     voices: str | None = None
-    initial_frames: int = 1
-    ramp: Collection[int] = (1, 2, 4, 8, 12)
     max_load: float | None = None
     threads: int | None = None

@@ -4,24 +4,26 @@ The beginning of a prompt (instruct, language, voice) does not depend on the tex
 the codec's state after a clone's reference audio. Both are cached. Knows no rows and no time.
 """
 
+from collections import deque
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from voiceagent_tts.engine.prefixes import Prefix
-from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.failing import failing_in_engine
+from voiceagent_tts.engine.runner import Prefix, Runner
 from voiceagent_tts.engine.scheduler import Scheduler
 from voiceagent_tts.engine.sequence import Sequence
-from voiceagent_tts.engine.voice_cache import CacheCounts, LoadedVoice
+from voiceagent_tts.engine.voice_cache import CacheCounts, LoadedVoice, VoiceCache
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.kv_pool import pages_for
 from voiceagent_tts.model.prompt import Cloned, Prompt, PromptBuilder, Voice
-from voiceagent_tts.seam.commands import Feeding
+from voiceagent_tts.seam.commands import Feeding, Prepare
 
 MAX_PREFIXES = 64
+_MOST_PREPARATIONS = 64
 
 _Key = tuple[Voice, str | None, str, bool]
 
@@ -42,14 +44,7 @@ class PreparedPrompt:
 
 
 class PromptCache:
-    """Builds prompts of one model and caches their beginnings.
-
-    Args:
-        checkpoint: the model.
-        runner: computes prefixes and codec states.
-        scheduler: lends the pages that prefixes are computed in.
-        max_prefixes: maximum number of cached prefixes.
-    """
+    """Builds prompts of one model and caches their beginnings."""
 
     def __init__(
         self,
@@ -132,7 +127,7 @@ class PromptCache:
         prompt = self._builder.build_prefix(voice, language, instruct, is_streaming=is_streaming)
         if len(prompt) >= self._runner.capacity:
             return
-        with self._scheduler.lend_pages(pages_for(len(prompt))) as pages:
+        with self._scheduler.memory.lend_pages(pages_for(len(prompt))) as pages:
             if pages is None:  # dropping other prefixes would free none
                 return
             while len(self._prefixes) >= self._max_prefixes:
@@ -149,3 +144,45 @@ class PromptCache:
 def _reference_codes(loaded: LoadedVoice) -> Tensor | None:
     """Return the codes of a clone's reference audio; None for other voices."""
     return loaded.voice.reference_codes if isinstance(loaded.voice, Cloned) else None
+
+
+class Preparations:
+    """Computes what announced contexts will need while no listener waits: voices, and prompts.
+
+    In the order in which clients asked; beyond 64, the oldest preparation is dropped.
+    """
+
+    def __init__(self, prompts: PromptCache, voices: VoiceCache) -> None:
+        self._prompts = prompts
+        self._voices = voices
+        self._waiting: deque[Prepare] = deque(maxlen=_MOST_PREPARATIONS)
+        self._current: tuple[Prepare, LoadedVoice] | None = None
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether `compute_part` has anything to compute."""
+        return bool(self._current or self._waiting)
+
+    def push(self, command: Prepare) -> None:
+        """Queue a preparation."""
+        self._waiting.append(command)
+
+    def compute_part(self) -> None:
+        """Compute a part of the voice of the oldest preparation, or the beginning of its prompts.
+
+        A preparation that fails is dropped: a context that is opened for it reports the error.
+        """
+        with failing_in_engine((), lambda context, error: None):
+            command, voice = self._current or self._next()
+            self._current = None
+            if not self._prompts.is_primed(voice):
+                self._prompts.prime_part(voice)
+                self._current = command, voice
+                return
+            instruct = command.options.instruct
+            self._prompts.prepare(voice, command.language, instruct, command.feeding)
+
+    def _next(self) -> tuple[Prepare, LoadedVoice]:
+        command = self._waiting.popleft()
+        instruct, version = command.options.instruct, command.voice_version
+        return command, self._voices.find(command.voice, instruct, version)

@@ -13,10 +13,10 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, AudioChunk
 from voiceagent_tts.engine.failing import failing_in_engine
 from voiceagent_tts.engine.guards import frame_cap
 from voiceagent_tts.engine.metrics import Counts
-from voiceagent_tts.engine.open_context import OpenContext
 from voiceagent_tts.engine.runner import Runner, Sound
 from voiceagent_tts.engine.scheduler import Scheduler
 from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, RowState, TextState
+from voiceagent_tts.engine.text_queue import OpenContext
 from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.seam.engine import Outbox
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Failed, SegmentEnd
@@ -30,16 +30,7 @@ _LOST_TEXT = (
 
 
 class Publisher:
-    """Sends the audio and the ends of contexts, and removes those that have ended.
-
-    Args:
-        outbox: destination of events.
-        contexts: open contexts by their number; those that end are removed.
-        scheduler: takes back rows and pages, and computes refusals.
-        runner: stops the rows of finished sequences.
-        counts: totals of the engine, which this updates.
-        clock: `time.monotonic`, which the server's credit refers to, too.
-    """
+    """Sends the audio and the ends of contexts, and removes those that have ended."""
 
     def __init__(
         self,
@@ -72,7 +63,7 @@ class Publisher:
             self._outbox(AudioStep(rows))
 
     def end_finished(self, stepped: Sequence[EngineContext]) -> None:
-        """End what is finished among contexts whose rows took part in a step, or have sounded."""
+        """End finished sequences and contexts among those that took part in a step or had audio."""
         ending = {context.id: context for context in stepped} | self._sounding
         self._sounding = {}
         for context in ending.values():
@@ -82,7 +73,7 @@ class Publisher:
     def skip_silent_text(self, context: EngineContext) -> None:
         """Skip sequences without anything to speak, and end a context that has spoken all."""
         while context.active is None and context.sequences:
-            sequence = context.sequences[0]
+            sequence = context.current
             if sequence.is_open or sequence.text_ids > 0:
                 return
             self._end_text(context)
@@ -113,7 +104,7 @@ class Publisher:
     def _receive_sound(
         self, context: EngineContext, sound: Sound, now: float
     ) -> ContextAudio | None:
-        active, sequence = context.active, context.sequences[0]
+        active, sequence = context.active, context.current
         assert active is not None
         active.receive_audio(sound.frames)
         pcm = sound.pcm
@@ -138,7 +129,7 @@ class Publisher:
         active = context.active
         if active is None:  # it was refused, or waits for pages
             return
-        sequence = context.sequences[0]
+        sequence = context.current
         max_frames = None if sequence.is_open else frame_cap(sequence.text_ids)
         if sequence.detector.is_lost(max_frames, has_spoken=context.has_spoken):
             if context.has_spoken and not active.has_ended:
@@ -161,7 +152,7 @@ class Publisher:
                 raise self._scheduler.refusal(
                     self._contexts.values(), "the memory of all rows is full"
                 )
-        elif not context.has_spoken and not context.sequences[0].is_retried:
+        elif not context.has_spoken and not context.current.is_retried:
             context.retry()
         else:
             self._end_text(context)
@@ -176,4 +167,4 @@ class Publisher:
     def _free_row(self, context: EngineContext) -> None:
         assert context.active is not None
         self._runner.cancel(context.active.row)
-        self._scheduler.release(context, self._contexts.values())
+        self._scheduler.memory.release(context, self._contexts.values())

@@ -49,12 +49,6 @@ def record_type(codebooks: int, pages: int) -> np.dtype:
 class RowTable:
     """Host state of all rows, as arrays by row.
 
-    Args:
-        rows: number of rows.
-        capacity: positions of a row.
-        codebooks: codes of a frame.
-        pages: maximum number of KV pages of a row.
-
     Attributes:
         records: records for the device, by `record_type`. The last one is the scratch row's, which
             pads batches.

@@ -15,21 +15,42 @@ import torch
 from torch import Tensor
 
 from voiceagent_tts.engine.batch import Batch
-from voiceagent_tts.engine.codec_stream import CodecStream, Sound
+from voiceagent_tts.engine.codec_stream import CodecStream, Priming, Sound
 from voiceagent_tts.engine.cuda_graph import CODEC_PRIORITY, Stream, StreamEvent
 from voiceagent_tts.engine.generate import make_samplers
 from voiceagent_tts.engine.graphs import Graphs
-from voiceagent_tts.engine.prefixes import Prefix
-from voiceagent_tts.engine.priming import Priming
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_state import CodecState
-from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, pages_for
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPrefix, pages_for
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import SamplingParams, sampling_params
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Prefix:
+    """The computed beginning of a prompt, the part that does not depend on the text.
+
+    Its memory is freed with the last reference to it.
+    """
+
+    prompt: Prompt
+    kv: KVPrefix
+
+    def __len__(self) -> int:
+        return len(self.prompt)
+
+    def begins(self, prompt: Prompt) -> bool:
+        """Whether `prompt` continues this prefix."""
+        own = self.prompt
+        return (
+            len(own) < len(prompt)
+            and prompt.text_ids[: len(own)] == own.text_ids
+            and prompt.codec_ids[: len(own)] == own.codec_ids
+        )
 
 
 @dataclass(frozen=True, slots=True)

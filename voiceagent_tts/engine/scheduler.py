@@ -2,23 +2,21 @@
 
 The deadline of a context is the time at which its listener has heard everything sent. Of the
 contexts that wait for a row, those close to an underrun start first, then first audio, then the
-rest. Batch contexts are served while no listener needs the device. Rows and KV pages belong to the
-scheduler, so every refusal for lack of rows, pages or time is decided here, and so is the end of a
-row that finds no page while it speaks. Step costs are estimated from past steps. Knows no tensors
-and no text; time is passed in.
+rest. Batch contexts are served while no listener needs the device. Every refusal for lack of rows,
+pages or time is decided here. Knows no tensors and no text; time is passed in.
 """
 
-import contextlib
 import math
-from bisect import bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 from voiceagent_tts.core import FRAME_S, SAMPLE_RATE_HZ
-from voiceagent_tts.engine.kv_cache import PageAllocator
-from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, RowState
+from voiceagent_tts.engine.row_memory import RowMemory
+from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext
 from voiceagent_tts.engine.sizes import FRAMES_A_CALL
+from voiceagent_tts.engine.step_costs import StepCosts
 from voiceagent_tts.errors import OverloadedError
 
 URGENT_LEAD_S = 0.4
@@ -37,8 +35,6 @@ _SPARE_SHARE = 1 / 8
 _SHORTEST_RETRY_S = 0.1
 _LONGEST_RETRY_S = 10.0
 _UNKNOWN_RETRY_S = 1.0
-_NO_ROW = -1
-"""Holder of lent pages in the allocator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,69 +70,20 @@ class Plan:
     decode: list[tuple[EngineContext, int]]
 
 
-class StepTimes:
-    """Estimates the duration of a step by its number of rows: a line through the latest steps.
-
-    While all steps had the same number of rows, one more row is taken to cost nothing: it is
-    admitted, and then its cost is known.
-    """
-
-    _DECAY = 0.98
-    _LEAST_SPREAD = 0.1  # rows squared; below it, differences are noise
-
-    def __init__(self) -> None:
-        self._weight = 0.0
-        self._rows = self._seconds = 0.0  # means
-        self._spread = self._covariance = 0.0
-
-    @property
-    def is_known(self) -> bool:
-        """Whether any step was recorded."""
-        return self._weight > 0
-
-    def add(self, rows: int, seconds: float) -> None:
-        """Record the duration of a step of `rows` rows."""
-        self._weight = self._DECAY * self._weight + 1
-        share = 1 / self._weight
-        off_rows, off_seconds = rows - self._rows, seconds - self._seconds
-        self._rows += share * off_rows
-        self._seconds += share * off_seconds
-        self._spread += share * (off_rows * (rows - self._rows) - self._spread)
-        self._covariance += share * (off_rows * (seconds - self._seconds) - self._covariance)
-
-    def of(self, rows: int) -> float:
-        """Return the expected duration of a step of `rows` rows, in seconds; 0 if unknown."""
-        if self._spread < self._LEAST_SPREAD:
-            return self._seconds
-        slope = max(0.0, self._covariance / self._spread)
-        return max(0.0, self._seconds + slope * (rows - self._rows))
-
-
 class Scheduler:
-    """Owns the rows and KV pages of one device, and decides which context gets them when.
+    """Decides which context gets rows, pages and time of one device when.
 
-    Args:
-        pace: settings of the operator.
-        rows: number of rows.
-        pages: number of KV pages.
+    Attributes:
+        memory: the rows and KV pages.
+        costs: what steps and starts cost.
     """
 
     def __init__(self, pace: Pace, rows: int, pages: int) -> None:
         self._pace = pace
         self._rows = rows
-        self._free_rows = list(range(rows))
-        self._pages = pages
-        self._allocator = PageAllocator(pages)
-        self._steps = StepTimes()
-        self._starts = StepTimes()
+        self.memory = RowMemory(rows, pages)
+        self.costs = StepCosts()
         self._has_deferred = False
-
-    def record_step(self, rows: int, starts: int, seconds: float) -> None:
-        """Record the duration of a step that made a frame of `rows` rows, `starts` of them new."""
-        if not starts:
-            self._steps.add(rows, seconds)
-        elif self._steps.is_known:
-            self._starts.add(1, max(0.0, seconds - self._steps.of(rows)) / starts)
 
     # Admission.
 
@@ -146,15 +93,15 @@ class Scheduler:
         return _batch_share(self._rows)
 
     def admit(
-        self, contexts: Collection[EngineContext], *, is_batch: bool, has_begun: bool = False
+        self, contexts: Collection[EngineContext], *, is_batch: bool, continues: bool = False
     ) -> None:
         """Check that one more context can be served beside `contexts`.
 
         Args:
             contexts: the contexts that are served.
             is_batch: whether the new one is a batch context.
-            has_begun: whether its listener has heard its beginning from elsewhere; then the
-                device's load is no reason to refuse it.
+            continues: whether its listener has heard audio that this engine did not make; then
+                the device's load is no reason to refuse it.
 
         Raises:
             OverloadedError: no row is free, or listeners would run into underruns; with the time
@@ -162,7 +109,7 @@ class Scheduler:
         """
         rows = self.max_batch_rows if is_batch else self._rows
         listeners = sum(not context.is_batch for context in contexts)
-        may_add_load = is_batch or has_begun or not listeners
+        may_add_load = is_batch or continues or not listeners
         if len(contexts) >= rows:
             problem = f"all {rows} rows are in use"
         elif not may_add_load and self.load(listeners + 1) > self._pace.max_load:
@@ -186,14 +133,7 @@ class Scheduler:
 
     def load(self, listeners: int) -> float:
         """Return the step time for `listeners` rows, as a share of real time."""
-        return self._steps.of(listeners) / FRAME_S
-
-    # Rows and pages.
-
-    @property
-    def free_pages(self) -> int:
-        """Number of KV pages that no row holds."""
-        return self._allocator.free
+        return self.costs.step_s(listeners) / FRAME_S
 
     def reserve(
         self,
@@ -222,51 +162,17 @@ class Scheduler:
         """
         active = [other.active for other in contexts if other.active]
         held = sum(max(one.likely_pages, len(one.pages)) for one in active)
-        most = _batch_share(self._pages) if context.is_batch else self._pages
+        pages = self.memory.pages
+        most = _batch_share(pages) if context.is_batch else pages
         if active and held + likely_pages > most:
             if context.may_wait:
                 context.waits_for_memory = True
                 return None
-            free = self._pages - held
+            free = pages - held
             problem = f"this text needs about {likely_pages} pages of memory, and {free} are free"
             raise self.refusal(contexts, problem)
-        row = self._free_rows[0]
-        pages = tuple(self._allocator.allocate(row, prompt_pages))
-        del self._free_rows[0]
-        context.active = ActiveSequence(row, likely_pages, pages)
+        context.active = self.memory.take(prompt_pages, likely_pages)
         return context.active
-
-    def extend(self, active: ActiveSequence) -> bool:
-        """Give another page to a row that has filled its pages.
-
-        Returns:
-            Whether a page was free. If not, the row makes no more frames.
-        """
-        if not self._allocator.free:
-            active.state = RowState.OUT_OF_MEMORY
-            return False
-        active.pages = tuple(self._allocator.allocate(active.row, 1))
-        return True
-
-    def release(self, context: EngineContext, contexts: Iterable[EngineContext]) -> None:
-        """Take back the row and the pages of a context; contexts that wait for pages may start."""
-        assert context.active is not None
-        insort(self._free_rows, context.active.row)
-        self._allocator.release(context.active.row)
-        context.active = None
-        for other in contexts:
-            other.waits_for_memory = False
-
-    @contextlib.contextmanager
-    def lend_pages(self, count: int) -> Iterator[Sequence[int] | None]:
-        """Lend free pages for the duration of a block; None if fewer than `count` are free."""
-        if count > self._allocator.free:
-            yield None
-            return
-        try:
-            yield self._allocator.allocate(_NO_ROW, count)
-        finally:
-            self._allocator.release(_NO_ROW)
 
     # Steps.
 
@@ -287,7 +193,7 @@ class Scheduler:
             return False
         stepping = [context for context in contexts if context.can_step]
         is_pressed = any(_is_pressed(context, now) for context in stepping)
-        return not is_pressed and self._spare_s(0, stepping, now) >= self._starts.of(1)
+        return not is_pressed and self._spare_s(0, stepping, now) >= self.costs.start_s
 
     def _to_start(
         self, waiting: list[EngineContext], stepping: list[EngineContext], now: float
@@ -300,32 +206,32 @@ class Scheduler:
             self._has_deferred = False
             return []
         spare_s = self._spare_s(len(waiting), stepping, now)
-        self._has_deferred = spare_s < self._starts.of(1) and not self._has_deferred
+        self._has_deferred = spare_s < self.costs.start_s and not self._has_deferred
         if self._has_deferred:
             return []
         waiting.sort(key=lambda context: _urgency(context, now))
         return waiting[: self._affordable_starts(len(waiting), spare_s)]
 
     def _affordable_starts(self, most: int, spare_s: float) -> int:
-        if spare_s < math.inf and not self._starts.is_known:
+        if spare_s < math.inf and not self.costs.knows_starts:
             return 1
-        start_s = self._starts.of(1)
+        start_s = self.costs.start_s
         fitting = min(spare_s, _LONGEST_STARTS_S) / start_s if start_s else most
         return max(1, min(most, int(fitting)))
 
     def _spare_s(self, starts: int, stepping: list[EngineContext], now: float) -> float:
         """Return how long a step of all rows can be delayed without an underrun."""
         leads_s = [c.lead_s(now) for c in stepping if c.has_spoken and not c.is_batch]
-        return min(leads_s, default=math.inf) - self._steps.of(starts + len(stepping))
+        return min(leads_s, default=math.inf) - self.costs.step_s(starts + len(stepping))
 
     def _to_decode(
         self, contexts: Collection[EngineContext], step: list[EngineContext], now: float
     ) -> list[tuple[EngineContext, int]]:
         """Choose the frames to decode: those of full windows, and of rows that make no frame now.
 
-        First audio has no limit; the rest is limited by what is in the codec already.
+        First audio has no limit; the rest is limited by the frames that wait in the codec.
         """
-        stepping, step_s = {context.id for context in step}, self._steps.of(len(step))
+        stepping, step_s = {context.id for context in step}, self.costs.step_s(len(step))
         largest = self._pace.ramp[-1]
         decode: list[tuple[EngineContext, int]] = []
         for context in contexts:
@@ -359,10 +265,10 @@ class Scheduler:
         if context.expects_text:
             return math.inf
         likely = sum(sequence.likely_frames for sequence in context.sequences)
-        made = context.sequences[0].detector.frames if context.sequences else 0
+        made = context.current.detector.frames if context.sequences else 0
         frames = max(0, likely - made)
         credit_s = (context.samples_wanted - context.clock.sent_samples) / SAMPLE_RATE_HZ
-        return max(frames * self._steps.of(1), frames * FRAME_S - credit_s)
+        return max(frames * self.costs.step_s(1), frames * FRAME_S - credit_s)
 
 
 def _codec_room(contexts: Collection[EngineContext], rows: int) -> int:

@@ -165,13 +165,13 @@ class EngineContext:
         ids_to_start: number of ids that an open sequence needs before it can start.
         sequences: sequences that are not finished, the current one first.
         active: the row of the first sequence; None while it has no row.
-        expects_text: whether more text may come, from the client or from what is not read yet.
+        expects_text: whether more text may come, from the client or from its unread text.
         samples_wanted: end of the audio that the listener has given credit for.
         waited_for_text: whether text was missing since the last audio. A gap that follows is not
             an underrun.
         waits_for_memory: whether the next sequence waits for free pages.
         waits_for_voice: whether the first sequence waits until its voice is computed.
-        begins_elsewhere: whether the listener has heard audio that this engine did not make.
+        continues: whether the listener has heard audio that this engine did not make.
         held_pcm: silence that is sent together with the first sound.
         clock: playback of the audio that was sent.
     """
@@ -188,7 +188,7 @@ class EngineContext:
     waited_for_text: bool = False
     waits_for_memory: bool = False
     waits_for_voice: bool = False
-    begins_elsewhere: bool = False
+    continues: bool = False
     held_pcm: bytes = b""
     clock: PlayoutClock = field(init=False)
 
@@ -199,6 +199,11 @@ class EngineContext:
     def is_batch(self) -> bool:
         """Whether the context is generated without a listener."""
         return self.options.is_batch
+
+    @property
+    def current(self) -> Sequence:
+        """The sequence that is spoken now, or starts next; there is one."""
+        return self.sequences[0]
 
     @property
     def has_credit(self) -> bool:
@@ -214,14 +219,14 @@ class EngineContext:
     @property
     def may_wait(self) -> bool:
         """Whether the context waits for memory where a new turn is refused."""
-        return self.is_batch or self.has_spoken or self.begins_elsewhere
+        return self.is_batch or self.has_spoken or self.continues
 
     @property
     def has_text_to_start(self) -> bool:
         """Whether the next sequence has enough text to start."""
         if not self.sequences:
             return False
-        sequence = self.sequences[0]
+        sequence = self.current
         return not sequence.is_open or len(sequence.ids) >= self.ids_to_start
 
     @property
@@ -274,7 +279,7 @@ class EngineContext:
     def retry(self) -> None:
         """Speak the current sequence again from its start; nothing of it was sent."""
         self.held_pcm = b""
-        self.sequences[0].retry()
+        self.current.retry()
 
     def record_sent(self, samples: int, now: float) -> float:
         """Count audio that leaves for the listener.

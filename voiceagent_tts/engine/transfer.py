@@ -35,13 +35,7 @@ def new_event(device: torch.device) -> CopyEvent | None:
 
 
 class Upload:
-    """Tensor on the device that the host writes.
-
-    Args:
-        shape: shape of the tensor.
-        dtype: data type of the tensor.
-        device: device of the tensor.
-    """
+    """Tensor on the device that the host writes."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
         self.tensor = torch.zeros(shape, dtype=dtype, device=device)
@@ -66,13 +60,7 @@ class Upload:
 
 
 class Download:
-    """Tensor on the device that the host reads.
-
-    Args:
-        shape: shape of the tensor.
-        dtype: data type of the tensor.
-        device: device of the tensor.
-    """
+    """Tensor on the device that the host reads."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
         self.tensor = torch.zeros(shape, dtype=dtype, device=device)

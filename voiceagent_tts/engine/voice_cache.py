@@ -6,7 +6,7 @@ loaded again when its file changes. Knows no audio and no rows.
 
 from dataclasses import dataclass
 
-from voiceagent_tts.engine.priming import Priming
+from voiceagent_tts.engine.codec_stream import Priming
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.model.config import ModelConfig
@@ -57,13 +57,7 @@ Source: the model card of Qwen3-TTS-12Hz-1.7B-CustomVoice."""
 
 
 class VoiceCache:
-    """The voices of one model.
-
-    Args:
-        config: configuration of the model.
-        folder: folder of clones, for Base models.
-        max_clones: maximum number of clones in memory.
-    """
+    """The voices of one model."""
 
     def __init__(
         self, config: ModelConfig, folder: VoiceFolder | None, max_clones: int = MAX_CLONES

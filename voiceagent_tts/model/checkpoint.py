@@ -78,9 +78,6 @@ class WeightFile:
     The safetensors library keeps every page that it has read. Together with the converted copy that
     can exceed the memory of a machine sized for the model, so this class releases pages.
 
-    Args:
-        path: path of the file.
-
     Raises:
         CheckpointError: the file does not exist or is not a complete safetensors file.
     """
@@ -242,7 +239,7 @@ class Checkpoint:
     speaker_encoder: SpeakerEncoder | None
     """Speaker encoder of a Base model; None for other models."""
     revision: str = ""
-    """What tells its weights and their precision from others; empty if nobody asks."""
+    """Identifies the weights and their precision; empty where it is not needed."""
 
 
 def load_checkpoint(

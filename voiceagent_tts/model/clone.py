@@ -70,12 +70,6 @@ def clone_voice(
 
     Without a transcript, the codec's encoder is not loaded, which takes seconds.
 
-    Args:
-        folder: folder of a Base model.
-        samples: as in `ReferenceEncoder.clone`.
-        text: as in `ReferenceEncoder.clone`.
-        tail_silence_s: as in `ReferenceEncoder.clone`.
-
     Raises:
         CheckpointError: a file is missing, incomplete, or not supported by this network.
         InvalidRequestError: the model is not a Base model, or the reference is too short.

@@ -87,12 +87,7 @@ class FrameKVCache:
 
 
 class CodePredictor(nn.Module):
-    """The code predictor network.
-
-    Args:
-        config: the talker's configuration, with sizes in its `code_predictor_config`.
-        operations: operations between the matrix products.
-    """
+    """The code predictor network."""
 
     def __init__(self, config: TalkerConfig, operations: Operations) -> None:
         super().__init__()

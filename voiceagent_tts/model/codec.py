@@ -42,11 +42,7 @@ class Codec:
         return self.config.decoder_config.codebook_size
 
     def decode(self, codes: Tensor, progress: Progress | None = None) -> Tensor:
-        """Decode a whole recording.
-
-        Args:
-            codes: [F, K] int64.
-            progress: called with the decoded and the total frames.
+        """Decode the codes of a whole recording, [F, K] int64.
 
         Returns:
             [F * 1920] float32 in [-1, 1], 24 kHz, on the codec's device.

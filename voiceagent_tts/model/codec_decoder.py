@@ -34,11 +34,7 @@ _CODEBOOK_KERNEL = 3
 
 
 class CodecDecoder(nn.Module):
-    """Decodes codes to samples; all state is in a `CodecState`.
-
-    Args:
-        config: configuration of the checkpoint.
-    """
+    """Decodes codes to samples; all state is in a `CodecState`."""
 
     def __init__(self, config: CodecDecoderConfig) -> None:
         super().__init__()
@@ -90,12 +86,7 @@ class CodecDecoder(nn.Module):
         return self.codebooks.table.device
 
     def new_state(self, rows: int, max_frames: int) -> CodecState:
-        """Return the state of rows that have not decoded anything.
-
-        Args:
-            rows: B.
-            max_frames: maximum frames per call.
-        """
+        """Return the state of rows that have not decoded anything."""
         config, like = self.config, self.codebooks.table
         ring = config.sliding_window - 1 + max_frames
         heads = (config.num_key_value_heads, config.head_dim)

@@ -26,12 +26,7 @@ _LATENTS_PER_FRAME = 2  # transformer positions per frame; the last convolution 
 
 
 class CodecEncoder(nn.Module):
-    """Encodes samples to codes.
-
-    Args:
-        config: arguments of `MimiConfig`.
-        codebooks: K, number of quantisers to use.
-    """
+    """Encodes samples to codes."""
 
     def __init__(self, config: dict[str, Any], codebooks: int) -> None:
         # A slow import, and few processes encode.

@@ -54,13 +54,7 @@ class SnakeBeta(nn.Module):
 
 
 class CausalConvolution(nn.Module):
-    """Base of convolutions whose output depends only on the current and earlier positions.
-
-    Args:
-        inputs: input channels.
-        kernel: number of taps.
-        dilation: positions between taps.
-    """
+    """Base of convolutions whose output depends only on the current and earlier positions."""
 
     def __init__(self, inputs: int, kernel: int, dilation: int = 1) -> None:
         super().__init__()

@@ -94,13 +94,6 @@ class CodecState:
         self.positions[row].copy_(source.positions[source_row])
         self.history[row].copy_(source.history[source_row])
 
-    def to(self, device: torch.device | str) -> "CodecState":
-        """Copy this state to `device`."""
-        positions, keys, values, history = (
-            tensor.to(device, copy=True) for tensor in self._tensors()
-        )
-        return CodecState(positions, keys, values, history, self.layout, self.window_frames)
-
     def _tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return (self.positions, self.keys, self.values, self.history)
 

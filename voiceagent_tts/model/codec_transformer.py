@@ -1,7 +1,8 @@
 """Transformer of the codec's decoder: attention over a window of frames, and MLPs.
 
-Keys and values of earlier frames come from a `DecodeCall`. What is between the matrix products is
-PyTorch's, or fused after `CodecTransformer.fuse`. Layer scales are folded into the weights.
+Keys and values of earlier frames come from a `DecodeCall`. The operations between the matrix
+products are PyTorch's, or fused ones after `CodecTransformer.fuse`. Layer scales are folded into
+the weights.
 
 Source: qwen-tts 0.1.1, `Qwen3TTSTokenizerV2Decoder`.
 """

@@ -21,11 +21,7 @@ CODEC_FOLDER = "speech_tokenizer"
 
 
 class _Bound:
-    """Minimum of a number in a file. Configurations built in memory need no pydantic.
-
-    Args:
-        limits: constraints of a pydantic schema.
-    """
+    """Minimum of a number in a file. Configurations built in memory need no pydantic."""
 
     def __init__(self, **limits: int) -> None:
         self._limits = limits

@@ -75,12 +75,7 @@ def make_operations(kernels: Kernels, attend: Attend) -> Operations:
 
 
 def make_sampler(kernels: Kernels, bounds: SamplingBounds) -> Sampler:
-    """Return the sampler for these bounds; with top-p always PyTorch's.
-
-    Args:
-        kernels: as in `make_operations`.
-        bounds: widest settings of any row.
-    """
+    """Return the sampler for these bounds; with top-p always PyTorch's."""
     if kernels == "plain" or bounds.has_top_p:
         return TorchSampler(bounds)
     from voiceagent_tts.model.fused_sampler import FusedSampler  # Triton is optional

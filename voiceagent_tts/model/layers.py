@@ -292,12 +292,7 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Layers and a final norm: embeddings in, hidden states out.
-
-    Args:
-        config: sizes.
-        operations: operations between the matrix products.
-    """
+    """Layers and a final norm: embeddings in, hidden states out."""
 
     def __init__(self, config: TransformerConfig, operations: Operations) -> None:
         super().__init__()

@@ -35,14 +35,7 @@ class PromptIds:
 
 
 class Network(nn.Module):
-    """The part of a checkpoint that turns text into codes.
-
-    Args:
-        config: configuration of the checkpoint.
-        talker: talker; its precision may differ from that of `code_predictor`.
-        code_predictor: code predictor of the same checkpoint.
-        kernels: kernels that both use.
-    """
+    """The part of a checkpoint that turns text into codes."""
 
     def __init__(
         self, config: ModelConfig, talker: Talker, code_predictor: CodePredictor, kernels: Kernels

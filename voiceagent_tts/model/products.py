@@ -209,7 +209,7 @@ def make(kernel: Kernel, linear: Linear) -> nn.Module:
 def are_float16(weight: Tensor) -> bool:
     """Return whether float32 weights fit into float16, as those stored in bfloat16 do.
 
-    Numbers below 2 ** -14 may lose bits; what is lost is less than 2 ** -25.
+    Numbers below 2 ** -14 may lose bits, by less than 2 ** -25.
     """
     low, high = weight.aminmax()
     if max(-low, high) > torch.finfo(torch.float16).max:

@@ -179,12 +179,7 @@ class _Columns:
 
 
 class PromptBuilder:
-    """Builds prompts for one checkpoint.
-
-    Args:
-        config: configuration of the checkpoint.
-        tokenizer: tokenizer of the checkpoint.
-    """
+    """Builds prompts for one checkpoint."""
 
     def __init__(self, config: ModelConfig, tokenizer: Tokenizer) -> None:
         self._config = config

@@ -202,9 +202,6 @@ class TorchSampler:
     """Samples with PyTorch operations, as the reference does.
 
     Which operations run depends on the bounds alone, so that a pass can be captured.
-
-    Args:
-        bounds: widest settings of any row.
     """
 
     def __init__(self, bounds: SamplingBounds) -> None:

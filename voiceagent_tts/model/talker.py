@@ -26,12 +26,7 @@ CONTROL_IDS = 1024
 
 
 class Talker(nn.Module):
-    """The talker network.
-
-    Args:
-        config: sizes.
-        operations: operations between the matrix products.
-    """
+    """The talker network."""
 
     def __init__(self, config: TalkerConfig, operations: Operations) -> None:
         super().__init__()

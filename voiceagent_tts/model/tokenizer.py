@@ -43,11 +43,6 @@ characters from `\\x80`."""
 class Tokenizer:
     """Converts turns and texts to token ids.
 
-    Args:
-        folder: checkpoint folder with vocab.json and merges.txt.
-        im_start: id that starts a turn.
-        im_end: id that ends a turn.
-
     Raises:
         CheckpointError: a file is missing or invalid.
     """
@@ -93,8 +88,7 @@ class Tokenizer:
     def encode_settled(self, text: str) -> tuple[list[int], str]:
         """Encode the part of `text` that no continuation can change; return ids and the rest.
 
-        Args:
-            text: normalised text, starting where the previous call stopped.
+        `text` is normalised, and starts with the rest of the previous call.
         """
         solid = _solid_length(text)
         ids: list[int] = []

@@ -53,7 +53,7 @@ class Capabilities:
             be added and removed while it runs; None where it speaks no clones.
         max_batch_rows: batch contexts at the same time; None for `max_rows`.
         reads_ipa: whether it says the IPA of a reading, rather than its letters.
-        aligner: where the forced aligner runs and why, if it runs in this worker; else None.
+        aligner: where the forced aligner runs and why; None for other workers.
         revision: what shapes the sound besides the model's name: its weights and their precision.
             Workers with equal engine, model and revision speak alike.
         has_pauses: whether the audio of a segment ends with a pause only if text follows.

@@ -47,9 +47,6 @@ WORKER_METRICS = {
     "prefix_cache_misses_total": "Prompt prefixes computed.",
     "clone_cache_hits_total": "Cloned voices found in the cache.",
     "clone_cache_misses_total": "Cloned voices loaded from disk.",
-    "aligner_steps_total": "Times that the aligner aligned what was due.",
-    "aligner_busy_seconds_total": "Time that the aligner spent on this.",
-    "aligner_waited_seconds_total": "Time that the aligner waited for listeners in a hurry.",
 }
 """Every metric of a worker, with its help text. `/metrics` names all of them, also those that no
 worker of this server reports, so that a dashboard can be checked against any server."""

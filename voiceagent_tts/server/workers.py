@@ -151,7 +151,6 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
         "voices": str(settings.clones_folder),
         "threads": settings.threads,
     }
-    host = _aligner_host(settings)
     devices = [_numbered(device) for device in _devices(settings)] * settings.workers
     specs: dict[str, WorkerSpec] = {}
     for model in settings.models:
@@ -159,8 +158,6 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
             name = model if number == 1 else f"{model}#{number}"
             sharing = len(settings.models) * devices.count(_numbered(device))
             options = {"model": model, "device": device, "sharing": sharing, **shared}
-            if host is not None and len(specs) == host:
-                options["aligner"] = forced_options(settings)
             specs[name] = WorkerSpec(
                 "qwen3",
                 options,
@@ -179,20 +176,6 @@ def _devices(settings: Settings) -> list[str | None]:
 def _numbered(device: str | None) -> str:
     """Return the name of a device with its number; the engine's choice is the first GPU."""
     return "cuda:0" if device in (None, "cuda") else device
-
-
-def _aligner_host(settings: Settings) -> int | None:
-    """Return which worker may have the forced aligner in its process: the first on its device.
-
-    The worker decides whether it has; without it there, the aligner gets a process of its own.
-    """
-    if settings.aligner_model is None or settings.aligner not in ("auto", "forced"):
-        return None
-    if settings.aligner_device is None:
-        return 0
-    numbered = [_numbered(device) for device in _devices(settings)]
-    wanted = _numbered(settings.aligner_device)
-    return numbered.index(wanted) if wanted != "cpu" and wanted in numbered else None
 
 
 def aligners_of(settings: Settings) -> Aligners:

@@ -15,8 +15,8 @@ class AlignerSettings(SettingsGroup):
         aligner_model: Qwen3-ForcedAligner model: folder or Hugging Face id. Default: a downloaded
             one, if there is one.
         aligner_device: Device of the forced aligner: `cpu` or `cuda:N`. Default: a GPU without an
-            engine; otherwise the GPU of the first Qwen3-TTS worker, in its process with lower
-            priority, if it has memory for both; otherwise the CPU.
+            engine, else the CPU. On an engine's GPU it slows the engine down; set `gpu_memory_gb`
+            there, too.
         aligners: Processes of the online aligner, each of which follows about 100 contexts.
             Default: one for every four processors, at most four.
     """

@@ -10,7 +10,7 @@ context waits for one. Knows no playback and no rule that ranks times.
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
@@ -104,36 +104,24 @@ class Aligners:
         self._supervisors = {source: list(each) for source, each in supervisors.items()}
         self._is_required = is_required
         self._turns = itertools.count()
-        self._host: Supervisor | None = None  # the engine that has the forced aligner
 
-    async def start(self, engines: Iterable[Supervisor] = ()) -> None:
+    async def start(self) -> None:
         """Start the processes; without `is_required`, those that cannot start are left out.
-
-        Args:
-            engines: started engines. If one has the forced aligner in its process, that is used,
-                and the process of the forced aligner is not started.
 
         Raises:
             EngineError: one cannot start and is required.
         """
-        self._host = next((e for e in engines if e.capabilities.aligner is not None), None)
-        if self._host is not None:
-            self._supervisors.pop(Source.FORCED, None)
         for source, supervisors in self._supervisors.items():
             started = [supervisor.start() for supervisor in supervisors]
             for outcome in await asyncio.gather(*started, return_exceptions=True):
                 if isinstance(outcome, BaseException):
                     self._leave_out(source, outcome)
-        self._log_placement()
-        if not self.supervisors and self._host is None:
+        for supervisor in self._supervisors.get(Source.FORCED, ()):
+            _log.info("forced_aligner", placement=supervisor.capabilities.aligner)
+        if not self.supervisors:
             _log.warning(
                 "words_are_estimated", remedy="install extra espeak for the online aligner"
             )
-
-    def _log_placement(self) -> None:
-        for supervisor in (self._host, *self._supervisors.get(Source.FORCED, ())):
-            if supervisor is not None:
-                _log.info("forced_aligner", placement=supervisor.capabilities.aligner)
 
     def _leave_out(self, source: Source, error: BaseException) -> None:
         if self._is_required or not isinstance(error, EngineError | OSError):
@@ -147,7 +135,7 @@ class Aligners:
 
     @property
     def supervisors(self) -> dict[str, Supervisor]:
-        """The processes by name, without the engine that has an aligner in its process."""
+        """The processes by name."""
         return {
             f"{source.name.lower()}-{number}": supervisor
             for source, supervisors in self._supervisors.items()
@@ -157,7 +145,7 @@ class Aligners:
     @property
     def has_any(self) -> bool:
         """Whether there is an aligner, also while it is being restarted."""
-        return self._host is not None or any(self._supervisors.values())
+        return any(self._supervisors.values())
 
     def attach(self, on_event: OnAlignerEvent, recording: str) -> "ContextAligners":
         """Connect a new context to one process of each kind; kinds without a free one are left out.
@@ -177,9 +165,6 @@ class Aligners:
             free = [w for w in running if w.rows_used < w.capabilities.max_rows]
             if free:
                 handles.append(AlignerHandle(free[turn % len(free)], source, on_event))
-        worker = self._host.worker if self._host is not None else None
-        if worker is not None and worker.capabilities.aligner is not None:  # also after a restart
-            handles.append(AlignerHandle(worker, Source.FORCED, on_event, takes_row=False))
         return handles
 
 
@@ -293,25 +278,17 @@ class AlignerHandle:
         worker: the aligner process.
         source: its kind.
         on_event: receives the answers; the last one is `Done` or `Failed`.
-        takes_row: as in `WorkerClient.attach`.
 
     Attributes:
         source: kind of the aligner.
         worst_lag_s: longest time from audio to the answer that took it into account.
     """
 
-    def __init__(
-        self,
-        worker: WorkerClient,
-        source: Source,
-        on_event: OnAlignerEvent,
-        *,
-        takes_row: bool = True,
-    ) -> None:
+    def __init__(self, worker: WorkerClient, source: Source, on_event: OnAlignerEvent) -> None:
         self.source = source
         self.worst_lag_s = 0.0
         self._on_event = on_event
-        self._row = Row(worker, self._receive, takes_row=takes_row)
+        self._row = Row(worker, self._receive)
         self._expected: list[Word] = []  # words from before `follow`
         self._asked: tuple[int, float] | None = None  # end of unanswered audio, and since when
 

@@ -141,7 +141,7 @@ class Synthesizer:
         if self._is_all_native and self._overflow is None:
             return
         try:
-            await self._aligners.start(self._supervisors.values())
+            await self._aligners.start()
         except VoiceAgentError:
             await self.close()
             raise

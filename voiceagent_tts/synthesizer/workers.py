@@ -136,9 +136,7 @@ class Worker(Protocol):
         """Voices, languages and limits of the worker."""
         ...
 
-    def attach(
-        self, handler: EventHandler, on_free: OnFree | None = None, *, takes_row: bool = True
-    ) -> int:
+    def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
         """Reserve a row; as `WorkerClient.attach`."""
         ...
 
@@ -210,16 +208,12 @@ class WorkerClient:
         """Number of contexts that occupy a row or may still do so, until their last event."""
         return len(self._rows)
 
-    def attach(
-        self, handler: EventHandler, on_free: OnFree | None = None, *, takes_row: bool = True
-    ) -> int:
+    def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
         """Reserve a row for a new context, whose events go to `handler`.
 
         Args:
             handler: receives the events.
             on_free: called once the row is free, or the worker has ended.
-            takes_row: False for a context of the aligner in an engine's process, whose rows are the
-                engine's.
 
         Returns:
             The context's number on this worker.
@@ -233,8 +227,7 @@ class WorkerClient:
         self._handlers[context] = handler
         if on_free is not None:
             self._on_free[context] = on_free
-        if takes_row:
-            self._rows.add(context)
+        self._rows.add(context)
         return context
 
     def detach(self, context: int, *, needs_cancel: bool) -> None:
@@ -440,7 +433,6 @@ class Row:
     Args:
         worker: the worker.
         on_event: receives the events of the context.
-        takes_row: as in `WorkerClient.attach`.
         on_free: called once the worker has freed the row, which is later than `release`.
 
     Attributes:
@@ -456,13 +448,11 @@ class Row:
         self,
         worker: Worker,
         on_event: EventHandler,
-        *,
-        takes_row: bool = True,
         on_free: "Callable[[Row], None] | None" = None,
     ) -> None:
         self.worker = worker
         freed = None if on_free is None else functools.partial(on_free, self)
-        self.number = worker.attach(on_event, freed, takes_row=takes_row)
+        self.number = worker.attach(on_event, freed)
         self.state = RowState.RESERVED
 
     @property

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from voiceagent_tts.hooks import plugin_modules
-from voiceagent_tts.seam.engine import Engine, Inbox, Outbox
 from voiceagent_tts.worker import host
 
 Make = Callable[[dict[str, Any]], host.MakeEngine]
@@ -24,18 +23,10 @@ def _qwen3(options: dict[str, Any]) -> host.MakeEngine:
     from voiceagent_tts.engine.options import Qwen3Options
     from voiceagent_tts.worker.ladder import load_lower
 
-    aligner = options.pop("aligner", None)
     wanted = Qwen3Options(**options)
-
-    def load(allowed: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Engine:
-        # A lower rung has no aligner either: the server then starts one in a process of its own.
-        if aligner is None or allowed != wanted:
-            return load_engine(allowed, inbox, outbox)
-        from voiceagent_tts.worker.shared_gpu import load_with_aligner
-
-        return load_with_aligner(allowed, aligner, inbox, outbox)
-
-    return lambda inbox, outbox: load_lower(wanted, lambda allowed: load(allowed, inbox, outbox))
+    return lambda inbox, outbox: load_lower(
+        wanted, lambda allowed: load_engine(allowed, inbox, outbox)
+    )
 
 
 def _pocket(options: dict[str, Any]) -> host.MakeEngine:

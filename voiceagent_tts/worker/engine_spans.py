@@ -8,12 +8,7 @@ from voiceagent_tts.tracing.spans import Span, Tracer
 
 
 class EngineSpans:
-    """Starts a span with the first text of a traced context, and ends it when its row is free.
-
-    Args:
-        tracer: starts the spans.
-        capabilities: of the engine.
-    """
+    """Starts a span with the first text of a traced context, and ends it when its row is free."""
 
     def __init__(self, tracer: Tracer, capabilities: Capabilities) -> None:
         self._tracer = tracer

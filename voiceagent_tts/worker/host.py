@@ -71,7 +71,7 @@ class _Host:
             engine = self._make(make_engine)
             if exporter is not None:
                 self._spans = EngineSpans(exporter.tracer, engine.capabilities)
-            # What is loaded stays. A full collection that visits it stops every row for 0.15 s.
+            # Loaded objects stay. A full collection that visits it stops every row for 0.15 s.
             gc.collect()
             gc.freeze()
             gc.enable()

@@ -41,10 +41,6 @@ def load_lower(options: Qwen3Options, load: Callable[[Qwen3Options], _Engine]) -
     Does not return where loading fails on a GPU and a lower rung is left: then the process starts
     anew.
 
-    Args:
-        options: what was asked for.
-        load: loads the engine with these options or lower ones.
-
     Raises:
         VoiceAgentError: as `load` raises it, or the lowest rung has failed, too; with the fault
             that was the first.
@@ -79,7 +75,7 @@ def _place() -> tuple[int, str]:
 
 
 def _below(rung: int, options: Qwen3Options) -> int | None:
-    """Return the next rung on which something else runs; None if there is none, as on a CPU."""
+    """Return the next rung that changes anything; None at the end, and on a CPU."""
     if find_device(options.device).type == "cpu":
         return None
     present = replace(options, **_RUNGS[rung][1])

@@ -15,13 +15,12 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from testbed.tiny_aligner import CONFIG, write_tiny_aligner
-from voiceagent_tts.aligner.forced.aligner import SHARED_DEVICE, ForcedAligner
-from voiceagent_tts.aligner.forced.load import load_aligner, load_shared
+from voiceagent_tts.aligner.forced.aligner import ForcedAligner
+from voiceagent_tts.aligner.forced.load import load_aligner
 from voiceagent_tts.aligner.forced.prompt import Clip, aligner_text, split_units
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
-from voiceagent_tts.engine.cuda_graph import CODEC_PRIORITY, TALKER_PRIORITY, Stream
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
 from voiceagent_tts.text.morphemes import japanese_tokenizer
 from voiceagent_tts.text.words import split_words
@@ -242,93 +241,6 @@ def test_every_word_is_once_inside_the_audio(aligner: ForcedAligner, seconds: fl
             assert time.start_sample + gap <= time.end_sample <= following
     assert aligner.align([Clip((), noise(seconds), "en")]) == [()]
     assert aligner.align([]) == []
-
-
-def test_more_than_five_minutes_are_aligned_in_windows(aligner: ForcedAligner) -> None:
-    """No pass is longer than 300 s, and every word still gets its times."""
-    clip = clip_of("word " * 700, 310)
-
-    def answer(module: Any, inputs: Any, logits: Tensor) -> Tensor:
-        return one_hot(torch.linspace(0, 3749, len(logits)).long())
-
-    handle = aligner.network.score.register_forward_hook(answer)
-    recording = Recording(aligner, [clip])
-    handle.remove()
-    lengths = [inputs["input_features_mask"].sum().item() for inputs in recording.inputs]
-    assert lengths[0] == 30_000 and len(lengths) == 2 and lengths[1] < 4_000
-    (times,) = recording.times
-    assert tuple(time.word for time in times) == clip.words
-    assert all(before.start_sample < after.start_sample for before, after in pairwise(times))
-
-
-@pytest.fixture(scope="module")
-def shared(folder: Path) -> ForcedAligner:
-    """The tiny aligner with the limits of a GPU that an engine uses, too."""
-    return load_aligner(folder, "cpu", limits=SHARED_DEVICE)
-
-
-def test_no_pass_on_a_shared_gpu_is_longer_than_30_s(shared: ForcedAligner) -> None:
-    """Clips are spread over passes and long ones over windows; words still get their times."""
-    clips = [clip_of("one two", 9, seed=seed) for seed in range(5)] + [clip_of("word " * 90, 65)]
-
-    def answer(module: Any, inputs: Any, logits: Tensor) -> Tensor:
-        return one_hot(torch.linspace(0, 370, len(logits)).long(), 3750)
-
-    handle = shared.network.score.register_forward_hook(answer)
-    recording = Recording(shared, clips)
-    handle.remove()
-    passes = [tuple(inputs["input_features"].shape) for inputs in recording.inputs]
-    assert all(rows * frames <= 3_000 for rows, _, frames in passes), passes
-    assert max(rows for rows, *_ in passes) == 3, "clips still share passes"
-    assert [[time.word for time in times] for times in recording.times] == [
-        list(clip.words) for clip in clips
-    ]
-
-
-def test_a_warm_up_runs_the_largest_passes(shared: ForcedAligner) -> None:
-    """The memory that it takes is that of the largest passes, of short clips and of a long one."""
-    shapes = list[tuple[int, ...]]()
-    hook = shared.network.model.register_forward_pre_hook(
-        lambda module, args, kwargs: shapes.append(tuple(kwargs["input_features"].shape)),
-        with_kwargs=True,
-    )
-    shared.warm_up()
-    hook.remove()
-    assert [(rows, frames) for rows, _, frames in shapes] == [(10, 300), (1, 3_000)]
-
-
-def test_a_shared_aligner_s_memory_is_measured(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the allocator reserved for the warm-up is the working memory."""
-    reserved = iter((100, 350))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: next(reserved))
-    shared = load_shared(folder, "cpu")
-    assert shared.working_bytes == 250
-    assert shared.aligner.align([clip_of("one two", 1)])
-
-
-def test_the_engines_streams_go_before_the_aligners(
-    aligner: ForcedAligner, processor: "Qwen3ASRProcessor", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a GPU the talker goes first, then the codec, and the aligner last with priority 0."""
-    priorities = list[int]()
-
-    class Recorded:
-        def __init__(self, device: torch.device, priority: int = 0) -> None:
-            assert device.type == "cuda"
-            priorities.append(priority)
-
-    class OnGpu:
-        device, config = torch.device("cuda:0"), aligner.network.config
-
-    monkeypatch.setattr(torch.cuda, "Stream", Recorded)
-    ForcedAligner(OnGpu(), processor)  # type: ignore[arg-type]
-    for priority in (CODEC_PRIORITY, TALKER_PRIORITY):
-        Stream(torch.device("cuda:0"), is_captured=False, priority=priority)
-    assert priorities[0] == 0
-    assert priorities == sorted(priorities, reverse=True), "lower numbers go first"
-    assert len(set(priorities)) == 3
 
 
 def test_languages_are_the_published_ones(aligner: ForcedAligner) -> None:

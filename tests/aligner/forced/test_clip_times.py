@@ -1,4 +1,4 @@
-"""Windows of long clips, and the repair of times, compared with that of transformers."""
+"""The repair of times, compared with that of transformers."""
 
 from itertools import pairwise
 
@@ -7,15 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.aligner.forced.clip_times import (
-    WINDOW_SAMPLES,
-    Tail,
-    Window,
-    WindowedClip,
-    make_monotonic,
-    spread_starts,
-)
-from voiceagent_tts.core import SAMPLE_RATE_HZ, Word
+from voiceagent_tts.aligner.forced.clip_times import Tail, make_monotonic, spread_starts
 
 STEP_MS = 80
 NO_TAIL = Tail(length=0, room=0)
@@ -121,70 +113,3 @@ def test_starts_at_the_end_move_others_little(crowd: int) -> None:
     assert moved[2] in (760, 790)
     assert all(before <= after for before, after in pairwise([*moved, 1000]))
     assert min(moved[3:]) == 1000 - min(40 * crowd, 200)
-
-
-Spans = list[tuple[int, int]]
-
-
-def model_times(window: Window, spans: Spans) -> list[int]:
-    """Times of a model that finds all words of a window but the one that its end cuts off.
-
-    Words that are not in the window are at its end.
-    """
-    length = window.end_sample - window.start_sample
-    times: list[int] = []
-    for unit in window.units:
-        start, end = (place - window.start_sample for place in spans[unit[0].char_start])
-        is_whole = end <= length
-        times += (max(start, 0), end) if is_whole else (min(start, length), length)
-    return times
-
-
-def align(spans: Spans, samples: int) -> tuple[list[int], list[Window]]:
-    """The collected times, and the windows."""
-    clip = WindowedClip([(Word("word", place, place),) for place in range(len(spans))], samples)
-    windows: list[Window] = []
-    while window := clip.next_window():
-        windows.append(window)
-        clip.add_times(window, model_times(window, spans))
-    return clip.times, windows
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([0.0, 0.1, 2.0, 40.0]), st.sampled_from([0.05, 0.4, 3.0])),
-        min_size=1,
-        max_size=500,
-    ),
-    st.sampled_from([0.0, 5.0, 700.0]),
-)
-def test_windows_find_all_times(pauses: list[tuple[float, float]], after: float) -> None:
-    """With pauses, fast words and silence at the end, every time is found, from whole words."""
-    spans: Spans = []
-    now = 0
-    for pause, length in pauses:
-        start = now + round(pause * SAMPLE_RATE_HZ)
-        now = start + round(length * SAMPLE_RATE_HZ)
-        spans.append((start, now))
-    samples = now + round(after * SAMPLE_RATE_HZ)
-    times, windows = align(spans, samples)
-    assert times == [time for span in spans for time in span]
-    assert all(window.end_sample - window.start_sample <= WINDOW_SAMPLES for window in windows)
-    assert all(before.start_sample <= after.start_sample for before, after in pairwise(windows))
-    assert all(window.end_sample <= samples for window in windows)
-
-
-def test_steady_speech_takes_few_windows() -> None:
-    """An hour of steady speech is aligned in 13 windows with little overlap."""
-    second = SAMPLE_RATE_HZ
-    spans = [(place * second // 2, place * second // 2 + second // 3) for place in range(7200)]
-    _, windows = align(spans, 3600 * second)
-    assert len(windows) == 13
-    assert sum(len(window.units) for window in windows) < 1.3 * len(spans)
-
-
-def test_five_minutes_are_one_window() -> None:
-    """A clip of the length that the model was trained on is one window."""
-    spans = [(0, 100), (200, 300)]
-    assert len(align(spans, WINDOW_SAMPLES)[1]) == 1
-    assert align(spans, 0) == ([0] * 4, [])

@@ -218,3 +218,20 @@ def test_a_real_network_finds_all_words(tmp_path: Path) -> None:
     starts = [word.start_sample for word in words]
     assert starts == sorted(starts)
     assert all(word.end_sample is not None and word.end_sample <= 5 * SECOND for word in words)
+
+
+def test_more_than_five_minutes_at_once_fail_their_context_alone() -> None:
+    """The model was trained on 300 s: such a context loses its exact times, and no other does."""
+    driver = Driver(FakeAligner())
+    long = bytes(301 * SECOND * 2)
+    answers = driver.step(
+        *(Follow(context, "en", "v") for context in (1, 2)),
+        *(Expect(context, WORDS) for context in (1, 2)),
+        AudioStep((ContextAudio(1, AudioChunk(0, long)), ContextAudio(2, AudioChunk(0, voice())))),
+        *(Finish(context) for context in (1, 2)),
+    )
+    assert [answer.code for answer in answers if isinstance(answer, Failed)] == [
+        ErrorCode.ENGINE_ERROR
+    ]
+    assert [answer.context for answer in answers if isinstance(answer, Done)] == [2]
+    assert driver.sessions.rows_used == 0

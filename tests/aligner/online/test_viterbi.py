@@ -6,12 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voiceagent_tts.aligner.online.espeak_reference import Fork
-from voiceagent_tts.aligner.online.viterbi import (
+from voiceagent_tts.aligner.online.tuning import (
     GAP_ENTRY_COSTS,
     INITIAL_GAP_COSTS,
     OMISSION_COST,
     SKIP_COST,
     STAY_COST,
+)
+from voiceagent_tts.aligner.online.viterbi import (
     PathEnd,
     State,
     ViterbiSearch,

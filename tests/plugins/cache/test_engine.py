@@ -72,13 +72,7 @@ class Worker:
     def __init__(self) -> None:
         self.commands: list[Command | AlignCommand] = []
 
-    def attach(
-        self,
-        handler: EventHandler,
-        on_free: Callable[[], None] | None = None,
-        *,
-        takes_row: bool = True,
-    ) -> int:
+    def attach(self, handler: EventHandler, on_free: Callable[[], None] | None = None) -> int:
         """Connect the context."""
         self._handler = handler
         return 1

@@ -20,15 +20,13 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from voiceagent_tts.aligner.forced.clip_times import (
-    WINDOW_SAMPLES,
     Tail,
-    Window,
-    WindowedClip,
     make_monotonic,
     spread_starts,
 )
 from voiceagent_tts.aligner.forced.prompt import (
     LANGUAGES,
+    LONGEST_SAMPLES,
     Clip,
     PromptTokens,
     Unit,
@@ -40,58 +38,36 @@ from voiceagent_tts.aligner.forced.prompt import (
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.text.words import split_words
 
 if TYPE_CHECKING:
     from transformers import Qwen3ASRForTokenClassification, Qwen3ASRProcessor
 
 _MIN_WORD_SAMPLES = ms_to_samples(40)
+"""Half a step of the model's times: length of a word whose start and end are in one step."""
 _CONFIDENCE = 0.99
 """Assumed: the published mean error is 32 ms, but words in long silences are known to go astray.
 Source: arXiv 2601.21337, table 9; Qwen3-ASR issue 153."""
-"""Half a step of the model's times: length of a word whose start and end are in one step."""
 _TAIL = Tail(length=ms_to_samples(80), room=ms_to_samples(200))
 """More than five words in the last step are words that are not spoken yet."""
-_PRIORITY = 0  # of CUDA streams: 0 is the lowest, and that of most libraries
-_WARM_UP_LENGTHS_S = (3, 30)
-_WARM_UP_WORDS_PER_S = 8  # as many as the fastest speech
-_FRAMES_PER_S = 100
+_PASS_FRAMES = 32_000
+"""Maximum padded mel frames (10 ms each) of one pass: one longest clip, or 64 clips of 5 s."""
 _CONV_STRIDE = 8  # mel frames per audio token, through the encoder's three convolutions
 
 
 @dataclass(frozen=True, slots=True)
-class PassLimits:
-    """The largest forward pass.
+class _ClipInput:
+    """The network's input for one clip.
 
     Attributes:
-        frames: padded mel frames (10 ms each) of all windows; a single window may exceed it.
-        window_samples: longest window, at least 30 s.
-    """
-
-    frames: int
-    window_samples: int
-
-
-WHOLE_DEVICE = PassLimits(frames=32_000, window_samples=WINDOW_SAMPLES)
-"""One longest window, or 64 clips of 5 s: for a device that no engine uses."""
-SHARED_DEVICE = PassLimits(frames=3_000, window_samples=30 * SAMPLE_RATE_HZ)
-"""30 s of audio: an engine on the same GPU waits at most for the rest of such a pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class _WindowInput:
-    """The network's input for one window.
-
-    Attributes:
-        clip: receives the times.
-        window: the part of the clip to align.
+        number: index of the clip.
+        times: number of times to find.
         features: [128, frames] float32, log-mel, padded to whole seconds.
         frames: number of frames that are audio, not padding.
         ids: token ids of the prompt.
     """
 
-    clip: WindowedClip
-    window: Window
+    number: int
+    times: int
     features: Tensor
     frames: int
     ids: list[int]
@@ -109,11 +85,6 @@ class _Span:
 class ForcedAligner:
     """Aligns clips with one network; used by one thread at a time.
 
-    Args:
-        network: in evaluation mode, on its device.
-        processor: the network's feature extractor and tokenizer.
-        limits: the largest forward pass.
-
     Attributes:
         languages: codes of the supported languages.
         network: as given.
@@ -122,13 +93,9 @@ class ForcedAligner:
     languages = LANGUAGES
 
     def __init__(
-        self,
-        network: "Qwen3ASRForTokenClassification",
-        processor: "Qwen3ASRProcessor",
-        limits: PassLimits = WHOLE_DEVICE,
+        self, network: "Qwen3ASRForTokenClassification", processor: "Qwen3ASRProcessor"
     ) -> None:
         self.network = network
-        self._limits = limits
         self._extractor = processor.feature_extractor
         self._tokenizer = processor.tokenizer
         self._tokens = PromptTokens(
@@ -139,20 +106,12 @@ class ForcedAligner:
         )
         self._step_ms = processor.timestamp_segment_time
         self._frames_per_second = 2 * self._extractor.n_window
-        # A stream of its own does not wait for an engine's, whose work goes first.
-        device = network.device
-        is_cuda = device.type == "cuda"
-        self._stream = torch.cuda.Stream(device, priority=_PRIORITY) if is_cuda else None
 
     def align(self, clips: Sequence[Clip]) -> list[tuple[WordTimestamp, ...]]:
         """Find the times of every word of every clip.
 
         Clips of similar length share a forward pass, so together they take little more time than
-        one; the times of a clip do not depend on the others. A clip longer than 300 s takes one
-        pass per window.
-
-        Args:
-            clips: any number; they are neither changed nor kept.
+        one; the times of a clip do not depend on the others. A clip has at most 300 s.
 
         Returns:
             For each clip its words, in order, each once, in samples from the clip's start. Starts
@@ -164,45 +123,26 @@ class ForcedAligner:
             InvalidRequestError: a language is none of `languages`.
             RuntimeError: the device failed; `torch.OutOfMemoryError` if its memory is full.
         """
-        windowed = [
-            WindowedClip(
-                split_units(clip.words, check_language(clip.language)),
-                len(clip.pcm) // BYTES_PER_SAMPLE,
-                self._limits.window_samples,
-            )
-            for clip in clips
+        units = [split_units(clip.words, check_language(clip.language)) for clip in clips]
+        times = [[0] * (2 * len(of_clip)) for of_clip in units]
+        inputs = [
+            self._input(number, clip, of_clip)
+            for number, (clip, of_clip) in enumerate(zip(clips, units, strict=True))
+            if clip.pcm and of_clip
         ]
-        while inputs := list(self._next_inputs(clips, windowed)):
-            for batch in _batches(inputs, self._limits.frames):
-                for one, times in zip(batch, self._run(batch), strict=True):
-                    one.clip.add_times(one.window, times)
-        return [_timestamps(clip) for clip in windowed]
+        for batch in _batches(inputs):
+            for one, found in zip(batch, self._run(batch), strict=True):
+                times[one.number] = found
+        return [_timestamps(*of_clip) for of_clip in zip(clips, units, times, strict=True)]
 
-    def warm_up(self) -> None:
-        """Run passes of the largest size, so that libraries load and memory is allocated."""
-        for length_s in _WARM_UP_LENGTHS_S:
-            words = tuple(split_words("word " * (_WARM_UP_WORDS_PER_S * length_s)))
-            clip = Clip(words, bytes(length_s * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE), "en")
-            self.align([clip] * max(1, self._limits.frames // (length_s * _FRAMES_PER_S)))
-
-    def _next_inputs(
-        self, clips: Sequence[Clip], windowed: Sequence[WindowedClip]
-    ) -> Iterator[_WindowInput]:
-        """The next window of every clip that has one."""
-        for clip, windows in zip(clips, windowed, strict=True):
-            if window := windows.next_window():
-                start, end = (
-                    position * BYTES_PER_SAMPLE
-                    for position in (window.start_sample, window.end_sample)
-                )
-                features, frames = self._extract_features(clip.pcm[start:end])
-                ids = build_prompt(
-                    window.units, self._audio_tokens(frames), self._tokens, self._encode
-                )
-                yield _WindowInput(windows, window, features, frames, ids)
+    def _input(self, number: int, clip: Clip, units: Sequence[Unit]) -> _ClipInput:
+        assert len(clip.pcm) <= LONGEST_SAMPLES * BYTES_PER_SAMPLE, len(clip.pcm)
+        features, frames = self._extract_features(clip.pcm)
+        ids = build_prompt(units, self._audio_tokens(frames), self._tokens, self._encode)
+        return _ClipInput(number, 2 * len(units), features, frames, ids)
 
     def _extract_features(self, pcm: bytes) -> tuple[Tensor, int]:
-        """Log-mel features of one window, so that no other clip changes its padding.
+        """Log-mel features of one clip, so that no other clip changes its padding.
 
         Returns:
             [128, frames] float32, padded to whole seconds, and the number of frames that are audio.
@@ -227,15 +167,14 @@ class ForcedAligner:
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False)
 
-    def _run(self, batch: Sequence[_WindowInput]) -> list[list[int]]:
-        """One forward pass: for each window, start and end of its units in samples of it."""
-        with torch.inference_mode(), torch.cuda.stream(self._stream):
+    def _run(self, batch: Sequence[_ClipInput]) -> list[list[int]]:
+        """One forward pass: for each clip, start and end of its units in samples of it."""
+        with torch.inference_mode():
             classes = self._logits(batch).argmax(dim=-1).tolist()
-        counts = [2 * len(one.window.units) for one in batch]
-        borders = pairwise(accumulate(counts, initial=0))
+        borders = pairwise(accumulate((one.times for one in batch), initial=0))
         return [self._samples(classes[first:last]) for first, last in borders]
 
-    def _logits(self, batch: Sequence[_WindowInput]) -> Tensor:
+    def _logits(self, batch: Sequence[_ClipInput]) -> Tensor:
         """[timestamp tokens, classes]: for all timestamp tokens of all prompts, in order.
 
         Prompts are padded on the right. Attention is causal, so the padding changes nothing before
@@ -254,12 +193,12 @@ class ForcedAligner:
         return self.network.score(output.last_hidden_state[is_timestamp])
 
     def _samples(self, classes: Sequence[int]) -> list[int]:
-        """Times of one window, in order, in samples of the window."""
+        """Times of one clip, in order, in samples."""
         times_ms = make_monotonic([int(value * self._step_ms) for value in classes])
         return [ms_to_samples(time_ms) for time_ms in times_ms]
 
 
-def _stack(batch: Sequence[_WindowInput]) -> tuple[Tensor, Tensor]:
+def _stack(batch: Sequence[_ClipInput]) -> tuple[Tensor, Tensor]:
     """Features [B, 128, frames], zero-padded, and an int64 mask [B, frames] of the audio."""
     longest = max(one.features.shape[-1] for one in batch)
     features = torch.stack(
@@ -269,22 +208,26 @@ def _stack(batch: Sequence[_WindowInput]) -> tuple[Tensor, Tensor]:
     return features, (torch.arange(longest) < frames[:, None]).long()
 
 
-def _batches(inputs: Sequence[_WindowInput], most_frames: int) -> Iterator[list[_WindowInput]]:
-    """Inputs of similar length that share a forward pass of at most so many padded frames."""
-    batch: list[_WindowInput] = []
+def _batches(inputs: Sequence[_ClipInput]) -> Iterator[list[_ClipInput]]:
+    """Inputs of similar length that share a pass of at most `_PASS_FRAMES` padded frames."""
+    batch: list[_ClipInput] = []
     for one in sorted(inputs, key=lambda one: one.features.shape[-1]):
-        if batch and (len(batch) + 1) * one.features.shape[-1] > most_frames:
+        if batch and (len(batch) + 1) * one.features.shape[-1] > _PASS_FRAMES:
             yield batch
             batch = []
         batch.append(one)
-    yield batch
+    if batch:
+        yield batch
 
 
-def _timestamps(clip: WindowedClip) -> tuple[WordTimestamp, ...]:
+def _timestamps(
+    clip: Clip, units: Sequence[Unit], times: Sequence[int]
+) -> tuple[WordTimestamp, ...]:
     """Words with their times: inside the audio, none empty, without overlap."""
-    spans = list(chain.from_iterable(map(_divide, clip.units, clip.times[::2], clip.times[1::2])))
+    samples = len(clip.pcm) // BYTES_PER_SAMPLE
+    spans = list(chain.from_iterable(map(_divide, units, times[::2], times[1::2])))
     starts = spread_starts(
-        [min(span.start, clip.samples) for span in spans], _MIN_WORD_SAMPLES, clip.samples, _TAIL
+        [min(span.start, samples) for span in spans], _MIN_WORD_SAMPLES, samples, _TAIL
     )
     return tuple(
         WordTimestamp(
@@ -293,7 +236,7 @@ def _timestamps(clip: WindowedClip) -> tuple[WordTimestamp, ...]:
             min(max(span.end, start + _MIN_WORD_SAMPLES), following),
             _CONFIDENCE,
         )
-        for span, start, following in zip(spans, starts, [*starts, clip.samples][1:], strict=True)
+        for span, start, following in zip(spans, starts, [*starts, samples][1:], strict=True)
     )
 
 

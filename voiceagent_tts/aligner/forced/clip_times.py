@@ -1,8 +1,6 @@
-"""Word times of one clip: its windows, and the repair of times that contradict each other.
+"""Repairs the times of one clip that contradict each other.
 
-A long clip is aligned window by window. A window begins where the certain words of the one before
-ended; its own end may cut a word off, so the next window repeats its last seconds and only the
-times before them are kept. Repaired times are in order, inside the audio, and leave no word empty.
+Repaired times are in order, inside the audio, and leave no word empty.
 This module knows no network: times are integers of any unit.
 """
 
@@ -11,80 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from voiceagent_tts.aligner.forced.prompt import Unit
-from voiceagent_tts.core import SAMPLE_RATE_HZ
-
-WINDOW_SAMPLES = 300 * SAMPLE_RATE_HZ
-"""Longest audio that the model was trained on (arXiv 2601.21337, section 3)."""
-_UNCERTAIN_SAMPLES = 10 * SAMPLE_RATE_HZ
-"""End of a window whose words are aligned again in the next window."""
-_UNITS_ABOVE_AVERAGE = 1.25
-"""How many times more units a window may contain than the average of the remaining clip."""
 _MAX_SNAPPED_RUN = 2
 """Longest run of contradicting times that take the time of a neighbour."""
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A part of a clip, and the units that may be spoken in it; the last ones may come later."""
-
-    start_sample: int
-    end_sample: int
-    units: Sequence[Unit]
-
-
-class WindowedClip:
-    """Collects the times of one clip's units, window by window.
-
-    Args:
-        units: of the clip, in order.
-        samples: length of the clip at 24 kHz.
-        window_samples: longest window, at least 30 s.
-    """
-
-    def __init__(
-        self, units: Sequence[Unit], samples: int, window_samples: int = WINDOW_SAMPLES
-    ) -> None:
-        self.units = units
-        self.samples = samples
-        self._window_samples = window_samples
-        self.times: list[int] = []
-        """Start and end of each unit in samples of the clip, as far as they are known."""
-        self._start = 0
-        if not samples:
-            self.times += [0] * 2 * len(units)
-
-    def next_window(self) -> Window | None:
-        """The window to align next; None when every unit has its times."""
-        units = self.units[len(self.times) // 2 :]
-        if not units:
-            return None
-        left = self.samples - self._start
-        if left <= self._window_samples:
-            return Window(self._start, self.samples, units)
-        length = self._window_samples
-        count = int(len(units) * length / left * _UNITS_ABOVE_AVERAGE) + 1
-        return Window(self._start, self._start + length, units[:count])
-
-    def add_times(self, window: Window, times: Sequence[int]) -> None:
-        """Keep the certain times of a window.
-
-        Args:
-            window: the last result of `next_window`.
-            times: start and end of each of its units in samples of the window, non-decreasing.
-        """
-        in_clip = [window.start_sample + time for time in times]
-        if window.end_sample == self.samples:
-            self.times += in_clip
-            return
-        certain_until = window.end_sample - _UNCERTAIN_SAMPLES
-        kept = sum(end <= certain_until for end in in_clip[1::2])
-        self.times += in_clip[: 2 * kept]
-        if kept == len(window.units):  # units that the window did not contain may follow here
-            self._start = in_clip[-1]
-        else:
-            earliest = window.start_sample + self._window_samples - 2 * _UNCERTAIN_SAMPLES
-            self._start = min(max(in_clip[2 * kept], earliest), certain_until)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from safetensors import SafetensorError
 
-from voiceagent_tts.aligner.cards import place_in_own_process
-from voiceagent_tts.aligner.forced.aligner import (
-    SHARED_DEVICE,
-    WHOLE_DEVICE,
-    ForcedAligner,
-    PassLimits,
-)
+from voiceagent_tts.aligner.forced.aligner import ForcedAligner
 from voiceagent_tts.aligner.forced.sessions import ForcedSessions, Pacing
+from voiceagent_tts.aligner.placement import place_aligner
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.garbage import without_collection
@@ -34,8 +29,6 @@ _MODEL_TYPE = "qwen3_asr"
 _AUDIO_TOKEN, _TIMESTAMP_TOKEN = "<|audio_pad|>", "<timestamp>"
 
 _GPU_PACING = Pacing(pass_samples=SAMPLE_RATE_HZ, step_samples=120 * SAMPLE_RATE_HZ)
-SHARED_PACING = Pacing(pass_samples=2 * SAMPLE_RATE_HZ, step_samples=30 * SAMPLE_RATE_HZ)
-"""On an engine's GPU, half as many passes of an unfinished segment, and one pass per step."""
 _CPU_PACING = Pacing(pass_samples=8 * SAMPLE_RATE_HZ, step_samples=10 * SAMPLE_RATE_HZ)
 """On a CPU a second of audio takes a quarter of a second, and a step must stay shorter than the
 heartbeat timeout."""
@@ -48,8 +41,7 @@ class ForcedOptions:
     Attributes:
         model: folder of a Qwen3-ForcedAligner, or the id of a downloaded one.
         device: `cpu`, `cuda`, `cuda:1`; None for a GPU without an engine, else the CPU.
-        engine_devices: devices of all engines, as their own options name them. A second process on
-            such a GPU would be scheduled in turns with the engine.
+        engine_devices: devices of all engines, as their own options name them.
         threads: CPU threads; None for PyTorch's default.
     """
 
@@ -67,47 +59,16 @@ def load_forced(options: ForcedOptions, inbox: AlignInbox, outbox: AlignOutbox) 
     """
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    placement = place_in_own_process(options.device, options.engine_devices)
+    placement = place_aligner(options.device, options.engine_devices)
     aligner = load_aligner(options.model, placement.device)
     pacing = _CPU_PACING if placement.device == "cpu" else _GPU_PACING
     return ForcedSessions(inbox, outbox, aligner, pacing, placement.reason)
-
-
-@dataclass(frozen=True, slots=True)
-class SharedAligner:
-    """An aligner in an engine's process.
-
-    Attributes:
-        aligner: the aligner; its weights are on the GPU.
-        working_bytes: GPU memory that its largest passes need in addition.
-    """
-
-    aligner: ForcedAligner
-    working_bytes: int
-
-
-def load_shared(model: str | Path, device: str) -> SharedAligner:
-    """Load an aligner whose passes are short, and measure their memory.
-
-    Args:
-        model: as in `load_aligner`.
-        device: the engine's GPU, `cuda:N`.
-
-    Raises:
-        CheckpointError: as in `load_aligner`.
-        RuntimeError: the GPU has too little memory for it.
-    """
-    aligner = load_aligner(model, device, limits=SHARED_DEVICE)
-    before = torch.cuda.memory_reserved(device)
-    aligner.warm_up()
-    return SharedAligner(aligner, torch.cuda.memory_reserved(device) - before)
 
 
 def load_aligner(
     model: str | Path,
     device: str | None = None,
     precision: Precision | None = None,
-    limits: PassLimits = WHOLE_DEVICE,
 ) -> ForcedAligner:
     """Load a forced aligner from local files.
 
@@ -115,7 +76,6 @@ def load_aligner(
         model: a folder in the layout of transformers, or the id of a downloaded model.
         device: `cpu`, `cuda`, `cuda:1`; None for a GPU where there is one.
         precision: None for bfloat16 on a GPU and float32 elsewhere.
-        limits: the largest forward pass.
 
     Raises:
         CheckpointError: a file or a key is missing, or it is another model.
@@ -128,7 +88,7 @@ def load_aligner(
     network = _load_network(folder, getattr(torch, precision), place)
     processor = _load_processor(folder, network)
     japanese_tokenizer()  # loaded now, so that the first Japanese clip need not wait for it
-    return ForcedAligner(network, processor, limits)
+    return ForcedAligner(network, processor)
 
 
 def _check_model_type(folder: Path) -> None:

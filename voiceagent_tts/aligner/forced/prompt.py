@@ -15,12 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from voiceagent_tts.core import Word
+from voiceagent_tts.core import SAMPLE_RATE_HZ, Word
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.text.morphemes import japanese_tokenizer
 
 LANGUAGES = frozenset(("zh", "yue", "en", "de", "es", "fr", "it", "ja", "ko", "pt", "ru"))
 """Codes of the languages that Qwen3-ForcedAligner-0.6B was trained on."""
+
+LONGEST_SAMPLES = 300 * SAMPLE_RATE_HZ
+"""Longest audio that the model was trained on (arXiv 2601.21337, section 3)."""
 
 Unit = tuple[Word, ...]
 """Words that share one pair of times."""
@@ -33,7 +36,7 @@ class Clip:
     Attributes:
         words: in order. The times of a word depend on the audio and on the words up to it, so
             words that are not spoken yet do not change the times of those that are.
-        pcm: PCM16, mono, 24 kHz; it may end before the last word.
+        pcm: PCM16, mono, 24 kHz; at most 300 s, which may end before the last word.
         language: code of one of the aligner's languages, with or without a region.
     """
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Protocol
 
-from voiceagent_tts.aligner.forced.prompt import Clip
+from voiceagent_tts.aligner.forced.prompt import LONGEST_SAMPLES, Clip
 from voiceagent_tts.aligner.sessions import AlignerSessions, ContextInput, aligner_capabilities
 from voiceagent_tts.core import BYTES_PER_SAMPLE, AudioChunk, Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignInbox, AlignOutbox, Expect, Finish
 from voiceagent_tts.seam.events import SegmentEnd
 
@@ -119,10 +119,6 @@ class _UnalignedContext:
     ) -> tuple[WordTimestamp, ...]:
         """Drop the audio of the words whose times are certain; return these words.
 
-        Args:
-            request: the clip that was aligned.
-            times: its words, in samples of the clip.
-
         Returns:
             The certain words, on the context's clock.
         """
@@ -150,15 +146,7 @@ class _UnalignedContext:
 
 
 class ForcedSessions(AlignerSessions[_UnalignedContext]):
-    """Collects the words and audio of each context and aligns the clips that are due.
-
-    Args:
-        inbox: source of commands.
-        outbox: destination of answers.
-        aligner: the network.
-        pacing: how much audio is aligned, and how often.
-        placement: where the aligner runs and why, for the server's log.
-    """
+    """Collects the words and audio of each context and aligns the clips that are due."""
 
     def __init__(
         self,
@@ -210,8 +198,13 @@ class ForcedSessions(AlignerSessions[_UnalignedContext]):
     def _due_requests(self) -> dict[int, _ClipRequest]:
         """Clips of this step: one per context, ended segments first, within `step_samples`."""
         due: list[tuple[bool, int, _ClipRequest]] = []
-        for context, session in self._sessions.items():
-            if request := session.next_request(self._pacing.pass_samples):
+        for context, session in list(self._sessions.items()):
+            request = session.next_request(self._pacing.pass_samples)
+            if request is None:
+                continue
+            if request.words and request.end_sample - session.start_sample > LONGEST_SAMPLES:
+                self._fail(context, EngineError("the forced aligner aligns at most 300 s at once"))
+            else:
                 due.append((request.char_end is None, context, request))
         due.sort(key=lambda entry: entry[0])
         chosen: dict[int, _ClipRequest] = {}

@@ -17,58 +17,33 @@ from voiceagent_tts.aligner.online.confidence import PathEvidence
 from voiceagent_tts.aligner.online.espeak_reference import GrowingReference, ReferenceVoice
 from voiceagent_tts.aligner.online.features import Floats, Frames, FrameStream
 from voiceagent_tts.aligner.online.phone_model import phone_model
-from voiceagent_tts.aligner.online.viterbi import (
+from voiceagent_tts.aligner.online.tuning import (
+    BREATH_CONFIDENCE,
+    CERTAIN_SAMPLES,
+    FINAL_AFTER_FRAMES,
+    FINAL_AFTER_SAMPLES,
+    FIRST_CERTAIN_SAMPLES,
+    KEPT_SAMPLES,
+    MAX_QUEUED_FRAMES,
     MAX_TRACED_FRAMES,
+    MAX_VOICES,
+    MAX_WAITING_FRAMES,
+    MIN_PAUSE,
+    MIN_UNWRITTEN,
+    PAUSE_PER_SILENCE,
     PAUSE_SAMPLES,
-    AlignmentPath,
-    PathEnd,
-    ViterbiSearch,
+    REFERENCE_LEAD_FRAMES,
+    REST_SAMPLES,
+    TENTATIVE_SAMPLES,
+    TENTATIVE_WORDS,
+    UNWRITTEN_PER_BEST,
+    WORD_PER_PHONE,
 )
+from voiceagent_tts.aligner.online.viterbi import AlignmentPath, PathEnd, ViterbiSearch
 from voiceagent_tts.aligner.online.voice_profile import VoiceProfile
-from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.lru import LRUCache
 
-_COST_PER_PHONE_COST = np.float32(1.5)
-"""Cost of a frame in a word for each unit of its phone's cost."""
-_MIN_PAUSE_COST = np.float32(0.5)
-"""Cost of a frame in a pause that sounds like one."""
-_COST_PER_SILENCE_COST = np.float32(1.5)
-"""What a frame in a pause costs more for each unit of the cost of silence."""
-_MIN_UNWRITTEN_COST = np.float32(3.5)
-"""Cost of a frame in speech that the text lacks, where a phone is sure: more than that of a frame
-in a word that is pronounced somewhat otherwise, and less than that in another word."""
-_COST_PER_BEST_PHONE_COST = np.float32(1.5)
-"""What such a frame costs more for each unit of the cost of the phone that fits best. Where the
-network is unsure, every word costs more, and so must speech that is none."""
-_FINAL_AFTER_FRAMES = 100
-"""Speech frames after the end of a word from which its time is final: a path that ran ahead has
-met its mistake by then. Before, the word has a tentative time, which leaves at its deadline."""
-_FINAL_AFTER_SAMPLES = ms_to_samples(5_000)
-"""Audio after the end of a word from which its time is final though little speech has followed, so
-a long pause need not stay in memory."""
-_KEPT_SAMPLES = ms_to_samples(1_000)
-"""Audio before the first word that is not final which can still be a doubt about it."""
-_REFERENCE_LEAD_FRAMES = 30
-"""Reference frames that must lie ahead of the audio while text may still follow."""
-_MAX_QUEUED_FRAMES = 40
-"""Queued audio frames above which words of an unfinished clause are synthesized."""
-_MAX_WAITING_FRAMES = 100
-"""Queued audio frames above which the oldest is searched if the reference reaches that far, and
-else dropped: it has no words. Text arrives before its audio, except for the word whose end is not
-written yet."""
-_CERTAIN_SAMPLES = ms_to_samples(100)
-"""Audio after a word's start from which a tentative time is more than a projection."""
-_FIRST_CERTAIN_SAMPLES = ms_to_samples(400)
-"""The same for the first word of a context, before which speakers breathe in."""
-_BREATH_CONFIDENCE = 0.5
-"""Highest confidence of what may be a breath: of the first word's times before that."""
-_TENTATIVE_SAMPLES = ms_to_samples(1_500)
-"""Reach of the tentative words behind the last audio, unless `_TENTATIVE_WORDS` reach further."""
-_TENTATIVE_WORDS = 5
-"""Minimum number of tentative words. At RTF 0.9, 3 of them leave out words after a long number."""
-_REST_SAMPLES = ms_to_samples(40)
-"""Typical silence left after the audio so far has paused."""
-_MAX_VOICES = 1_000
 _END_OF_TEXT = 1 << 62
 
 
@@ -85,7 +60,7 @@ class OnlineAligner:
     def __init__(self, reference_voice: ReferenceVoice | None = None) -> None:
         self._reference_voice = reference_voice or ReferenceVoice()
         phone_model()  # loaded now, so that the first context does not wait for it
-        self._profiles = LRUCache[str, VoiceProfile](_MAX_VOICES)
+        self._profiles = LRUCache[str, VoiceProfile](MAX_VOICES)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -111,12 +86,7 @@ class OnlineAligner:
 
 
 class OnlineSession:
-    """Implements `aligner.sessions.AlignSession` for one context.
-
-    Args:
-        reference: of this context.
-        profile: what is known about the voice; updated by this context.
-    """
+    """Implements `aligner.sessions.AlignSession` for one context."""
 
     def __init__(self, reference: GrowingReference, profile: VoiceProfile) -> None:
         self._reference = reference
@@ -201,7 +171,7 @@ class OnlineSession:
         return tuple(self._final(path.time_of(word)) for word in reached)
 
     def close(self) -> None:
-        """Drop the audio that waits for words; what is known of the voice stays. Idempotent."""
+        """Drop the audio that waits for words, and keep the profile of the voice; idempotent."""
         self._queued.clear()
 
     @property
@@ -216,10 +186,10 @@ class OnlineSession:
     def _search_queued(self, *, is_last: bool) -> None:
         """Advance the search by the queued frames, as far as there are words for them."""
         self._extend_reference(is_last=is_last)
-        while self._queued and self._frames_ahead > (0 if is_last else _REFERENCE_LEAD_FRAMES):
+        while self._queued and self._frames_ahead > (0 if is_last else REFERENCE_LEAD_FRAMES):
             self._advance(*self._queued.popleft())
             self._extend_reference(is_last=is_last)
-        while self._queued_frames > _MAX_WAITING_FRAMES:
+        while self._queued_frames > MAX_WAITING_FRAMES:
             oldest = self._queued.popleft()
             if self._frames_ahead > 1:
                 self._advance(*oldest)
@@ -230,7 +200,7 @@ class OnlineSession:
         return self._reference.frames_after(self._search.head)
 
     def _extend_reference(self, *, is_last: bool) -> None:
-        is_urgent = is_last or self._queued_frames > _MAX_QUEUED_FRAMES
+        is_urgent = is_last or self._queued_frames > MAX_QUEUED_FRAMES
         duration_ratio = self._profile.rate.duration_ratio
         self._reference.extend(self._search.head, duration_ratio, is_urgent=is_urgent)
 
@@ -239,7 +209,7 @@ class OnlineSession:
         phones = self._reference.phones(window)
         self._search.advance(
             window,
-            _COST_PER_PHONE_COST * phone_costs[:, phones],
+            WORD_PER_PHONE * phone_costs[:, phones],
             _gap_costs(phone_costs),
             self._reference.starts(window),
             self._reference.forks,
@@ -257,13 +227,13 @@ class OnlineSession:
         passed = (
             self._search.head + 1
             if is_between_words
-            else self._search.head - _FINAL_AFTER_FRAMES // 2
+            else self._search.head - FINAL_AFTER_FRAMES // 2
         )
         if not words or words[0].end_frame > passed:
             return
         path = self._path()
         final_before = path.passed_before(
-            _FINAL_AFTER_FRAMES, self._last_centre - _FINAL_AFTER_SAMPLES
+            FINAL_AFTER_FRAMES, self._last_centre - FINAL_AFTER_SAMPLES
         )
         # A word without sound is reached with the next speech.
         while words and words[0].end_frame <= final_before and path.has_reached(words[0]):
@@ -318,7 +288,7 @@ class OnlineSession:
                     delay = max(0, self._earliest_start(path) - start)
                 time = WordTimestamp(word.word, start + delay, None, confidence=0.0)
             last_start = max(time.start_sample, last_start)
-            if last_start > self._last_centre + _TENTATIVE_SAMPLES and count >= _TENTATIVE_WORDS:
+            if last_start > self._last_centre + TENTATIVE_SAMPLES and count >= TENTATIVE_WORDS:
                 return
             is_later = last_start > time.start_sample
             yield replace(time, start_sample=last_start) if is_later else time
@@ -326,16 +296,16 @@ class OnlineSession:
     def _with_doubt(self, time: WordTimestamp, *, is_first: bool) -> WordTimestamp:
         """A tentative time with the confidence that the audio since its start allows."""
         heard_samples = self._last_centre - time.start_sample
-        if heard_samples < _CERTAIN_SAMPLES:
+        if heard_samples < CERTAIN_SAMPLES:
             return replace(time, confidence=0.0)
-        if is_first and heard_samples < _FIRST_CERTAIN_SAMPLES:
-            return replace(time, confidence=min(time.confidence, _BREATH_CONFIDENCE))
+        if is_first and heard_samples < FIRST_CERTAIN_SAMPLES:
+            return replace(time, confidence=min(time.confidence, BREATH_CONFIDENCE))
         return time
 
     def _earliest_start(self, path: AlignmentPath) -> int:
         """Earliest sample at which the next word can begin."""
         silence = self._last_centre - (path.centres[-1] if path.centres else 0)
-        return self._last_centre + (_REST_SAMPLES if silence > PAUSE_SAMPLES else 0)
+        return self._last_centre + (REST_SAMPLES if silence > PAUSE_SAMPLES else 0)
 
     def _projected_sample(self, path: AlignmentPath, frame: int) -> int:
         """Sample at which the audio is expected to reach a reference frame."""
@@ -360,7 +330,7 @@ class OnlineSession:
         kept = words[0].first_frame if words else self._search.head
         before = bisect_left(path.reference_frames, kept) - 1
         if before > 0:
-            self._drop_frames_before(path.centres[before] - _KEPT_SAMPLES)
+            self._drop_frames_before(path.centres[before] - KEPT_SAMPLES)
         window = self._search.window(self._reference.length, self._reference.forks)
         self._reference.drop_frames(min(kept, window.start) - 1)
 
@@ -368,7 +338,7 @@ class OnlineSession:
         """Drop the oldest frames of a long pause between final words and words to come."""
         words, end = self._reference.words, self._search.end
         if end.is_gap and not (words and words[0].first_frame < end.frame):
-            self._drop_frames_before(self._last_centre - _FINAL_AFTER_SAMPLES)
+            self._drop_frames_before(self._last_centre - FINAL_AFTER_SAMPLES)
 
     def _drop_frames_before(self, sample: int) -> None:
         if count := int(np.searchsorted(self._centres, sample)):
@@ -378,13 +348,9 @@ class OnlineSession:
 
 
 def _gap_costs(phone_costs: Floats) -> Floats:
-    """Cost of each frame in a pause and in speech that the text lacks, [N, 2].
-
-    Args:
-        phone_costs: [N, PHONES].
-    """
+    """Cost of each frame in a pause and in speech that the text lacks, [N, 2]."""
     silence, speech = phone_costs[:, 0], phone_costs[:, 1:]  # silence is the first of `PHONES`
-    pause = _MIN_PAUSE_COST + _COST_PER_SILENCE_COST * silence
-    unwritten = _MIN_UNWRITTEN_COST + _COST_PER_BEST_PHONE_COST * speech.min(axis=1)
+    pause = MIN_PAUSE + PAUSE_PER_SILENCE * silence
+    unwritten = MIN_UNWRITTEN + UNWRITTEN_PER_BEST * speech.min(axis=1)
     # Speech may pause where the text lacks it, too.
     return np.column_stack((pause, np.minimum(unwritten, pause)))

@@ -19,7 +19,7 @@ ahead costs more from where it meets its mistake."""
 _WORST_FRAMES = 24
 _WORST_FRAMES_BEFORE, _WORST_FRAMES_AFTER = 48, 104
 """Speech frames around the start of a word among which the worst `_WORST_FRAMES` in a row count, as
-long as a short word: sound that is no word of the text costs much, but not for long."""
+long as a short word: sound that the text lacks costs much, but only for a short time."""
 _MARGIN_FRAMES_BEFORE, _MARGIN_FRAMES_AFTER = 10, 40
 """Speech frames around the start of a word in which low margins are a doubt about it."""
 _MAX_FRAMES = 40
@@ -33,7 +33,7 @@ _LEFT_OUT_WITHIN_FRAMES = 60
 _MAX_LEFT_OUT = 5
 """More is the length of a vowel, which may be the word itself."""
 _LEFT_OUT_CONFIDENCE = 0.5
-"""Highest confidence beside sound that was left out: the word lies on one side of it."""
+"""Highest confidence of a word next to loud sound that no word explains: the word may be there."""
 _LOUD_NATS = 1.0
 """How far below the mean log energy of speech a frame is as loud as speech; breaths are quieter."""
 _OFFSET = 7.92

@@ -152,10 +152,6 @@ class GrowingReference:
     """The reference of one context, synthesized as far as it is needed.
 
     Frames are numbered from the first of the context; frames that are no longer needed are dropped.
-
-    Args:
-        reference_voice: synthesizes the words.
-        voice: the espeak voice of their language.
     """
 
     def __init__(self, reference_voice: ReferenceVoice, voice: EspeakVoice) -> None:
@@ -369,12 +365,7 @@ def _starts(words: Iterable[ReferenceWord], first_frame: int, count: int) -> Boo
 
 
 def _piece(words: Sequence[Word], language: str | None) -> Piece:
-    """The words with spaces between them, cleaned for speech.
-
-    Args:
-        words: at least one.
-        language: language in which numbers and signs are put into words; None to leave them.
-    """
+    """The words with spaces between them, cleaned for speech."""
     text, origins, end = "", list[int](), words[0].char_start
     for word in words:
         text += " " * (word.char_start - end) + word.text

@@ -21,7 +21,7 @@ _PRIOR_POWER = 0.5
 """How much of a phone's frequency in the training speech is taken out of its probability: with all
 of it rare phones would be found too often, with none of it too rarely."""
 _MAX_COST = np.float32(6.0)
-"""What a phone costs at most in one frame. A voice may pronounce a word otherwise than espeak."""
+"""Maximum cost of a phone in one frame: a voice may pronounce a word differently from espeak."""
 
 
 @dataclass(frozen=True, slots=True)

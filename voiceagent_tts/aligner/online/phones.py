@@ -58,7 +58,7 @@ def phones_of(phoneme: str, *, is_english: bool) -> tuple[int, ...]:
 
     Args:
         phoneme: espeak's name of it, such as "aI" or "tS".
-        is_english: whether its language is English, whose "r" is the only one that is no trill.
+        is_english: whether its language is English, the only one whose "r" is not a trill.
     """
     if phoneme.startswith(("_", "(")):  # a pause, or the name of another language
         return (PHONES.index(SILENCE),)

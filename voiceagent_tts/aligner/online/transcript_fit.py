@@ -20,7 +20,7 @@ _STAY_COST = _SKIP_COST = np.float32(0.7)
 """Transition costs of an audio frame that repeats a reference frame, and of leaving one out. Lower
 than those of the aligner: a speaker's pace is not known before."""
 _PAUSE_ENTRY_COST, _PAUSE_COST = np.float32(1.0), np.float32(0.3)
-"""Transition cost into a pause, and cost of a frame in it beside that of silence."""
+"""Transition cost into a pause, and cost of a frame in it in addition to that of silence."""
 _SPEECH_SILENCE_COST = np.float32(1.0)
 """Cost of silence above which a frame is taken for speech."""
 _LIKELY_COST, _LIKELY_GAIN = 3.2, 0.6
@@ -55,11 +55,6 @@ class TranscriptFit:
 
 def transcript_fit(pcm: bytes, text: str, language: str) -> TranscriptFit | None:
     """Compare a recording with its transcript.
-
-    Args:
-        pcm: mono PCM16 at 24 kHz.
-        text: what is said in it.
-        language: code of its language.
 
     Returns:
         None if there is too little speech, or too few sounds in the text, for an answer.

@@ -20,17 +20,23 @@ import numpy.typing as npt
 from voiceagent_tts.aligner.online.confidence import PathEvidence
 from voiceagent_tts.aligner.online.espeak_reference import Fork, ReferenceWord
 from voiceagent_tts.aligner.online.features import Booleans, Floats, Integers
-from voiceagent_tts.core import WordTimestamp, ms_to_samples
+from voiceagent_tts.aligner.online.tuning import (
+    CLOSING_COST,
+    FAR_FRAMES,
+    FRAMES_AHEAD_OF_HEAD,
+    FRAMES_BEHIND_HEAD,
+    GAP_ENTRY_COSTS,
+    INITIAL_GAP_COSTS,
+    MAX_MARGIN,
+    MAX_TRACED_FRAMES,
+    OMISSION_COST,
+    ONSET_FRAMES,
+    PAUSE_SAMPLES,
+    SKIP_COST,
+    STAY_COST,
+)
+from voiceagent_tts.core import WordTimestamp
 
-STAY_COST = np.float32(2.0)
-"""Transition cost of an audio frame that repeats a reference frame."""
-SKIP_COST = np.float32(1.0)
-"""Transition cost of a reference frame that is left out, added to the emission cost."""
-GAP_ENTRY_COSTS = np.array((12.0, 40.0), np.float32)
-"""Transition costs into a pause, which keeps the closure of a plosive from becoming one, and into
-unwritten speech, which keeps a word that is pronounced otherwise from becoming that."""
-INITIAL_GAP_COSTS = np.array((0.0, 5.0), np.float32)
-"""What it costs that the audio begins with a pause, or with unwritten speech."""
 _STEPS = 8
 _STEP_BITS = _STEPS - 1
 """Bits of a backpointer that say how the frame of a word was reached: how many reference frames
@@ -44,31 +50,12 @@ lowest bits of its cost, so that the minimum of two costs is the cheaper path wi
 _UNREACHABLE = 1 << 24
 """Cost of a path that does not exist, in units, and of one that costs 2,048 more than the cheapest,
 which is dropped. A block of frames can add it up 100 times before an int32 overflows."""
-OMISSION_COST = np.float32(12.0)
-"""Transition cost of leaving out all readings of a word."""
-_CLOSING_COST = 60.0
-"""How much more a path that ends with the last word may cost than the cheapest path."""
-_FRAMES_BEHIND_HEAD = 150
-"""Reference frames before the head that a path may still be at."""
-_FRAMES_AHEAD_OF_HEAD = 250
-_FAR_FRAMES = 20
-"""Reference frames between the ends of two paths that place words differently: 200 ms."""
-_MAX_MARGIN = 60.0
-"""Greater margins say no more."""
-MAX_TRACED_FRAMES = 3_000
-"""Audio frames that can be traced back (30 s); the oldest are dropped first."""
-
-PAUSE_SAMPLES = ms_to_samples(70)
-"""Distance between the centres of two speech frames that counts as a pause: longer than the
-closure of a plosive."""
-_ONSET_FRAMES = 3
-"""A word of which at most this many frames lie before a pause begins after the pause."""
 
 Units: TypeAlias = npt.NDArray[np.int32]
 
 
 class State(IntEnum):
-    """What a path takes an audio frame for; all but a word are gaps between words."""
+    """How a path explains an audio frame; all states but a word are gaps between words."""
 
     WORD = 0
     PAUSE = 1
@@ -81,7 +68,7 @@ _ENTERED_BITS = (0, 0b01000, 0b10000)
 _PLACES_OF_STEPS = np.array((1, *_ENTERED_BITS[1:]), np.int32)
 """Place of each state's step in a backpointer."""
 
-# What a step adds to a cost, and says about it.
+# The cost of each step, with its number in the lowest bits.
 _STAY, _MOVE, _SKIP = int(STAY_COST * _UNIT), 1, int(SKIP_COST * _UNIT) + 2
 _LEAVE = np.array(((_LEFT_GAP,), (_LEFT_GAP + 1,)), np.int32)
 _ENTRIES = (GAP_ENTRY_COSTS[:, None] * _UNIT + 1).astype(np.int32)
@@ -151,7 +138,7 @@ class ViterbiSearch:
             forks: words with several readings, in order; their frames do not count, as a path may
                 leave them out.
         """
-        start, stop = self.head - _FRAMES_BEHIND_HEAD, self.head + _FRAMES_AHEAD_OF_HEAD
+        start, stop = self.head - FRAMES_BEHIND_HEAD, self.head + FRAMES_AHEAD_OF_HEAD
         for fork in forks:
             if fork.span.start < stop and fork.span.stop > self.head:
                 stop += len(fork.span)
@@ -258,7 +245,7 @@ class ViterbiSearch:
         if costs.min(initial=_UNREACHABLE) == _UNREACHABLE:
             return self.end
         is_in_window = expected + 1 < self._window_start + len(costs)
-        is_near = is_in_window and costs[-1] <= costs.min() + _CLOSING_COST * _UNIT
+        is_near = is_in_window and costs[-1] <= costs.min() + CLOSING_COST * _UNIT
         place = len(costs) - 1 if is_near else int(np.argmin(costs))
         state = State(int(np.argmin(by_state[:, place])))
         return PathEnd(self._window_start + place - (state is State.WORD), state)
@@ -285,10 +272,10 @@ class ViterbiSearch:
     def _margin(self, place: int) -> float:
         """How much more the cheapest path cost that did not end near `place`."""
         parts = (
-            self._costs[:, : max(0, place - _FAR_FRAMES)],
-            self._costs[:, place + _FAR_FRAMES + 1 :],
+            self._costs[:, : max(0, place - FAR_FRAMES)],
+            self._costs[:, place + FAR_FRAMES + 1 :],
         )
-        return min(int(part.min(initial=_MAX_MARGIN * _UNIT)) for part in parts) / _UNIT
+        return min(int(part.min(initial=MAX_MARGIN * _UNIT)) for part in parts) / _UNIT
 
     def _moved_costs(self, window: range) -> Units:
         """[State, len(window) + 1], the costs so far; unreachable outside the last window."""
@@ -421,7 +408,7 @@ class AlignmentPath:
     def time_of(self, word: ReferenceWord) -> WordTimestamp:
         """Times of a word that the audio has reached; its end is None while it is not reached."""
         first, end = self._place(word.first_frame), self._place(word.end_frame)
-        onset = self._place(word.first_frame + _ONSET_FRAMES)
+        onset = self._place(word.first_frame + ONSET_FRAMES)
         confidence = self.evidence.start_confidence(first) if word.is_exact else 0.0
         first = self._after_pause(first, min(onset, end))  # a word may be shorter
         start = max(self.centres[first] + word.first_offset, 0)

@@ -20,7 +20,7 @@ _TYPICAL_AMPLITUDE = 8.0
 """Mean amplitude of ordinary speech, each frame weighted by its own: 4 to 8 for two voices of flite
 whose loudest 20 ms are at -12 dBFS."""
 _MAX_RELATIVE_WEIGHT = 2.0
-"""What a frame counts at most, relative to the voice's mean amplitude: a bang or a whistle, louder
+"""Maximum weight of a frame, relative to the voice's mean amplitude: a bang or a whistle, louder
 than the voice, would else be taken for the voice for as long as it is remembered."""
 _MAX_COUNTED_FRAMES = 3_000
 """Reference frames (half a minute of speech) after which the pace adapts no more slowly."""

@@ -201,12 +201,10 @@ class PhraseEngine:
 
     # What a worker is to its contexts.
 
-    def attach(
-        self, handler: EventHandler, on_free: OnFree | None = None, *, takes_row: bool = True
-    ) -> int:
+    def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
         """Reserve a row for the context; as `WorkerClient.attach`."""
         self._handler = handler
-        self._context = self._worker.attach(self._receive, on_free, takes_row=takes_row)
+        self._context = self._worker.attach(self._receive, on_free)
         return self._context
 
     def detach(self, context: int, *, needs_cancel: bool) -> None:

@@ -6,12 +6,14 @@ the bytes of tensors are counted. Times are not predicted: many rows that fit ma
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, cast
 
 import torch
+from rich.console import Console
+from rich.table import Table
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -116,9 +118,8 @@ def fits(model: ModelConfig, dtype: torch.dtype) -> Iterator[Fit]:
         def needs_without_voices(rows: int) -> MemoryNeeds:
             sizes = graph_sizes(rows, CAPACITY, has_windows=False)
             return measure_needs(
-                cast("Memory", memory), checkpoint, codec, rows, CAPACITY, sizes, 0, 0,
-                has_graphs=True,
-            )  # fmt: skip
+                cast("Memory", memory), checkpoint, codec, rows, CAPACITY, sizes, 0, has_graphs=True
+            )
 
         for gigabytes in CARDS_GB:
             free = gigabytes * 10**9 - CONTEXT_BYTES - weights
@@ -163,8 +164,20 @@ def small_model() -> ModelConfig:
     return replace(PUBLISHED, tts_model_size="0b6", talker_config=talker)
 
 
-def table(precisions: Sequence[str] = ("bfloat16", "float32")) -> Iterator[tuple[str, list[Fit]]]:
-    """Yield the name of each published size in each precision, and what of it fits each card."""
+def main() -> None:
+    """Print how many rows of each published model the engine's plan gives cards of common sizes."""
+    grid = Table("GB of the card", title="Rows, and minutes of speech in memory of all together")
+    for gigabytes in CARDS_GB:
+        grid.add_column(str(gigabytes), justify="right")
     for name, model in (("0.6B", small_model()), ("1.7B", PUBLISHED)):
-        for precision in precisions:
-            yield f"{name}, {precision}", list(fits(model, getattr(torch, precision)))
+        for precision in ("bfloat16", "float32"):
+            cells = fits(model, getattr(torch, precision))
+            grid.add_row(
+                f"{name}, {precision}",
+                *(f"{one.rows}, {one.minutes:.0f}" if one.rows else "-" for one in cells),
+            )
+    Console().print(grid)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from benchmarks.engine import card_sizes
+from benchmarks.engine.card_sizes import CountedMemory, Fit, fits, small_model
 from testbed.engine_driving import CUSTOM_VOICE, load
-from voiceagent_tts.checks import card_sizes
-from voiceagent_tts.checks.card_sizes import CountedMemory, Fit, fits, small_model
 from voiceagent_tts.engine.kv_cache import MemoryNeeds
 from voiceagent_tts.model.config import ModelConfig
 

@@ -1,0 +1,69 @@
+"""Rows and KV pages of one device: which sequence has which. Decides nothing about contexts."""
+
+import contextlib
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
+
+from voiceagent_tts.engine.kv_cache import PageAllocator
+from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, RowState
+
+_NO_ROW = -1
+"""Holder of lent pages in the allocator."""
+
+
+class RowMemory:
+    """Hands out the rows and KV pages of one device, and takes them back."""
+
+    def __init__(self, rows: int, pages: int) -> None:
+        self.pages = pages
+        """Number of KV pages of all rows together."""
+        self._free_rows = list(range(rows))
+        self._allocator = PageAllocator(pages)
+
+    @property
+    def free_pages(self) -> int:
+        """Number of KV pages that no row holds."""
+        return self._allocator.free
+
+    def take(self, prompt_pages: int, likely_pages: int) -> ActiveSequence:
+        """Give a row, and the pages of its prompt, to a sequence.
+
+        Raises:
+            OverloadedError: too few pages are free.
+        """
+        row = self._free_rows[0]
+        pages = tuple(self._allocator.allocate(row, prompt_pages))
+        del self._free_rows[0]
+        return ActiveSequence(row, likely_pages, pages)
+
+    def extend(self, active: ActiveSequence) -> bool:
+        """Give another page to a row that has filled its pages.
+
+        Returns:
+            Whether a page was free. If not, the row makes no more frames.
+        """
+        if not self._allocator.free:
+            active.state = RowState.OUT_OF_MEMORY
+            return False
+        active.pages = tuple(self._allocator.allocate(active.row, 1))
+        return True
+
+    def release(self, context: EngineContext, contexts: Iterable[EngineContext]) -> None:
+        """Take back the row and the pages of a context; contexts that wait for pages may start."""
+        assert context.active is not None
+        insort(self._free_rows, context.active.row)
+        self._allocator.release(context.active.row)
+        context.active = None
+        for other in contexts:
+            other.waits_for_memory = False
+
+    @contextlib.contextmanager
+    def lend_pages(self, count: int) -> Iterator[Sequence[int] | None]:
+        """Lend free pages for the duration of a block; None if fewer than `count` are free."""
+        if count > self._allocator.free:
+            yield None
+            return
+        try:
+            yield self._allocator.allocate(_NO_ROW, count)
+        finally:
+            self._allocator.release(_NO_ROW)

@@ -1,0 +1,68 @@
+"""Estimates what steps and starts of sequences cost, from those that were measured."""
+
+
+class StepTimes:
+    """Estimates the duration of a step by its number of rows: a line through the latest steps.
+
+    While all steps had the same number of rows, one more row is taken to cost nothing: it is
+    admitted, and then its cost is known.
+    """
+
+    _DECAY = 0.98
+    _LEAST_SPREAD = 0.1  # rows squared; below it, differences are noise
+
+    def __init__(self) -> None:
+        self._weight = 0.0
+        self._rows = self._seconds = 0.0  # means
+        self._spread = self._covariance = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any step was recorded."""
+        return self._weight > 0
+
+    def add(self, rows: int, seconds: float) -> None:
+        """Record the duration of a step of `rows` rows."""
+        self._weight = self._DECAY * self._weight + 1
+        share = 1 / self._weight
+        off_rows, off_seconds = rows - self._rows, seconds - self._seconds
+        self._rows += share * off_rows
+        self._seconds += share * off_seconds
+        self._spread += share * (off_rows * (rows - self._rows) - self._spread)
+        self._covariance += share * (off_rows * (seconds - self._seconds) - self._covariance)
+
+    def of(self, rows: int) -> float:
+        """Return the expected duration of a step of `rows` rows, in seconds; 0 if unknown."""
+        if self._spread < self._LEAST_SPREAD:
+            return self._seconds
+        slope = max(0.0, self._covariance / self._spread)
+        return max(0.0, self._seconds + slope * (rows - self._rows))
+
+
+class StepCosts:
+    """The expected durations of steps, and of starts within a step."""
+
+    def __init__(self) -> None:
+        self._steps = StepTimes()
+        self._starts = StepTimes()
+
+    @property
+    def knows_starts(self) -> bool:
+        """Whether the cost of a start is known."""
+        return self._starts.is_known
+
+    @property
+    def start_s(self) -> float:
+        """Expected duration of one start, in seconds; 0 if unknown."""
+        return self._starts.of(1)
+
+    def step_s(self, rows: int) -> float:
+        """Return the expected duration of a step of `rows` rows, in seconds; 0 if unknown."""
+        return self._steps.of(rows)
+
+    def record(self, rows: int, starts: int, seconds: float) -> None:
+        """Record the duration of a step that made a frame of `rows` rows, `starts` of them new."""
+        if not starts:
+            self._steps.add(rows, seconds)
+        elif self._steps.is_known:
+            self._starts.add(1, max(0.0, seconds - self._steps.of(rows)) / starts)
