@@ -148,7 +148,7 @@ class ServerState:
             aligners_of(settings),
             read_lexicon(settings.lexicon.expanduser()) if settings.lexicon else None,
             overflow_of(settings),
-            self._clones_of,
+            self._clones_of if self.keys.needs_key else None,
         )
         self._context_log = ContextLog(settings, self.metrics.count_log_failure)
         self._exporter = _exporter()
