@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.engine.bench import time_first_sounds
 from testbed.engine_driving import CUSTOM_VOICE, load
 from voiceagent_tts.checks.step_times import (
     StepTime,
@@ -56,18 +55,6 @@ def test_every_part_of_a_step_has_its_time(runner: Runner, prompt: Prompt) -> No
     assert timed.host_s >= 0
     assert sum(parts) <= timed.step_s * 1.001
     assert timed.audio_s_per_s == pytest.approx(ROWS * 0.08 / timed.step_s)
-    assert runner.free_rows == list(range(ROWS))
-
-
-def test_a_prepared_prefix_is_not_computed_again(
-    runner: Runner, builder: PromptBuilder, prompt: Prompt
-) -> None:
-    """First audio is timed with and without a prepared prefix; the row is free again."""
-    beginning = builder.build_prefix(Preset("ryan"), "english", is_streaming=False)
-    prefix = runner.prepare(beginning, [1])
-    for prepared in (None, prefix):
-        first_s, second_s = time_first_sounds(runner, prompt, sampling(), prepared)
-        assert 0 < first_s < second_s
     assert runner.free_rows == list(range(ROWS))
 
 

@@ -51,8 +51,6 @@ def test_silence_at_both_ends_is_trimmed_and_pauses_stay(speech: Samples) -> Non
     speech_s = 1.0 + 2 * len(speech) / SAMPLE_RATE_HZ
     assert speech_s - 0.5 < measured.duration_s < speech_s + 0.5
     assert measured.trimmed_s == pytest.approx(len(samples) / SAMPLE_RATE_HZ - measured.duration_s)
-    kept = examine_reference(samples, find_speech(samples), trim=False)
-    assert kept.samples is not None and len(kept.samples) == len(samples)
 
 
 @pytest.mark.parametrize("snr_db", [40, 30, 20, 10])

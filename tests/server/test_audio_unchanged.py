@@ -12,7 +12,7 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Event
-from voiceagent_tts.synthesizer.workers import EventHandler, WorkerClient
+from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, WorkerClient
 
 
 @contextlib.contextmanager
@@ -24,7 +24,9 @@ def recorded_pcm() -> Iterator[list[bytearray]]:
     recordings: list[bytearray] = []
     attach = WorkerClient.attach
 
-    def attach_recording(worker: WorkerClient, listener: EventHandler, **options: bool) -> int:
+    def attach_recording(
+        worker: WorkerClient, listener: EventHandler, on_free: OnFree | None = None
+    ) -> int:
         recordings.append(recording := bytearray())
 
         def record(event: Event | AlignEvent) -> None:
@@ -32,7 +34,7 @@ def recorded_pcm() -> Iterator[list[bytearray]]:
                 recording.extend(event.rows[0].chunk.pcm)
             listener(event)
 
-        return attach(worker, record, **options)
+        return attach(worker, record, on_free)
 
     with patch.object(WorkerClient, "attach", attach_recording):
         yield recordings

@@ -25,7 +25,8 @@ from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 
 COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
-CUTS_S = (0.0, 0.7, 1.5)
+CUTS_S = (0.0, 0.75, 1.25)
+"""In the middle of a word: near its start, the bytes of the voice decide what was heard."""
 
 
 class LouderAgent(Agent):
