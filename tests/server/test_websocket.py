@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import soundfile
 from structlog.testing import capture_logs
-from testbed.raw_websocket import PING, PONG, TEXT, frame, raw_websocket
 from websockets.exceptions import ConnectionClosedOK
 
 from testbed.loop_work import loop_work
+from testbed.raw_websocket import PING, PONG, TEXT, frame, raw_websocket
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.wire import Wire, check_coverage
 from voiceagent_tts.audio.output import AudioRecord
