@@ -56,10 +56,10 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.protocol.refusals import RefusedMessageError
 
 WireMessages = list[str | bytes]
+"""WebSocket messages to send, in order."""
 
 MakeMessages = Callable[[], list[str]]
 """Makes messages that take long to make, such as compressed audio. A thread calls it."""
-"""WebSocket messages to send, in order."""
 
 MAX_TOMBSTONES = 4_096
 """Maximum number of ids of ended contexts that a server remembers, to refuse their reuse."""
