@@ -24,6 +24,8 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.server.tls import certificate_of
 
+pytestmark = pytest.mark.services
+
 CONFIG = Path(__file__).parent.parent.parent / "deploy" / "haproxy.cfg"
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
 LISTENERS = 8
