@@ -17,7 +17,7 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.seam.aligner_messages import Aligned
 from voiceagent_tts.seam.commands import Cancel, Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Event, SegmentEnd, Words
@@ -309,7 +309,36 @@ async def test_credit_names_the_end_of_playback() -> None:
     context.abandon()
 
 
+async def test_breaks_count_as_audio() -> None:
+    """A text of breaks alone ends at the limit of a context's audio, as speech does."""
+    options = ContextOptions(language="en", has_markup=True, max_lead_s=0)
+    opened = Opened(options=options, limits=Limits(max_audio_s=15.0))
+    opened.context.push_text("One." + 3 * '<break time="10s"/>')
+    opened.context.flush(1)
+    await until(lambda: not opened.context._can_read, "the text is divided")
+    opened.engine.make(1.0)
+    opened.engine.end_segment(len(opened.context.text))
+    events = opened.read()
+    assert (
+        sum(each.samples for each in events if isinstance(each, AudioChunk)) == 21 * SAMPLE_RATE_HZ
+    )
+    assert not any(isinstance(each, ContextFlushed) for each in events)
+    assert opened.context.close().reason == "limit"
+
+
 # Failures.
+
+
+async def test_a_cancelled_failure_is_a_cancel() -> None:
+    """The client was not told of the failure, and the report has no code."""
+    opened = Opened()
+    opened.context.push_text(TEXT)
+    opened.context.fail(EngineError("it broke"))
+    opened.context.cancel()
+    assert not any(isinstance(each, ContextFailed) for each in opened.read())
+    assert opened.context.close().reason == "cancelled"
+    (report,) = opened.reports
+    assert (report.reason, report.code) == ("cancelled", None)
 
 
 async def test_a_part_that_fails_by_itself_ends_its_context(

@@ -201,6 +201,7 @@ def starved_network_threads() -> Iterator[None]:
 
 
 @pytest.mark.thorough
+@pytest.mark.realtime
 async def test_what_a_worker_sent_before_its_end_is_received_by_a_busy_machine() -> None:
     """The end of the process may be known before its last messages have been read."""
     for _ in range(10):
@@ -288,6 +289,24 @@ async def test_waiting_for_a_worker_has_an_end() -> None:
         await supervisor.wait_for_worker(0.01)
     assert caught.value.code is ErrorCode.MODEL_NOT_READY
     assert caught.value.retry_after_ms
+
+
+async def test_a_worker_of_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it sends cannot be read: its contexts end with the cause, and it is replaced."""
+    supervisor = Supervisor(WorkerSpec("espeak"))
+    await supervisor.start()
+    try:
+        worker = await supervisor.wait_for_worker(1.0)
+        with monkeypatch.context() as patch:
+            patch.setitem(wire._SPECIAL, "audio", lambda values, parts: values[99])
+            failed = (await collect(speak(worker)[1]))[-1]
+        assert isinstance(failed, Failed) and "from the same installation" in failed.message
+        await worker.closed.wait()
+        assert isinstance(
+            (await collect(speak(await supervisor.wait_for_worker(30.0))[1]))[-1], Done
+        )
+    finally:
+        await supervisor.close()
 
 
 async def test_a_close_together_with_a_new_worker_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,8 +56,8 @@ class Submit:
         char_base: offset of `text` in the context's text.
         more: whether more text may follow; without, the row ends after this text.
         voice: name of the voice.
-        language: lower-case code, with a region where one is known: `en`, `pt-br`. None lets the engine
-            decide: in token feeding, or where the voice does not speak the text's language.
+        language: lower-case code, with a region where one is known: `en`, `pt-br`. None lets the
+            engine decide: in token feeding, or where the voice does not speak the text's language.
         feeding: how text reaches the engine.
         options: what the client chose about the speech.
         readings: how spans of `text` are said, in order.

@@ -191,8 +191,8 @@ class Context:
         """Text, flushes and the end of the text that wait to be divided, in order."""
         self._unsaid: deque[Piece | Pause | _Flush | _Finish] = deque()
         """What was made of them, and waits to be spoken."""
+        self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free)
-        self._listener = ListenerClock(request.stretch)
         self._aligners = attach_aligners and attach_aligners(
             self._on_aligner_event, request.voice.recording
         )
@@ -434,6 +434,7 @@ class Context:
         cut = self.cut(played_samples, waiting_text)
         self._cancelled_at = self._cancelled_at or time.monotonic()
         self._drop_events()
+        self._error_code = None  # of a failure that the client will not be told
         self._put(ContextCancelled(cut, self._clock.sent_samples, basis))
         self._end("cancelled")
         return cut
@@ -556,7 +557,9 @@ class Context:
                 self._words.add_exact(words, is_cached=is_cached)
             case SegmentEnd(_, char_end, end_sample):
                 self._words.end_segment(char_end, end_sample)
-                self._put_breaks(char_end)
+                self._put_breaks(char_end, now)
+                if self.state >= ContextState.ENDED:  # breaks, too, count as audio
+                    return
                 self._intake.mark_spoken(char_end)
                 self._publish(now)
                 self._answer_flushes()
@@ -577,21 +580,30 @@ class Context:
         if (audio := self._listener.push_audio(chunk)) is not None:
             self._put(audio)
         self._words.push_audio(chunk, self._intake.speech_language)
+        self._end_at_limit(now)
+
+    def _end_at_limit(self, now: float) -> None:
+        """End a context that has as much audio as one may have."""
         if self._listener.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
             self._words.break_off()
             self._publish(now)
             self._end("limit")
 
-    def _put_breaks(self, char_end: int) -> None:
+    def _put_breaks(self, char_end: int, now: float) -> None:
         """Insert the silence of the breaks in the text before `char_end`, which is spoken."""
         while self._breaks and self._breaks[0].char_end <= char_end:
             pause = self._breaks.popleft()
             self._put(*self._listener.push_break(pause.char_end, pause.samples))
+            self._end_at_limit(now)
+            if self.state >= ContextState.ENDED:
+                self._breaks.clear()
 
     def _end_audio(self, now: float) -> None:
         """Handle the end of the context's audio; only words may still be missing."""
         self.state = ContextState.SPOKEN
-        self._put_breaks(self._intake.chars)
+        self._put_breaks(self._intake.chars, now)
+        if self.state >= ContextState.ENDED:
+            return
         if (rest := self._listener.end_audio()) is not None:
             self._put(rest)
         self._intake.mark_spoken(self._intake.chars)

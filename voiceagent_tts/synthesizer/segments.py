@@ -85,6 +85,8 @@ class Intake:
         """Readings of text that is not submitted, in order."""
         self._surplus: deque[tuple[int, int]] = deque()
         """Ends of readings whose audio is not complete, and what each says beyond its span."""
+        self._silent: list[Piece] = []
+        """Pieces before the first that says something, whose language decides who speaks."""
         self._segmenter = Segmenter(language=request.language)
         self._settle_at: float | None = None
         self._release_at: float | None = None
@@ -137,7 +139,7 @@ class Intake:
 
     def flush(self, now: float) -> list[Piece | Pause]:
         """Return all buffered text."""
-        parts = [*self._read_rest(), *self._complete()]
+        parts = [*self._read_rest(), *self._complete(), *self._take_silent()]
         self._wait_for_text(now)
         self._schedule()
         return parts
@@ -145,7 +147,7 @@ class Intake:
     def finish(self) -> list[Piece | Pause]:
         """Return all buffered text; its last segment is the last of the context."""
         parts = self._read_rest()
-        pieces = self._pieces(self._segmenter.finish())
+        pieces = [*self._pieces(self._segmenter.finish()), *self._take_silent()]
         if pieces:
             pieces[-1] = replace(pieces[-1], is_last=True)
         self._settle_at = self._release_at = self._give_up_at = self.due_at = None
@@ -206,16 +208,29 @@ class Intake:
         pieces: list[Piece] = []
         for segment in map(self._submit, segments):
             parts = parts_by_said(segment, MAX_SEGMENT_CHARS) if segment.readings else (segment,)
-            pieces += map(self._piece, parts)
+            for part in parts:
+                pieces += self._with_language(part)
         return pieces
 
-    def _piece(self, segment: Segment) -> Piece:
-        if self._detects_language:
-            text = segment.text
-            if segment.readings:  # a mask is in no language
-                text = self.text[segment.char_start : segment.char_end]
-            self.segment_language = detect_language(text, self.segment_language)
-        return Piece(segment, self.segment_language)
+    def _with_language(self, segment: Segment) -> list[Piece]:
+        """The piece of a segment, with the silent ones before it; none while all is silent."""
+        if not self._detects_language:
+            return [Piece(segment, self.segment_language)]
+        text = segment.text
+        if segment.readings:  # a mask is in no language
+            text = self.text[segment.char_start : segment.char_end]
+        language = detect_language(text, self.segment_language)
+        if any(map(str.isalpha, text)):
+            self.segment_language = language
+        elif self.segment_language is None and not any(map(str.isalnum, text)):
+            self._silent.append(Piece(segment, language))
+            return self._take_silent() if self.submitted_char_end > MAX_SEGMENT_CHARS else []
+        return [*self._take_silent(language), Piece(segment, language)]
+
+    def _take_silent(self, language: str | None = None) -> list[Piece]:
+        """The silent pieces that wait, in the language of the speech after them, if it is known."""
+        pieces, self._silent = self._silent, []
+        return [replace(each, language=language or each.language) for each in pieces]
 
     def _submit(self, segment: Segment) -> Segment:
         """Give a segment its readings, and count its characters."""

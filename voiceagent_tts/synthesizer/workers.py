@@ -321,7 +321,13 @@ class WorkerClient:
 
     async def _receive(self) -> None:
         while True:
-            event = wire.decode(await self._socket.recv_multipart())
+            message = await self._socket.recv_multipart()
+            try:
+                event = wire.decode(message)
+            except EngineError as error:  # such as a worker of another version of this package
+                self.failure = error.message
+                self._process.kill()
+                return
             self._has_sign_of_life = True
             self._dispatch(event)  # pyright: ignore[reportArgumentType]
             # Waiting messages are received without a pause: give other tasks a turn.
@@ -424,7 +430,7 @@ class WorkerClient:
         if not self._ready.done():
             self._ready.set_exception(EngineError(message))
         for context, handler in handlers.items():
-            handler(Failed(context, ErrorCode.ENGINE_ERROR, message))
+            self._call(handler, context, Failed(context, ErrorCode.ENGINE_ERROR, message))
 
 
 class Row:
@@ -609,6 +615,7 @@ class Supervisor:
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
         self.failures = 0  # engines in a row that failed soon
+        self._rung = 0  # how much less than the first worker the next one does with
         self.restarts = 0
 
     async def start(self) -> None:
@@ -685,7 +692,8 @@ class Supervisor:
         """Let the next worker do with less if engines fail again and again."""
         self.failures = self.failures + 1 if failure and served_s < _SOON_S else 0
         if self.failures > 1:
-            place = {RUNG_VARIABLE: f"{self.failures - 1} {failure}"}
+            self._rung += 1
+            place = {RUNG_VARIABLE: f"{self._rung} {failure}"}
             self._spec = replace(self._spec, environment={**self._spec.environment, **place})
 
     async def _start_again(self) -> WorkerClient:
