@@ -183,7 +183,6 @@ class PhraseEngine:
         self._is_submitted = False
         """Whether the worker knows the context."""
         self._waiting: deque[_Waiting] = deque()
-        self._has_sound = False
         self._live_char_end = self._spoken_char_end = 0
         """Ends of the text that the worker has received, and of the text that it has spoken."""
         self._cached_before: list[tuple[int, int]] = []
@@ -237,19 +236,15 @@ class PhraseEngine:
 
     def _add_text(self, text: Submit | Append) -> None:
         segment = Segment(text.text, text.char_base, text.readings)
-        if segment.text:
-            self._add_segment(segment, text.language, is_last=not text.more)
-        elif not text.more:
+        if segment.text and self._hold is not None:
+            self._speak_parts(self._hold.push(segment, time.monotonic()))
+        elif segment.text:
+            self._speak_segment(segment, text.language, is_last=not text.more)
+        if not text.more and (self._hold is not None or not segment.text):
             self._release_held()
             if self.recorder is not None and self.phrases.has_pauses:
                 self.recorder.distrust()  # the pause after the last segment may be left out
-            self._text_end = segment.char_start
-
-    def _add_segment(self, segment: Segment, language: str | None, *, is_last: bool) -> None:
-        if self._hold is None:
-            self._speak(segment, language, is_last=is_last)
-        else:
-            self._speak_parts(self._hold.push(segment, time.monotonic()))
+            self._text_end = segment.char_end
 
     def _release_held(self) -> None:
         """Speak what is held of a text that is flushed or has ended."""
@@ -263,47 +258,30 @@ class PhraseEngine:
 
     def _speak_parts(self, parts: list[Part]) -> None:
         for part in parts:
-            self._speak(part.segment, self._language, is_live=part.is_live)
+            self._speak(_Waiting(part.segment, self._language, False, part.phrase))
         due_at = None if self._hold is None else self._hold.due_at
         if self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None
         if due_at is not None:
             delay_s = max(0.0, due_at - time.monotonic())
-            self._giving_up = asyncio.get_running_loop().call_later(delay_s, self._give_up)
+            loop = asyncio.get_running_loop()
+            self._giving_up = loop.call_later(delay_s, self._guard, self._give_up)
 
-    def _speak(
-        self,
-        segment: Segment,
-        language: str | None,
-        *,
-        is_last: bool = False,
-        is_live: bool = False,
-    ) -> None:
-        """Speak a segment with the cache, or with the worker, as soon as it is its turn.
+    def _speak_segment(self, segment: Segment, language: str | None, *, is_last: bool) -> None:
+        lookup = self.phrases.find(segment, language, is_last=is_last)
+        if lookup.phrase is None and self.recorder is not None:
+            self.recorder.expect(segment, lookup)
+        self._speak(_Waiting(segment, language, is_last, lookup.phrase))
 
-        Args:
-            segment: the text.
-            language: its language code; None if the engine chooses.
-            is_last: whether no text follows.
-            is_live: whether the worker speaks it in any case.
-        """
-        phrase = None if is_live else self._look_up(segment, language, is_last=is_last)
-        self._has_sound = self._has_sound or is_live
+    def _speak(self, waiting: _Waiting) -> None:
+        """Speak a segment, with the cache or the worker, as soon as it is its turn."""
         if self.aligners is not None:
-            self.aligners.decide(segment, is_live=phrase is None)
-        waiting = _Waiting(segment, language, is_last, phrase)
-        if phrase is None and not self._waiting:
+            self.aligners.decide(waiting.segment, is_live=waiting.phrase is None)
+        if waiting.phrase is None and not self._waiting:
             self._pass_on(waiting)
         else:
             self._waiting.append(waiting)
-
-    def _look_up(self, segment: Segment, language: str | None, *, is_last: bool) -> Phrase | None:
-        lookup = self.phrases.find(segment, language, is_first=not self._has_sound, is_last=is_last)
-        self._has_sound = self._has_sound or lookup.key is not None
-        if lookup.phrase is None and self.recorder is not None:
-            self.recorder.expect(segment, lookup)
-        return lookup.phrase
 
     def _flush(self) -> None:
         self._release_held()
@@ -362,8 +340,12 @@ class PhraseEngine:
 
     def _run(self) -> None:
         self._step = None
+        self._guard(self._advance)
+
+    def _guard(self, act: Callable[[], None]) -> None:
+        """Act in a turn of the loop that nobody waits for: a mistake ends the context."""
         try:
-            self._advance()
+            act()
         except Exception as error:
             failure = VoiceAgentError.unexpected(error)
             self._handler(Failed(self._context, failure.code, failure.message))
