@@ -4,14 +4,21 @@ The events of the worker are scripted, so that the order in which they come is t
 """
 
 import asyncio
-from collections.abc import Callable
+import itertools
+import unittest.mock
+from collections.abc import Callable, Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from testbed.examples import examples
 from testbed.waiting import until
 from voiceagent_tts.core import AudioChunk, Segment, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.plugins.cache import hold
 from voiceagent_tts.plugins.cache.engine import PhraseEngine
+from voiceagent_tts.plugins.cache.hold import PhraseHold
 from voiceagent_tts.plugins.cache.phrases import (
     ContextPhrases,
     Manner,
@@ -43,7 +50,7 @@ from voiceagent_tts.seam.events import (
     SegmentEnd,
 )
 from voiceagent_tts.synthesizer.aligners import Aligners
-from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.context import Context, ContextState
 from voiceagent_tts.synthesizer.events import ContextEvent, ContextFailed, ContextWords, Source
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.workers import EventHandler
@@ -51,13 +58,15 @@ from voiceagent_tts.voices import Voice
 
 MANNER = Manner("qwen3", "m", "r", Spoken("nova"), None, 1.0, None, None)
 REQUEST = ContextRequest(
-    ContextOptions(voice="nova", language="en", max_lead_s=0),
+    ContextOptions(voice="nova", language="en", max_lead_s=0, has_markup=True),
     Voice("nova", "w"),
     "en",
     "token",
     SpeechOptions(),
     1.0,
 )
+FIRST, LATER = Place("en", lacks_lead=True), Place("en")
+PLACES = (FIRST, LATER)
 PHRASE_SAMPLES = 4800
 LIVE_SAMPLES = 24_000
 GREETING = "Hello you two."
@@ -65,12 +74,13 @@ MENU = "Press one."
 
 
 class Worker:
-    """A worker whose events the test sends."""
+    """A worker whose events the test sends, or which does what it is told to by `speak`."""
 
     capabilities = Capabilities("qwen3", "m", False, ("token",), ("en",), ("nova",), 1)
 
     def __init__(self) -> None:
         self.commands: list[Command | AlignCommand] = []
+        self._done = self._char_end = self._samples = 0
 
     def attach(self, handler: EventHandler, on_free: Callable[[], None] | None = None) -> int:
         """Connect the context."""
@@ -91,6 +101,24 @@ class Worker:
         """Send an event."""
         self._handler(event)
 
+    def speak(self) -> None:
+        """Do what was commanded, as an engine does: text is spoken to its end if it is flushed."""
+        while self._done < len(self.commands):
+            command = self.commands[self._done]
+            self._done += 1
+            match command:
+                case Submit() | Append() if command.text:
+                    self._char_end = command.char_base + len(command.text)
+                    self.answer(live_audio(self._samples))
+                    self._samples += LIVE_SAMPLES
+                case Flush():
+                    self.answer(SegmentEnd(1, self._char_end, self._samples))
+                case Append():
+                    self.answer(SegmentEnd(1, self._char_end, self._samples))
+                    self.answer(Done(1, self._samples))
+                case _:
+                    pass
+
     @property
     def texts(self) -> str:
         """The text received."""
@@ -98,19 +126,23 @@ class Worker:
 
 
 class Opened:
-    """A context in front of a cache with some phrases."""
+    """A context with markup, in front of a cache with some phrases.
 
-    def __init__(self, *phrases: str) -> None:
-        cache = PhraseCache(1e6, 60, 1)
+    Args:
+        phrases: the texts.
+        places: where in a context each of them was spoken.
+        cache: has the phrases; None for one that keeps them.
+    """
+
+    def __init__(
+        self, *phrases: str, places: Sequence[Place] = PLACES, cache: PhraseCache | None = None
+    ) -> None:
+        self.cache = cache or PhraseCache(1e6, 60, 1)
         for text in phrases:
-            words = tuple(WordTime(240 * n, None, 1.0) for n, _ in enumerate(_words(text)))
-            for place in (Place("en"), Place("en", lacks_lead=True)):
-                key = key_of(MANNER, place, Segment(text, 0))
-                assert key is not None
-                cache.store(
-                    key, Phrase(key.text, MANNER.spoken, b"\x00\x10" * PHRASE_SAMPLES, words)
-                )
-        own = ContextPhrases(cache, MANNER, needs_words=True, lacks_lead=True, has_pauses=False)
+            self.store(text, places)
+        own = ContextPhrases(
+            self.cache, MANNER, needs_words=True, lacks_lead=True, has_pauses=False
+        )
         self.worker = Worker()
         self.context = Context(
             PhraseEngine(self.worker, own, REQUEST),
@@ -122,6 +154,15 @@ class Opened:
         )
         self.words: list[WordTimestamp] = []
         self.samples = 0
+
+    def store(self, text: str, places: Sequence[Place] = PLACES) -> None:
+        """Store a phrase as it is spoken in some places."""
+        words = tuple(WordTime(240 * n, None, 1.0) for n, _ in enumerate(_words(text)))
+        for place in places:
+            key = key_of(MANNER, place, Segment(text, 0))
+            assert key is not None
+            phrase = Phrase(key.text, MANNER.spoken, b"\x00\x10" * PHRASE_SAMPLES, words)
+            self.cache.store(key, phrase)
 
     async def play(self) -> list[ContextEvent]:
         """Let the engine play, and its listener hear it; return what came."""
@@ -140,6 +181,15 @@ class Opened:
                     case _:
                         pass
         return events
+
+    async def end(self) -> None:
+        """Let the worker and the engine speak all of the text; fail where a turn moves nothing."""
+        while self.context.state < ContextState.ENDED:
+            before = (len(self.worker.commands), self.samples)
+            self.worker.speak()
+            await self.play()
+            is_over = self.context.state >= ContextState.ENDED
+            assert is_over or before != (len(self.worker.commands), self.samples), "it hangs"
 
     def starts(self) -> dict[str, int]:
         """The words so far with their starts."""
@@ -233,6 +283,24 @@ async def test_text_that_begins_a_phrase_waits_and_is_given_up() -> None:
     assert opened.worker.commands[-1] == Cancel(1)
 
 
+@pytest.mark.parametrize("is_flushed", [True, False])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("silent", ['<break time="200ms"/>', "🙂", " "])
+async def test_silent_text_before_the_first_sound_is_none(
+    silent: str, place: Place, is_flushed: bool
+) -> None:
+    """A phrase that has stood first is used, and one that has stood elsewhere is spoken live."""
+    opened = Opened(GREETING, MENU, places=[place])
+    opened.context.push_text(silent)
+    if is_flushed:
+        opened.context.flush(1)
+    opened.context.push_text(f"{GREETING} {MENU} Bye.")
+    opened.context.finish()
+    await opened.end()
+    done = opened.context.close()
+    assert (done.reason, done.report.cached_segments) == ("complete", int(place is FIRST))
+
+
 async def test_a_context_that_ends_while_text_is_held_tells_the_worker_nothing() -> None:
     """Nor does its timer act later."""
     opened = Opened(GREETING)
@@ -256,3 +324,84 @@ async def test_a_mistake_ends_the_context_alone(monkeypatch: pytest.MonkeyPatch)
     (failed,) = [each for each in await opened.play() if isinstance(each, ContextFailed)]
     assert failed.error.code is ErrorCode.INTERNAL
     assert opened.context.close().reason == "error"
+
+
+async def test_a_mistake_in_giving_up_ends_the_context_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though only the event loop is there to hear of it."""
+
+    def fail(*_: object) -> None:
+        raise IndexError("a bug")
+
+    monkeypatch.setattr(PhraseHold, "give_up", fail)
+    opened = Opened(GREETING)
+    opened.context.push_text("Hello")
+    await until(lambda: opened.context.state >= ContextState.ENDED, "the context has failed")
+    (failed,) = [each for each in await opened.play() if isinstance(each, ContextFailed)]
+    assert failed.error.code is ErrorCode.INTERNAL
+    assert opened.context.close().reason == "error"
+
+
+@pytest.mark.parametrize("text", ["Hello", GREETING, "Other text", f"{GREETING} And"])
+async def test_the_last_text_may_come_with_the_end(text: str) -> None:
+    """In token feeding too, whether it is a phrase, held or live."""
+    opened = Opened(GREETING)
+    opened.context.worker.send(Submit(1, text, 0, False, "nova", "en", "token"))
+    opened.context.worker.send(Credit(1, 0.0, 2 * LIVE_SAMPLES))
+    await opened.end()
+    assert opened.worker.texts.replace("|", "") == text.removeprefix(GREETING)
+
+
+PHRASES_AT = {"first": [FIRST], "later": [LATER], "both": PLACES}
+SPEECH = (f"{GREETING} {MENU}", f" {MENU}", " It goes on.", "Hello")
+SILENCE = ("", "🙂 ", '<break time="200ms"/>')
+TEXTS = st.tuples(st.sampled_from(SILENCE), st.sampled_from(SPEECH))
+STEPS = st.one_of(
+    TEXTS.map(lambda texts: f"push {''.join(texts)}"),
+    st.sampled_from(["push 🙂 ", "flush", "wait", "turn", "worker", "drop"]),
+)
+
+
+@settings(deadline=None, max_examples=examples(200))
+@given(
+    st.sampled_from(sorted(PHRASES_AT)),
+    st.lists(STEPS, min_size=1, max_size=6),
+    st.sampled_from(["finish", "finish", "finish", "cancel"]),
+    st.one_of(st.just(10_000), st.integers(1, 40)),
+)
+def test_every_context_reaches_its_end(
+    where: str, steps: list[str], end: str, ttl_ticks: int
+) -> None:
+    """Whatever the cache has at which moment: phrases come, expire and go at any of them."""
+    asyncio.run(_run_to_the_end([f"store {where}", *steps, end], ttl_ticks))
+
+
+async def _run_to_the_end(steps: list[str], ttl_ticks: int) -> None:
+    ticks = itertools.count()
+    opened = Opened(cache=PhraseCache(1e6, ttl_ticks, 1, clock=lambda: next(ticks)))
+    for step in steps:
+        match step.split(" ", 1):
+            case ["push", text]:
+                opened.context.push_text(text)
+            case ["store", where]:
+                for text in (GREETING, MENU):
+                    opened.store(text, PHRASES_AT[where])
+            case ["drop"]:
+                opened.cache.memory.clear()
+            case ["wait"]:
+                with unittest.mock.patch.object(hold, "HOLD_S", 0.0):
+                    opened.context.push_text("Hel")
+                await asyncio.sleep(0)
+            case ["flush"]:
+                opened.context.flush(1)
+            case ["turn"]:
+                await opened.play()
+            case ["worker"]:
+                opened.worker.speak()
+            case ["cancel"]:
+                opened.context.cancel()
+            case _:
+                opened.context.finish()
+    await opened.end()
+    assert opened.context.close().reason in ("complete", "cancelled")

@@ -42,7 +42,7 @@ class Listener:
         """Note what was passed on; return all so far."""
         for piece in parts:
             assert piece.segment.char_start == sum(len(text) for _, text in self.parts)
-            self.parts.append(("live" if piece.is_live else "phrase", piece.segment.text))
+            self.parts.append(("live" if piece.phrase is None else "phrase", piece.segment.text))
         return self.parts
 
     def write(self, *deltas: str) -> "list[tuple[str, str]]":

@@ -155,8 +155,8 @@ class PhraseEngine:
     Attributes:
         capabilities: those of the worker.
         phrases: as given.
-        recorder: records what the worker speaks; None in token feeding, in which sentences are
-            parts of one run, and sound like that.
+        recorder: records the segments that the worker speaks; none in token feeding, in which
+            sentences are parts of one run, and sound like that.
         aligners: what listens to the worker; None where its words come with its audio.
         is_playing: whether the audio that is being passed on is a phrase's.
         cached_samples: audio of phrases so far: how far the context's clock is ahead of the
@@ -166,12 +166,9 @@ class PhraseEngine:
     def __init__(self, worker: Worker, phrases: ContextPhrases, request: ContextRequest) -> None:
         self.capabilities = worker.capabilities
         self.phrases = phrases
-        self.recorder: Recorder | None = None
-        self._hold: PhraseHold | None = None
-        if request.feeding == "segment":
-            self.recorder = Recorder(phrases)
-        else:
-            self._hold = PhraseHold(phrases, request.language)
+        self.recorder = Recorder(phrases)
+        is_token_fed = request.feeding == "token"
+        self._hold = PhraseHold(phrases, request.language) if is_token_fed else None
         self._language = request.language
         self.aligners: PhraseAligners | None = None
         self.is_playing = False
@@ -183,7 +180,6 @@ class PhraseEngine:
         self._is_submitted = False
         """Whether the worker knows the context."""
         self._waiting: deque[_Waiting] = deque()
-        self._has_sound = False
         self._live_char_end = self._spoken_char_end = 0
         """Ends of the text that the worker has received, and of the text that it has spoken."""
         self._cached_before: list[tuple[int, int]] = []
@@ -237,73 +233,52 @@ class PhraseEngine:
 
     def _add_text(self, text: Submit | Append) -> None:
         segment = Segment(text.text, text.char_base, text.readings)
-        if segment.text:
-            self._add_segment(segment, text.language, is_last=not text.more)
-        elif not text.more:
+        if segment.text and self._hold is None:
+            return self._speak_segment(segment, text.language, is_last=not text.more)
+        if segment.text and self._hold is not None:
+            self._speak_parts(self._hold, self._hold.push(segment, time.monotonic()))
+        if not text.more:
             self._release_held()
-            if self.recorder is not None and self.phrases.has_pauses:
+            if self.phrases.has_pauses:
                 self.recorder.distrust()  # the pause after the last segment may be left out
-            self._text_end = segment.char_start
-
-    def _add_segment(self, segment: Segment, language: str | None, *, is_last: bool) -> None:
-        if self._hold is None:
-            self._speak(segment, language, is_last=is_last)
-        else:
-            self._speak_parts(self._hold.push(segment, time.monotonic()))
+            self._text_end = segment.char_end
+        return None
 
     def _release_held(self) -> None:
         """Speak what is held of a text that is flushed or has ended."""
         if self._hold is not None:
-            self._speak_parts(self._hold.flush())
+            self._speak_parts(self._hold, self._hold.flush())
 
-    def _give_up(self) -> None:
-        """Let the text that is held be live."""
-        if self._hold is not None:
-            self._speak_parts(self._hold.give_up())
-
-    def _speak_parts(self, parts: list[Part]) -> None:
+    def _speak_parts(self, hold: PhraseHold, parts: list[Part]) -> None:
+        """Speak what waits no longer, and set the timer for what does."""
         for part in parts:
-            self._speak(part.segment, self._language, is_live=part.is_live)
-        due_at = None if self._hold is None else self._hold.due_at
+            self._speak(_Waiting(part.segment, self._language, False, part.phrase))
         if self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None
-        if due_at is not None:
-            delay_s = max(0.0, due_at - time.monotonic())
-            self._giving_up = asyncio.get_running_loop().call_later(delay_s, self._give_up)
+        if hold.due_at is not None:
+            delay_s = max(0.0, hold.due_at - time.monotonic())
+            give_up = functools.partial(self._give_up, hold)
+            self._giving_up = asyncio.get_running_loop().call_later(delay_s, self._guard, give_up)
 
-    def _speak(
-        self,
-        segment: Segment,
-        language: str | None,
-        *,
-        is_last: bool = False,
-        is_live: bool = False,
-    ) -> None:
-        """Speak a segment with the cache, or with the worker, as soon as it is its turn.
+    def _give_up(self, hold: PhraseHold) -> None:
+        """Let the text that is held be live."""
+        self._speak_parts(hold, hold.give_up())
 
-        Args:
-            segment: the text.
-            language: its language code; None if the engine chooses.
-            is_last: whether no text follows.
-            is_live: whether the worker speaks it in any case.
-        """
-        phrase = None if is_live else self._look_up(segment, language, is_last=is_last)
-        self._has_sound = self._has_sound or is_live
+    def _speak_segment(self, segment: Segment, language: str | None, *, is_last: bool) -> None:
+        lookup = self.phrases.find(segment, language, is_last=is_last)
+        if lookup.phrase is None:
+            self.recorder.expect(segment, lookup)
+        self._speak(_Waiting(segment, language, is_last, lookup.phrase))
+
+    def _speak(self, waiting: _Waiting) -> None:
+        """Speak a segment, with the cache or the worker, as soon as it is its turn."""
         if self.aligners is not None:
-            self.aligners.decide(segment, is_live=phrase is None)
-        waiting = _Waiting(segment, language, is_last, phrase)
-        if phrase is None and not self._waiting:
+            self.aligners.decide(waiting.segment, is_live=waiting.phrase is None)
+        if waiting.phrase is None and not self._waiting:
             self._pass_on(waiting)
         else:
             self._waiting.append(waiting)
-
-    def _look_up(self, segment: Segment, language: str | None, *, is_last: bool) -> Phrase | None:
-        lookup = self.phrases.find(segment, language, is_first=not self._has_sound, is_last=is_last)
-        self._has_sound = self._has_sound or lookup.key is not None
-        if lookup.phrase is None and self.recorder is not None:
-            self.recorder.expect(segment, lookup)
-        return lookup.phrase
 
     def _flush(self) -> None:
         self._release_held()
@@ -362,8 +337,12 @@ class PhraseEngine:
 
     def _run(self) -> None:
         self._step = None
+        self._guard(self._advance)
+
+    def _guard(self, act: Callable[[], None]) -> None:
+        """Act in a turn of the loop that nobody waits for: a mistake ends the context."""
         try:
-            self._advance()
+            act()
         except Exception as error:
             failure = VoiceAgentError.unexpected(error)
             self._handler(Failed(self._context, failure.code, failure.message))
@@ -436,12 +415,12 @@ class PhraseEngine:
         """Pass an event of the worker on, at its place in the context."""
         if isinstance(event, SegmentEnd):
             self._spoken_char_end = max(self._spoken_char_end, event.char_end)
-        if self.recorder is not None:
-            self._record(self.recorder, event)
+        self._record(event)
         self._handler(self._moved(event))
         self._advance()
 
-    def _record(self, recorder: Recorder, event: Event | AlignEvent) -> None:
+    def _record(self, event: Event | AlignEvent) -> None:
+        recorder = self.recorder
         match event:
             case AudioStep((audio,)) if recorder.is_recording:
                 recorder.push_audio(audio.chunk)
@@ -457,7 +436,7 @@ class PhraseEngine:
 
     def store(self, *, is_final: bool = False) -> None:
         """Store the recorded segments whose words are known; as `Recorder.store_known`."""
-        if self.recorder is not None and self.recorder.complete:
+        if self.recorder.complete:
             times = None if self.aligners is None else self.aligners.times.known_between
             self.recorder.store_known(times, is_final=is_final)
 

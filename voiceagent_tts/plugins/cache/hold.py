@@ -6,7 +6,7 @@ Knows no engine, no audio and no clock: the time is passed in.
 from dataclasses import dataclass
 
 from voiceagent_tts.core import Reading, Segment
-from voiceagent_tts.plugins.cache.phrases import ContextPhrases
+from voiceagent_tts.plugins.cache.phrases import ContextPhrases, Phrase
 from voiceagent_tts.text.segmenter import Segmenter
 
 HOLD_S = 0.04
@@ -15,10 +15,15 @@ HOLD_S = 0.04
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Text that waits no longer: a whole phrase, or live text, whose last word may grow."""
+    """Text that waits no longer.
+
+    Attributes:
+        segment: the text, with its readings.
+        phrase: its audio; None for live text, whose last word may grow.
+    """
 
     segment: Segment
-    is_live: bool
+    phrase: Phrase | None
 
 
 class PhraseHold:
@@ -41,13 +46,12 @@ class PhraseHold:
         self.due_at: float | None = None
         self._phrases = phrases
         self._language = language
-        self._is_first = True
         self._begin_run()
 
     def push(self, delta: Segment, now: float) -> list[Part]:
         """Append text, with its readings; return what waits no longer."""
         if not self._is_holding:
-            return [Part(delta, is_live=True)]
+            return [Part(delta, None)]
         if not self._text:
             self._char_start = delta.char_start
         self._text += delta.text
@@ -76,9 +80,10 @@ class PhraseHold:
         """Return the held text: the run is live from here on."""
         self.due_at = None
         held = self._part(len(self._text))
-        self._is_holding = self._is_first = False
+        self._is_holding = False
+        self._phrases.has_sound = True
         self._text, self._readings = "", ()
-        return [Part(held, is_live=True)] if held.text else []
+        return [Part(held, None)] if held.text else []
 
     def _begin_run(self) -> None:
         self._is_holding = True
@@ -90,15 +95,14 @@ class PhraseHold:
     def _say(self, chars: int) -> list[Part]:
         """Return a sentence as a phrase, or all held text if the cache does not have it."""
         sentence = self._part(chars)
-        if not self._phrases.has(sentence, self._language, is_first=self._is_first):
-            self._phrases.count_miss()
+        phrase = self._phrases.find(sentence, self._language).phrase
+        if phrase is None:
             return self.give_up()
         self.due_at = None
         self._text = self._text[chars:]
         self._char_start = sentence.char_end
         self._readings = self._readings[len(sentence.readings) :]
-        self._is_first = False
-        return [Part(sentence, is_live=False)]
+        return [Part(sentence, phrase)]
 
     def _part(self, chars: int) -> Segment:
         """The first characters of the held text."""

@@ -339,6 +339,8 @@ class ContextPhrases:
     Attributes:
         needs_words: as given.
         has_pauses: as given.
+        has_sound: whether a sound of the context comes before what `find` is asked for next: one of
+            a segment that it was asked for, or of live text, for which the caller sets this.
         cached: segments that came from the cache.
         stored: phrases that the context has stored.
     """
@@ -363,29 +365,28 @@ class ContextPhrases:
         self.needs_words = needs_words
         self._lacks_lead = lacks_lead
         self.has_pauses = has_pauses
+        self.has_sound = False
         self.cached = self.stored = 0
         self._is_filling = is_filling
 
-    def find(
-        self, segment: Segment, language: str | None, *, is_first: bool, is_last: bool
-    ) -> Lookup:
-        """Look up a segment.
+    def find(self, segment: Segment, language: str | None, *, is_last: bool = False) -> Lookup:
+        """Look up the next segment of the context.
 
         Args:
             segment: the segment.
             language: its language code; None if the engine chooses.
-            is_first: whether no sound of the context comes before it.
             is_last: whether no text of the context comes after it.
         """
         place = Place(
             language,
-            lacks_lead=self._lacks_lead and is_first,
+            lacks_lead=self._lacks_lead and not self.has_sound,
             lacks_pause=self.has_pauses and is_last,
         )
         words = len(words_of(segment))
         keys = list(keys_of(self._manners, place, segment))
         if not keys:
             return Lookup(self._nothing(segment))
+        self.has_sound = True
         key = next((each for each in keys if self._has(each, words)), keys[0])
         phrase = self._cache.find(key, words, needs_words=self.needs_words)
         self.cached += phrase is not None
@@ -394,21 +395,10 @@ class ContextPhrases:
     def _has(self, key: PhraseKey, words: int) -> bool:
         return self._cache.has(key, words, needs_words=self.needs_words)
 
-    def has(self, segment: Segment, language: str | None, *, is_first: bool) -> bool:
-        """Whether `find` would find a segment, or it has nothing to speak; counts no use."""
-        place = Place(language, lacks_lead=self._lacks_lead and is_first)
-        words = len(words_of(segment))
-        keys = list(keys_of(self._manners, place, segment))
-        return any(self._has(key, words) for key in keys) if keys else not words
-
     def begins(self, segment: Segment) -> bool:
         """Whether a text may become a phrase of this voice."""
         text = said_text(segment)
         return any(self._cache.memory.begins(text, each.spoken) for each in self._manners)
-
-    def count_miss(self) -> None:
-        """Count a miss for a sentence that was never passed to `find`."""
-        self._cache.counts.misses += 1
 
     def store(self, key: PhraseKey, pcm: bytes, words: tuple[WordTime, ...] | None) -> None:
         """Store the audio of a segment that `find` has not found."""
