@@ -175,7 +175,6 @@ class VoiceOptions(TypedDict, total=False):
     idle_s: float | None
     cache: bool
     strict_language: bool
-    first_clause: bool
 
 
 class OpenOptions(VoiceOptions, total=False):
@@ -209,9 +208,6 @@ class SpeechFields(BaseModel):
         default=False,
         description="Whether a text in a language that the voice does not speak is refused "
         "(`language_unavailable`). If false, it is read by the rules of another language.",
-    )
-    first_clause: bool = Field(
-        default=True, description="Whether the first segment may be a clause, and so come sooner."
     )
 
 

@@ -182,7 +182,6 @@ def options_of(fields: SpeechFields) -> ContextOptions:
         has_markup=fields.markup,
         cache="use" if fields.cache else "off",
         is_strict=fields.strict_language,
-        first_clause=fields.first_clause,
     )
 
 

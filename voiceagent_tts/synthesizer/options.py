@@ -60,7 +60,6 @@ class ContextOptions:
         traceparent: span of the context, for the engine's; None if nobody traces.
         idle_s: longest wait for text, if it is shorter than the server's limit.
         cache: whether phrases come from the cache, and are stored there.
-        first_clause: whether the first segment may be a clause.
         is_strict: whether text in a language that the voice does not speak ends the context.
         owner: id of the key whose clones and phrases the context uses, beside those of everyone;
             None on a server without keys.
@@ -80,7 +79,6 @@ class ContextOptions:
     idle_s: float | None = None
     cache: CacheUse = "use"
     is_strict: bool = False
-    first_clause: bool = True
     owner: str | None = None
 
 

@@ -87,9 +87,7 @@ class Intake:
         """Ends of readings whose audio is not complete, and what each says beyond its span."""
         self._silent: list[Piece] = []
         """Pieces before the first that says something, whose language decides who speaks."""
-        self._segmenter = Segmenter(
-            first_clause=request.options.first_clause, language=request.language
-        )
+        self._segmenter = Segmenter(language=request.language)
         self._settle_at: float | None = None
         self._release_at: float | None = None
         self._give_up_at: float | None = None
