@@ -20,12 +20,7 @@ from websockets.frames import CloseCode
 from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
-from voiceagent_tts.client.address import (
-    connection_problem,
-    public_address,
-    refusal,
-    server_message,
-)
+from voiceagent_tts.client.address import connection_problem, public_address, server_message
 from voiceagent_tts.client.spans import ClientSpans
 from voiceagent_tts.core import Cut
 from voiceagent_tts.errors import (
@@ -146,15 +141,10 @@ class ClientSocket:
         """Call `inbox` with the events of a context; a loss of the socket is one of them."""
         self._router.attach(context_id, inbox)
 
-    def abandon(self, context_id: str, played_ms: int | None = None) -> None:
-        """Cancel a context, unless it has ended, and stop passing its events on.
-
-        Args:
-            context_id: the context.
-            played_ms: as for `ClientContext.cancel`.
-        """
+    def abandon(self, context_id: str) -> None:
+        """Cancel a context, unless it has ended, and stop passing its events on."""
         if self._router.detach(context_id):
-            self.send(self.connection.cancel(context_id, played_ms))
+            self.send(self.connection.cancel(context_id))
 
     def send(self, message: str) -> None:
         """Send in order and without waiting; a message for a lost socket is dropped."""
@@ -365,7 +355,7 @@ def _rejection(response: Response) -> VoiceAgentError:
     sentence = f"the server answered the handshake with HTTP {status}"
     match status:
         case 401:
-            return UnauthorizedError(refusal(status))
+            return UnauthorizedError(f"{sentence}: the API key is missing or wrong")
         case 403:
             reason = server_message(response.body)
             told = sentence if reason is None else f"{sentence}: {reason}"

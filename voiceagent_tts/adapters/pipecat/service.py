@@ -4,17 +4,21 @@ One socket serves the pipeline for its whole life. The conversation's history ge
 turn exactly as far as they were heard: each word leaves with its audio, timed by the transport's
 playback, underruns included. Text goes to the server clause by clause and comes back verbatim.
 
-`connection` keeps the socket, `speaking` speaks turns and resumes those that break off, and this
-module implements Pipecat's service API. `output`, `playout` and `text` decide what leaves for the
-transport, and when.
+The service is built in layers: `socket` keeps the connection, `speaking` speaks turns and resumes
+those that break off, and this module implements Pipecat's service API. `output`, `playout` and
+`text` decide what leaves for the transport, and when.
 
-The service knows no engine and no server, only the wire (`client.ClientSocket`) and Pipecat's
+The service knows no engine and no server, only the wire (`protocol.ClientConnection`) and Pipecat's
 service API, including these private names of Pipecat's base classes: `_settings`,
 `_update_settings`, `_sync_model_name_to_metrics`, `_text_aggregator`, `_turn_context_id`,
-`_word_timestamp_tracker`, `_add_word_timestamps`, `_aggregated_frame_sequencer`,
-`_push_sequencer_frames`, `_apply_context_interruptible`, `_refresh_audio_context`,
-`_record_context_audio_outcome`, `_register_event_handler`, `_call_event_handler`, `_trim_text`,
-`_is_streaming_tokens`, `_tracing_context` and `_tts_texts`.
+`_word_timestamp_tracker`, `_add_word_timestamps`,
+`_aggregated_frame_sequencer`, `_push_sequencer_frames`, `_apply_context_interruptible`,
+`_refresh_audio_context`, `_record_context_audio_outcome`, `_register_event_handler`,
+`_call_event_handler`, `_report_error`, `_trim_text`, `_is_streaming_tokens`, `_tracing_context`,
+`_tts_texts`,
+and for the connection `_websocket`, `_websocket_connect`, `_connect`, `_disconnect`,
+`_connect_websocket`, `_disconnect_websocket`, `_try_reconnect`, `_receive_messages`,
+`_receive_task_handler` and `_last_connect_time`.
 """
 
 import asyncio
@@ -64,7 +68,6 @@ from voiceagent_tts.adapters.pipecat.settings import (
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
 from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
-from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.client_connection import check_not_negative, check_options
@@ -120,7 +123,7 @@ class VoiceAgentTTSService(TurnTTSService):
         reconnect_attempts: attempts, 0.25 s apart; after these, the next turn connects.
         **kwargs: fields of `Settings` (`model`, `voice` or `voice_id`, `language` and so on), as
             Pipecat's own services accept them, which `settings` overrides; and arguments of
-            `TTSService`.
+            `WebsocketTTSService`.
 
     Raises:
         InvalidRequestError: `url` is not the address of a server, or an option is wrong.
@@ -231,11 +234,11 @@ class VoiceAgentTTSService(TurnTTSService):
             self._leaving = None
         await super().cleanup()
 
-    async def _welcome(self, socket: ClientSocket) -> None:
-        if self._names_servers_model:
-            self._settings.model = socket.ready.model
+    async def _connect_websocket(self) -> None:
+        await super()._connect_websocket()
+        if self._names_servers_model and self._connection.ready is not None:
+            self._settings.model = self._connection.ready.model
             self._sync_model_name_to_metrics()
-        await super()._welcome(socket)
 
     # Text in.
 
@@ -244,7 +247,7 @@ class VoiceAgentTTSService(TurnTTSService):
         if context_id in self._turns:
             return  # the reply has started again before its end
         turn = self._add_turn(context_id)
-        if self._connection.is_ready.is_set():
+        if self._is_ready.is_set():
             with contextlib.suppress(VoiceAgentError):  # the first text opens it again
                 self._open_context(turn)
 
@@ -256,8 +259,8 @@ class VoiceAgentTTSService(TurnTTSService):
         """Send a piece of the turn's text; its audio arrives on the reader's task."""
         turn = self._turns.get(context_id) or self._add_turn(context_id)
         if turn.state is not TurnState.FAILED:
-            if not self._tasks or self._tasks[0].done():  # after too many attempts
-                await self._start_connection()
+            if not self._tasks or self._tasks[0].done():  # the reader has given up
+                await self._connect()
             is_continuation = self._has_verbatim_pieces and not self._starts_sentence
             space = "" if is_continuation else joint(turn.text, text)
             await self._append_text(turn, space + text)
