@@ -1,9 +1,9 @@
 """`Output`: what the service does with each frame before the frame leaves for the transport.
 
 Pipecat commits the text frames that pass its output to the conversation's history. So this module
-drops text that was not spoken, restores the white space of text that was, and holds each frame that
-has a time back until the chunk of audio plays that makes it audible. An interruption drops what is
-held.
+drops text that was not spoken, restores the white space of text that was, and holds text and what
+ends a message back until the chunk of audio plays that makes the text audible. An interruption
+drops what is held. Frames of other processors pass, whatever their times.
 """
 
 from collections import deque
@@ -16,7 +16,9 @@ from pipecat.frames.frames import (
     Frame,
     InterruptionFrame,
     LLMAssistantPushAggregationFrame,
+    LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMMessagesTransformFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
@@ -43,6 +45,20 @@ class AudioEndFrame(ControlFrame):
 
     context_id: str = ""
     has_unspoken_text: bool = False
+
+
+class HistoryCorrectionFrame(LLMMessagesTransformFrame):
+    """Corrects the message that the frame before it has committed."""
+
+
+_HISTORY = (
+    AggregatedTextFrame,  # words among them
+    AggregatedTextProgressFrame,
+    LLMFullResponseEndFrame,
+    LLMAssistantPushAggregationFrame,
+    HistoryCorrectionFrame,
+)
+"""Frames of which the history is made: those that have a time wait for their audio."""
 
 
 @dataclass(slots=True)
@@ -93,7 +109,7 @@ class Output:
                 pass
         for segment in self._announced_before(frame):
             self._hold(segment, frame)
-        if not frame.pts or isinstance(frame, TTSStartedFrame | TTSStoppedFrame):
+        if not frame.pts or not isinstance(frame, _HISTORY):
             return True
         self._hold(frame, frame)
         return False

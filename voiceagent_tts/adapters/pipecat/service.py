@@ -40,7 +40,6 @@ from pipecat.frames.frames import (
     LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
-    LLMMessagesTransformFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
@@ -56,7 +55,7 @@ from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
 from pipecat.utils.text.transforms.pronunciations import PronunciationTransform
 from pipecat.utils.tracing.service_decorators import traced_tts
 
-from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, Output
+from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, HistoryCorrectionFrame, Output
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.settings import (
     VoiceAgentTTSSettings,
@@ -504,7 +503,7 @@ class VoiceAgentTTSService(TurnTTSService):
     async def _take_back_noise(self, commit: Frame) -> None:
         """Remove words from the message of `commit`: it turned out later that they were noise."""
         noise, self._noise = self._noise, ""
-        removal = LLMMessagesTransformFrame(partial(without_end, end=noise))
+        removal = HistoryCorrectionFrame(partial(without_end, end=noise))
         removal.pts = commit.pts  # or it overtakes the commit on the way through the transport
         await self.push_frame(removal)
 
