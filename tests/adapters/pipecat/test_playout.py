@@ -147,3 +147,4 @@ def test_a_transport_that_reports_nothing_is_followed_by_the_clock() -> None:
     assert playout.report_overdue_s(5, 5.2) == pytest.approx(2.0)
     playout.go_on_unseen()
     assert playout.wait_s(5, 5.1) == pytest.approx(0.1)
+    assert playout.wait_s(99, 5.1) is not None  # or who waits for a report would never sleep

@@ -1,10 +1,13 @@
 """An interrupted turn in Pipecat's history, on a scripted clock: word for word what was heard."""
 
-import pytest
-from pipecat.frames.frames import TTSSpeakFrame
+import asyncio
 
-from testbed.scripted_pipecat import HoldUp, cut, reply
+import pytest
+from pipecat.frames.frames import EndFrame, TTSSpeakFrame
+
+from testbed.scripted_pipecat import HoldUp, Loudspeaker, agent, cut, reply
 from testbed.scripted_server import Script, Step
+from testbed.scripted_time import run_scripted
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 WORD_MS = 300
@@ -98,3 +101,22 @@ def test_other_work_moves_no_word(
         reply(TEXT), spoken, after_s, hold_up=hold_up, catches_up=catches_up
     )
     assert len(committed.split()) == heard(played_samples) > 1
+
+
+def test_a_reply_that_is_too_short_to_be_heard_is_a_message_of_its_own() -> None:
+    """All its audio is shorter than what a listener needs; the pipeline's end waits no longer."""
+
+    async def run() -> list[str]:
+        spoken = script(audio_steps(0.0, 100, 3), word_steps(AHEAD_S, words=3))
+        async with agent(spoken, Loudspeaker(40), output_latency_s=0.4) as talk:
+            await talk.say(reply("w w w"))
+            talk.server.script = script(audio_steps(0.0, 100, 1), word_steps(AHEAD_S, words=1))
+            await talk.say(reply("w"))
+            await asyncio.sleep(4.0)
+            messages = talk.messages
+            await talk.worker.queue_frame(EndFrame())
+            async with asyncio.timeout(5.0):
+                await talk.ended
+            return messages
+
+    assert run_scripted(run()) == ["w w w", "w"]

@@ -51,14 +51,15 @@ class HistoryCorrectionFrame(LLMMessagesTransformFrame):
     """Corrects the message that the frame before it has committed."""
 
 
-_HISTORY = (
-    AggregatedTextFrame,  # words among them
-    AggregatedTextProgressFrame,
+_TEXT = (AggregatedTextFrame, AggregatedTextProgressFrame)
+"""Text, words among it: what has a time waits for its audio."""
+_BOUNDARIES = (
+    LLMFullResponseStartFrame,
     LLMFullResponseEndFrame,
     LLMAssistantPushAggregationFrame,
     HistoryCorrectionFrame,
 )
-"""Frames of which the history is made: those that have a time wait for their audio."""
+"""Frames that begin, end or correct a message: they keep their place among its text."""
 
 
 @dataclass(slots=True)
@@ -109,10 +110,16 @@ class Output:
                 pass
         for segment in self._announced_before(frame):
             self._hold(segment, frame)
-        if not frame.pts or not isinstance(frame, _HISTORY):
+        if not self._waits(frame):
             return True
         self._hold(frame, frame)
         return False
+
+    def _waits(self, frame: Frame) -> bool:
+        """Whether `frame` may not leave at once; the first words may have a time of 0."""
+        if isinstance(frame, _BOUNDARIES):
+            return bool(frame.pts or self._held)
+        return isinstance(frame, _TEXT) and frame.pts is not None
 
     def drop_text_of(self, context_id: str) -> None:
         """Text of `context_id` that leaves from now on was not spoken."""
@@ -153,16 +160,20 @@ class Output:
         return wait_s if _ROUNDING_S < wait_s <= _AT_HAND_S else 0.0
 
     def _hold(self, frame: Frame, reason: Frame) -> None:
-        """Hold `frame` until the audio of `reason` plays, and behind all that is held."""
-        last_chunk = self._held[-1].chunk if self._held else _AT_ONCE
+        """Hold `frame` until the audio of `reason` plays, and behind all that is held.
+
+        A word that is too short to be heard has no chunk that makes it audible: it leaves with the
+        last one.
+        """
+        held_chunk = self._held[-1].chunk if self._held else _AT_ONCE
         match reason:
             case TTSTextFrame(pts=int(pts)) | AggregatedTextProgressFrame(pts=int(pts)):
-                chunk = self._playout.chunk_at(pts)
+                chunk = min(self._playout.chunk_at(pts), self._playout.last_chunk)
             case LLMAssistantPushAggregationFrame():
                 chunk = self._playout.last_chunk
             case _:
                 chunk = _AT_ONCE
-        self._held.append(_Held(frame, max(chunk, last_chunk)))
+        self._held.append(_Held(frame, max(chunk, held_chunk)))
 
     def _announced_before(self, frame: Frame) -> list[AggregatedTextFrame]:
         """The segments that leave ahead of `frame`, their next word or the end.

@@ -183,13 +183,12 @@ class Playout:
 
     def _has_begun(self, chunk: int) -> bool:
         is_started = not (self._unstarted and self._unstarted[0] <= chunk)
-        return self._is_unseen or (
-            self._is_reporting and is_started and chunk <= self._ended_chunks
-        )
+        has_left = chunk < self._chunks
+        return has_left and self._is_reporting and is_started and chunk <= self._ended_chunks
 
     def wait_s(self, chunk: int, now_s: float) -> float | None:
         """Time until `chunk` plays; None while only a report can tell."""
-        if chunk < self._chunks and self._has_begun(chunk):
+        if self._is_unseen or self._has_begun(chunk):
             return max(0.0, self._earliest_s(chunk) - now_s)
         return None
 

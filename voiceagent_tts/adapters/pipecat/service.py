@@ -78,6 +78,9 @@ _LEAD_S = 1.0
 _UTTERANCE_LEAD_S = 0.3
 """The same for an utterance that follows another one."""
 _SHORTEST_WAIT_S = 0.001
+_END_PATIENCE_S = 3.0
+"""How long after its last audio the pipeline's end waits for held words: longer than it takes to
+give up a silent transport."""
 _COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, InterruptionFrame)
 """Frames with which the words so far become a message of the history."""
 _TURNS_BEFORE_CUT = 64
@@ -463,7 +466,7 @@ class VoiceAgentTTSService(TurnTTSService):
             case AudioEndFrame():
                 return await self._end_audio(frame)
             case EndFrame():
-                await self._holds_nothing.wait()
+                await self._let_held_frames_leave()
             case _:
                 pass
         if self._output.receive(frame, self._now_s()):
@@ -475,6 +478,13 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._release_words(frame.context_id)
         if self._noise and isinstance(frame, _COMMITS):
             await self._take_back_noise(frame)
+
+    async def _let_held_frames_leave(self) -> None:
+        """Wait for the last words, but not for a transport that reports something else for ever."""
+        patience_s = self._playout.lead_s(self._now_s()) + _END_PATIENCE_S
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self._holds_nothing.wait()
 
     async def _let_frames_leave(self) -> None:
         """Push each frame that is held when its audio plays."""
