@@ -24,6 +24,7 @@ NOW_S = 5.0
 def speaking(seconds: float, latency_s: float = 0.02) -> tuple[Output, Playout]:
     """An utterance whose audio the transport has."""
     playout = Playout(latency_s)
+    playout.transport_ready(0.04)
     playout.start_context("one")
     playout.baseline_s = NOW_S
     samples = bytes(2 * round(seconds * SAMPLE_RATE_HZ))
@@ -72,7 +73,7 @@ def test_a_word_that_is_too_short_to_be_heard_leaves_with_the_last_chunk(
         playout.transport_started(NOW_S)
         for index in range(1, 8):
             assert output.pop_due(NOW_S + 0.04 * index) is None
-            playout.chunk_ended(NOW_S + 0.04 * index)
+            playout.chunk_ended(0.04, NOW_S + 0.04 * index)
     last_chunk_s = NOW_S + 7 * 0.04
     assert output.wait_s(NOW_S) == pytest.approx(0.28)
     assert [output.pop_due(last_chunk_s) for _ in spoken] == spoken

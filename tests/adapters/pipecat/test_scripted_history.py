@@ -1,9 +1,10 @@
 """An interrupted turn in Pipecat's history, on a scripted clock: word for word what was heard."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
-from pipecat.frames.frames import EndFrame, TTSSpeakFrame
+from pipecat.frames.frames import EndFrame, InterruptionFrame, TTSSpeakFrame
 
 from testbed.scripted_pipecat import HoldUp, Loudspeaker, agent, cut, reply
 from testbed.scripted_server import Script, Step
@@ -120,3 +121,31 @@ def test_a_reply_that_is_too_short_to_be_heard_is_a_message_of_its_own() -> None
             return messages
 
     assert run_scripted(run()) == ["w w w", "w"]
+
+
+@pytest.mark.parametrize(
+    ("loudspeaker", "is_switched", "lost_s"),
+    [
+        (lambda: Loudspeaker(80), True, 0.0),
+        (lambda: Loudspeaker(40, deaf=HoldUp(1.0, 1.2)), False, 1.2),
+    ],
+    ids=["in a service switcher", "writing fails for a while"],
+)
+def test_speech_goes_on(
+    loudspeaker: Callable[[], Loudspeaker], is_switched: bool, lost_s: float
+) -> None:
+    """Whatever the length of the chunks, and after audio for which no report comes."""
+    after_s = 5.0
+
+    async def run() -> tuple[str, int]:
+        spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S))
+        async with agent(spoken, loudspeaker(), is_switched=is_switched) as talk:
+            await talk.say(reply(TEXT))
+            await asyncio.sleep(after_s)
+            await talk.worker.queue_frame(InterruptionFrame())
+            await asyncio.sleep(0.5)
+            return talk.messages[0], talk.loudspeaker.played_samples[0]
+
+    committed, played_samples = run_scripted(run())
+    assert played_samples > (after_s - lost_s - 0.1) * SAMPLE_RATE_HZ
+    assert len(committed.split()) == heard(played_samples)

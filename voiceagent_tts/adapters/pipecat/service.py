@@ -15,7 +15,7 @@ service API, including these private names of Pipecat's base classes: `_settings
 `_aggregated_frame_sequencer`, `_push_sequencer_frames`, `_apply_context_interruptible`,
 `_refresh_audio_context`, `_record_context_audio_outcome`, `_register_event_handler`,
 `_call_event_handler`, `_report_error`, `_trim_text`, `_is_streaming_tokens`, `_tracing_context`,
-`_tts_texts`,
+`_tts_texts`, `_transport_destination`,
 and for the connection `_websocket`, `_websocket_connect`, `_connect`, `_disconnect`,
 `_connect_websocket`, `_disconnect_websocket`, `_try_reconnect`, `_receive_messages`,
 `_receive_task_handler` and `_last_connect_time`.
@@ -40,6 +40,7 @@ from pipecat.frames.frames import (
     LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    StartFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
@@ -225,7 +226,8 @@ class VoiceAgentTTSService(TurnTTSService):
     async def setup(self, setup: FrameProcessorSetup) -> None:
         """Connect, and watch what the transport plays."""
         if isinstance(setup.observer, WorkerObserver):
-            setup.observer.add_observer(_TransportObserver(self._playout, self._has_news.set))
+            observer = _TransportObserver(self._playout, self._concerns, self._has_news.set)
+            setup.observer.add_observer(observer)
         await super().setup(setup)
         self._leaving = self.create_task(self._let_frames_leave())
 
@@ -529,17 +531,17 @@ class VoiceAgentTTSService(TurnTTSService):
     async def _begin_utterance(self) -> None:
         """Pause between this utterance and one that has hardly ended, or has not."""
         await self._wait_for_playback(_UTTERANCE_LEAD_S)
-        transport = _output_behind(self)
-        if transport is None:
-            self._playout.go_on_unseen()
-        elif transport.sample_rate:
-            self._playout.chunk_s = (
-                transport.audio_chunk_size / BYTES_PER_SAMPLE / transport.sample_rate
-            )
         samples = round(self._playout.pause_s(self._now_s()) * self._output_rate_hz)
         if samples:
             silence = bytes(samples * BYTES_PER_SAMPLE)
             await self.push_frame(TTSAudioRawFrame(silence, self._output_rate_hz, 1))
+
+    def _concerns(self, transport: BaseOutputTransport, frame: Frame) -> bool:
+        """Whether `frame` of `transport` is about what this service says, and nobody else."""
+        if _output_behind(self) not in (None, transport):
+            return False
+        is_for_all = isinstance(frame, StartFrame)
+        return is_for_all or frame.transport_destination == self._transport_destination
 
 
 class _TransportObserver(BaseObserver):
@@ -548,25 +550,41 @@ class _TransportObserver(BaseObserver):
     The transport's own frames about it arrive later, by as much as the program is busy.
     """
 
-    def __init__(self, playout: Playout, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        playout: Playout,
+        concerns: Callable[[BaseOutputTransport, Frame], bool],
+        on_news: Callable[[], None],
+    ) -> None:
         super().__init__()
         self._playout = playout
+        self._concerns = concerns
         self._on_news = on_news
 
     async def on_push_frame(self, data: FramePushed) -> None:
-        if not isinstance(data.source, BaseOutputTransport):
+        transport, frame = data.source, data.frame
+        if not isinstance(transport, BaseOutputTransport):
             return
-        at_s, is_downstream = data.timestamp / 1e9, data.direction is FrameDirection.DOWNSTREAM
-        match data.frame:
-            case BotStartedSpeakingFrame() if is_downstream:
+        if data.direction is FrameDirection.DOWNSTREAM and self._concerns(transport, frame):
+            self._note(transport, frame, data.timestamp / 1e9)
+
+    def _note(self, transport: BaseOutputTransport, frame: Frame, at_s: float) -> None:
+        match frame:
+            case StartFrame() if chunk_bytes := transport.audio_chunk_size:
+                self._playout.transport_ready(_length_s(chunk_bytes, transport.sample_rate))
+            case BotStartedSpeakingFrame():
                 self._playout.transport_started(at_s)
-            case TTSAudioRawFrame() if is_downstream:
-                self._playout.chunk_ended(at_s)
-            case BotStoppedSpeakingFrame() if is_downstream:
+            case TTSAudioRawFrame(audio=audio, sample_rate=sample_rate):
+                self._playout.chunk_ended(_length_s(len(audio), sample_rate), at_s)
+            case BotStoppedSpeakingFrame():
                 self._playout.transport_stopped(at_s)
             case _:
                 return
         self._on_news()
+
+
+def _length_s(audio_bytes: int, sample_rate: int) -> float:
+    return audio_bytes / BYTES_PER_SAMPLE / sample_rate
 
 
 async def _yield_to_others() -> None:
@@ -576,7 +594,7 @@ async def _yield_to_others() -> None:
 
 
 def _output_behind(processor: FrameProcessor) -> BaseOutputTransport | None:
-    """The output transport behind `processor`; None if there is none, or in a parallel pipeline."""
+    """The output transport behind `processor`; None in a branch that ends without one."""
     while (following := processor.next) is not None:
         processor = following
         if isinstance(processor, BaseOutputTransport):
