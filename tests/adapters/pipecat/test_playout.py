@@ -182,3 +182,13 @@ def test_a_transport_that_loses_audio_gets_more() -> None:
     assert playout.lead_s(6.9) == pytest.approx(0.1)
     end_chunk(playout, 6.9)
     assert playout.lead_s(6.9) < 0.2
+
+
+def test_a_transport_that_ran_dry_has_lost_nothing() -> None:
+    """It reported nothing while it had nothing: what comes then is played chunk by chunk."""
+    playout = playing("one", 0.04, 5.0)
+    playout.transport_started(5.0)
+    end_chunk(playout, 5.04)
+    add(playout, "one", 2.0, 7.0)
+    end_chunk(playout, 7.5)  # it is slow
+    assert playout.lead_s(7.5) == pytest.approx(1.92)

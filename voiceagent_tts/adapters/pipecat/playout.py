@@ -144,8 +144,7 @@ class Playout:
         """The transport has played one more chunk, and plays the next one if it has one."""
         if not self._is_reporting:
             return
-        late_s = now_s - self._reported_at_s - length_s
-        if late_s > _SILENCE_S:
+        if (late_s := self._late_s(now_s)) > _SILENCE_S:
             self._lost_chunks += min(int(late_s / self.chunk_s), self._waiting_chunks)
         self._note_report(now_s)
         self._end(self._ended_s + length_s)
@@ -196,6 +195,11 @@ class Playout:
     def _waiting_chunks(self) -> int:
         """Chunks behind the one that plays."""
         return max(0, self._chunks - self._ended_chunks - self._lost_chunks - 1)
+
+    def _late_s(self, now_s: float) -> float:
+        """Time since the chunk that plays should have ended."""
+        began_s = max(self._reported_at_s, self._earliest_s(self._ended_chunks))
+        return now_s - began_s - self.chunk_s
 
     def _earliest_s(self, chunk: int) -> float:
         """When `chunk` plays, at the earliest."""
@@ -255,9 +259,9 @@ class Playout:
         """When all audio that has left is played, at the earliest; 0 if there was none."""
         if not self._runs:
             return 0.0
-        is_late = now_s - self._reported_at_s > self.chunk_s + _SILENCE_S
         earliest_s = self._earliest_s(self._chunks)
-        if is_late or not (self._is_reporting and self._waiting_chunks):
+        is_followed = self._is_reporting and self._late_s(now_s) <= _SILENCE_S
+        if not (is_followed and self._waiting_chunks):
             return earliest_s
         return max(earliest_s, now_s + self._waiting_chunks * self.chunk_s)
 
