@@ -4,7 +4,9 @@ Uses these private names of Pipecat's output transport: `_media_senders` and the
 """
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+import math
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -20,6 +22,7 @@ from pipecat.frames.frames import (
     TTSStartedFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.service_switcher import ServiceSwitcher
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMContextAggregatorPair
@@ -65,6 +68,7 @@ class Loudspeaker(BaseOutputTransport):
 
     Args:
         chunk_ms: length of a chunk.
+        deaf: when writing to it fails, after its first chunk; None for never.
         catches_up: whether chunks whose time has passed in a hold-up are played at once, as by a
             sound card with a buffer; otherwise each chunk takes its time, as on a telephone line.
 
@@ -72,7 +76,9 @@ class Loudspeaker(BaseOutputTransport):
         played_samples: audio of each utterance whose chunks have begun, in order.
     """
 
-    def __init__(self, chunk_ms: int, *, catches_up: bool = False) -> None:
+    def __init__(
+        self, chunk_ms: int, *, deaf: HoldUp | None = None, catches_up: bool = False
+    ) -> None:
         super().__init__(
             TransportParams(
                 audio_out_enabled=True,
@@ -82,7 +88,9 @@ class Loudspeaker(BaseOutputTransport):
             )
         )
         self.played_samples: list[int] = []
+        self._deaf = deaf
         self._catches_up = catches_up
+        self._began_at_s = math.inf
         self._free_at_s = 0.0
         self._has_waited = False  # whether the next chunk was there when the last one ended
         self._has_begun = asyncio.Event()
@@ -98,8 +106,11 @@ class Loudspeaker(BaseOutputTransport):
             self.played_samples.append(0)
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
-        """Play a chunk to its end."""
+        """Play a chunk to its end; returns whether it could."""
         now_s = asyncio.get_running_loop().time()
+        self._began_at_s = min(self._began_at_s, now_s)
+        if self._deaf and 0 <= now_s - self._began_at_s - self._deaf.at_s < self._deaf.for_s:
+            return False
         samples = len(frame.audio) // BYTES_PER_SAMPLE
         self.played_samples[-1] += samples
         is_late = self._catches_up and self._has_waited
@@ -144,38 +155,85 @@ def cut(
     """
 
     async def run() -> tuple[list[str], list[int]]:
-        async with ScriptedServer(script).running() as server:
-            loudspeaker = Loudspeaker(chunk_ms, catches_up=catches_up)
-            return await _cut(server.addresses["ws"], frames, loudspeaker, after_s, hold_up)
+        loudspeaker = Loudspeaker(chunk_ms, catches_up=catches_up)
+        async with agent(script, loudspeaker) as talk:
+            await _cut(talk, frames, after_s, hold_up)
+            return talk.messages, loudspeaker.played_samples
 
     return run_scripted(run())
 
 
-async def _cut(
-    url: str,
-    frames: Sequence[Frame],
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A pipeline that runs, with its ends.
+
+    Attributes:
+        worker: runs it.
+        loudspeaker: its output.
+        server: speaks its text.
+        ended: done when the pipeline has ended.
+        context: its history.
+    """
+
+    worker: PipelineWorker
+    loudspeaker: Loudspeaker
+    server: ScriptedServer
+    ended: "asyncio.Task[None]"
+    context: LLMContext
+
+    @property
+    def messages(self) -> list[str]:
+        """The history's messages."""
+        return [each["content"] for each in cast("list[dict[str, str]]", self.context.messages)]
+
+    async def say(self, frames: Sequence[Frame]) -> None:
+        """Let `frames` enter the service, and wait until the first chunk begins."""
+        for frame in frames:
+            await self.worker.queue_frame(frame)
+        await self.loudspeaker.begun()
+
+
+@contextlib.asynccontextmanager
+async def agent(
+    script: Script,
     loudspeaker: Loudspeaker,
-    after_s: float,
-    hold_up: HoldUp | None,
-) -> tuple[list[str], list[int]]:
+    *,
+    output_latency_s: float = 0.02,
+    is_switched: bool = False,
+) -> AsyncIterator[Agent]:
+    """Run a pipeline within the block.
+
+    Args:
+        script: what the server sends for each context.
+        loudspeaker: the pipeline's output.
+        output_latency_s: the service's.
+        is_switched: whether the service is one of several between which one can switch.
+    """
     context = LLMContext()
     history = LLMContextAggregatorPair(context).assistant()
-    worker = PipelineWorker(
-        Pipeline([VoiceAgentTTSService(url=url), loudspeaker, history]),
-        clock=LoopClock(),
-        cancel_on_idle_timeout=False,
-        enable_rtvi=False,
-    )
-    async with running(worker):
-        for frame in frames:
-            await worker.queue_frame(frame)
-        await loudspeaker.begun()
-        if hold_up is not None:
-            await asyncio.sleep(hold_up.at_s)
-            cast("ScriptedLoop", asyncio.get_running_loop()).hold_up(hold_up.for_s)
-            after_s -= hold_up.at_s + hold_up.for_s
-        await asyncio.sleep(after_s)
-        await worker.queue_frame(InterruptionFrame())
-        await asyncio.sleep(_COMMITTED_AFTER_S)
-    messages = cast("list[dict[str, str]]", context.get_messages())
-    return [message["content"] for message in messages], loudspeaker.played_samples
+    async with ScriptedServer(script).running() as server:
+        service = VoiceAgentTTSService(
+            url=server.addresses["ws"], output_latency_s=output_latency_s
+        )
+        speaker = ServiceSwitcher([service]) if is_switched else service
+        worker = PipelineWorker(
+            Pipeline([speaker, loudspeaker, history]),
+            clock=LoopClock(),
+            cancel_on_idle_timeout=False,
+            enable_rtvi=False,
+        )
+        async with running(worker) as ended:
+            yield Agent(worker, loudspeaker, server, ended, context)
+
+
+async def _cut(
+    talk: Agent, frames: Sequence[Frame], after_s: float, hold_up: HoldUp | None
+) -> None:
+    await talk.say(frames)
+    if hold_up is not None:
+        await asyncio.sleep(hold_up.at_s)
+        cast("ScriptedLoop", asyncio.get_running_loop()).hold_up(hold_up.for_s)
+        after_s -= hold_up.at_s + hold_up.for_s
+    await asyncio.sleep(after_s)
+    await talk.worker.queue_frame(InterruptionFrame())
+    await asyncio.sleep(_COMMITTED_AFTER_S)

@@ -22,7 +22,6 @@ from voiceagent_tts.client import (
     FlushedMessage,
     TTSClient,
     WarningMessage,
-    open_socket,
     websocket_address,
 )
 from voiceagent_tts.core import Cut, WarningCode, Word, WordTimestamp, ms_to_samples
@@ -531,21 +530,6 @@ async def test_an_address_without_the_s_of_tls_is_told() -> None:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(InvalidRequestError, match="begins with wss://"):
             await TTSClient(f"ws://127.0.0.1:{port}").connect()
-
-
-async def test_a_server_that_stops_in_the_handshake_is_lost() -> None:
-    """It may be back in a moment, so that is no wrong address."""
-
-    async def stop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.transport.abort()
-
-    async with await asyncio.start_server(stop, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(
-            ConnectionLostError, match="no connection to 127.0.0.1:[0-9]*: no answer"
-        ):
-            await open_socket(f"ws://127.0.0.1:{port}", {})
 
 
 async def test_connecting_is_tried_again(small_server: SmallServer) -> None:

@@ -27,12 +27,7 @@ from voiceagent_tts.client.address import (
     websocket_address,
 )
 from voiceagent_tts.client.context import ClientContext, Event
-from voiceagent_tts.client.socket import (
-    CLOSE_TIMEOUT_S,
-    MAX_SERVER_MESSAGE_BYTES,
-    ClientSocket,
-    open_socket,
-)
+from voiceagent_tts.client.socket import CLOSE_TIMEOUT_S, MAX_SERVER_MESSAGE_BYTES
 from voiceagent_tts.client.tts_client import TTSClient
 from voiceagent_tts.core import Cut, WordTimestamp
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -53,7 +48,6 @@ __all__ = [
     "CancelledMessage",
     "ClientAudio",
     "ClientContext",
-    "ClientSocket",
     "Cut",
     "DoneMessage",
     "Event",
@@ -66,7 +60,6 @@ __all__ = [
     "configured_url",
     "connection_problem",
     "http_address",
-    "open_socket",
     "refusal",
     "server_message",
     "websocket_address",

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -53,7 +54,6 @@ class ClientContext:
         self._is_over = asyncio.Event()  # only `done` may follow
         self._cancelled: Cut | None = None
         self._error: VoiceAgentError | None = None
-        socket.attach(record.context_id, self._receive)
 
     @property
     def context_id(self) -> str:
@@ -73,7 +73,7 @@ class ClientContext:
             VoiceAgentError: the context has failed.
         """
         self._raise_if_failed()
-        self._socket.send(self._connection.text(self.context_id, text))
+        await self._socket.send(self._connection.text(self.context_id, text))
 
     async def flush(self) -> int:
         """Speak the text sent so far; more may follow.
@@ -85,7 +85,7 @@ class ClientContext:
             VoiceAgentError: as for `send_text`.
         """
         self._raise_if_failed()
-        self._socket.send(self._connection.flush(self.context_id))
+        await self._socket.send(self._connection.flush(self.context_id))
         return self._record.flushes
 
     async def end(self) -> None:
@@ -95,7 +95,7 @@ class ClientContext:
             VoiceAgentError: as for `send_text`.
         """
         self._raise_if_failed()
-        self._socket.send(self._connection.end(self.context_id))
+        await self._socket.send(self._connection.end(self.context_id))
 
     async def cancel(self, played_ms: int | None = None) -> Cut:
         """Stop the context, wait for the server's answer, and return which text was heard.
@@ -109,7 +109,7 @@ class ClientContext:
             ConnectionLostError: the server does not answer in time.
         """
         if not self._is_over.is_set():
-            self._stop(played_ms)
+            await self._stop(played_ms)
             async with self._socket.answering("cancel"):
                 await self._is_over.wait()
         if self._cancelled is not None:
@@ -159,14 +159,15 @@ class ClientContext:
         traceback: TracebackType | None,
     ) -> None:
         if not self._is_over.is_set():
-            self._stop(None)
+            await self._stop(None)
 
-    def _stop(self, played_ms: int | None) -> None:
+    async def _stop(self, played_ms: int | None) -> None:
         message = self._connection.cancel(self.context_id, played_ms)
         self._is_stopped = True
         while not self._events.empty():
             self._events.get_nowait()
-        self._socket.send(message)
+        with suppress(ConnectionLostError):  # a lost socket has ended the context
+            await self._socket.send(message)
 
     def _raise_if_failed(self) -> None:
         if self._error is not None:
@@ -175,7 +176,8 @@ class ClientContext:
     def _played_ms(self) -> int:
         return samples_to_ms(self._clock.played_samples(time.monotonic()))
 
-    def _receive(self, event: ContextEvent) -> None:
+    def receive(self, event: ContextEvent) -> None:
+        """Inbox of this context: called with each of its events."""
         match event:
             case ClientAudio():
                 received, rate_hz = self._record.samples_received, self._record.audio.sample_rate

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from voiceagent_tts.client.address import authorization, websocket_address
 from voiceagent_tts.client.context import ClientContext, Event
-from voiceagent_tts.client.socket import ANSWER_TIMEOUT_S, ClientSocket, open_socket
+from voiceagent_tts.client.socket import ClientSocket, open_socket
 from voiceagent_tts.errors import ConnectionLostError, OverloadedError
 from voiceagent_tts.protocol.messages import OpenOptions, ReadyMessage
 
@@ -38,7 +38,7 @@ class TTSClient:
         api_key: str | None = None,
         *,
         connect_timeout_s: float = 10.0,
-        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+        answer_timeout_s: float = 5.0,
     ) -> None:
         self._url = websocket_address(url)
         self._headers = authorization(api_key)
@@ -96,8 +96,13 @@ class TTSClient:
             VoiceAgentError: as for `connect`.
         """
         socket = await self._usable_socket()
-        record = socket.open(context_id or uuid4().hex, metadata=metadata, **options)
-        return ClientContext(socket, record)
+        context_id = context_id or uuid4().hex
+        metadata = socket.spans.open(context_id, metadata)
+        message = socket.connection.open(context_id, metadata=metadata, **options)
+        context = ClientContext(socket, socket.connection.record(context_id))
+        socket.attach(context_id, context.receive)
+        await socket.send(message)
+        return context
 
     async def say(self, text: str, **options: Unpack[OpenOptions]) -> AsyncGenerator[Event, None]:
         """Speak a whole text; closing the iterator early cancels the context.
@@ -120,7 +125,9 @@ class TTSClient:
             VoiceAgentError: as for `connect`.
         """
         socket = await self._usable_socket()
-        socket.send(socket.connection.prepare(voice=voice, language=language, instruct=instruct))
+        await socket.send(
+            socket.connection.prepare(voice=voice, language=language, instruct=instruct)
+        )
 
     async def aclose(self) -> None:
         """Close the sockets, which cancels their contexts; idempotent."""
@@ -135,12 +142,8 @@ class TTSClient:
             if self._socket is None or not self._socket.is_usable:
                 self._socket = await self._connect()
                 self._sockets.add(self._socket)
-                self._socket.start(on_unusable=self._forget_if_lost)
+                self._socket.start(on_end=self._sockets.discard)
             return self._socket
-
-    def _forget_if_lost(self, socket: ClientSocket) -> None:
-        if socket.is_lost:
-            self._sockets.discard(socket)
 
     async def _connect(self) -> ClientSocket:
         for wait_s in RETRY_WAITS_S:
@@ -152,8 +155,5 @@ class TTSClient:
 
     async def _connect_once(self) -> ClientSocket:
         return await open_socket(
-            self._url,
-            self._headers,
-            connect_timeout_s=self._connect_timeout_s,
-            answer_timeout_s=self._answer_timeout_s,
+            self._url, self._headers, self._connect_timeout_s, self._answer_timeout_s
         )

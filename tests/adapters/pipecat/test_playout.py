@@ -21,7 +21,7 @@ def audio(seconds: float) -> TTSAudioRawFrame:
 def playing(context_id: str, seconds: float, now_s: float, chunk_s: float = 0.04) -> Playout:
     """A transport that has got an utterance whole."""
     playout = Playout(latency_s=0.02)
-    playout.chunk_s = chunk_s
+    playout.transport_ready(chunk_s)
     add(playout, context_id, seconds, now_s)
     return playout
 
@@ -31,6 +31,11 @@ def add(playout: Playout, context_id: str, seconds: float, now_s: float) -> None
     playout.start_context(context_id)
     playout.baseline_s = now_s
     playout.play(audio(seconds), now_s)
+
+
+def end_chunk(playout: Playout, now_s: float) -> None:
+    """The transport reports a chunk of its length."""
+    playout.chunk_ended(playout.chunk_s, now_s)
 
 
 def chunk_at(playout: Playout, position_s: float) -> int:
@@ -56,7 +61,7 @@ def test_a_word_is_heard_once_20_ms_of_it_were_played(position_s: float, chunk: 
 def test_each_utterance_is_filled_up_to_a_chunk(lengths_ms: list[int], chunk_s: float) -> None:
     """However many are queued, the next one begins where the transport begins it."""
     playout, end_s = Playout(latency_s=0.02), 1.0
-    playout.chunk_s = chunk_s
+    playout.transport_ready(chunk_s)
     for index, length_ms in enumerate(lengths_ms):
         add(playout, str(index), length_ms / 1000, 1.0)
         playout.end_context(1.0)
@@ -78,11 +83,11 @@ def test_the_pause_between_two_utterances_is_what_is_missing() -> None:
 def test_a_chunk_plays_once_the_one_before_has_ended() -> None:
     """However late that is; the first chunk plays when the transport has started."""
     playout = playing("one", 1.0, 5.0)
-    playout.chunk_ended(5.01)  # of audio before an interruption
+    end_chunk(playout, 5.01)  # of audio before an interruption
     assert playout.wait_s(0, 5.02) is None
     playout.transport_started(5.02)
     assert (playout.wait_s(0, 5.02), playout.wait_s(1, 9.0)) == (0.0, None)
-    playout.chunk_ended(9.0)
+    end_chunk(playout, 9.0)
     assert (playout.wait_s(1, 9.0), playout.wait_s(2, 9.0)) == (0.0, None)
     assert playout.played_ms("one", 9.0) == 80
 
@@ -92,7 +97,7 @@ def test_a_transport_that_reports_ahead_plays_in_its_own_time() -> None:
     playout = playing("one", 1.0, 5.0)
     playout.transport_started(5.0)
     for _ in range(25):
-        playout.chunk_ended(5.0)
+        end_chunk(playout, 5.0)
     assert playout.wait_s(10, 5.1) == pytest.approx(0.3)
     assert playout.played_ms("one", 5.1) == 120
 
@@ -102,7 +107,7 @@ def test_a_transport_without_audio_plays_the_next_as_it_comes() -> None:
     playout = playing("one", 0.4, 5.0)
     playout.transport_started(5.0)
     for index in range(10):
-        playout.chunk_ended(5.04 + 0.04 * index)
+        end_chunk(playout, 5.04 + 0.04 * index)
     add(playout, "one", 0.4, 6.0)
     assert playout.wait_s(10, 6.0) == 0.0
     assert playout.end_s(6.0) == pytest.approx(6.4)
@@ -110,7 +115,7 @@ def test_a_transport_without_audio_plays_the_next_as_it_comes() -> None:
     late.transport_started(5.0)
     add(late, "one", 0.4, 6.0)  # nine chunks of the first part are still to play
     for _ in range(11):
-        late.chunk_ended(6.0)
+        end_chunk(late, 6.0)
     assert late.wait_s(11, 6.0) == 0.0
 
 
@@ -118,7 +123,7 @@ def test_a_transport_that_waits_too_long_drops_what_fills_no_chunk() -> None:
     """What comes then begins a chunk of its own, and starts anew."""
     playout = playing("one", 0.05, 5.0)
     playout.transport_started(5.0)
-    playout.chunk_ended(5.04)
+    end_chunk(playout, 5.04)
     playout.transport_stopped(8.0)
     add(playout, "one", 0.1, 9.0)
     assert chunk_at(playout, 0.06) == 1  # the first 50 ms are one chunk of 40 ms
@@ -134,7 +139,7 @@ def test_the_next_utterance_waits_for_its_own_start() -> None:
     add(playout, "two", 0.1, 5.0)
     playout.transport_started(5.0)
     for _ in range(3):
-        playout.chunk_ended(5.1)
+        end_chunk(playout, 5.1)
     playout.transport_stopped(5.2)
     assert playout.wait_s(3, 9.0) is None
     playout.transport_started(9.0)
@@ -147,3 +152,43 @@ def test_a_transport_that_reports_nothing_is_followed_by_the_clock() -> None:
     assert playout.report_overdue_s(5, 5.2) == pytest.approx(2.0)
     playout.go_on_unseen()
     assert playout.wait_s(5, 5.1) == pytest.approx(0.1)
+    assert playout.wait_s(99, 5.1) is not None  # or who waits for a report would never sleep
+
+
+def test_without_a_transport_the_clock_decides() -> None:
+    """At once: no report will ever come."""
+    playout = Playout(latency_s=0.02)
+    add(playout, "one", 1.0, 5.0)
+    assert playout.wait_s(5, 5.1) == pytest.approx(0.1)
+
+
+def test_reported_chunks_count_by_their_length() -> None:
+    """A filter of the transport may cut them anew, or keep some of the audio back."""
+    playout = playing("one", 1.0, 5.0)
+    playout.transport_started(5.0)
+    playout.chunk_ended(0.03, 5.03)
+    assert playout.wait_s(1, 5.04) is None
+    playout.chunk_ended(0.09, 5.12)
+    assert (playout.wait_s(3, 5.12), playout.wait_s(4, 5.16)) == (0.0, None)
+
+
+def test_a_transport_that_loses_audio_gets_more() -> None:
+    """By the clock while it is silent, and then by what it has left."""
+    playout = playing("one", 2.0, 5.0)
+    playout.transport_started(5.0)
+    end_chunk(playout, 5.04)
+    assert playout.lead_s(5.04) == pytest.approx(1.96)
+    assert playout.lead_s(5.5) == pytest.approx(1.92)  # it may catch up
+    assert playout.lead_s(6.9) == pytest.approx(0.1)
+    end_chunk(playout, 6.9)
+    assert playout.lead_s(6.9) < 0.2
+
+
+def test_a_transport_that_ran_dry_has_lost_nothing() -> None:
+    """It reported nothing while it had nothing: what comes then is played chunk by chunk."""
+    playout = playing("one", 0.04, 5.0)
+    playout.transport_started(5.0)
+    end_chunk(playout, 5.04)
+    add(playout, "one", 2.0, 7.0)
+    end_chunk(playout, 7.5)  # it is slow
+    assert playout.lead_s(7.5) == pytest.approx(1.92)

@@ -1,10 +1,14 @@
 """An interrupted turn in Pipecat's history, on a scripted clock: word for word what was heard."""
 
-import pytest
-from pipecat.frames.frames import TTSSpeakFrame
+import asyncio
+from collections.abc import Callable
 
-from testbed.scripted_pipecat import HoldUp, cut, reply
+import pytest
+from pipecat.frames.frames import EndFrame, InterruptionFrame, TTSSpeakFrame
+
+from testbed.scripted_pipecat import HoldUp, Loudspeaker, agent, cut, reply
 from testbed.scripted_server import Script, Step
+from testbed.scripted_time import run_scripted
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 WORD_MS = 300
@@ -98,3 +102,50 @@ def test_other_work_moves_no_word(
         reply(TEXT), spoken, after_s, hold_up=hold_up, catches_up=catches_up
     )
     assert len(committed.split()) == heard(played_samples) > 1
+
+
+def test_a_reply_that_is_too_short_to_be_heard_is_a_message_of_its_own() -> None:
+    """All its audio is shorter than what a listener needs; the pipeline's end waits no longer."""
+
+    async def run() -> list[str]:
+        spoken = script(audio_steps(0.0, 100, 3), word_steps(AHEAD_S, words=3))
+        async with agent(spoken, Loudspeaker(40), output_latency_s=0.4) as talk:
+            await talk.say(reply("w w w"))
+            talk.server.script = script(audio_steps(0.0, 100, 1), word_steps(AHEAD_S, words=1))
+            await talk.say(reply("w"))
+            await asyncio.sleep(4.0)
+            messages = talk.messages
+            await talk.worker.queue_frame(EndFrame())
+            async with asyncio.timeout(5.0):
+                await talk.ended
+            return messages
+
+    assert run_scripted(run()) == ["w w w", "w"]
+
+
+@pytest.mark.parametrize(
+    ("loudspeaker", "is_switched", "lost_s"),
+    [
+        (lambda: Loudspeaker(80), True, 0.0),
+        (lambda: Loudspeaker(40, deaf=HoldUp(1.0, 1.2)), False, 1.2),
+    ],
+    ids=["in a service switcher", "writing fails for a while"],
+)
+def test_speech_goes_on(
+    loudspeaker: Callable[[], Loudspeaker], is_switched: bool, lost_s: float
+) -> None:
+    """Whatever the length of the chunks, and after audio for which no report comes."""
+    after_s = 5.0
+
+    async def run() -> tuple[str, int]:
+        spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S))
+        async with agent(spoken, loudspeaker(), is_switched=is_switched) as talk:
+            await talk.say(reply(TEXT))
+            await asyncio.sleep(after_s)
+            await talk.worker.queue_frame(InterruptionFrame())
+            await asyncio.sleep(0.5)
+            return talk.messages[0], talk.loudspeaker.played_samples[0]
+
+    committed, played_samples = run_scripted(run())
+    assert played_samples > (after_s - lost_s - 0.1) * SAMPLE_RATE_HZ
+    assert len(committed.split()) == heard(played_samples)

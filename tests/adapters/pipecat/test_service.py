@@ -25,7 +25,8 @@ from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.service_switcher import ServiceSwitcher, ServiceSwitcherStrategyFailover
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.services.settings import TTSSettings
-from pipecat.services.tts_service import TextAggregationMode, TTSService
+from pipecat.services.tts_service import TextAggregationMode, TTSService, WebsocketTTSService
+from pipecat.services.websocket_service import WebsocketService
 from pipecat.utils.context.word_timestamp_tracker import WordTimestampTracker
 from pipecat.utils.errors import ErrorCategory
 from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
@@ -111,7 +112,7 @@ async def test_a_server_that_comes_later_is_found() -> None:
 
 
 async def test_a_draining_server_is_left(server: RunningServer) -> None:
-    """The service connects to the server that now has the address."""
+    """Between turns, the service reconnects to the server that now has the address."""
     tts = service(server)
     connected: asyncio.Queue[None] = asyncio.Queue()
 
@@ -130,7 +131,7 @@ async def test_a_draining_server_is_left(server: RunningServer) -> None:
 
 
 async def test_a_reply_behind_a_draining_servers_last_is_spoken(server: RunningServer) -> None:
-    """The draining server ends its reply, and the next server speaks the one behind it."""
+    """The reply waits until the draining server has finished, and the next server speaks it."""
     async with talking(service(server, max_lead_s=0.5)) as conversation:
         first = f"{COUNTING} {COUNTING}"
         await conversation.push(TTSSpeakFrame(first))
@@ -490,6 +491,15 @@ async def test_a_proxy_gets_its_headers() -> None:
         (TTSService, "_register_event_handler"),
         (TTSService, "_trim_text"),
         (TTSService, "_record_context_audio_outcome"),
+        (WebsocketTTSService, "_connect"),
+        (WebsocketTTSService, "_disconnect"),
+        (WebsocketTTSService, "_report_error"),
+        (WebsocketService, "_connect_websocket"),
+        (WebsocketService, "_disconnect_websocket"),
+        (WebsocketService, "_receive_messages"),
+        (WebsocketService, "_receive_task_handler"),
+        (WebsocketService, "_try_reconnect"),
+        (WebsocketService, "_websocket_connect"),
         (WordTimestampTracker, "pts"),
     ],
 )
@@ -510,6 +520,7 @@ def test_private_attributes_of_pipecat_exist() -> None:
     assert set(names) <= attributes.keys()
     assert attributes["_text_aggregator"] is plain
     assert isinstance(attributes["_word_timestamp_tracker"], WordTimestampTracker)
+    assert "_websocket" in attributes
     assert tts._is_streaming_tokens is False
 
 

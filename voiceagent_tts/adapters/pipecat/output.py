@@ -1,9 +1,9 @@
 """`Output`: what the service does with each frame before the frame leaves for the transport.
 
 Pipecat commits the text frames that pass its output to the conversation's history. So this module
-drops text that was not spoken, restores the white space of text that was, and holds each frame that
-has a time back until the chunk of audio plays that makes it audible. An interruption drops what is
-held.
+drops text that was not spoken, restores the white space of text that was, and holds text and what
+ends a message back until the chunk of audio plays that makes the text audible. An interruption
+drops what is held. Frames of other processors pass, whatever their times.
 """
 
 from collections import deque
@@ -16,7 +16,9 @@ from pipecat.frames.frames import (
     Frame,
     InterruptionFrame,
     LLMAssistantPushAggregationFrame,
+    LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMMessagesTransformFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
@@ -43,6 +45,21 @@ class AudioEndFrame(ControlFrame):
 
     context_id: str = ""
     has_unspoken_text: bool = False
+
+
+class HistoryCorrectionFrame(LLMMessagesTransformFrame):
+    """Corrects the message that the frame before it has committed."""
+
+
+_TEXT = (AggregatedTextFrame, AggregatedTextProgressFrame)
+"""Text, words among it: what has a time waits for its audio."""
+_BOUNDARIES = (
+    LLMFullResponseStartFrame,
+    LLMFullResponseEndFrame,
+    LLMAssistantPushAggregationFrame,
+    HistoryCorrectionFrame,
+)
+"""Frames that begin, end or correct a message: they keep their place among its text."""
 
 
 @dataclass(slots=True)
@@ -93,10 +110,16 @@ class Output:
                 pass
         for segment in self._announced_before(frame):
             self._hold(segment, frame)
-        if not frame.pts or isinstance(frame, TTSStartedFrame | TTSStoppedFrame):
+        if not self._waits(frame):
             return True
         self._hold(frame, frame)
         return False
+
+    def _waits(self, frame: Frame) -> bool:
+        """Whether `frame` may not leave at once; the first words may have a time of 0."""
+        if isinstance(frame, _BOUNDARIES):
+            return bool(frame.pts or self._held)
+        return isinstance(frame, _TEXT) and frame.pts is not None
 
     def drop_text_of(self, context_id: str) -> None:
         """Text of `context_id` that leaves from now on was not spoken."""
@@ -137,16 +160,20 @@ class Output:
         return wait_s if _ROUNDING_S < wait_s <= _AT_HAND_S else 0.0
 
     def _hold(self, frame: Frame, reason: Frame) -> None:
-        """Hold `frame` until the audio of `reason` plays, and behind all that is held."""
-        last_chunk = self._held[-1].chunk if self._held else _AT_ONCE
+        """Hold `frame` until the audio of `reason` plays, and behind all that is held.
+
+        A word that is too short to be heard has no chunk that makes it audible: it leaves with the
+        last one.
+        """
+        held_chunk = self._held[-1].chunk if self._held else _AT_ONCE
         match reason:
             case TTSTextFrame(pts=int(pts)) | AggregatedTextProgressFrame(pts=int(pts)):
-                chunk = self._playout.chunk_at(pts)
+                chunk = min(self._playout.chunk_at(pts), self._playout.last_chunk)
             case LLMAssistantPushAggregationFrame():
                 chunk = self._playout.last_chunk
             case _:
                 chunk = _AT_ONCE
-        self._held.append(_Held(frame, max(chunk, last_chunk)))
+        self._held.append(_Held(frame, max(chunk, held_chunk)))
 
     def _announced_before(self, frame: Frame) -> list[AggregatedTextFrame]:
         """The segments that leave ahead of `frame`, their next word or the end.

@@ -5,7 +5,7 @@ end of its utterance, and an interruption leaves the one that plays. The transpo
 starts an utterance, when a chunk has ended, and when it has stopped. These reports decide which
 chunk plays, and no clock: other work on the machine delays both, but not by the same time, and some
 transports make up for the delay while others never do. Only how long a transport that reports
-ahead of its playback still takes is computed.
+ahead of its playback still takes is computed, and when more audio may leave for one that is silent.
 
 This module knows no socket and no clock; times are passed in.
 """
@@ -24,6 +24,8 @@ _PAUSE_S = 0.2
 """Pause between two utterances that are queued one behind the other."""
 _REPORT_TIMEOUT_S = 2.0
 """A transport that has something to play and reports nothing for longer plays unseen."""
+_SILENCE_S = 0.5
+"""When a report is this late, the transport may have lost audio: more leaves by the clock."""
 _ROUNDING_S = 1e-4
 
 
@@ -64,13 +66,14 @@ class Playout:
         self._context_samples = 0  # of the context, at 24 kHz
         self._is_interruptible = True
         self._reported_at_s = 0.0
-        self._is_unseen = False  # whether the transport plays without reports
+        self._is_unseen = True  # whether the transport plays without reports
         self._forget_chunks()
 
     def _forget_chunks(self) -> None:
         self._left_samples = 0  # of all contexts, at 24 kHz, with what fills up chunks
         self._context_start = 0  # where the context begins in them
-        self._ended_chunks = 0
+        self._ended_s = 0.0  # length of what was played
+        self._lost_chunks = 0  # that no report will come for
         self._is_reporting = False  # about these chunks: those before an interruption end late
         self._is_new_utterance = True  # whether the next chunk is the first one of an utterance
         self._unstarted: deque[int] = deque()  # first chunks of utterances that have not started
@@ -121,31 +124,38 @@ class Playout:
 
     # What the transport reports.
 
+    def transport_ready(self, chunk_s: float) -> None:
+        """There is a transport, which plays chunks of this length."""
+        self.chunk_s, self._is_unseen = chunk_s, False
+
     def transport_started(self, now_s: float) -> None:
         """The transport plays the first chunk of an utterance."""
         if not self._unstarted:
             return
         self._note_report(now_s)
-        self._is_reporting = True
+        self._is_reporting, self._lost_chunks = True, 0
         chunk = self._unstarted.popleft()
         at_s = max(now_s, self._earliest_s(chunk))
         while self._runs and self._runs[-1].first_chunk >= chunk:
             self._runs.pop()
         self._runs.append(_Run(chunk, at_s))
 
-    def chunk_ended(self, now_s: float) -> None:
+    def chunk_ended(self, length_s: float, now_s: float) -> None:
         """The transport has played one more chunk, and plays the next one if it has one."""
         if not self._is_reporting:
             return
+        if (late_s := self._late_s(now_s)) > _SILENCE_S:
+            self._lost_chunks += min(int(late_s / self.chunk_s), self._waiting_chunks)
         self._note_report(now_s)
-        self._end_chunks(self._ended_chunks + 1)
+        self._end(self._ended_s + length_s)
 
     def transport_stopped(self, now_s: float) -> None:
         """The transport has played an utterance, or has waited too long for more of it."""
         if not self._is_reporting:
             return
         self._note_report(now_s)
-        self._end_chunks(self._unstarted[0] if self._unstarted else self._chunks)
+        self._lost_chunks = 0
+        self._end((self._unstarted[0] if self._unstarted else self._chunks) * self.chunk_s)
         if self._awaited_stops:
             self._awaited_stops -= 1
             return
@@ -158,8 +168,8 @@ class Playout:
         self.reports += 1
         self._reported_at_s, self._is_unseen = now_s, False
 
-    def _end_chunks(self, count: int) -> None:
-        self._ended_chunks = min(max(count, self._ended_chunks), self._chunks)
+    def _end(self, ended_s: float) -> None:
+        self._ended_s = min(max(ended_s, self._ended_s), self._chunks * self.chunk_s)
         while self._unstarted and self._unstarted[0] < self._ended_chunks:
             self._unstarted.popleft()
         while len(self._runs) > 1 and self._runs[1].first_chunk <= self._ended_chunks:
@@ -176,6 +186,21 @@ class Playout:
         """Whole chunks that have left."""
         return self._left_samples // self._chunk_samples
 
+    @property
+    def _ended_chunks(self) -> int:
+        """Chunks that were played; a filter in the transport may cut the reported ones anew."""
+        return int((self._ended_s + _ROUNDING_S) / self.chunk_s)
+
+    @property
+    def _waiting_chunks(self) -> int:
+        """Chunks behind the one that plays."""
+        return max(0, self._chunks - self._ended_chunks - self._lost_chunks - 1)
+
+    def _late_s(self, now_s: float) -> float:
+        """Time since the chunk that plays should have ended."""
+        began_s = max(self._reported_at_s, self._earliest_s(self._ended_chunks))
+        return now_s - began_s - self.chunk_s
+
     def _earliest_s(self, chunk: int) -> float:
         """When `chunk` plays, at the earliest."""
         known = [run for run in self._runs if run.first_chunk <= chunk]
@@ -183,13 +208,12 @@ class Playout:
 
     def _has_begun(self, chunk: int) -> bool:
         is_started = not (self._unstarted and self._unstarted[0] <= chunk)
-        return self._is_unseen or (
-            self._is_reporting and is_started and chunk <= self._ended_chunks
-        )
+        has_left = chunk < self._chunks
+        return has_left and self._is_reporting and is_started and chunk <= self._ended_chunks
 
     def wait_s(self, chunk: int, now_s: float) -> float | None:
         """Time until `chunk` plays; None while only a report can tell."""
-        if chunk < self._chunks and self._has_begun(chunk):
+        if self._is_unseen or self._has_begun(chunk):
             return max(0.0, self._earliest_s(chunk) - now_s)
         return None
 
@@ -235,10 +259,11 @@ class Playout:
         """When all audio that has left is played, at the earliest; 0 if there was none."""
         if not self._runs:
             return 0.0
-        waiting = self._chunks - self._ended_chunks - 1 if self._is_reporting else 0
-        return max(
-            self._earliest_s(self._chunks), now_s + waiting * self.chunk_s if waiting > 0 else 0
-        )
+        earliest_s = self._earliest_s(self._chunks)
+        is_followed = self._is_reporting and self._late_s(now_s) <= _SILENCE_S
+        if not (is_followed and self._waiting_chunks):
+            return earliest_s
+        return max(earliest_s, now_s + self._waiting_chunks * self.chunk_s)
 
     def lead_s(self, now_s: float) -> float:
         """Audio that has left and is not played yet."""

@@ -4,17 +4,21 @@ One socket serves the pipeline for its whole life. The conversation's history ge
 turn exactly as far as they were heard: each word leaves with its audio, timed by the transport's
 playback, underruns included. Text goes to the server clause by clause and comes back verbatim.
 
-`connection` keeps the socket, `speaking` speaks turns and resumes those that break off, and this
-module implements Pipecat's service API. `output`, `playout` and `text` decide what leaves for the
-transport, and when.
+The service is built in layers: `socket` keeps the connection, `speaking` speaks turns and resumes
+those that break off, and this module implements Pipecat's service API. `output`, `playout` and
+`text` decide what leaves for the transport, and when.
 
-The service knows no engine and no server, only the wire (`client.ClientSocket`) and Pipecat's
+The service knows no engine and no server, only the wire (`protocol.ClientConnection`) and Pipecat's
 service API, including these private names of Pipecat's base classes: `_settings`,
 `_update_settings`, `_sync_model_name_to_metrics`, `_text_aggregator`, `_turn_context_id`,
-`_word_timestamp_tracker`, `_add_word_timestamps`, `_aggregated_frame_sequencer`,
-`_push_sequencer_frames`, `_apply_context_interruptible`, `_refresh_audio_context`,
-`_record_context_audio_outcome`, `_register_event_handler`, `_call_event_handler`, `_trim_text`,
-`_is_streaming_tokens`, `_tracing_context` and `_tts_texts`.
+`_word_timestamp_tracker`, `_add_word_timestamps`,
+`_aggregated_frame_sequencer`, `_push_sequencer_frames`, `_apply_context_interruptible`,
+`_refresh_audio_context`, `_record_context_audio_outcome`, `_register_event_handler`,
+`_call_event_handler`, `_report_error`, `_trim_text`, `_is_streaming_tokens`, `_tracing_context`,
+`_tts_texts`, `_transport_destination`,
+and for the connection `_websocket`, `_websocket_connect`, `_connect`, `_disconnect`,
+`_connect_websocket`, `_disconnect_websocket`, `_try_reconnect`, `_receive_messages`,
+`_receive_task_handler` and `_last_connect_time`.
 """
 
 import asyncio
@@ -36,7 +40,7 @@ from pipecat.frames.frames import (
     LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
-    LLMMessagesTransformFrame,
+    StartFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
@@ -52,7 +56,7 @@ from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
 from pipecat.utils.text.transforms.pronunciations import PronunciationTransform
 from pipecat.utils.tracing.service_decorators import traced_tts
 
-from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, Output
+from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, HistoryCorrectionFrame, Output
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.settings import (
     VoiceAgentTTSSettings,
@@ -64,7 +68,6 @@ from voiceagent_tts.adapters.pipecat.settings import (
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
 from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
-from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.client_connection import check_not_negative, check_options
@@ -76,6 +79,9 @@ _LEAD_S = 1.0
 _UTTERANCE_LEAD_S = 0.3
 """The same for an utterance that follows another one."""
 _SHORTEST_WAIT_S = 0.001
+_END_PATIENCE_S = 3.0
+"""How long after its last audio the pipeline's end waits for held words: longer than it takes to
+give up a silent transport."""
 _COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, InterruptionFrame)
 """Frames with which the words so far become a message of the history."""
 _TURNS_BEFORE_CUT = 64
@@ -120,7 +126,7 @@ class VoiceAgentTTSService(TurnTTSService):
         reconnect_attempts: attempts, 0.25 s apart; after these, the next turn connects.
         **kwargs: fields of `Settings` (`model`, `voice` or `voice_id`, `language` and so on), as
             Pipecat's own services accept them, which `settings` overrides; and arguments of
-            `TTSService`.
+            `WebsocketTTSService`.
 
     Raises:
         InvalidRequestError: `url` is not the address of a server, or an option is wrong.
@@ -220,7 +226,8 @@ class VoiceAgentTTSService(TurnTTSService):
     async def setup(self, setup: FrameProcessorSetup) -> None:
         """Connect, and watch what the transport plays."""
         if isinstance(setup.observer, WorkerObserver):
-            setup.observer.add_observer(_TransportObserver(self._playout, self._has_news.set))
+            observer = _TransportObserver(self._playout, self._concerns, self._has_news.set)
+            setup.observer.add_observer(observer)
         await super().setup(setup)
         self._leaving = self.create_task(self._let_frames_leave())
 
@@ -231,11 +238,11 @@ class VoiceAgentTTSService(TurnTTSService):
             self._leaving = None
         await super().cleanup()
 
-    async def _welcome(self, socket: ClientSocket) -> None:
-        if self._names_servers_model:
-            self._settings.model = socket.ready.model
+    async def _connect_websocket(self) -> None:
+        await super()._connect_websocket()
+        if self._names_servers_model and self._connection.ready is not None:
+            self._settings.model = self._connection.ready.model
             self._sync_model_name_to_metrics()
-        await super()._welcome(socket)
 
     # Text in.
 
@@ -244,7 +251,7 @@ class VoiceAgentTTSService(TurnTTSService):
         if context_id in self._turns:
             return  # the reply has started again before its end
         turn = self._add_turn(context_id)
-        if self._connection.is_ready.is_set():
+        if self._is_ready.is_set():
             with contextlib.suppress(VoiceAgentError):  # the first text opens it again
                 self._open_context(turn)
 
@@ -256,8 +263,8 @@ class VoiceAgentTTSService(TurnTTSService):
         """Send a piece of the turn's text; its audio arrives on the reader's task."""
         turn = self._turns.get(context_id) or self._add_turn(context_id)
         if turn.state is not TurnState.FAILED:
-            if not self._tasks or self._tasks[0].done():  # after too many attempts
-                await self._start_connection()
+            if not self._tasks or self._tasks[0].done():  # the reader has given up
+                await self._connect()
             is_continuation = self._has_verbatim_pieces and not self._starts_sentence
             space = "" if is_continuation else joint(turn.text, text)
             await self._append_text(turn, space + text)
@@ -461,7 +468,7 @@ class VoiceAgentTTSService(TurnTTSService):
             case AudioEndFrame():
                 return await self._end_audio(frame)
             case EndFrame():
-                await self._holds_nothing.wait()
+                await self._let_held_frames_leave()
             case _:
                 pass
         if self._output.receive(frame, self._now_s()):
@@ -473,6 +480,13 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._release_words(frame.context_id)
         if self._noise and isinstance(frame, _COMMITS):
             await self._take_back_noise(frame)
+
+    async def _let_held_frames_leave(self) -> None:
+        """Wait for the last words, but not for a transport that reports something else for ever."""
+        patience_s = self._playout.lead_s(self._now_s()) + _END_PATIENCE_S
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self._holds_nothing.wait()
 
     async def _let_frames_leave(self) -> None:
         """Push each frame that is held when its audio plays."""
@@ -501,7 +515,7 @@ class VoiceAgentTTSService(TurnTTSService):
     async def _take_back_noise(self, commit: Frame) -> None:
         """Remove words from the message of `commit`: it turned out later that they were noise."""
         noise, self._noise = self._noise, ""
-        removal = LLMMessagesTransformFrame(partial(without_end, end=noise))
+        removal = HistoryCorrectionFrame(partial(without_end, end=noise))
         removal.pts = commit.pts  # or it overtakes the commit on the way through the transport
         await self.push_frame(removal)
 
@@ -517,17 +531,17 @@ class VoiceAgentTTSService(TurnTTSService):
     async def _begin_utterance(self) -> None:
         """Pause between this utterance and one that has hardly ended, or has not."""
         await self._wait_for_playback(_UTTERANCE_LEAD_S)
-        transport = _output_behind(self)
-        if transport is None:
-            self._playout.go_on_unseen()
-        elif transport.sample_rate:
-            self._playout.chunk_s = (
-                transport.audio_chunk_size / BYTES_PER_SAMPLE / transport.sample_rate
-            )
         samples = round(self._playout.pause_s(self._now_s()) * self._output_rate_hz)
         if samples:
             silence = bytes(samples * BYTES_PER_SAMPLE)
             await self.push_frame(TTSAudioRawFrame(silence, self._output_rate_hz, 1))
+
+    def _concerns(self, transport: BaseOutputTransport, frame: Frame) -> bool:
+        """Whether `frame` of `transport` is about what this service says, and nobody else."""
+        if _output_behind(self) not in (None, transport):
+            return False
+        is_for_all = isinstance(frame, StartFrame)
+        return is_for_all or frame.transport_destination == self._transport_destination
 
 
 class _TransportObserver(BaseObserver):
@@ -536,25 +550,41 @@ class _TransportObserver(BaseObserver):
     The transport's own frames about it arrive later, by as much as the program is busy.
     """
 
-    def __init__(self, playout: Playout, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        playout: Playout,
+        concerns: Callable[[BaseOutputTransport, Frame], bool],
+        on_news: Callable[[], None],
+    ) -> None:
         super().__init__()
         self._playout = playout
+        self._concerns = concerns
         self._on_news = on_news
 
     async def on_push_frame(self, data: FramePushed) -> None:
-        if not isinstance(data.source, BaseOutputTransport):
+        transport, frame = data.source, data.frame
+        if not isinstance(transport, BaseOutputTransport):
             return
-        at_s, is_downstream = data.timestamp / 1e9, data.direction is FrameDirection.DOWNSTREAM
-        match data.frame:
-            case BotStartedSpeakingFrame() if is_downstream:
+        if data.direction is FrameDirection.DOWNSTREAM and self._concerns(transport, frame):
+            self._note(transport, frame, data.timestamp / 1e9)
+
+    def _note(self, transport: BaseOutputTransport, frame: Frame, at_s: float) -> None:
+        match frame:
+            case StartFrame() if chunk_bytes := transport.audio_chunk_size:
+                self._playout.transport_ready(_length_s(chunk_bytes, transport.sample_rate))
+            case BotStartedSpeakingFrame():
                 self._playout.transport_started(at_s)
-            case TTSAudioRawFrame() if is_downstream:
-                self._playout.chunk_ended(at_s)
-            case BotStoppedSpeakingFrame() if is_downstream:
+            case TTSAudioRawFrame(audio=audio, sample_rate=sample_rate):
+                self._playout.chunk_ended(_length_s(len(audio), sample_rate), at_s)
+            case BotStoppedSpeakingFrame():
                 self._playout.transport_stopped(at_s)
             case _:
                 return
         self._on_news()
+
+
+def _length_s(audio_bytes: int, sample_rate: int) -> float:
+    return audio_bytes / BYTES_PER_SAMPLE / sample_rate
 
 
 async def _yield_to_others() -> None:
@@ -564,7 +594,7 @@ async def _yield_to_others() -> None:
 
 
 def _output_behind(processor: FrameProcessor) -> BaseOutputTransport | None:
-    """The output transport behind `processor`; None if there is none, or in a parallel pipeline."""
+    """The output transport behind `processor`; None in a branch that ends without one."""
     while (following := processor.next) is not None:
         processor = following
         if isinstance(processor, BaseOutputTransport):

@@ -11,27 +11,16 @@ the request itself is wrong.
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator
 from typing import Any, get_args
 
 from loguru import logger
-from pipecat.frames.frames import CancelFrame, EndFrame, TTSAudioRawFrame
-from pipecat.processors.filters.function_filter import FunctionFilter
-from pipecat.processors.frame_processor import FrameProcessorSetup
-from pipecat.services.tts_service import TTSService
+from pipecat.frames.frames import TTSAudioRawFrame
 from pipecat.utils.errors import ErrorCategory
 
-from voiceagent_tts.adapters.pipecat.connection import Connection, ConnectionHooks
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame
+from voiceagent_tts.adapters.pipecat.socket import SocketTTSService
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
-from voiceagent_tts.client import (
-    ClientSocket,
-    authorization,
-    configured_key,
-    configured_url,
-    websocket_address,
-)
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
@@ -42,7 +31,6 @@ from voiceagent_tts.protocol.messages import (
     WarningMessage,
     WordsMessage,
 )
-from voiceagent_tts.protocol.socket_router import ContextEvent
 
 _CONNECT_WAIT_S = 1.0
 """How long one attempt to open a context waits for the connection."""
@@ -66,57 +54,19 @@ _CATEGORIES = {
 }
 """Pipecat's category for the error of one turn. All other codes are UNKNOWN: a permanent category
 would mute the bot for good because of one turn's voice or text."""
-_HANDSHAKE_CATEGORIES = {
-    ErrorCode.UNAUTHORIZED: ErrorCategory.AUTHENTICATION,
-    ErrorCode.FORBIDDEN: ErrorCategory.AUTHORIZATION,
-}
-"""Pipecat's category for an error that no later attempt would mend."""
 
 
-class TurnTTSService(TTSService):
+class TurnTTSService(SocketTTSService):
     """Speaks turns and keeps their audio contexts in Pipecat filled.
 
     Args:
-        url: the server; without a path, `/v1/tts/ws`.
-        api_key: sent as a bearer token.
-        extra_headers: further HTTP headers.
-        reconnect_attempts: attempts, 0.25 s apart; after these, the next turn connects.
         response_timeout_s: a turn breaks off when the server owes audio and is silent for longer.
-        **kwargs: arguments of `TTSService`.
-
-    Raises:
-        InvalidRequestError: `url` is not the address of a server.
+        **kwargs: arguments of `SocketTTSService`.
     """
 
-    def __init__(
-        self,
-        *,
-        url: str | None,
-        api_key: str | None,
-        extra_headers: Mapping[str, str] | None,
-        reconnect_attempts: int,
-        response_timeout_s: float,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, response_timeout_s: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._connection = Connection(
-            websocket_address(configured_url(url)),
-            dict(extra_headers or {}) | authorization(configured_key(api_key)),
-            reconnect_attempts,
-            ConnectionHooks(
-                may_connect=lambda: self.is_usable or self._has_substitute,
-                on_connected=self._welcome,
-                on_disconnected=partial(self._call_event_handler, "on_disconnected"),
-                on_failure=self._report_outage,
-                on_event=self._note_event,
-                now_s=self._now_s,
-            ),
-        )
         self._response_timeout_s = response_timeout_s
-        self._received_at_s = 0.0
-        self._outage: ErrorCode | None = None  # its last kind of error that was reported
-        self._events: asyncio.Queue[ClientEvent] = asyncio.Queue()
-        self._tasks: list[asyncio.Task[None]] = []  # what keeps the connection, first
         self._turns: dict[str, PipecatTurn] = {}  # by audio context
         self._resuming: dict[str, asyncio.Task[None]] = {}  # by audio context
         self._warned: set[str] = set()  # codes of the warnings that were logged
@@ -126,15 +76,9 @@ class TurnTTSService(TTSService):
     async def _add_words(self, context_id: str, words: list[WordTime]) -> None:
         """Commit words whose audio has arrived; each leaves behind its audio."""
 
-    @property
-    @abstractmethod
-    def _playout_end_s(self) -> float:
-        """When the listener has heard all audio that has left the service."""
-
-    @property
-    def supports_processing_metrics(self) -> bool:
-        """No: text is sent and audio arrives later, so there is nothing to measure."""
-        return False
+    async def _connect(self) -> None:
+        await super()._connect()
+        self._tasks.append(self.create_task(self._check_for_silence()))
 
     @property
     def _output_rate_hz(self) -> Any:
@@ -142,98 +86,8 @@ class TurnTTSService(TTSService):
         return self.sample_rate if self.sample_rate in get_args(SampleRate) else SAMPLE_RATE_HZ
 
     @property
-    def _has_substitute(self) -> bool:
-        """Whether Pipecat can fail over to another service: a switcher's filters are around us."""
-        around = self.previous, self.next
-        return all(isinstance(processor, FunctionFilter) for processor in around)
-
-    def _now_s(self) -> float:
-        return self.get_clock().get_time() / 1e9
-
-    # The connection.
-
-    async def setup(self, setup: FrameProcessorSetup) -> None:
-        """Connect, so that the first turn finds an open socket."""
-        await super().setup(setup)
-        await self._start_connection()
-
-    async def stop(self, frame: EndFrame) -> None:
-        """Speak what is there, and disconnect."""
-        await super().stop(frame)
-        await self._disconnect()
-
-    async def cancel(self, frame: CancelFrame) -> None:
-        """Disconnect at once."""
-        await super().cancel(frame)
-        await self._disconnect()
-
-    async def cleanup(self) -> None:
-        """Disconnect, if nothing has yet."""
-        await super().cleanup()
-        await self._disconnect()
-
-    async def _start_connection(self) -> None:
-        await self._cancel_tasks()
-        await self._connection.connect()
-        self._tasks = [
-            self.create_task(self._connection.keep()),
-            self.create_task(self._receive_events()),
-            self.create_task(self._check_for_silence()),
-        ]
-
-    async def _disconnect(self) -> None:
-        await self._cancel_tasks()
-        await self._drop_turns()
-        await self.stop_all_metrics()
-        await self._connection.aclose()
-
-    async def _cancel_tasks(self) -> None:
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            await self.cancel_task(task)
-
-    async def _welcome(self, socket: ClientSocket) -> None:
-        """A socket is open, with what its server has reported about itself."""
-        self._outage, self._received_at_s = None, self._now_s()
-        await self.set_usable(True)
-        await self._call_event_handler("on_connected")
-
-    async def _report_outage(self, error: VoiceAgentError, began_at_s: float) -> None:
-        """Report the first error of an outage, and later ones of another kind.
-
-        A substitute takes over once the listener has waited for too long.
-        """
-        if error.code is not self._outage:
-            self._outage = error.code
-            sentence = f"no connection to the server: {error.message}"
-            await self._call_event_handler("on_connection_error", sentence)
-            category = _HANDSHAKE_CATEGORIES.get(error.code, ErrorCategory.CONNECTIVITY)
-            await self.push_error(sentence, error, category=category)
-        silent_s = self._now_s() - max(began_at_s, self._playout_end_s)
-        if self._has_substitute and self.is_usable and silent_s > self._patience_s:
-            await self.push_error(
-                "the server cannot be reached",
-                category=ErrorCategory.CONNECTIVITY,
-                force_treat_as_permanent=True,
-            )
-
-    def _note_event(self, event: ClientEvent) -> None:
-        self._received_at_s = self._now_s()
-        if isinstance(event, ErrorMessage) and event.context_id is None:
-            self._events.put_nowait(event)
-
-    def _receive_of(self, context_id: str, event: ContextEvent) -> None:
-        is_loss = isinstance(event, ConnectionLostError)
-        self._events.put_nowait(ErrorMessage.of(event, context_id) if is_loss else event)
-
-    async def _receive_events(self) -> None:
-        while True:
-            event = await self._events.get()
-            try:
-                await self._receive_event(event)
-            except Exception as error:  # one event must not mute the bot; it may quote the text
-                sentence = f"an event of the server failed: {type(error).__name__}"
-                await self.push_error(sentence, error, category=ErrorCategory.UNKNOWN)
+    def _is_speaking(self) -> bool:
+        return any(turn.record is not None for turn in self._turns.values())
 
     # Text to the server.
 
@@ -243,7 +97,7 @@ class TurnTTSService(TTSService):
         turn.active_at_s = self._now_s()
         if turn.record is not None:
             try:
-                turn.send(text)
+                self._send(self._connection.text(turn.record.context_id, text))
             except VoiceAgentError as error:
                 await self._recover_from(turn, error)
         elif turn.context_id not in self._resuming:
@@ -257,7 +111,7 @@ class TurnTTSService(TTSService):
             return
         turn.state = TurnState.FINISHING
         if turn.record is not None:
-            turn.send_end()
+            self._send(self._connection.end(turn.record.context_id))
         elif turn.context_id not in self._resuming:
             await self._complete_turn(turn)
 
@@ -267,20 +121,19 @@ class TurnTTSService(TTSService):
         Raises:
             VoiceAgentError: the server accepts no context now, or an option or the text is wrong.
         """
-        context_id, rest, socket = turn.next_server_context_id(), turn.rest, self._connection.socket
+        context_id = turn.next_server_context_id()
+        rest = turn.rest
         with self._within_turn_span():
-            record = socket.open(context_id, **turn.options)
-        socket.attach(context_id, partial(self._receive_of, context_id))
-        try:
-            if rest:
-                socket.send(socket.connection.text(context_id, rest))
-        except VoiceAgentError:
-            socket.abandon(context_id)
-            raise
-        turn.speak_on(socket, record)
+            metadata = self._spans.open(context_id)
+        messages = [self._connection.open(context_id, metadata=metadata, **turn.options)]
+        if rest:
+            messages.append(self._connection.text(context_id, rest))
         if turn.state is TurnState.FINISHING:
-            turn.send_end()
+            messages.append(self._connection.end(context_id))
+        for message in messages:
+            self._send(message)
         self._refresh_audio_context(turn.context_id)
+        turn.start_context(self._connection.record(context_id))
         turn.active_at_s = self._now_s()
 
     @contextlib.contextmanager
@@ -390,11 +243,16 @@ class TurnTTSService(TTSService):
 
     # Resumption and failure.
 
+    async def _receive_loss(self, error: ConnectionLostError) -> None:
+        """Recover every turn from the loss of the socket."""
+        for turn in list(self._turns.values()):
+            await self._recover_from(turn, error)
+
     async def _recover_from(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
         """Leave the turn's server context, which has failed, and resume the turn if possible."""
         if turn.record is None:
             return  # the turn was interrupted
-        turn.abandon_context()
+        self._send(self._connection.cancel(turn.record.context_id))
         words = turn.break_off()
         has_rest = bool(turn.rest.strip())
         if has_rest or not error.is_retryable:
@@ -437,14 +295,27 @@ class TurnTTSService(TTSService):
     async def _try_to_open(self, turn: PipecatTurn) -> VoiceAgentError | None:
         """Open a server context for the rest; returns the error that prevented it, if any."""
         try:
-            async with asyncio.timeout(_CONNECT_WAIT_S):
-                await self._connection.is_ready.wait()
+            await self._wait_until_ready()
             self._open_context(turn)
         except TimeoutError:
-            return ConnectionLostError(f"no connection to {self._connection.url}")
+            return ConnectionLostError(f"no connection to {self._url}")
         except VoiceAgentError as error:
             return error
         return None
+
+    async def _wait_until_ready(self) -> None:
+        """Wait for a connection; if the old one is finishing its contexts, without a timeout.
+
+        Raises:
+            TimeoutError: no connection was made in `_CONNECT_WAIT_S`.
+        """
+        while not self._is_ready.is_set():
+            try:
+                async with asyncio.timeout(_CONNECT_WAIT_S):
+                    await self._is_ready.wait()
+            except TimeoutError:
+                if not self._is_finishing:
+                    raise
 
     async def _fail_turn(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
         """Report why the turn is silent, and mark its remaining text as unspoken."""
@@ -473,7 +344,8 @@ class TurnTTSService(TTSService):
         if turn is None:
             return
         if turn.record is not None:
-            turn.abandon_context(turn.played_ms(played_ms))
+            played_ms = turn.played_ms(played_ms)
+            self._send(self._connection.cancel(turn.record.context_id, played_ms))
             turn.record = None
         await self._stop_resuming(context_id)
 
@@ -495,9 +367,12 @@ class TurnTTSService(TTSService):
             ]
             if not silent:
                 continue
-            if now_s - self._received_at_s > self._response_timeout_s:
-                self._connection.give_up("the server is silent")
+            is_mute = now_s - self._received_at_s > self._response_timeout_s
+            if is_mute:
+                self._is_ready.clear()
             for turn in silent:
                 silent_s = now_s - turn.active_at_s
                 silence = EngineError(f"no answer from the server for {silent_s:.0f} s")
                 await self._recover_from(turn, silence)
+            if is_mute and self._websocket is not None:
+                self._websocket.transport.abort()  # a connection may be lost without a sign

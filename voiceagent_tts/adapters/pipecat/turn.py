@@ -1,17 +1,15 @@
 """`PipecatTurn`: a turn in one of Pipecat's audio contexts, with the words that Pipecat commits.
 
 Decides which words can be heard in the audio that has arrived, and whether a turn that broke off is
-resumed. Knows no clock; times are passed in.
+resumed. Knows no socket and no clock; times are passed in.
 """
 
 import enum
 import re
 
 from voiceagent_tts.adapters.turn import RESUME_WAIT_S, Turn
-from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ContextRecord
 from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
 from voiceagent_tts.text.segmenter import has_complete_word
 
@@ -58,7 +56,6 @@ class PipecatTurn(Turn):
         self.broken_off_at_s: float | None = None
         """Since when no server context speaks the rest, or none has spoken one more word of it."""
         self._latency_samples = ms_to_samples(1000 * latency_s)
-        self._socket: ClientSocket | None = None  # of the server context
         self._attempts = 0  # to resume, since a word was spoken
         self._failures = 0  # of these, those that sent audio
         self._committed_chars = 0  # of the text that was returned as words
@@ -81,34 +78,6 @@ class PipecatTurn(Turn):
             self.state is TurnState.FINISHING
             or has_complete_word(self.text[self._committed_chars :])
         )
-
-    # The server context, on its socket.
-
-    def speak_on(self, socket: ClientSocket, record: ContextRecord) -> None:
-        """The server context of `record`, on `socket`, speaks the rest from now on."""
-        self._socket = socket
-        self.start_context(record)
-
-    def send(self, text: str) -> None:
-        """Send more text to the server context.
-
-        Raises:
-            VoiceAgentError: the context accepts no text.
-        """
-        assert self._socket is not None and self.record is not None
-        self._socket.send(self._socket.connection.text(self.record.context_id, text))
-
-    def send_end(self) -> None:
-        """Tell the server context that no more text comes."""
-        assert self._socket is not None and self.record is not None
-        self._socket.send(self._socket.connection.end(self.record.context_id))
-
-    def abandon_context(self, played_ms: int | None = None) -> None:
-        """Cancel the server context, of which `played_ms` were played."""
-        assert self._socket is not None and self.record is not None
-        self._socket.abandon(self.record.context_id, played_ms)
-
-    # Its audio and words.
 
     def played_ms(self, played_ms: int) -> int:
         """Played part of the current server context when `played_ms` of the turn were played."""

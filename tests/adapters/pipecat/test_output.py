@@ -1,0 +1,89 @@
+"""Which frames wait for their audio, and in which order they leave, on scripted clocks."""
+
+import pytest
+from pipecat.frames.frames import (
+    DataFrame,
+    Frame,
+    InputAudioRawFrame,
+    InputImageRawFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMMessagesTransformFrame,
+    TTSAudioRawFrame,
+    TTSTextFrame,
+)
+from pipecat.utils.text.base_text_aggregator import TextType
+
+from voiceagent_tts.adapters.pipecat.output import Output
+from voiceagent_tts.adapters.pipecat.playout import Playout
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+
+NOW_S = 5.0
+
+
+def speaking(seconds: float, latency_s: float = 0.02) -> tuple[Output, Playout]:
+    """An utterance whose audio the transport has."""
+    playout = Playout(latency_s)
+    playout.transport_ready(0.04)
+    playout.start_context("one")
+    playout.baseline_s = NOW_S
+    samples = bytes(2 * round(seconds * SAMPLE_RATE_HZ))
+    playout.play(TTSAudioRawFrame(samples, SAMPLE_RATE_HZ, 1), NOW_S)
+    return Output(playout), playout
+
+
+def word(at_s: float) -> TTSTextFrame:
+    """A word of the utterance, as Pipecat stamps it."""
+    frame = TTSTextFrame("w", TextType.WORD, context_id="one")
+    frame.pts = round(at_s * 1e9)
+    return frame
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        InputAudioRawFrame(bytes(320), 16_000, 1),
+        InputImageRawFrame(bytes(3), (1, 1), "RGB"),
+        LLMMessagesTransformFrame(list),
+        DataFrame(),
+    ],
+)
+def test_frames_of_other_processors_leave_at_once_and_untouched(frame: Frame) -> None:
+    """Microphones, cameras and serializers stamp their frames too."""
+    output, _ = speaking(1.0)
+    frame.pts = 7
+    assert not output.receive(word(NOW_S + 0.5), NOW_S)
+    assert output.receive(frame, NOW_S)
+    assert frame.pts == 7
+
+
+@pytest.mark.parametrize("stamped_s", [0.0, 1.0])
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_a_word_that_is_too_short_to_be_heard_leaves_with_the_last_chunk(
+    stamped_s: float, is_silent: bool
+) -> None:
+    """Pipecat completes such a reply itself, with the time of the reply before it, 0 if none."""
+    output, playout = speaking(0.3, latency_s=0.4)
+    playout.end_context(NOW_S)
+    spoken = [word(stamped_s), LLMFullResponseEndFrame(), LLMFullResponseStartFrame()]
+    assert not any(output.receive(frame, NOW_S) for frame in spoken)
+    if is_silent:
+        playout.go_on_unseen()
+    else:
+        playout.transport_started(NOW_S)
+        for index in range(1, 8):
+            assert output.pop_due(NOW_S + 0.04 * index) is None
+            playout.chunk_ended(0.04, NOW_S + 0.04 * index)
+    last_chunk_s = NOW_S + 7 * 0.04
+    assert output.wait_s(NOW_S) == pytest.approx(0.28)
+    assert [output.pop_due(last_chunk_s) for _ in spoken] == spoken
+    assert not output.is_holding
+
+
+def test_the_end_of_a_reply_waits_behind_its_words_without_a_time() -> None:
+    """A transport with a buffer reaches it long before they are heard."""
+    output, _ = speaking(1.0)
+    end = LLMFullResponseEndFrame()
+    assert output.receive(LLMFullResponseEndFrame(), NOW_S)
+    assert not output.receive(word(NOW_S + 0.5), NOW_S)
+    assert not output.receive(end, NOW_S)
