@@ -5,7 +5,6 @@ resumed. Knows no socket and no clock; times are passed in.
 """
 
 import enum
-import re
 
 from voiceagent_tts.adapters.turn import RESUME_WAIT_S, Turn
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
@@ -16,7 +15,6 @@ from voiceagent_tts.text.segmenter import has_complete_word
 _RESUME_ATTEMPTS = 3
 """Attempts in a row that may send audio without one more word."""
 
-_ATTACHED_END_TAGS = re.compile(r"\A(?:</[^<>]*>)+")
 
 WordTime = tuple[str, float]
 """A word, or a part of the text since the word before it, and its start in seconds of the turn."""
