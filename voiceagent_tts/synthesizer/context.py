@@ -595,8 +595,6 @@ class Context:
             pause = self._breaks.popleft()
             self._put(*self._listener.push_break(pause.char_end, pause.samples))
             self._end_at_limit(now)
-            if self.state >= ContextState.ENDED:
-                self._breaks.clear()
 
     def _end_audio(self, now: float) -> None:
         """Handle the end of the context's audio; only words may still be missing."""
@@ -736,6 +734,7 @@ class Context:
             self._timer = None
         self._unread.clear()
         self._unsaid.clear()
+        self._breaks.clear()
         self._words.stop()
         self._speaker.release()
         self._notify()
