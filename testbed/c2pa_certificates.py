@@ -1,9 +1,13 @@
-"""Certificates that sign C2PA manifests in tests; readers report them as untrusted."""
+"""Signs C2PA manifests in tests, and reads them; readers report these certificates as untrusted."""
 
 import datetime
+import io
+import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import c2pa
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -30,6 +34,15 @@ def self_signed_credentials() -> Credentials:
     chain = (_certificate(_SIGNER, key, root_key), _certificate(_ROOT, root_key, root_key))
     pem = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain)
     return Credentials(pem.decode(), private_key.decode())
+
+
+def manifest_of(file: bytes, content_type: str) -> dict[str, Any]:
+    """The assertions of a file's manifest by label; fails if the signature or the hash is wrong."""
+    with c2pa.Reader(content_type, io.BytesIO(file)) as reader:
+        store = json.loads(reader.json())
+    assert store["validation_state"] == "Valid"
+    manifest = store["manifests"][store["active_manifest"]]
+    return {each["label"]: each["data"] for each in manifest["assertions"]}
 
 
 def certificate_files(folder: Path) -> dict[str, Path]:

@@ -1,31 +1,31 @@
 """`voiceagent-tts detect`, and the manifests of the files of `say` and `batch`."""
 
-import io
 import json
 from pathlib import Path
 
-import c2pa
 import numpy as np
 import pytest
 import soundfile
 
-from testbed.c2pa_certificates import certificate_files
+from testbed.c2pa_certificates import certificate_files, manifest_of
 from testbed.command_line import CommandHere
 from testbed.server_process import ServerProcess
 from testbed.watermarks import TEST_KEY, speech_pcm
 
 
+@pytest.fixture
+def signing_command(
+    command_here: CommandHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> CommandHere:
+    """Run a command with certificates in its settings."""
+    for setting, path in certificate_files(tmp_path).items():
+        monkeypatch.setenv(f"VOICEAGENT_TTS_{setting.upper()}", str(path))
+    return command_here
+
+
 def signed_model(file: bytes, content_type: str) -> str:
     """The model that a file's manifest names; fails if the signature is wrong."""
-    with c2pa.Reader(content_type, io.BytesIO(file)) as reader:
-        store = json.loads(reader.json())
-    assert store["validation_state"] == "Valid"
-    (stated,) = (
-        each["data"]
-        for each in store["manifests"][store["active_manifest"]]["assertions"]
-        if each["label"] == "org.voiceagent-tts.provenance"
-    )
-    return stated["model"]
+    return manifest_of(file, content_type)["org.voiceagent-tts.provenance"]["model"]
 
 
 def test_what_say_writes_is_found(
@@ -50,30 +50,22 @@ def test_say_signs_its_files(
     name: str,
     content_type: str,
     served: ServerProcess,
-    command_here: CommandHere,
+    signing_command: CommandHere,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With certificates in the settings, a file says how it was made."""
-    for setting, path in certificate_files(tmp_path).items():
-        monkeypatch.setenv(f"VOICEAGENT_TTS_{setting.upper()}", str(path))
-    assert command_here("say", "Hello.", "-o", name, "--url", served.websocket_url).status == 0
+    assert signing_command("say", "Hello.", "-o", name, "--url", served.websocket_url).status == 0
     assert signed_model((tmp_path / name).read_bytes(), content_type).startswith("espeak-ng")
 
 
 def test_batch_signs_its_files(
-    served: ServerProcess,
-    command_here: CommandHere,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    served: ServerProcess, signing_command: CommandHere, tmp_path: Path
 ) -> None:
     """Every file of a folder is signed."""
-    for setting, path in certificate_files(tmp_path).items():
-        monkeypatch.setenv(f"VOICEAGENT_TTS_{setting.upper()}", str(path))
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "one.txt").write_text("Hello there.")
     options = ("--format", "mp3", "--url", served.websocket_url)
-    assert command_here("batch", "texts", "-o", "out", *options).status == 0
+    assert signing_command("batch", "texts", "-o", "out", *options).status == 0
     signed_model((tmp_path / "out" / "one.mp3").read_bytes(), "audio/mpeg")
 
 
