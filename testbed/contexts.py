@@ -36,7 +36,12 @@ class Spoken:
 
 
 async def collect(context: Context) -> Spoken:
-    """Read to the end; check that chunks are gap-free and words precede their audio."""
+    """Read to the end; check that chunks are gap-free and an engine's words precede their audio.
+
+    Other words are known later. They precede the playback of their audio, which this reader may
+    take much sooner.
+    """
+    has_native_words = context.worker.capabilities.has_native_words
     words: list[str] = []
     samples, flushes, error = 0, [], None
     async for event in context:
@@ -45,7 +50,7 @@ async def collect(context: Context) -> Spoken:
                 assert event.start_sample == samples or samples == 0
                 samples = event.end_sample
             case ContextWords(timestamps):
-                assert timestamps[0].start_sample >= samples
+                assert timestamps[0].start_sample >= samples or not has_native_words
                 words += [timestamp.word.text for timestamp in timestamps]
             case ContextFlushed(flush_id, end_sample):
                 assert end_sample == samples
