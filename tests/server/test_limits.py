@@ -17,7 +17,7 @@ from testbed.servers import StartServer, metric_value, silent
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
-from voiceagent_tts.server import app, serve
+from voiceagent_tts.server import app, connections
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.websocket import MAX_REFUSALS
 from voiceagent_tts.settings.access import Quota, hash_key
@@ -416,7 +416,7 @@ async def test_a_connection_without_a_request_ends(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """One that sends no request, or only a part of it, occupies an open file for a while only."""
-    monkeypatch.setattr(serve, "REQUEST_S", 0.1)
+    monkeypatch.setattr(connections, "REQUEST_S", 0.1)
     server = await start_server()
     reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
     writer.write(HEADS[kind])
