@@ -457,11 +457,11 @@ class VoiceBook:
         clones = [name for name in clones if name not in self._voices]
         return [*self._ready_names(), *clones, *described]
 
-    def _ready_names(self) -> list[str]:
+    def _ready_names(self) -> Iterator[str]:
         """The names of the voices that need no recording and no description."""
-        fixed = self._voices.values()
-        ready = [voice.name for voice in fixed if voice.worker not in self._describing]
-        return [name for name in ready if not self._is_alias(name.casefold())]
+        for voice in self._voices.values():
+            if voice.worker not in self._describing and not self._is_alias(voice.name.casefold()):
+                yield voice.name
 
     def listed(self) -> list[ListedVoice]:
         """Return all voices, the default first, and then the aliases."""
@@ -608,9 +608,10 @@ class VoiceBook:
         return Voice(clones.shown(stored), worker, stored, version)
 
     def _default(self) -> Voice:
-        for name in self._ready_names() or self.names():
-            return self.resolve(name)
-        raise InvalidRequestError(f"there is {_NO_VOICE}", code=ErrorCode.INVALID_VOICE)
+        name = next(self._ready_names(), None) or next(iter(self.names()), None)
+        if name is None:
+            raise InvalidRequestError(f"there is {_NO_VOICE}", code=ErrorCode.INVALID_VOICE)
+        return self.resolve(name)
 
 
 def leaves_choice(name: str | None) -> bool:
