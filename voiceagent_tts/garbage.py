@@ -1,5 +1,6 @@
-"""When Python's garbage is not collected."""
+"""When Python's garbage is not collected, and freed memory that goes back to the system."""
 
+import ctypes
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,3 +20,16 @@ def without_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def give_back_memory() -> None:
+    """Return the memory of garbage and of freed objects to the system; for a process that is idle.
+
+    A busy process collects its garbage as it goes, an idle one never. And glibc keeps what is
+    freed: after a burst a process would have twice the memory that it needs, for as long as it
+    is idle. Takes 10 to 30 ms.
+    """
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -26,8 +26,8 @@ def test_a_victim_is_measured_beside_an_attacker() -> None:
     figures = result["attacks"]["short sentences"]
     assert figures["turns"] >= 8 and figures["failed"] == 0
     assert figures["p95_ms"] > 0 and figures["longest_stall_ms"] > 0
-    assert figures["alone_p95_ms"] > 0 and figures["rss_mb"]["after"] > 0
-    assert figures["rss_mb"]["most"] >= figures["rss_mb"]["before"] > 0
+    assert figures["alone_p95_ms"] > 0 and figures["rss_mb"]["kept_after"] > 0
+    assert figures["rss_mb"]["most"] >= figures["rss_mb"]["kept_before"] > 0
     assert {"machine", "commit", "missed"} <= result.keys()
 
 

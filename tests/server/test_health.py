@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from testbed.servers import StartServer, StartSynthesizer
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
+from voiceagent_tts.server import serve
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.synthesizer.options import Limits
@@ -31,6 +32,22 @@ async def test_a_server_that_has_started_is_ready(server: RunningServer) -> None
     assert (summary["sockets"], summary["contexts_active"]) == (1, 1)
     assert summary["workers"]["espeak"]["is_running"]
     assert summary["workers"]["espeak"]["model"].startswith("espeak-ng")
+
+
+async def test_freed_memory_goes_back_while_the_server_runs(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one tenant's burst took is there for others; it is given back again and again."""
+    given_back = 0
+
+    def count() -> None:
+        nonlocal given_back
+        given_back += 1
+
+    monkeypatch.setattr(serve, "_GIVE_BACK_S", 0.001)
+    monkeypatch.setattr(serve, "give_back_memory", count)
+    await start_server()
+    await until(lambda: given_back > 2, "memory is given back")
 
 
 async def test_readiness_follows_the_engine(start_server: StartServer) -> None:

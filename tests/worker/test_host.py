@@ -1,5 +1,6 @@
 """The process around an engine: what it does before the first context."""
 
+import platform
 import subprocess
 import sys
 
@@ -93,3 +94,50 @@ def test_the_heart_beats_inside_of_a_step() -> None:
         [sys.executable, "-c", _LONG_STEP], stdin=subprocess.PIPE, capture_output=True, text=True
     )
     assert (told.stderr, told.stdout.strip()) == ("", "3")
+
+
+_IDLE = """
+import sys
+
+import psutil
+
+from voiceagent_tts.worker import __main__ as program, host
+
+host._IDLE_S = 0.0
+
+
+class Engine:
+    rows_used, metrics, capabilities = 0, {}, {}
+    steps = 0
+
+    def step(self):
+        self.steps += 1
+        if self.steps == 1:
+            self.rows_used = 1
+            self.blocks = [bytes(4_000) for _ in range(25_000)]
+        else:
+            self.rows_used = 0
+            self.blocks = self.blocks[::100]
+            print(psutil.Process().memory_info().rss // 10**6, flush=True)
+        if self.steps == 3:
+            raise SystemExit
+        return 0.0
+
+    def close(self):
+        pass
+
+
+host.wire.encode = lambda event: [b""]
+program.KINDS["espeak"] = lambda options: lambda inbox, outbox: Engine()
+sys.argv[1:] = ["espeak", "inproc://nowhere"]
+program.main()
+"""
+
+
+def test_an_idle_worker_gives_back_what_a_burst_took() -> None:
+    """Blocks that are still in use lie between those that are free."""
+    argv = [sys.executable, "-c", _IDLE]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        busy_mb, idle_mb = map(int, worker.stdout.read().split())
+    assert idle_mb < busy_mb - 60 or platform.libc_ver()[0] != "glibc"

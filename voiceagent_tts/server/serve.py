@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from voiceagent_tts.config import Settings
+from voiceagent_tts.garbage import give_back_memory
 from voiceagent_tts.server.app import create_app
 from voiceagent_tts.server.connections import RequestProtocol, SocketProtocol
 from voiceagent_tts.server.metrics import LoopLag
@@ -32,6 +33,8 @@ MAX_MESSAGE_BYTES = 1 << 20
 PING_INTERVAL_S = 20.0
 """Time between keepalive pings, and for the answer."""
 _SEND_BUFFER_BYTES = 64 * 1024
+_GIVE_BACK_S = 20.0
+"""Time between two looks whether freed memory can go back to the system."""
 _MAX_OPEN_FILES = 65_536
 """Each socket and connection is an open file. Many systems permit 1,024 until a process asks for
 more; some permit a billion, which would only cost memory."""
@@ -122,8 +125,8 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         await state.start()
         loop_lag = LoopLag(state.metrics.loop_lag.observe)
         state.metrics.loop_stall.set_function(lambda: loop_lag.longest_s)
-        watching = asyncio.create_task(loop_lag.watch())
-        stack.callback(watching.cancel)
+        for beside in (loop_lag.watch(), _give_back_memory(state)):
+            stack.callback(asyncio.create_task(beside).cancel)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         scheme = "http" if certificate is None else "https"
         url = f"{scheme}://{_connectable(host)}:{port}"
@@ -133,6 +136,14 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
             await state.drain(0)
             server.should_exit = True
             await serving
+
+
+async def _give_back_memory(state: ServerState) -> None:
+    """Give back memory now and then, while nobody speaks."""
+    while True:
+        await asyncio.sleep(_GIVE_BACK_S)
+        if not state.synthesizer.contexts_active:
+            give_back_memory()
 
 
 def _certificate_of(settings: Settings) -> "Certificate | None":

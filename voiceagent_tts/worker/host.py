@@ -15,6 +15,7 @@ from typing import Any
 import zmq
 
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+from voiceagent_tts.garbage import give_back_memory
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.engine import Engine
 from voiceagent_tts.seam.events import AudioStep, Failed, Ready, Stats
@@ -24,6 +25,8 @@ from voiceagent_tts.worker.engine_spans import EngineSpans
 
 HEARTBEAT_S = 1.0
 
+_IDLE_S = 5.0
+"""Time without a row after which freed memory goes back to the system."""
 _LINGER_MS = 1000
 """Longest time to send the last messages when the process ends."""
 
@@ -61,6 +64,7 @@ class _Host:
         self._next_heartbeat = time.monotonic()
         self._busy_s = 0.0
         self._audio_samples = 0
+        self._idle_at: float | None = None  # when no row has been used for `_IDLE_S`
         self._engine: Engine | None = None  # once it steps
         self._spans: EngineSpans | None = None
         self._fault: VoiceAgentError | None = None
@@ -105,8 +109,16 @@ class _Host:
             wait_s = engine.step()
             self._busy_s += time.monotonic() - started
             self._beat()
+            self._give_back_when_idle(engine, started)
             if self._is_parent_gone(wait_s):
                 return
+
+    def _give_back_when_idle(self, engine: Engine, now: float) -> None:
+        if engine.rows_used:
+            self._idle_at = now + _IDLE_S
+        elif self._idle_at is not None and now >= self._idle_at:
+            self._idle_at = None
+            give_back_memory()
 
     def _beat(self) -> None:
         """Send the heartbeat if it is due; a long step does so when it reads commands."""
