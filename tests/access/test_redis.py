@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from testbed.redis_process import RedisProcess
+from testbed.redis_process import USUAL_TIMEOUT_S, RedisProcess, clients_wait
 from testbed.waiting import until
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.access.key_store import RedisKeys
@@ -190,7 +190,8 @@ async def test_a_redis_that_hangs_is_given_up_after_a_second(
     servers: Servers, redis: RedisProcess
 ) -> None:
     """A context waits once, and the contexts after it not at all."""
-    limiter = (await servers.start(Quota(contexts=2))).limiter
+    with clients_wait(USUAL_TIMEOUT_S):
+        limiter = (await servers.start(Quota(contexts=2))).limiter
     (await limiter.admit(CALLER)).end()
     with redis.suspended():
         async with asyncio.timeout(5):

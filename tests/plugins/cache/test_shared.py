@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from testbed.redis_process import RedisProcess
+from testbed.redis_process import USUAL_TIMEOUT_S, RedisProcess, clients_wait
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, Spoken, WordTime
 from voiceagent_tts.plugins.cache.shared import SharedPhrases
@@ -143,7 +143,8 @@ async def test_without_redis_each_server_has_its_own_phrases(
 
 async def test_a_lookup_never_waits_for_redis(start_cache: StartCache, redis: RedisProcess) -> None:
     """While Redis hangs, the background round waits for it, and lookups answer in between."""
-    one = start_cache()
+    with clients_wait(USUAL_TIMEOUT_S):
+        one = start_cache()
     one.store(key("a"), phrase())
     with redis.suspended():
         tending = asyncio.create_task(one.refresh())
