@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -80,8 +81,17 @@ async def test_contexts_are_spread(aligners: Aligners) -> None:
     await until(lambda: not any(w.rows_used for w in workers(aligners)), "all rows are free")
 
 
-async def test_a_dead_aligner_is_reported_and_not_waited_for(aligners: Aligners) -> None:
+async def test_a_dead_aligner_is_reported_and_not_waited_for(
+    aligners: Aligners, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Contexts that it followed receive `Failed`; a new one gets another process, or none."""
+    start, may_start = WorkerClient.start, asyncio.Event()
+
+    async def start_later(*arguments: Any) -> WorkerClient:
+        await may_start.wait()
+        return await start(*arguments)
+
+    monkeypatch.setattr(WorkerClient, "start", start_later)
     attached = [attach(aligners) for _ in range(2)]
     handles = [handles[0] for handles, _ in attached]
     for handle in handles:
@@ -94,6 +104,7 @@ async def test_a_dead_aligner_is_reported_and_not_waited_for(aligners: Aligners)
     assert attach(aligners)[0] == []
     handles[0].push_audio(AudioChunk(0, SILENCE))
     handles[0].finish()
+    may_start.set()
     await until(lambda: len(workers(aligners)) == 2, "both are replaced")
     assert len(attach(aligners)[0]) == 1
     assert [supervisor.restarts for supervisor in aligners.supervisors.values()] == [1, 1]
