@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from testbed.waiting import PATIENCE_S
 from voiceagent_tts.access.key_ring import KeyRing
 from voiceagent_tts.access.keys import key_of_settings
 from voiceagent_tts.access.limit_store import RedisLimits
@@ -223,5 +224,5 @@ async def test_a_close_together_with_the_loss_of_redis_ends_the_renewal(steps: i
     for _ in range(steps):
         await asyncio.sleep(0)
     running.cancel()
-    ended, _ = await asyncio.wait({running}, timeout=5.0)
+    ended, _ = await asyncio.wait({running}, timeout=PATIENCE_S)
     assert ended

@@ -14,7 +14,7 @@ import pytest_asyncio
 import torch
 from structlog.testing import capture_logs
 
-from testbed.waiting import until
+from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.prompt import Cloned
@@ -43,7 +43,7 @@ async def keeping(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
 @pytest_asyncio.fixture(loop_scope="module")
 async def client(keeping: RunningServer) -> AsyncIterator[httpx.AsyncClient]:
     """A client of that server."""
-    async with httpx.AsyncClient(base_url=keeping.url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=keeping.url, timeout=PATIENCE_S) as http:
         yield http
 
 
@@ -92,7 +92,7 @@ async def test_a_consent_that_is_withdrawn_while_its_voice_is_stored_deletes_it(
     monkeypatch.setattr(state.clones, "save", save_late)
     record = VoiceRecord(name="anna", consent_id=consent.id)
     await _save(state, record, VoiceFile(voice_file(0.1, 0.2), ()), replace=False)
-    withdrawals[0].join(20)
+    withdrawals[0].join(PATIENCE_S)
     assert "anna" not in state.clones and "anna" not in state.voice_records.voices()
     with pytest.raises(InvalidRequestError, match="withdrawn"):
         await _save(state, record, VoiceFile(voice_file(0.1, 0.2), ()), replace=False)
@@ -117,7 +117,7 @@ async def test_a_voice_that_is_removed_while_it_is_replaced_keeps_its_record_or_
 
     monkeypatch.setattr(state.clones, "save", save_late)
     await _save(state, record, voice, replace=True)
-    removals[0].join(20)
+    removals[0].join(PATIENCE_S)
     assert ("anna" in state.clones) == ("anna" in state.voice_records.voices())
     state.voice_records.withdraw(consent.id)
     assert "anna" not in state.clones
@@ -191,7 +191,7 @@ async def test_uploads_leave_threads_to_new_contexts(
     def decode(data: bytes) -> npt.NDArray[np.float32]:
         with lock:
             decoding.append(decoding[-1] + 1)
-        is_free.wait(20)
+        is_free.wait(PATIENCE_S)
         with lock:
             decoding.append(decoding[-1] - 1)
         return np.zeros(24_000, np.float32)
@@ -217,7 +217,7 @@ async def test_only_so_many_uploads_wait_for_a_clone(
 
     def decode(data: bytes) -> npt.NDArray[np.float32]:
         begun.append(len(data))
-        is_free.wait(20)
+        is_free.wait(PATIENCE_S)
         return np.zeros(24_000, np.float32)
 
     monkeypatch.setattr("voiceagent_tts.server.clones.read_audio", decode)
