@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest_asyncio
 
+from testbed.waiting import PATIENCE_S
 from testbed.wire import Wire
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer, running
@@ -28,5 +29,7 @@ async def wire(shared_server: RunningServer) -> AsyncIterator[Wire]:
 async def http(shared_server: RunningServer) -> AsyncIterator[httpx.AsyncClient]:
     """An HTTP client for each test."""
     # Certificates, which plain HTTP does not use, would take most of a quick test's time to load.
-    async with httpx.AsyncClient(base_url=shared_server.url, timeout=20, verify=False) as client:
+    async with httpx.AsyncClient(
+        base_url=shared_server.url, timeout=PATIENCE_S, verify=False
+    ) as client:
         yield client

@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from testbed.alone import Name, has_none, left_out, to_be_judged_alone
@@ -38,6 +39,7 @@ from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, StartSynthesizer
 from testbed.skips import AllowedSkips, name_of, refuse_skip
 from testbed.throttling import running_throttled, throttled
+from testbed.waiting import PATIENCE_S
 from testbed.watermarks import WATERMARK_KEY_FILE
 from testbed.workers import lower_priority, mark_realtime
 from voiceagent_tts.config import Settings
@@ -82,9 +84,19 @@ def pytest_configure(config: pytest.Config) -> None:
     # Tests of engines repeat their texts, which must be spoken every time.
     os.environ.setdefault("VOICEAGENT_TTS_CACHE_MB", "0")
     lower_priority()
+    wait_patiently()
     fork_servers = ForkServers()
     fork_servers.install()
     config.add_cleanup(fork_servers.close)
+
+
+def wait_patiently() -> None:
+    """Let HTTP clients without a time limit of their own wait as long as all else that waits.
+
+    A busy machine may starve a server, or its engine, for the 5 s after which they give up.
+    """
+    for part in ("connect", "read", "write", "pool"):
+        setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, part, PATIENCE_S)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -259,7 +271,7 @@ def served() -> Iterator[ServerProcess]:
         yield server
         server.wait_until_idle()
         server.terminate()
-        assert server.process.wait(20) == 0
+        assert server.process.wait(PATIENCE_S) == 0
 
 
 @pytest.fixture

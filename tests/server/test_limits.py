@@ -152,7 +152,7 @@ async def test_other_dialects_have_the_same_limits(
         await wire.until(ContextOpened, await wire.open(language="en"))
         for message in messages:
             await dialect.send(json.dumps(message))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 received = await dialect.recv()
                 if isinstance(received, str) and "rate_limited" in received:
@@ -394,7 +394,7 @@ async def test_a_handshake_that_cannot_be_read_is_refused(
     reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
     upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
     writer.write(b"GET /v1/tts/ws HTTP/1.1\r\nHost: x\r\n" + upgrade + sent)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert b"400 Bad Request" in await reader.read()
     writer.close()
 

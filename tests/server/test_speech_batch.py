@@ -68,7 +68,7 @@ async def test_an_error_after_the_first_audio_is_the_last_object(
     """A text that is longer than the server allows ends with an error in place of `done`."""
     async with (
         running(Settings(port=0, max_audio_s=3)) as server,
-        httpx.AsyncClient(base_url=server.url, timeout=20) as http,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http,
     ):
         body = {**LINES, "input": "This goes on and on. " * 20, "stream_format": stream_format}
         response = await http.post("/v1/audio/speech", json=body)
@@ -217,7 +217,7 @@ async def test_more_texts_than_contexts_wait() -> None:
     """A client that may have one context at a time gets all of its texts."""
     async with (
         running(Settings(port=0, ip_limits=Quota(contexts=1))) as server,
-        httpx.AsyncClient(base_url=server.url, timeout=30) as alone,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as alone,
     ):
         body = (await batch(alone, items=[{"input": "Hello."}] * 5, language="en")).json()
     assert body["succeeded"] == 5

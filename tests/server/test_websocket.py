@@ -266,7 +266,7 @@ async def test_a_cancel_goes_by_what_was_played(wire: Wire) -> None:
     """`cancelled` splits at `played_ms` if given, else by the playout clock."""
     for played_ms, basis in ((700, "played_ms"), (None, "clock")):
         received = await wire.open(language="en")
-        await wire.text(received, SENTENCE)
+        await wire.text(received, SENTENCE * 20)  # a minute: a late test has not heard all of it
         await wire.until(ClientAudio, received)
         await wire.cancel(received, played_ms)
         await wire.finish(received)

@@ -9,6 +9,7 @@ from livekit.agents.metrics import TTSMetrics
 from testbed.livekit_audio import MakeVoice, check_frames
 from testbed.proxy import black_hole
 from testbed.server_process import ServerProcess
+from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.server.serve import RunningServer
 
 TEXT = "I checked your booking. The train leaves at nine, and your seat is by the window."
@@ -85,8 +86,7 @@ async def test_an_interrupted_stream_leaves_the_socket(
             stream.push_text(TEXT)
             await anext(stream)
     assert voice.is_connected
-    while server.state.synthesizer.contexts_active:
-        await asyncio.sleep(0.01)
+    await until(lambda: not server.state.synthesizer.contexts_active, "all contexts have ended")
 
 
 async def test_black_hole(make_voice: MakeVoice) -> None:
@@ -96,7 +96,7 @@ async def test_black_hole(make_voice: MakeVoice) -> None:
         watch = Watch(voice)
         options = APIConnectOptions(max_retry=0, timeout=0.5)
         with pytest.raises(APITimeoutError):
-            async with asyncio.timeout(3), voice.stream(conn_options=options) as stream:
+            async with asyncio.timeout(PATIENCE_S), voice.stream(conn_options=options) as stream:
                 stream.push_text(TEXT)
                 stream.end_input()
                 await anext(stream)
@@ -112,7 +112,7 @@ async def test_retries_in_a_black_hole(make_voice: MakeVoice, is_streamed: bool)
         watch = Watch(voice)
         options = APIConnectOptions(max_retry=3, timeout=0.3, retry_interval=0.0)
         with pytest.raises(APITimeoutError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 if is_streamed:
                     async with voice.stream(conn_options=options) as stream:
                         stream.push_text(TEXT)

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from testbed.servers import StartServer, scrape
+from testbed.waiting import PATIENCE_S
 from testbed.wire import Wire
 from voiceagent_tts.server.serve import RunningServer
 
@@ -23,7 +24,7 @@ async def server(start_server: StartServer, tmp_path: Path) -> RunningServer:
 @pytest_asyncio.fixture
 async def http(server: RunningServer) -> Any:
     """An HTTP client."""
-    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as client:
         yield client
 
 

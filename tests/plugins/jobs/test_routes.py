@@ -20,7 +20,7 @@ from testbed.http_server import Handler, answering
 from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer
-from testbed.waiting import until
+from testbed.waiting import PATIENCE_S, until
 from testbed.watermarks import TEST_KEY
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
@@ -61,7 +61,7 @@ async def server(redis: RedisProcess, tmp_path: Path) -> AsyncIterator[RunningSe
 @pytest_asyncio.fixture
 async def http(server: RunningServer) -> AsyncIterator[httpx.AsyncClient]:
     """A client of that server."""
-    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as client:
         yield client
 
 
@@ -92,7 +92,7 @@ def news() -> Iterator[News]:
 
 async def job_over(http: httpx.AsyncClient, job_id: str) -> dict[str, Any]:
     """The job, once it is over."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while (job := (await http.get(f"{JOBS}/{job_id}")).json())["status"] not in OVER:
         assert time.monotonic() < deadline, job
         await asyncio.sleep(0.05)
@@ -142,14 +142,14 @@ async def test_a_job_survives_the_death_of_its_server(
     settings = settings_of(redis, tmp_path / "jobs")
     url = f"http://127.0.0.1:{news.server_port}/"
     with serving(**settings, throttle='{"rtf": 0.5}') as first:
-        async with httpx.AsyncClient(base_url=first.url, timeout=20) as http:
+        async with httpx.AsyncClient(base_url=first.url, timeout=PATIENCE_S) as http:
             job_id = await submitted(http, **LONG, webhook=url)
             await _running(http, job_id)
         first.process.kill()
         first.process.wait()
     assert not list((tmp_path / "jobs").glob("*"))
     with serving(**settings) as second:
-        async with httpx.AsyncClient(base_url=second.url, timeout=20) as http:
+        async with httpx.AsyncClient(base_url=second.url, timeout=PATIENCE_S) as http:
             job = await job_over(http, job_id)
             link = job["result"]["url"].replace(first.url, second.url)
             file = (await http.get(link)).content
@@ -166,19 +166,19 @@ async def test_a_server_that_drains_gives_its_job_away(redis: RedisProcess, tmp_
     """After SIGTERM the job is queued again, and the next server speaks it."""
     settings = settings_of(redis, tmp_path / "jobs")
     with serving(**settings, throttle='{"rtf": 0.5}') as first:
-        async with httpx.AsyncClient(base_url=first.url, timeout=20) as http:
+        async with httpx.AsyncClient(base_url=first.url, timeout=PATIENCE_S) as http:
             job_id = await submitted(http, **LONG)
             await _running(http, job_id)
         _end(first)
     with serving(**settings) as second:
-        async with httpx.AsyncClient(base_url=second.url, timeout=20) as http:
+        async with httpx.AsyncClient(base_url=second.url, timeout=PATIENCE_S) as http:
             job = await job_over(http, job_id)
         _end(second)
     assert job["status"] == "done" and job["starts"] == 2
 
 
 async def _running(http: httpx.AsyncClient, job_id: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while (await http.get(f"{JOBS}/{job_id}")).json()["status"] != "running":
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
@@ -187,14 +187,14 @@ async def _running(http: httpx.AsyncClient, job_id: str) -> None:
 def _end(server: ServerProcess) -> None:
     """End a server as an operator does; it does not wait for its jobs."""
     server.terminate()
-    assert server.process.wait(20) == 0
+    assert server.process.wait(PATIENCE_S) == 0
 
 
 async def test_a_running_job_is_cancelled(redis: RedisProcess, tmp_path: Path) -> None:
     """Its context ends, no file is left, and it stays cancelled."""
     settings = settings_of(redis, tmp_path / "jobs")
     with serving(**settings, throttle='{"rtf": 0.5}') as server:
-        async with httpx.AsyncClient(base_url=server.url, timeout=20) as http:
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http:
             job_id = await submitted(http, **LONG)
             await _running(http, job_id)
             response = await http.delete(f"{JOBS}/{job_id}")
@@ -228,7 +228,7 @@ async def test_a_job_over_a_limit_of_a_day_fails(redis: RedisProcess, tmp_path: 
     settings = {**settings_of(redis, tmp_path / "jobs"), "ip_limits": "audio_s_per_day=1"}
     async with (
         running(Settings.model_validate({"port": 0, **settings})) as server,
-        httpx.AsyncClient(base_url=server.url, timeout=20) as http,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http,
     ):
         jobs = [await job_over(http, await submitted(http, **HELLO)) for _ in range(2)]
     assert [job["status"] for job in jobs] == ["done", "failed"]
@@ -289,7 +289,7 @@ async def test_jobs_belong_to_their_key(redis: RedisProcess, tmp_path: Path) -> 
     settings = {**settings_of(redis, tmp_path / "jobs"), "api_keys": f"{ONE},{TWO}", "port": 0}
     async with (
         running(Settings.model_validate(settings)) as server,
-        httpx.AsyncClient(base_url=server.url, timeout=20) as http,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http,
     ):
         http.headers["Authorization"] = f"Bearer {ONE}"
         job = await job_over(http, await submitted(http, **HELLO))
@@ -334,7 +334,7 @@ async def test_a_job_is_spoken_with_its_keys_voice(
             return context
 
         monkeypatch.setattr(state.synthesizer, "open", noted)
-        async with httpx.AsyncClient(base_url=server.url, timeout=20) as http:
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http:
             for key in keys:
                 http.headers["Authorization"] = f"Bearer {key.secret}"
                 await job_over(http, await submitted(http, **HELLO, voice="anna"))
@@ -353,13 +353,13 @@ async def test_a_server_starts_without_redis_and_speaks_jobs_when_it_comes(
     )
     async with (
         running(settings) as server,
-        httpx.AsyncClient(base_url=server.url, timeout=20) as http,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http,
     ):
         refused = await http.post(JOBS, json=HELLO)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
         assert (await http.post("/v1/audio/speech", json=HELLO)).status_code == 200
         with RedisProcess(free_port):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while (answer := await http.post(JOBS, json=HELLO)).status_code == 503:
                     await asyncio.sleep(0.2)
             assert answer.status_code == 202
@@ -386,7 +386,7 @@ async def test_a_disk_that_fails_is_an_error_of_the_job(
     settings = {**settings_of(redis, tmp_path / "file" / "jobs"), "port": 0}
     async with (
         running(Settings.model_validate(settings)) as server,
-        httpx.AsyncClient(base_url=server.url, timeout=20) as http,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http,
     ):
         job = await job_over(http, await submitted(http, **HELLO))
     assert job["status"] == "failed" and job["error"]["code"] == "internal"

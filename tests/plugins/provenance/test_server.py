@@ -16,7 +16,7 @@ import soundfile
 from websockets.asyncio.client import connect
 
 from testbed.c2pa_certificates import certificate_files, manifest_of
-from testbed.waiting import until
+from testbed.waiting import PATIENCE_S, until
 from testbed.watermarks import OTHER_KEY, TEST_KEY, as_floats, speech_pcm
 from testbed.wire import Wire
 from voiceagent_tts.config import Settings
@@ -246,7 +246,7 @@ async def test_whole_files_are_signed(signing_server: RunningServer, audio_forma
     """Files that can have a C2PA manifest get one; the others are as before."""
     types = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac", "opus": "audio/ogg"}
     body = {**SPEECH, "input": "Hello.", "response_format": audio_format, "stream": False}
-    async with httpx.AsyncClient(base_url=signing_server.url, timeout=20) as http:
+    async with httpx.AsyncClient(base_url=signing_server.url, timeout=PATIENCE_S) as http:
         response = await http.post("/v1/audio/speech", json=body)
     if audio_format == "opus":
         assert response.content.startswith(b"OggS")
