@@ -73,13 +73,18 @@ def test_the_mark_survives_other_rates_and_the_telephone(rate_hz: int) -> None:
 
 
 def test_the_marked_part_of_a_longer_file_is_named() -> None:
-    """A marked passage within unmarked speech is found, and its place is right within a block."""
+    """A marked passage within unmarked speech is found; two blocks (8 s) may be judged together.
+
+    So a part may begin and end up to 8 s outside of the mark, and less than a block inside.
+    """
     unmarked = speech_pcm()
     passage = mark(unmarked, TEST_KEY)
     found = detect(as_floats(unmarked * 2 + passage + unmarked), [TEST_KEY])
     start_s, length_s = 2 * len(unmarked) / 48_000, len(passage) / 48_000
     ((first_s, last_s),) = found.marked_s
-    assert abs(first_s - start_s) <= 4.1 and abs(last_s - start_s - length_s) <= 4.1
+    end_s = start_s + length_s
+    assert start_s - 8.2 <= first_s <= start_s + 4.1
+    assert end_s - 4.1 <= last_s <= end_s + 8.2
     assert found.is_marked
 
 
