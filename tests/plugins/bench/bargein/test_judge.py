@@ -1,7 +1,9 @@
 """The judge: which words are heard in a recording, by its sound alone."""
 
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any, TypeVar
 
 import pytest
 
@@ -9,13 +11,15 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.bargein.heard import Heard, heard_in
 from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
-from voiceagent_tts.plugins.bench.bargein.judge_error import measure_judge
+from voiceagent_tts.plugins.bench.bargein.judge_error import JudgeError, measure_judge
 from voiceagent_tts.plugins.bench.bargein.known_speech import Spoken, espeak
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Your order left our warehouse on Tuesday, and it will arrive on Friday morning."
 VOICE = "en", "m2", 1.1
 NEAR_SAMPLES = ms_to_samples(40)
+
+_Result = TypeVar("_Result")
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +31,16 @@ def spoken() -> Spoken:
 def recording(spoken: Spoken, samples: int, text: str = TEXT) -> Recording:
     """The first samples of speech."""
     return Recording("agent", "en", text, spoken.pcm[: 2 * samples])
+
+
+def in_new_process(judge: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Speak and judge in a process that has spoken nothing before.
+
+    The breath and flutter of espeak's voices depend on all texts that their process has spoken, and
+    after some of them (one of 33 tried) the judge takes breath for the start of the next word.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(judge, *arguments).result()
 
 
 def heard_around_each_word() -> list[tuple[str, Heard, Heard]]:
@@ -45,14 +59,8 @@ def heard_around_each_word() -> list[tuple[str, Heard, Heard]]:
 
 
 def test_a_word_is_heard_from_its_sound_on() -> None:
-    """Cut off 40 ms before each word, the word is not heard; 60 ms after its start, it is.
-
-    A new process speaks and judges. The breath and flutter of espeak's voices depend on all texts
-    that their process has spoken, and after some of them (one of 33 tried) the judge takes breath
-    for the start of the next word.
-    """
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        words = pool.submit(heard_around_each_word).result()
+    """Cut off 40 ms before each word, the word is not heard; 60 ms after its start, it is."""
+    words = in_new_process(heard_around_each_word)
     assert len(words) == 13
     for index, (word, before, after) in enumerate(words, start=1):
         assert index not in before.heard, word
@@ -68,13 +76,18 @@ def test_silence_and_an_empty_recording_have_no_words(spoken: Spoken) -> None:
     assert judge.heard(recording(spoken, spoken.samples, text="")).heard == frozenset()
 
 
-def test_silence_after_a_cut_adds_no_word(spoken: Spoken) -> None:
-    """A transport that plays silence after the cut has played no more words."""
-    judge = Judge()
+def heard_before_silence() -> list[Heard]:
+    """What is heard of speech that is cut off in its sixth word, without and with silence after."""
+    judge, spoken = Judge(), espeak(TEXT, *VOICE)
     cut = spoken.words[5].start_sample + ms_to_samples(100)
-    heard = judge.heard(recording(spoken, cut)).heard
     silent = Recording("agent", "en", TEXT, spoken.pcm[: 2 * cut] + bytes(2 * SAMPLE_RATE_HZ))
-    assert judge.heard(silent).heard == heard == frozenset(range(6))
+    return [judge.heard(recording(spoken, cut)), judge.heard(silent)]
+
+
+def test_silence_after_a_cut_adds_no_word() -> None:
+    """A transport that plays silence after the cut has played no more words."""
+    for heard in in_new_process(heard_before_silence):
+        assert heard.heard == frozenset(range(6))
 
 
 def test_a_language_without_a_reference_is_refused(spoken: Spoken) -> None:
@@ -83,10 +96,15 @@ def test_a_language_without_a_reference_is_refused(spoken: Spoken) -> None:
         Judge().heard(Recording("agent", "tlh", TEXT, spoken.pcm))
 
 
+def measured(languages: list[str], seed: int) -> tuple[list[JudgeError], list[int]]:
+    """The errors in these languages, and the progress that was reported."""
+    progress: list[int] = []
+    return measure_judge(languages, seed, progress.append), progress
+
+
 def test_the_judges_error_is_measured() -> None:
     """Its figures are within the bounds that the report relies on."""
-    progress: list[int] = []
-    (error,) = measure_judge(["it"], 1, progress.append)
+    (error,), progress = in_new_process(measured, ["it"], 1)
     assert progress == [1]
     assert error.figures["words"] > 100 and error.figures["cuts"] > 20
     assert error.figures["error_p95_ms"] <= 40
@@ -96,10 +114,9 @@ def test_the_judges_error_is_measured() -> None:
 @pytest.mark.thorough
 def test_the_judge_is_within_40_ms_in_five_languages() -> None:
     """p95 of the native word times; and most cuts are exact."""
-    progress: list[int] = []
-    measured = measure_judge(["en", "de", "fr", "es", "it"], 2, progress.append)
+    errors, progress = in_new_process(measured, ["en", "de", "fr", "es", "it"], 2)
     assert progress == [1, 2, 3, 4, 5]
-    for error in measured:
+    for error in errors:
         assert error.figures["within_one_pct"] == 100
         assert error.figures["error_p95_ms"] <= 40
         assert error.figures["exact_pct"] >= 90
