@@ -16,10 +16,16 @@ NOT_QUICK = ("thorough", "services", "browser", "install", "soak", "tools")
 def register_profiles() -> None:
     """Register `quick` and `thorough`, and load `quick`.
 
-    Neither has a deadline, because an example's duration depends on the load of the machine.
+    Neither has a deadline, nor a limit of the time in which the first examples are made: both
+    depend on the load of the machine.
     """
-    hypothesis.settings.register_profile("quick", deadline=None, max_examples=_QUICK)
-    hypothesis.settings.register_profile("thorough", deadline=None, max_examples=_THOROUGH)
+    for name, count in (("quick", _QUICK), ("thorough", _THOROUGH)):
+        hypothesis.settings.register_profile(
+            name,
+            deadline=None,
+            suppress_health_check=[hypothesis.HealthCheck.too_slow],
+            max_examples=count,
+        )
     hypothesis.settings.load_profile("quick")
 
 
