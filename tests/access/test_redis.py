@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from testbed.redis_process import USUAL_TIMEOUT_S, RedisProcess, clients_wait
-from testbed.waiting import until
+from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.access.key_store import RedisKeys
 from voiceagent_tts.access.keys import Scope, key_of_settings, make_key
@@ -347,8 +347,11 @@ async def test_many_leases_are_given_back_at_once(
     await client.aclose()
 
 
-async def test_a_lease_waits_for_the_row_of_its_context(servers: Servers) -> None:
-    """A context that is over counts until its row is free; the next one waits for it, not long."""
+async def test_a_lease_waits_for_the_row_of_its_context(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A context that is over counts until its row is free; the next one waits for it."""
+    monkeypatch.setattr("voiceagent_tts.access.limiter._FREEING_S", PATIENCE_S)
     limiter = (await servers.start(Quota(contexts=1))).limiter
     held = await limiter.admit(CALLER)
     held.end(has_row=True)
