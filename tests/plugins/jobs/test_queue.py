@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from testbed.redis_process import RedisProcess
+from testbed.waiting import PATIENCE_S
 from voiceagent_tts.access.limiter import Caller
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.errors import ErrorCode, OverloadedError
@@ -18,6 +19,12 @@ pytestmark = pytest.mark.services
 
 REQUEST = {"input": "Hello.", "voice": "nova"}
 DONE = {"result": {"name": "a.mp3", "bytes": 7}}
+
+
+@pytest.fixture(autouse=True)
+def patient_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No job goes to another server because the test was held up."""
+    monkeypatch.setattr(queue_module, "LEASE_S", PATIENCE_S)
 
 
 @pytest_asyncio.fixture
