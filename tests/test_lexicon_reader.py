@@ -1,6 +1,7 @@
 """The process that reads lexicons: one for all files, and another one after its end."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,8 +25,12 @@ async def reader() -> AsyncIterator[LexiconReader]:
 
 
 def processes() -> list[psutil.Process]:
-    """The readers of this test."""
-    return [each for each in psutil.Process().children() if PROGRAM in each.cmdline()]
+    """The readers of this test; what ends meanwhile is none."""
+    found: list[psutil.Process] = []
+    for each in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [each] * (PROGRAM in each.cmdline())
+    return found
 
 
 async def reads(reader: LexiconReader, file: Path) -> bool:

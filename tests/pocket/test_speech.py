@@ -37,8 +37,9 @@ def test_paced_speech_is_what_pocket_tts_says_itself(model: PocketModel) -> None
         np.testing.assert_allclose(paced, whole, rtol=0, atol=3 / 32768)
 
 
-def test_no_frame_is_computed_before_it_is_permitted(model: PocketModel) -> None:
+async def test_no_frame_is_computed_before_it_is_permitted(model: PocketModel) -> None:
     """Each permission gives one frame of 80 ms, and the model waits for the next."""
+    before = threading.active_count()
     computed: list[int] = []
     transformer = model.network.flow_lm.transformer
     hook = transformer.register_forward_hook(lambda *_: computed.append(1))
@@ -53,6 +54,7 @@ def test_no_frame_is_computed_before_it_is_permitted(model: PocketModel) -> None
             assert len(computed) == 1 + frames  # the text, and each frame
             speech.start_frame()
         speech.cancel()
+        await until(lambda: threading.active_count() <= before, "the end of the frame that began")
     finally:
         hook.remove()
 
