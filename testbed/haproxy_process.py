@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from testbed.missing import require_program
-
-_PATIENCE_S = 20.0
+from testbed.waiting import PATIENCE_S
 
 
 class HAProxyProcess:
@@ -40,7 +39,7 @@ class HAProxyProcess:
 
     def replicas(self) -> dict[str, dict[str, str]]:
         """Return HAProxy's statistics of each replica, such as `status` and `scur`."""
-        with urllib.request.urlopen(self._statistics, timeout=5) as response:
+        with urllib.request.urlopen(self._statistics, timeout=PATIENCE_S) as response:
             rows = csv.DictReader(response.read().decode().removeprefix("# ").splitlines())
         return {row["svname"]: row for row in rows if row["svname"].startswith("replica-")}
 
@@ -50,7 +49,7 @@ class HAProxyProcess:
 
     def wait_for(self, *statuses: str) -> None:
         """Wait until the replicas have these statuses."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while self.statuses() != list(statuses):
             assert time.monotonic() < deadline, f"{self.statuses()}, expected {statuses}"
             time.sleep(0.02)
@@ -58,7 +57,7 @@ class HAProxyProcess:
     def __enter__(self) -> Self:
         argv = [require_program("haproxy"), "-db", "-f", str(self._config)]
         self._process = subprocess.Popen(argv, env={**os.environ, **self._environment})
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while not self._answers():
             assert time.monotonic() < deadline, "HAProxy does not start"
             assert self._process.poll() is None, "HAProxy has ended"

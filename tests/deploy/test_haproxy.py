@@ -24,7 +24,7 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.server.tls import certificate_of
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.realtime]
 
 CONFIG = Path(__file__).parent.parent.parent / "deploy" / "haproxy.cfg"
 SENTENCE = "The quick brown fox jumps over the lazy dog. "

@@ -16,10 +16,8 @@ import yaml
 
 from testbed.missing import require_program
 from testbed.promql import metrics_in, scraped_names
-from testbed.waiting import until
+from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.server.serve import RunningServer
-
-_PATIENCE_S = 30.0
 
 
 class PrometheusProcess:
@@ -47,8 +45,8 @@ class PrometheusProcess:
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
 
     def _get(self, what: str, **parameters: str) -> Any:
-        query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{self._url}/api/v1/{what}?{query}", timeout=5) as response:
+        url = f"{self._url}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as response:
             return json.load(response)["data"]
 
     def __enter__(self) -> Self:
@@ -58,7 +56,7 @@ class PrometheusProcess:
             f"--storage.tsdb.path={self._folder / 'data'}", "--log.level=warn",
         ]  # fmt: skip
         self._process = subprocess.Popen(argv)
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while not self._is_ready():
             assert time.monotonic() < deadline, "Prometheus does not start"
             time.sleep(0.05)

@@ -123,7 +123,7 @@ def _title(process: psutil.Process) -> str:
         return ""
 
 
-pytestmark = [pytest.mark.services, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.services, pytest.mark.realtime, pytest.mark.timeout(240)]
 
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
 FEWEST, MOST = 6, 24

@@ -92,6 +92,7 @@ async def test_first_audio_comes_before_the_sentence_is_written(client: TTSClien
         assert first_kinds[0] is WordTimestamp
 
 
+@pytest.mark.realtime
 @in_shared_loop
 async def test_every_word_comes_once_ahead_of_its_sound(client: TTSClient) -> None:
     """Words are estimates, in order, verbatim, and each precedes its audio."""
