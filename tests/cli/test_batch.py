@@ -149,6 +149,8 @@ async def test_a_worker_that_dies_costs_nothing(
     assert worker is not None
     await until(lambda: worker.rows_used == 0, "the start-up probe has gone")
     process = await start(*argv, folder=tmp_path)
+    await until(lambda: bool(server.state.sessions), "the command has connected")
+    os.kill(worker.pid, signal.SIGSTOP)  # or one text ends before another one begins
     await until(lambda: worker.rows_used == 4, "all texts are being spoken")
     os.kill(worker.pid, signal.SIGKILL)
     outcome = await finished(process)
