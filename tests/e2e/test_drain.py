@@ -129,8 +129,8 @@ async def test_the_deadline_ends_the_drain(start_process: StartProcess) -> None:
 
 async def test_the_deadline_answers_requests_without_an_answer(start_process: StartProcess) -> None:
     """A file that is not complete after `drain_s` is refused with `draining`, not with a 500."""
-    server = start_process(drain_s="0.2")
-    body = {"input": SENTENCE * 200, "stream": False}
+    server = start_process(drain_s="0.2", throttle='{"rtf": 1.0}')
+    body = {"input": SENTENCE * 20, "stream": False}
     async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http:
         asking = asyncio.create_task(http.post("/v1/audio/speech", json=body))
         async with asyncio.timeout(PATIENCE_S):

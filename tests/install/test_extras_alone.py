@@ -19,6 +19,7 @@ from testbed.environments import (
     install_with_uv,
 )
 from testbed.server_process import ServerProcess
+from testbed.waiting import PATIENCE_S
 from voiceagent_tts import __version__
 
 pytestmark = [pytest.mark.install, pytest.mark.timeout(400)]
@@ -117,10 +118,10 @@ def test_server_and_espeak_serve_and_speak(install: Install) -> None:
     with environment.start(command, "serve", "--port", "0") as server:
         assert server.stdout is not None
         address = server.stdout.readline().split()[1].replace("ws:", "http:")
-        with urllib.request.urlopen(urllib.parse.urljoin(address, "/"), timeout=10) as page:
+        with urllib.request.urlopen(urllib.parse.urljoin(address, "/"), timeout=PATIENCE_S) as page:
             assert b"<html" in page.read()
         server.terminate()
-        assert server.wait(20) == 0
+        assert server.wait(PATIENCE_S) == 0
 
 
 def test_hibari_alone_speaks(install: Install) -> None:
