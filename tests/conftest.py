@@ -13,7 +13,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import contextlib
 import gc
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
@@ -34,6 +33,7 @@ from testbed.examples import is_left_out, register_profiles
 from testbed.fork_server import ForkServers
 from testbed.http_server import server_threads
 from testbed.missing import skipped_if_missing
+from testbed.ports import free_ports
 from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, StartSynthesizer
@@ -252,9 +252,8 @@ def no_server_is_left() -> Iterator[None]:
 @pytest.fixture
 def free_port() -> int:
     """A TCP port that nothing uses."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    (port,) = free_ports(1)
+    return port
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ import asyncio
 import contextlib
 import math
 import multiprocessing
-import socket
 import tempfile
 import time
 from collections import Counter
@@ -34,6 +33,7 @@ import typer
 from benchmarks.common.report import percentiles, provenance, publish
 from benchmarks.tenants.attacks import ATTACKS, CONTEXTS, run_attack
 from testbed.haproxy_process import HAProxyProcess
+from testbed.ports import free_ports
 from testbed.server_process import ServerProcess, serving
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.client import TTSClient
@@ -239,11 +239,7 @@ def _one_by_one(
 @contextlib.contextmanager
 def _fleet(keys: Path) -> Iterator[HAProxyProcess]:
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(6)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        ports: list[int] = [each.getsockname()[1] for each in sockets]
-        stack.close()
+        ports = free_ports(6)
         replicas = [(ports[2], ports[3]), (ports[4], ports[5])]
         for port, agent_port in replicas:
             settings = {"port": str(port), "slots_port": str(agent_port)}

@@ -5,7 +5,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import pytest
 
 from testbed.haproxy_process import HAProxyProcess
 from testbed.listening import first_audio, rest_of
+from testbed.ports import free_ports
 from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
 from testbed.waiting import until
@@ -29,15 +29,6 @@ pytestmark = [pytest.mark.services, pytest.mark.realtime]
 CONFIG = Path(__file__).parent.parent.parent / "deploy" / "haproxy.cfg"
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
 LISTENERS = 8
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nothing uses."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @dataclass(slots=True)
@@ -85,7 +76,7 @@ def fleet() -> Iterator[Fleet]:
 def behind_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of one server with jobs behind HAProxy that ends TLS."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    front, secure, statistics, redis_port = free_ports(4)
+    front, secure, statistics, redis_port, port, agent = free_ports(6)
     made = certificate_of(Settings(ssl_self_signed=True, host="proxy.test", allow_anonymous=True))
     assert made is not None
     bind = 'bind "${TTS_BIND}"\n'
@@ -96,7 +87,6 @@ def behind_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
         text.replace(bind, f"{bind}    bind 127.0.0.1:{secure} ssl crt {made.certfile}\n")
     )
     with RedisProcess(redis_port) as redis, contextlib.ExitStack() as stack:
-        port, agent = free_ports(2)
         stack.enter_context(
             serving(port=str(port), slots_port=str(agent), redis=redis.url,
                     jobs_storage=str(tmp_path))
@@ -131,7 +121,7 @@ async def test_no_spelling_of_metrics_passes_the_proxy() -> None:
     text = (CONFIG.parent / "helm/templates/balancer.yaml").read_text()
     (rule,) = re.findall(r"http-request deny .*", CONFIG.read_text())
     assert rule in text, "the chart's balancer has the same rule"
-    (front, statistics), (port, agent) = free_ports(2), free_ports(2)
+    front, statistics, port, agent = free_ports(4)
     with serving(port=str(port), slots_port=str(agent)) as server:
         with HAProxyProcess(CONFIG, (front, statistics), [(port, agent)] * 2) as haproxy:
             haproxy.wait_for("UP", "UP")
