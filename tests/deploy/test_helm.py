@@ -4,12 +4,10 @@ The templates use values and the release's name only, which a substitution of a 
 what comes out is read as YAML, and checked against itself, the server, and Helm where it is there.
 """
 
-import contextlib
 import json
 import re
 import shutil
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -182,14 +180,13 @@ async def test_the_charts_limits_are_those_for_strangers(
     assert bad == []
 
 
-async def test_a_server_runs_with_the_charts_defaults(tmp_path: Path) -> None:
+async def test_a_server_runs_with_the_charts_defaults(tmp_path: Path, free_port: int) -> None:
     """It starts in a release called voiceagent-tts, and accepts the keys of the Secret."""
     keys = tmp_path / "keys.json"
     made = {scope: make_key(scope, frozenset({scope}), Quota()) for scope in Scope}
     keys.write_text(KeyDocument(keys=tuple(each.key for each in made.values())).dump())
     given = environment(OBJECTS, keys, tmp_path) | SERVICE_LINKS
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as other:
-        given["VOICEAGENT_TTS_SLOTS_PORT"] = str(other.getsockname()[1])
+    given["VOICEAGENT_TTS_SLOTS_PORT"] = str(free_port)
     process = await start(
         "serve", "--port", "0", "--engine", "espeak", folder=tmp_path, environment=given
     )

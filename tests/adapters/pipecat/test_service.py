@@ -1,7 +1,6 @@
 """The Pipecat service on real pipelines: failures, turns and contexts, and how it is made."""
 
 import asyncio
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -89,11 +88,9 @@ async def test_a_wrong_key_is_permanent(start_server: StartServer) -> None:
         await speaks(conversation)
 
 
-async def test_a_server_that_comes_later_is_found() -> None:
+async def test_a_server_that_comes_later_is_found(free_port: int) -> None:
     """The pipeline may start before the server; the service connects when the server runs."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    tts = VoiceAgentTTSService(url=f"ws://127.0.0.1:{port}/v1/tts/ws", settings=ENGLISH)
+    tts = VoiceAgentTTSService(url=f"ws://127.0.0.1:{free_port}/v1/tts/ws", settings=ENGLISH)
     failed, connected = asyncio.Event(), asyncio.Event()
 
     @tts.event_handler("on_connection_error")
@@ -106,7 +103,7 @@ async def test_a_server_that_comes_later_is_found() -> None:
 
     async with talking(tts) as conversation:
         await failed.wait()
-        async with running(Settings(port=port)):
+        async with running(Settings(port=free_port)):
             await connected.wait()
             await speaks(conversation)
 

@@ -3,7 +3,6 @@
 import asyncio
 import io
 import json
-import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -125,11 +124,10 @@ async def test_a_job_becomes_a_file(http: httpx.AsyncClient, news: News) -> None
 
 
 async def test_a_receiver_that_is_away_delays_no_other_job(
-    http: httpx.AsyncClient,
+    http: httpx.AsyncClient, free_port: int
 ) -> None:
     """More jobs than this server speaks at a time, whose news cannot be delivered, are spoken."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"  # nothing listens there soon
+    url = f"http://127.0.0.1:{free_port}/"  # nothing listens there
     ids = [await submitted(http, **HELLO, webhook=url) for _ in range(3)]
     jobs = [await job_over(http, job_id) for job_id in ids]
     assert [(job["status"], job["webhook"]) for job in jobs] == [("done", "pending")] * 3
