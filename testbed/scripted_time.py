@@ -20,11 +20,16 @@ _Result = TypeVar("_Result")
 
 
 class _Selector(selectors.DefaultSelector):
-    def __init__(self) -> None:
+    def __init__(self, *, has_sockets: bool) -> None:
         super().__init__()
         self.now = 1_000.0
+        self._has_sockets = has_sockets
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if not self._has_sockets:
+            assert timeout is not None, "nothing will ever happen"
+            self.now += max(0.0, timeout)
+            return super().select(0)
         if timeout is None:
             return super().select(_GRACE_S)
         grace_s = _LONG_GRACE_S if timeout >= _LONG_S else _GRACE_S
@@ -35,10 +40,14 @@ class _Selector(selectors.DefaultSelector):
 
 
 class ScriptedLoop(asyncio.SelectorEventLoop):
-    """An event loop with that clock."""
+    """An event loop with that clock.
 
-    def __init__(self) -> None:
-        self._scripted = _Selector()
+    Args:
+        has_sockets: whether anything comes from outside the loop; without, no real time passes.
+    """
+
+    def __init__(self, *, has_sockets: bool = True) -> None:
+        self._scripted = _Selector(has_sockets=has_sockets)
         super().__init__(self._scripted)
 
     def time(self) -> float:
@@ -50,7 +59,7 @@ class ScriptedLoop(asyncio.SelectorEventLoop):
         self._scripted.now += seconds
 
 
-def run_scripted(main: Coroutine[Any, Any, _Result]) -> _Result:
+def run_scripted(main: Coroutine[Any, Any, _Result], *, has_sockets: bool = True) -> _Result:
     """Run `main` in an event loop of its own, on the scripted clock."""
-    with asyncio.Runner(loop_factory=ScriptedLoop) as runner:
+    with asyncio.Runner(loop_factory=lambda: ScriptedLoop(has_sockets=has_sockets)) as runner:
         return runner.run(main)

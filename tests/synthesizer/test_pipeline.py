@@ -318,12 +318,12 @@ async def test_breaks_count_as_audio() -> None:
     await until(lambda: not opened.context._can_read, "the text is divided")
     opened.engine.make(1.0)
     opened.engine.end_segment(len(opened.context.text))
-    events = opened.read()
+    events = [each async for each in opened.context]
     assert (
         sum(each.samples for each in events if isinstance(each, AudioChunk)) == 21 * SAMPLE_RATE_HZ
     )
     assert not any(isinstance(each, ContextFlushed) for each in events)
-    assert opened.context.close().reason == "limit"
+    assert isinstance(events[-1], ContextDone) and events[-1].reason == "limit"
 
 
 # Failures.

@@ -96,7 +96,7 @@ async def test_the_cut_is_in_the_clients_text(start_synthesizer: StartSynthesize
 
 @pytest.mark.parametrize("speed", [1.0, 3.0])
 async def test_a_break_is_silence(start_synthesizer: StartSynthesizer, speed: float) -> None:
-    """The words after it are later by as much; `test_timeline` checks it to the sample."""
+    """The words after it are later by as much; `test_listener_clock` checks it to the sample."""
     synthesizer = await start_synthesizer()
     options = replace(MARKUP, speech=SpeechOptions(speed=speed))
     spoken_with: dict[int, tuple[np.ndarray, list[WordTimestamp]]] = {}

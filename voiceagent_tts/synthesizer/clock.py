@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from voiceagent_tts.audio.stretch import HELD_SAMPLES, TimeStretch
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
+    MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
     AudioChunk,
     PlayoutClock,
@@ -24,6 +25,8 @@ from voiceagent_tts.synthesizer.options import Limits
 _MIN_LEAD_S = 0.2
 """Minimum lead: a shorter one is used up by timers and the delay of the resampler."""
 _LONGEST_STEP_S = 0.5
+_SILENCE = bytes(MAX_MESSAGE_PCM_BYTES)
+"""A piece of a break; all pieces share it, so that a long break takes no memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +91,18 @@ class ListenerClock:
             samples: length of the silence on the listener's clock.
 
         Returns:
-            The rest of the stretched audio, if any, and the silence.
+            The rest of the stretched audio, if any, and the silence in pieces.
         """
-        rest = None
+        chunks: list[AudioChunk | None] = []
         if self._stretch is not None:
-            rest = self._append(self._stretch.finish())
+            chunks.append(self._append(self._stretch.finish()))
             self._stretch = TimeStretch(self._speed)
-        silence = self._append(bytes(samples * BYTES_PER_SAMPLE))
-        self._breaks.append(
-            _Break(char_end, self._engine_end_sample, self.end_sample - samples, self.end_sample)
-        )
+        start, size = self.end_sample, samples * BYTES_PER_SAMPLE
+        chunks += [self._append(_SILENCE[: size - at]) for at in range(0, size, len(_SILENCE))]
+        self._breaks.append(_Break(char_end, self._engine_end_sample, start, self.end_sample))
         self._silence_samples += samples
         self._expected_breaks.popleft()
-        return [chunk for chunk in (rest, silence) if chunk is not None]
+        return [chunk for chunk in chunks if chunk is not None]
 
     def end_audio(self) -> AudioChunk | None:
         """Return the rest of the audio; the engine has sent all of it."""
@@ -195,10 +197,12 @@ class Pacer:
         limits: the server's limits; the one of unsent audio also holds without pacing.
 
     Attributes:
+        granted_samples: samples that the listener may get so far.
         due_at: when playback allows more without other events; None if only audio sent does.
     """
 
     def __init__(self, clock: PlayoutClock, max_lead_s: float | None, limits: Limits) -> None:
+        self.granted_samples = 0
         self.due_at: float | None = None
         self._clock = clock
         self._max_unsent_s = limits.max_unsent_s
@@ -207,7 +211,6 @@ class Pacer:
         self._step_s = _LONGEST_STEP_S
         if self._is_paced:
             self._step_s = min(_LONGEST_STEP_S, self._lead_s / 4)
-        self._granted_samples = 0
 
     def more_samples(self, now: float) -> int | None:
         """Return how many samples the listener may get in all; None if that is no step more."""
@@ -216,9 +219,9 @@ class Pacer:
         if self._is_paced and self.due_at is None and self._clock.lead_s(now) > 0:
             self.due_at = now + self._step_s
         wanted = self._wanted_samples(now)
-        if wanted - self._granted_samples < self._step_s * SAMPLE_RATE_HZ:
+        if wanted - self.granted_samples < self._step_s * SAMPLE_RATE_HZ:
             return None
-        self._granted_samples = wanted
+        self.granted_samples = wanted
         return wanted
 
     def _wanted_samples(self, now: float) -> int:

@@ -3,11 +3,12 @@
 1. `push_text` keeps the text. `_read_on` has the intake divide it into pieces, a few characters at
    a time, and no further ahead of the audio than an engine needs.
 2. `_speak` passes each piece to the engine, and announces its words.
-3. `_grant` gives credit as playback proceeds.
+3. `_grant` gives credit as playback proceeds: to the engine, and to audio and breaks that wait.
 4. `_on_engine_event` receives the audio, and passes it to the aligners and to the reader.
 5. `_advance` follows every step: it publishes the words that are due, answers flushes, and sets the
    timer for what a part will do by itself.
-6. `next_event` returns words, audio and answers; `sent` reports which audio has left.
+6. `next_event` returns words, audio within the credit and answers; `sent` reports which audio has
+   left.
 7. `finish` lets the engine speak the rest. `cancel` frees the row and answers with the cut: what
    was heard and what was not. The reader of the last event calls `close`.
 
@@ -474,11 +475,14 @@ class Context:
     # Events out.
 
     def next_event(self) -> ContextEvent | None:
-        """Return the next event, or None if there is none yet; words precede all other events."""
+        """Return the next event, or None if there is none yet; words precede all other events.
+
+        Audio waits for credit, and what follows it waits with it.
+        """
         if self._new_words:
             words, self._new_words = self._new_words, []
             return ContextWords(tuple(words))
-        if self._events:
+        if self._events and not self._is_held:
             return self._events.popleft()
         self._arrival.clear()
         return None
@@ -492,7 +496,7 @@ class Context:
     def has_audio_next(self) -> bool:
         """Whether `next_event` would return audio."""
         is_audio = bool(self._events) and isinstance(self._events[0], AudioChunk)
-        return is_audio and not self._new_words
+        return is_audio and not self._new_words and not self._is_held
 
     @property
     def is_read(self) -> bool:
@@ -503,6 +507,7 @@ class Context:
     def close(self) -> ContextDone:
         """Report the context, which has ended, and return its last event."""
         self.state = ContextState.CLOSED
+        self._stop_timer()
         self._drop_events()
         refined = self._words.refined() if self._words.is_complete else None
         report = self._report()
@@ -621,6 +626,8 @@ class Context:
                 self._answer_flushes()
             if self.state is ContextState.SPOKEN and self._words.is_complete:
                 self._end(self._reason)
+        if self._is_held:
+            self._grant(now)
         if self._can_read and not self._is_waiting_for_slice:
             self._is_waiting_for_slice = True
             self._slices.add(self._read_in_turn)
@@ -632,12 +639,27 @@ class Context:
             self._new_words += words
             self._notify()
 
+    @property
+    def _is_held(self) -> bool:
+        """Whether the next event, words apart, is audio that playback does not allow yet."""
+        head = self._events[0] if self._events else None
+        return isinstance(head, AudioChunk) and head.start_sample >= self._pacer.granted_samples
+
+    @property
+    def _awaits_credit(self) -> bool:
+        """Whether there may be audio to grant credit: from the engine, or behind the next event."""
+        return self._speaker.is_speaking or bool(self._events)
+
     def _grant(self, now: float) -> bool:
-        """Give the speaker the credit that playback allows; return whether it was a step more."""
-        if not self._speaker.is_speaking or (samples := self._pacer.more_samples(now)) is None:
+        """Give audio the credit that playback allows; return whether it was a step more."""
+        is_held = self._is_held
+        if not self._awaits_credit or (samples := self._pacer.more_samples(now)) is None:
             return False
-        playout_end = max(self._clock.playout_end, now)
-        self._speaker.grant(playout_end, self._listener.to_engine_samples(samples))
+        if is_held:
+            self._notify()
+        if self._speaker.is_speaking:
+            playout_end = max(self._clock.playout_end, now)
+            self._speaker.grant(playout_end, self._listener.to_engine_samples(samples))
         return True
 
     def _answer_flushes(self) -> None:
@@ -655,33 +677,41 @@ class Context:
 
     def _set_timer(self, now: float) -> None:
         """Set the one timer of the context for what the parts will do without events."""
-        if self.state >= ContextState.ENDED:
-            return
-        may_grant = self._pacer.due_at if self._speaker.is_speaking else None
-        may_expire = None if self._unread else self._intake.due_at
-        due_at = earliest(self._idle_at, may_expire, may_grant, self._words.due_at)
+        due_at = self._pacer.due_at if self._awaits_credit else None
+        if self.state < ContextState.ENDED:
+            may_expire = None if self._unread else self._intake.due_at
+            due_at = earliest(self._idle_at, may_expire, due_at, self._words.due_at)
         if due_at is None or (self._timer is not None and self._timer_at <= due_at):
             return
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         delay_s = max(0.0, due_at - now)
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
         self._timer_at = due_at
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _on_timer(self) -> None:
         self._timer = None
         now = max(time.monotonic(), self._timer_at)  # a loop may call a little early
         try:
-            if not self._unread:  # else the text that it waits for is here
-                self._unsaid += self._intake.expire(now)
             self._grant(now)
-            if self._idle_at is not None and self._idle_at <= now:
-                self._reason = "idle"
-                self._finish()
+            if self.state < ContextState.ENDED:
+                self._expire(now)
             self._read_on(now)
         except Exception as error:
             self.fail(VoiceAgentError.unexpected(error))
             self._advance(now)
+
+    def _expire(self, now: float) -> None:
+        """Speak text that waits no longer, and end a context that gets none."""
+        if not self._unread:  # else the text that it waits for is here
+            self._unsaid += self._intake.expire(now)
+        if self._idle_at is not None and self._idle_at <= now:
+            self._reason = "idle"
+            self._finish()
 
     # The reader's events.
 
@@ -722,21 +752,20 @@ class Context:
         self._end("error")
 
     def _end(self, reason: DoneReason) -> None:
-        """Free the row and stop the timer.
+        """Free the row.
 
-        The reader still receives queued events, then calls `close`.
+        The reader still receives queued events, as playback allows, then calls `close`.
         """
         self._reason = reason
         is_cancelled = reason == "cancelled"
         self.state = ContextState.CANCELLED if is_cancelled else ContextState.ENDED
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         self._unread.clear()
         self._unsaid.clear()
         self._breaks.clear()
         self._words.stop()
         self._speaker.release()
+        self._set_timer(time.monotonic())
         self._notify()
 
     def _report(self) -> ContextReport:
