@@ -647,8 +647,9 @@ class Context:
 
     @property
     def _awaits_credit(self) -> bool:
-        """Whether there may be audio to grant credit: from the engine, or behind the next event."""
-        return self._speaker.is_speaking or bool(self._events)
+        """Whether audio is waiting for credit, or may come."""
+        is_waiting = self._listener.end_sample > self._pacer.granted_samples
+        return self._speaker.is_speaking or (is_waiting and bool(self._events))
 
     def _grant(self, now: float) -> bool:
         """Give audio the credit that playback allows; return whether it was a step more."""
