@@ -6,7 +6,7 @@ Uses these private names of Pipecat's output transport: `_media_senders` and the
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -198,6 +198,7 @@ async def agent(
     script: Script,
     loudspeaker: Loudspeaker,
     *,
+    first: Iterable[Script] = (),
     output_latency_s: float = 0.02,
     is_switched: bool = False,
 ) -> AsyncIterator[Agent]:
@@ -206,12 +207,13 @@ async def agent(
     Args:
         script: what the server sends for each context.
         loudspeaker: the pipeline's output.
+        first: what it sends for the first contexts.
         output_latency_s: the service's.
         is_switched: whether the service is one of several between which one can switch.
     """
     context = LLMContext()
     history = LLMContextAggregatorPair(context).assistant()
-    async with ScriptedServer(script).running() as server:
+    async with ScriptedServer(script, first).running() as server:
         service = VoiceAgentTTSService(
             url=server.addresses["ws"], output_latency_s=output_latency_s
         )

@@ -8,8 +8,10 @@ It knows no engine.
 import asyncio
 import contextlib
 import json
+import re
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -27,6 +29,7 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
+from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     AudioMessage,
@@ -37,6 +40,7 @@ from voiceagent_tts.protocol.messages import (
     ContextOpened,
     ContextText,
     DoneMessage,
+    ErrorMessage,
     ReadyMessage,
     SessionLimits,
     WordsMessage,
@@ -45,6 +49,7 @@ from voiceagent_tts.protocol.messages import (
 
 _TONE_HZ = 200.0
 _LEVEL = 8_000
+_WORD = re.compile(r"\S+")
 _LIMITS = SessionLimits(max_text_chars=8_192, context_idle_s=120, max_audio_s=600, max_lead_s=8)
 _HEADERS = b"HTTP/1.1 200 OK\r\nContent-Type: audio/pcm\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -81,11 +86,13 @@ class Script:
         steps: what is sent, in order.
         end_s: when the end is sent, after the first text.
         cancel_s: seconds from a cancel to its confirmation; audio goes on until then.
+        failure: the error with which it ends (`tts.v1` only); None for a whole utterance.
     """
 
     steps: tuple[Step, ...]
     end_s: float
     cancel_s: float = 0.0
+    failure: VoiceAgentError | None = None
 
 
 @dataclass(slots=True)
@@ -112,6 +119,8 @@ class _Voice(Protocol):
 
     async def cancelled(self) -> None: ...
 
+    async def fail(self, error: VoiceAgentError) -> None: ...
+
     async def end(self) -> None: ...
 
 
@@ -135,7 +144,10 @@ class _Player:
                 await self._voice.audio(pcm)
         await _until(played.began + self._script.end_s)
         played.ended = _now()
-        await self._voice.end()
+        if self._script.failure is None:
+            await self._voice.end()
+        else:
+            await self._voice.fail(self._script.failure)
 
     async def cancel(self) -> None:
         """Go on for as long as the script says, then confirm."""
@@ -165,6 +177,8 @@ class _TtsV1Voice:
     def __init__(self, send: Callable[[Any], Awaitable[None]], context_id: str, handle: int):
         self._send, self._context_id, self._handle = send, context_id, handle
         self._seq = self._sent = self._chars = 0
+        self.text = ""
+        """What has arrived; its words are reported."""
 
     async def audio(self, pcm: bytes) -> None:
         for start in range(0, len(pcm), MAX_MESSAGE_PCM_BYTES):
@@ -176,8 +190,10 @@ class _TtsV1Voice:
     async def words(self, starts_ms: tuple[int, ...]) -> None:
         stamps: list[WordTimestamp] = []
         for start_ms in starts_ms:
-            word = Word("w", self._chars, self._chars + 1)
-            self._chars += 2
+            if (found := _WORD.search(self.text, self._chars)) is None:
+                break  # a context that resumes has fewer words
+            self._chars = found.end()
+            word = Word(found[0], found.start(), self._chars)
             stamps.append(WordTimestamp(word, ms_to_samples(start_ms), None, 1.0))
         await self._send(WordsMessage.of(stamps, context_id=self._context_id).encode())
 
@@ -190,11 +206,15 @@ class _TtsV1Voice:
         )  # fmt: skip
         await self.end("cancelled")
 
+    async def fail(self, error: VoiceAgentError) -> None:
+        await self._send(ErrorMessage.of(error, self._context_id).encode())
+        await self.end("error")
+
     async def end(self, reason: Any = "complete") -> None:
         await self._send(
             DoneMessage(
                 context_id=self._context_id, reason=reason, audio_ms=0,
-                chars=max(0, self._chars - 1), ttfa_ms=None, gen_ms=0,
+                chars=self._chars, ttfa_ms=None, gen_ms=0,
             ).encode()
         )  # fmt: skip
 
@@ -224,6 +244,9 @@ class _JsonVoice:
     async def cancelled(self) -> None:
         await self.end()
 
+    async def fail(self, error: VoiceAgentError) -> None:
+        raise error
+
     async def end(self) -> None:
         await self._say("session.done" if self._context_id is None else "done")
 
@@ -234,14 +257,19 @@ class _JsonVoice:
 class ScriptedServer:
     """The server, and its addresses while it runs.
 
+    Args:
+        script: the script of all utterances but the first ones.
+        first: the scripts of the first utterances.
+
     Attributes:
         script: the script of the utterances that begin from now on.
         addresses: `ws`, `cartesia`, `vllm` and `http` -> address for a benchmark's target.
         played: what it did, by the first text of the utterance; the last one of equal texts.
     """
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, first: Iterable[Script] = ()) -> None:
         self.script = script
+        self._first = deque(first)
         self.played: dict[str, Played] = {}
         self.addresses: dict[str, str] = {}
         self._answering: set[asyncio.Task[None]] = set()
@@ -293,8 +321,10 @@ class ScriptedServer:
                     case ContextOpen(context_id=context_id):
                         voices[context_id] = _TtsV1Voice(websocket.send, context_id, len(voices))
                         await websocket.send(_opened(context_id, len(voices) - 1))
-                    case ContextText(context_id=context_id) if context_id not in players:
-                        players[context_id] = self._play(message.text, voices[context_id])
+                    case ContextText(context_id=context_id):
+                        voices[context_id].text += message.text
+                        if context_id not in players:
+                            players[context_id] = self._play(message.text, voices[context_id])
                     case ContextCancel(context_id=context_id) if context_id in players:
                         cancelling.create_task(players[context_id].cancel())
                     case ContextEnd() | _:
@@ -350,7 +380,7 @@ class ScriptedServer:
                 await self._play(body["input"], _HttpVoice(writer)).finished()
 
     def _play(self, text: str, voice: _Voice) -> _Player:
-        player = _Player(self.script, voice)
+        player = _Player(self._first.popleft() if self._first else self.script, voice)
         self.played[text] = player.played
         return player
 
@@ -368,6 +398,9 @@ class _HttpVoice:
 
     async def cancelled(self) -> None:
         """A client cancels by closing the connection."""
+
+    async def fail(self, error: VoiceAgentError) -> None:
+        raise error
 
     async def end(self) -> None:
         self._writer.write(b"0\r\n\r\n")

@@ -16,6 +16,7 @@ from testbed.livekit_conversation import (
     talking,
 )
 from testbed.proxy import routing
+from testbed.scripted_server import Script, ScriptedServer, Step
 from testbed.server_process import ServerProcess
 from testbed.servers import (
     StartServer,
@@ -27,6 +28,7 @@ from testbed.servers import (
 from testbed.waiting import undisturbed, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.server.serve import RunningServer, running
 
 COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
@@ -138,6 +140,41 @@ async def test_group_05_an_engine_that_dies_at_a_word_ends_the_reply(
         await conversation.spoken('<break time="100ms"/> Internationally.')
         *before_sound, last = [error.recoverable for error in conversation.errors]
         assert all(before_sound) and not last
+
+
+def _dies(after_s: float, *, samples: int = 0, words_ms: tuple[int, ...] = ()) -> Script:
+    """A context whose engine dies, and what it sends before."""
+    steps = (Step(0.0, samples=samples, words_ms=words_ms),)
+    return Script(steps, end_s=after_s, failure=EngineError("the engine process has ended"))
+
+
+_RESTARTING = Script(
+    (), end_s=0.1, failure=OverloadedError("it restarts", code=ErrorCode.MODEL_NOT_READY)
+)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        [_dies(0.0), _RESTARTING, _dies(0.02)],
+        [_dies(0.02, words_ms=(0, 200)), _RESTARTING],
+        [_dies(0.1, samples=480)] * 3,
+        [_dies(0.0), _dies(0.1, samples=480), _RESTARTING, _dies(0.1, samples=480)],
+        [_dies(0.1, samples=7_200, words_ms=(0,))] * 2 + [_RESTARTING] * 2,
+    ],
+    ids=["before sound", "words alone", "in one word", "before and in it", "after each word"],
+)
+async def test_group_05_a_reply_is_whole_after_as_many_deaths_as_livekit_retries(
+    make_voice: MakeVoice, first: list[Script]
+) -> None:
+    """Each failed attempt counts once, whatever it had sent, and none of those that spoke on."""
+    whole = Script((Step(0.0, samples=14_400, words_ms=(0, 200, 400)),), end_s=0.0)
+    async with (
+        ScriptedServer(whole, first).running() as server,
+        talking(make_voice(server.addresses["ws"])) as conversation,
+    ):
+        assert await conversation.spoken("One two three.") == "One two three."
+        assert all(error.recoverable for error in conversation.errors)
 
 
 async def test_group_05_what_a_dead_server_never_spoke_is_not_committed(

@@ -10,6 +10,7 @@ from testbed.scripted_pipecat import HoldUp, Loudspeaker, agent, cut, reply
 from testbed.scripted_server import Script, Step
 from testbed.scripted_time import run_scripted
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 
 WORD_MS = 300
 WORDS = 20
@@ -149,3 +150,43 @@ def test_speech_goes_on(
     committed, played_samples = run_scripted(run())
     assert played_samples > (after_s - lost_s - 0.1) * SAMPLE_RATE_HZ
     assert len(committed.split()) == heard(played_samples)
+
+
+def dies(at_s: float, step: Step | None = None) -> Script:
+    """A context whose engine dies, and what it sends before."""
+    failure = EngineError("the engine process has ended")
+    return Script((step,) if step else (), end_s=at_s, failure=failure)
+
+
+def restarting(at_s: float, retry_after_ms: int = 1_000) -> Script:
+    """A context that waits for an engine, in vain."""
+    code = ErrorCode.MODEL_NOT_READY
+    failure = OverloadedError("it restarts", code=code, retry_after_ms=retry_after_ms)
+    return Script((), end_s=at_s, failure=failure)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        [dies(0.0), dies(3.0)],
+        [dies(0.05), restarting(5.0), dies(2.0)],
+        [dies(0.05, Step(0.0, words_ms=(0, 300)))],
+        [dies(0.05, Step(0.0, samples=480))] * 3,
+        [dies(0.05), restarting(0.0, retry_after_ms=60_000)],
+    ],
+    ids=["before sound", "on opening", "words alone", "in one word", "asks for too long a wait"],
+)
+def test_a_reply_whose_engine_dies_is_whole(first: list[Script]) -> None:
+    """However often and wherever, within the patience of the listener."""
+    few = 3
+    spoken = script(audio_steps(0.0, 80, few), word_steps(AHEAD_S, words=few))
+
+    async def run() -> tuple[list[str], int]:
+        async with agent(spoken, Loudspeaker(40), first=first) as talk:
+            await talk.say(reply(" ".join("w" * few)))
+            await asyncio.sleep(2.5)
+            return talk.messages, sum(talk.loudspeaker.played_samples)
+
+    messages, played_samples = run_scripted(run())
+    assert messages == ["w w w"]
+    assert played_samples >= few * WORD_MS * SAMPLE_RATE_HZ // 1000

@@ -453,25 +453,26 @@ class Reply:
 
         While the listener has audio left, only those count that sent audio without a further word.
         """
-        has_spoken_on = False
-        if self._context is not None:
-            unspoken = len(self._turn.rest)
-            samples, has_lost_text = self._turn.context_samples, self._turn.has_lost_text
-            words = self._turn.break_off_context()
-            has_spoken_on = len(self._turn.rest) < unspoken
-            if self.is_audible:
-                self._expect(words)
-            self._playout.forget_unheard()
-            if has_lost_text:
-                self._playout.forget_after(self._turn.spoken_char_end)
-            if samples and not has_spoken_on:
-                # A text that is lost twice at one place is lost again; each time is noise.
-                self._failures += max(1, self._conn_options.max_retry) if has_lost_text else 1
-        if has_spoken_on:
+        samples, has_lost_text = self._turn.context_samples, self._turn.has_lost_text
+        if self._context is not None and self._leave_context():
             self._attempts = self._failures = 0
-        elif self._playout.left_s(time.monotonic()) == 0.0:
+        elif samples and has_lost_text:
+            # A text that is lost twice at one place is lost again; each time is noise.
+            self._failures += max(1, self._conn_options.max_retry)
+        elif samples or self._playout.left_s(time.monotonic()) == 0.0:
             self._failures += 1
         self._attempts += 1
+
+    def _leave_context(self) -> bool:
+        """Keep what the context has spoken; return whether that was a further word."""
+        unspoken, has_lost_text = len(self._turn.rest), self._turn.has_lost_text
+        words = self._turn.break_off_context()
+        if self.is_audible:
+            self._expect(words)
+        self._playout.forget_unheard()
+        if has_lost_text:
+            self._playout.forget_after(self._turn.spoken_char_end)
+        return len(self._turn.rest) < unspoken
 
     def _resume_in_s(self) -> float | None:
         """Time until the next attempt to resume; None if there is none."""
