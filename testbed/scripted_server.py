@@ -12,7 +12,7 @@ import re
 from base64 import b64encode
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,6 +46,7 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
     parse_client_message,
 )
+from voiceagent_tts.text.cut import cut_text
 
 _TONE_HZ = 200.0
 _LEVEL = 8_000
@@ -87,12 +88,15 @@ class Script:
         end_s: when the end is sent, after the first text.
         cancel_s: seconds from a cancel to its confirmation; audio goes on until then.
         failure: the error with which it ends (`tts.v1` only); None for a whole utterance.
+        true_ms: the starts of the words by which a cut is answered (`tts.v1` only); those that were
+            sent, if it has none.
     """
 
     steps: tuple[Step, ...]
     end_s: float
     cancel_s: float = 0.0
     failure: VoiceAgentError | None = None
+    true_ms: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -117,7 +121,7 @@ class _Voice(Protocol):
 
     async def words(self, starts_ms: tuple[int, ...]) -> None: ...
 
-    async def cancelled(self) -> None: ...
+    async def cancelled(self, played_ms: int | None, true_ms: tuple[int, ...]) -> None: ...
 
     async def fail(self, error: VoiceAgentError) -> None: ...
 
@@ -149,12 +153,12 @@ class _Player:
         else:
             await self._voice.fail(self._script.failure)
 
-    async def cancel(self) -> None:
+    async def cancel(self, played_ms: int | None = None) -> None:
         """Go on for as long as the script says, then confirm."""
         await asyncio.sleep(self._script.cancel_s)
         if not self._task.done():
             self._task.cancel()
-            await self._voice.cancelled()
+            await self._voice.cancelled(played_ms, self._script.true_ms)
 
     async def finished(self) -> None:
         """Wait for the end."""
@@ -179,6 +183,7 @@ class _TtsV1Voice:
         self._seq = self._sent = self._chars = 0
         self.text = ""
         """What has arrived; its words are reported."""
+        self._stamps: list[WordTimestamp] = []
 
     async def audio(self, pcm: bytes) -> None:
         for start in range(0, len(pcm), MAX_MESSAGE_PCM_BYTES):
@@ -195,13 +200,20 @@ class _TtsV1Voice:
             self._chars = found.end()
             word = Word(found[0], found.start(), self._chars)
             stamps.append(WordTimestamp(word, ms_to_samples(start_ms), None, 1.0))
+        self._stamps += stamps
         await self._send(WordsMessage.of(stamps, context_id=self._context_id).encode())
 
-    async def cancelled(self) -> None:
+    async def cancelled(self, played_ms: int | None, true_ms: tuple[int, ...]) -> None:
+        known = [
+            replace(stamp, start_sample=ms_to_samples(start_ms))
+            for stamp, start_ms in zip(self._stamps, true_ms, strict=False)
+        ]
+        played_samples = self._sent if played_ms is None else ms_to_samples(played_ms)
+        cut = cut_text(self.text, known or self._stamps, played_samples, is_final=False)
         await self._send(
             CancelledMessage(
-                context_id=self._context_id, audio_sent_ms=0, text_spoken="", text_remaining="",
-                partial=False, basis="clock",
+                context_id=self._context_id, audio_sent_ms=0, text_spoken=cut.text_spoken,
+                text_remaining=cut.text_remaining, partial=cut.is_partial, basis="clock",
             ).encode()
         )  # fmt: skip
         await self.end("cancelled")
@@ -241,7 +253,7 @@ class _JsonVoice:
             times = {"words": names, "start": starts_s, "end": starts_s}
             await self._say("timestamps", word_timestamps=times)
 
-    async def cancelled(self) -> None:
+    async def cancelled(self, played_ms: int | None, true_ms: tuple[int, ...]) -> None:
         await self.end()
 
     async def fail(self, error: VoiceAgentError) -> None:
@@ -326,7 +338,7 @@ class ScriptedServer:
                         if context_id not in players:
                             players[context_id] = self._play(message.text, voices[context_id])
                     case ContextCancel(context_id=context_id) if context_id in players:
-                        cancelling.create_task(players[context_id].cancel())
+                        cancelling.create_task(players[context_id].cancel(message.played_ms))
                     case ContextEnd() | _:
                         pass
 
@@ -396,7 +408,7 @@ class _HttpVoice:
     async def words(self, starts_ms: tuple[int, ...]) -> None:
         """OpenAI's API has no word times."""
 
-    async def cancelled(self) -> None:
+    async def cancelled(self, played_ms: int | None, true_ms: tuple[int, ...]) -> None:
         """A client cancels by closing the connection."""
 
     async def fail(self, error: VoiceAgentError) -> None:

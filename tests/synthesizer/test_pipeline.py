@@ -6,6 +6,7 @@ The events are scripted, so that the order in which they come is the test's.
 import asyncio
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from testbed.waiting import until
@@ -28,6 +29,7 @@ from voiceagent_tts.synthesizer.aligners import (
 )
 from voiceagent_tts.synthesizer.context import Context, ContextState
 from voiceagent_tts.synthesizer.events import (
+    ContextCancelled,
     ContextDone,
     ContextEvent,
     ContextFailed,
@@ -74,9 +76,11 @@ class Engine:
         """Send an event."""
         self._handler(event)
 
-    def make(self, seconds: float) -> None:
-        """Send audio."""
-        chunk = AudioChunk(self._made_samples, bytes(2 * round(seconds * SAMPLE_RATE_HZ)))
+    def make(self, seconds: float, *, is_loud: bool = False) -> None:
+        """Send audio: silence, or a tone."""
+        samples = round(seconds * SAMPLE_RATE_HZ)
+        tone = (8_000 * is_loud * np.sin(np.arange(samples) / 20)).astype("<i2")
+        chunk = AudioChunk(self._made_samples, tone.tobytes())
         self._made_samples = chunk.end_sample
         self.answer(AudioStep((ContextAudio(1, chunk),)))
 
@@ -324,6 +328,35 @@ async def test_breaks_count_as_audio() -> None:
     )
     assert not any(isinstance(each, ContextFlushed) for each in events)
     assert isinstance(events[-1], ContextDone) and events[-1].reason == "limit"
+
+
+# Cuts.
+
+
+async def test_a_cut_goes_by_the_best_times_known() -> None:
+    """A word that left by an estimate was not heard, if its true time turns out to be later."""
+    aligner = Aligner()
+    opened = Opened(aligner)
+    context, engine = opened.context, opened.engine
+    context.push_text(TEXT)
+    context.flush(1)
+    engine.make(2.0, is_loud=True)
+    engine.end_segment(len(TEXT))
+    context.sent(2 * SAMPLE_RATE_HZ)
+    words: list[WordTimestamp] = []
+
+    def both_have_left() -> bool:
+        words.extend(w for e in opened.read() if isinstance(e, ContextWords) for w in e.words)
+        return len(words) == 2
+
+    await until(both_have_left, "the words have left by estimates")
+    played_samples = words[1].start_sample + ms_to_samples(20)
+    assert context.cut(played_samples).text_spoken == TEXT
+    aligner.answer(at(ONE, 0.0), at(TWO, 1.5))
+    assert context.cut(played_samples).text_spoken == "One"
+    cut = context.cancel(played_samples)
+    assert cut is not None and (cut.text_spoken, cut.text_remaining) == ("One", " two.")
+    assert opened.read()[-1] == ContextCancelled(cut, 2 * SAMPLE_RATE_HZ, "played_ms")
 
 
 # Failures.

@@ -466,7 +466,7 @@ class Context:
         Args:
             waiting_text: more text of the client, which was not pushed.
         """
-        words, is_final = self._words.published, self._words.is_complete
+        words, is_final = self._words.best, self._words.is_complete
         if is_final:
             words = keep_inside(words, self._listener.end_sample)
         text = self._intake.text + waiting_text

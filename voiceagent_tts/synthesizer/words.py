@@ -10,7 +10,7 @@ reaches them, and asks the aligners. Neither has a clock: the time is passed in.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -267,6 +267,15 @@ class Words:
             reach_char=listener.char_at(reach),
             char_limit=listener.char_limit,
         )
+
+    @property
+    def best(self) -> Sequence[WordTimestamp]:
+        """The published words with the best times known now, which may be better than those sent.
+
+        A word that left by an estimate may turn out not to have been reached.
+        """
+        refined = None if self._growing_words is None else self.refined()
+        return self.published if refined is None else refined[: len(self.published)]
 
     def refined(self) -> tuple[WordTimestamp, ...] | None:
         """All published words with the best times known now; None where no time is better."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from pipecat.frames.frames import EndFrame, InterruptionFrame, TTSSpeakFrame
@@ -190,3 +191,23 @@ def test_a_reply_whose_engine_dies_is_whole(first: list[Script]) -> None:
     messages, played_samples = run_scripted(run())
     assert messages == ["w w w"]
     assert played_samples >= few * WORD_MS * SAMPLE_RATE_HZ // 1000
+
+
+@pytest.mark.parametrize("late_ms", [0, 250, 900, 3_000])
+def test_words_that_left_by_an_estimate_and_were_not_heard_are_taken_back(late_ms: int) -> None:
+    """The server knows at the cut that they are later: so does the history."""
+    known = 4
+    true_ms = tuple(index * WORD_MS + late_ms * (index >= known) for index in range(WORDS))
+    spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S), [Step(9.0)])
+    messages, (played_samples,) = cut(reply(TEXT), replace(spoken, true_ms=true_ms), 2.02)
+    played_ms = 1000 * played_samples / SAMPLE_RATE_HZ
+    truth = sum(start_ms + HEARD_MS <= played_ms for start_ms in true_ms)
+    assert [len(message.split()) for message in messages] == [truth]
+
+
+def test_a_reply_of_which_nothing_was_heard_leaves_no_message() -> None:
+    """Its first words had left by estimates."""
+    spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S), [Step(9.0)])
+    late_ms = tuple(index * WORD_MS + 2_000 for index in range(WORDS))
+    messages, _ = cut(reply(TEXT), replace(spoken, true_ms=late_ms), 0.7)
+    assert messages == []

@@ -66,7 +66,12 @@ from voiceagent_tts.adapters.pipecat.settings import (
     server_settings,
 )
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
-from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
+from voiceagent_tts.adapters.pipecat.text import (
+    ClauseAggregator,
+    joint,
+    without_end,
+    without_unheard,
+)
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
@@ -518,6 +523,10 @@ class VoiceAgentTTSService(TurnTTSService):
         removal = HistoryCorrectionFrame(partial(without_end, end=noise))
         removal.pts = commit.pts  # or it overtakes the commit on the way through the transport
         await self.push_frame(removal)
+
+    async def _take_back_unheard(self, text: str, heard_chars: int) -> None:
+        correct = partial(without_unheard, text=text, heard_chars=heard_chars)
+        await self.push_frame(HistoryCorrectionFrame(correct))
 
     async def _wait_for_playback(self, lead_s: float) -> None:
         """Wait until only `lead_s` of the audio that has left is not played yet.

@@ -25,6 +25,7 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
 from voiceagent_tts.protocol.messages import (
+    CancelledMessage,
     DoneMessage,
     ErrorMessage,
     SampleRate,
@@ -69,12 +70,17 @@ class TurnTTSService(SocketTTSService):
         self._response_timeout_s = response_timeout_s
         self._turns: dict[str, PipecatTurn] = {}  # by audio context
         self._resuming: dict[str, asyncio.Task[None]] = {}  # by audio context
+        self._cut: dict[str, PipecatTurn] = {}  # interrupted turns, by the context that spoke
         self._warned: set[str] = set()  # codes of the warnings that were logged
         self._noise = ""  # words of a failed turn that the history will have, though not heard
 
     @abstractmethod
     async def _add_words(self, context_id: str, words: list[WordTime]) -> None:
         """Commit words whose audio has arrived; each leaves behind its audio."""
+
+    @abstractmethod
+    async def _take_back_unheard(self, text: str, heard_chars: int) -> None:
+        """Remove from the history what it has of an interrupted turn behind `heard_chars`."""
 
     async def _connect(self) -> None:
         await super()._connect()
@@ -168,6 +174,11 @@ class TurnTTSService(SocketTTSService):
                 self._log_warning(event)
             case DoneMessage() if turn:
                 await self._finish_context(turn, event)
+            case CancelledMessage(context_id=context_id) if context_id in self._cut:
+                # By better times than those of the words, which may have left by an estimate.
+                turn = self._cut.pop(context_id)
+                heard_chars = turn.spoken_char_end + len(event.text_spoken)
+                await self._take_back_unheard(turn.text, heard_chars)
             case ErrorMessage() if turn:
                 await self._recover_from(turn, event.to_error())
             case ErrorMessage(context_id=None):
@@ -245,6 +256,7 @@ class TurnTTSService(SocketTTSService):
 
     async def _receive_loss(self, error: ConnectionLostError) -> None:
         """Recover every turn from the loss of the socket."""
+        self._cut.clear()
         for turn in list(self._turns.values()):
             await self._recover_from(turn, error)
 
@@ -346,6 +358,7 @@ class TurnTTSService(SocketTTSService):
         if turn.record is not None:
             played_ms = turn.played_ms(played_ms)
             self._send(self._connection.cancel(turn.record.context_id, played_ms))
+            self._cut[turn.record.context_id] = turn
             turn.record = None
         await self._stop_resuming(context_id)
 

@@ -163,6 +163,22 @@ def without_end(messages: list[LLMContextMessage], end: str) -> list[LLMContextM
     return messages
 
 
+def without_unheard(
+    messages: list[LLMContextMessage], text: str, heard_chars: int
+) -> list[LLMContextMessage]:
+    """The messages of a history whose last turn was interrupted, without what was not heard.
+
+    Args:
+        messages: the history.
+        text: the turn's text.
+        heard_chars: length of the part of it that was heard.
+    """
+    for char_end in range(len(text), heard_chars, -1):
+        if without_end(messages, text[:char_end]) is not messages:
+            return without_end(messages, text[heard_chars:char_end])
+    return messages
+
+
 def joint(before: str, after: str) -> str:
     """The separator between two texts that are spoken one after the other.
 
