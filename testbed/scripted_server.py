@@ -43,6 +43,7 @@ from voiceagent_tts.protocol.messages import (
     ErrorMessage,
     ReadyMessage,
     SessionLimits,
+    WordList,
     WordsMessage,
     parse_client_message,
 )
@@ -88,8 +89,8 @@ class Script:
         end_s: when the end is sent, after the first text.
         cancel_s: seconds from a cancel to its confirmation; audio goes on until then.
         failure: the error with which it ends (`tts.v1` only); None for a whole utterance.
-        true_ms: the starts of the words by which a cut is answered (`tts.v1` only); those that were
-            sent, if it has none.
+        true_ms: starts of the words that are known at the cut and at the end (`tts.v1` only); none
+            if those that were sent are right.
     """
 
     steps: tuple[Step, ...]
@@ -121,7 +122,7 @@ class _Voice(Protocol):
 
     async def words(self, starts_ms: tuple[int, ...]) -> None: ...
 
-    async def cancelled(self, played_ms: int | None, true_ms: tuple[int, ...]) -> None: ...
+    async def cancelled(self, played_ms: int | None) -> None: ...
 
     async def fail(self, error: VoiceAgentError) -> None: ...
 
@@ -132,13 +133,13 @@ class _Player:
     """Plays the script of one utterance."""
 
     def __init__(self, script: Script, voice: _Voice) -> None:
-        self._script, self._voice = script, voice
+        self.script, self._voice = script, voice
         self.played = Played(_now())
         self._task = asyncio.create_task(self._play())
 
     async def _play(self) -> None:
         played = self.played
-        for step in self._script.steps:
+        for step in self.script.steps:
             pcm = step.pcm  # it takes time to make
             await _until(played.began + step.at_s)
             if step.words_ms:
@@ -146,19 +147,19 @@ class _Player:
             if pcm:
                 played.sent.append(_now())
                 await self._voice.audio(pcm)
-        await _until(played.began + self._script.end_s)
+        await _until(played.began + self.script.end_s)
         played.ended = _now()
-        if self._script.failure is None:
+        if self.script.failure is None:
             await self._voice.end()
         else:
-            await self._voice.fail(self._script.failure)
+            await self._voice.fail(self.script.failure)
 
     async def cancel(self, played_ms: int | None = None) -> None:
         """Go on for as long as the script says, then confirm."""
-        await asyncio.sleep(self._script.cancel_s)
+        await asyncio.sleep(self.script.cancel_s)
         if not self._task.done():
             self._task.cancel()
-            await self._voice.cancelled(played_ms, self._script.true_ms)
+            await self._voice.cancelled(played_ms)
 
     async def finished(self) -> None:
         """Wait for the end."""
@@ -183,6 +184,7 @@ class _TtsV1Voice:
         self._seq = self._sent = self._chars = 0
         self.text = ""
         """What has arrived; its words are reported."""
+        self.true_ms: tuple[int, ...] = ()
         self._stamps: list[WordTimestamp] = []
 
     async def audio(self, pcm: bytes) -> None:
@@ -203,13 +205,16 @@ class _TtsV1Voice:
         self._stamps += stamps
         await self._send(WordsMessage.of(stamps, context_id=self._context_id).encode())
 
-    async def cancelled(self, played_ms: int | None, true_ms: tuple[int, ...]) -> None:
-        known = [
+    @property
+    def _final(self) -> list[WordTimestamp]:
+        return [
             replace(stamp, start_sample=ms_to_samples(start_ms))
-            for stamp, start_ms in zip(self._stamps, true_ms, strict=False)
+            for stamp, start_ms in zip(self._stamps, self.true_ms, strict=False)
         ]
+
+    async def cancelled(self, played_ms: int | None) -> None:
         played_samples = self._sent if played_ms is None else ms_to_samples(played_ms)
-        cut = cut_text(self.text, known or self._stamps, played_samples, is_final=False)
+        cut = cut_text(self.text, self._final or self._stamps, played_samples, is_final=False)
         await self._send(
             CancelledMessage(
                 context_id=self._context_id, audio_sent_ms=0, text_spoken=cut.text_spoken,
@@ -227,6 +232,7 @@ class _TtsV1Voice:
             DoneMessage(
                 context_id=self._context_id, reason=reason, audio_ms=0,
                 chars=self._chars, ttfa_ms=None, gen_ms=0,
+                words_final=WordList.of(self._final) if self.true_ms else None,
             ).encode()
         )  # fmt: skip
 
@@ -253,7 +259,7 @@ class _JsonVoice:
             times = {"words": names, "start": starts_s, "end": starts_s}
             await self._say("timestamps", word_timestamps=times)
 
-    async def cancelled(self, played_ms: int | None, true_ms: tuple[int, ...]) -> None:
+    async def cancelled(self, played_ms: int | None) -> None:
         await self.end()
 
     async def fail(self, error: VoiceAgentError) -> None:
@@ -337,6 +343,7 @@ class ScriptedServer:
                         voices[context_id].text += message.text
                         if context_id not in players:
                             players[context_id] = self._play(message.text, voices[context_id])
+                            voices[context_id].true_ms = players[context_id].script.true_ms
                     case ContextCancel(context_id=context_id) if context_id in players:
                         cancelling.create_task(players[context_id].cancel(message.played_ms))
                     case ContextEnd() | _:
@@ -408,7 +415,7 @@ class _HttpVoice:
     async def words(self, starts_ms: tuple[int, ...]) -> None:
         """OpenAI's API has no word times."""
 
-    async def cancelled(self, played_ms: int | None, true_ms: tuple[int, ...]) -> None:
+    async def cancelled(self, played_ms: int | None) -> None:
         """A client cancels by closing the connection."""
 
     async def fail(self, error: VoiceAgentError) -> None:

@@ -193,12 +193,17 @@ def test_a_reply_whose_engine_dies_is_whole(first: list[Script]) -> None:
     assert played_samples >= few * WORD_MS * SAMPLE_RATE_HZ // 1000
 
 
+@pytest.mark.parametrize("end_s", [9.0, 1.7], ids=["at the cut", "at the end of the audio"])
 @pytest.mark.parametrize("late_ms", [0, 250, 900, 3_000])
-def test_words_that_left_by_an_estimate_and_were_not_heard_are_taken_back(late_ms: int) -> None:
-    """The server knows at the cut that they are later: so does the history."""
+def test_words_that_left_by_an_estimate_and_were_not_heard_are_taken_back(
+    late_ms: int, end_s: float
+) -> None:
+    """The server knows, at the cut or before, that they are later: so does the history."""
     known = 4
     true_ms = tuple(index * WORD_MS + late_ms * (index >= known) for index in range(WORDS))
-    spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S), [Step(9.0)])
+    words = [step for step in word_steps(AHEAD_S) if step.at_s < end_s]
+    rest_ms = tuple(index * WORD_MS for index in range(len(words), WORDS))
+    spoken = script(audio_steps(0.0, 80), words, [Step(end_s, words_ms=rest_ms)])
     messages, (played_samples,) = cut(reply(TEXT), replace(spoken, true_ms=true_ms), 2.02)
     played_ms = 1000 * played_samples / SAMPLE_RATE_HZ
     truth = sum(start_ms + HEARD_MS <= played_ms for start_ms in true_ms)
@@ -211,3 +216,25 @@ def test_a_reply_of_which_nothing_was_heard_leaves_no_message() -> None:
     late_ms = tuple(index * WORD_MS + 2_000 for index in range(WORDS))
     messages, _ = cut(reply(TEXT), replace(spoken, true_ms=late_ms), 0.7)
     assert messages == []
+
+
+def test_nothing_is_taken_back_from_the_turn_before() -> None:
+    """Also if its end is the beginning of the interrupted turn, of which no word has left."""
+
+    async def run() -> list[str]:
+        spoken = script(audio_steps(0.0, 100, 2), word_steps(AHEAD_S, words=2))
+        async with agent(spoken, Loudspeaker(40), output_latency_s=0.5) as talk:
+            await talk.say(reply("w w"))
+            await asyncio.sleep(2.0)
+            late_ms = tuple(index * WORD_MS + 2_000 for index in range(WORDS))
+            late = script(audio_steps(0.0, 80), word_steps(AHEAD_S))
+            talk.server.script = replace(late, true_ms=late_ms)
+            for frame in reply(TEXT):
+                await talk.worker.queue_frame(frame)
+            await asyncio.sleep(0.2)
+            await talk.worker.queue_frame(InterruptionFrame())
+            await asyncio.sleep(0.5)
+            assert talk.loudspeaker.played_samples[1] > 0.05 * SAMPLE_RATE_HZ
+            return talk.messages
+
+    assert run_scripted(run()) == ["w w"]

@@ -75,9 +75,13 @@ class Output:
 
     Args:
         playout: follows the audio among them.
+
+    Attributes:
+        said_context_id: the context of the last word that has left.
     """
 
     def __init__(self, playout: Playout) -> None:
+        self.said_context_id: str | None = None
         self._playout = playout
         self._spacing = VerbatimSpacing()
         self._held: deque[_Held] = deque()
@@ -138,6 +142,8 @@ class Output:
             return None
         frame = self._held.popleft().frame
         self._last_ns = max(self._last_ns, round(now_s * 1e9))
+        if isinstance(frame, TTSTextFrame):
+            self.said_context_id = frame.context_id
         frame.pts = self._last_ns  # or it would wait in the transport behind the audio there
         return frame
 

@@ -359,13 +359,28 @@ class VoiceAgentTTSService(TurnTTSService):
         if isinstance(frame, AggregatedTextFrame | LLMFullResponseStartFrame):
             self._starts_sentence = True
         elif isinstance(frame, InterruptionFrame):
-            await self._let_words_arrive()
+            return await self._interrupt(frame, direction)
         await super().process_frame(frame, direction)
-        if isinstance(frame, InterruptionFrame):
-            for context_id in list(self._turns):
-                if not self.audio_context_available(context_id):
-                    await self._abandon_turn(context_id)
-            await self._go_on_after_interruption()
+
+    async def _interrupt(self, frame: InterruptionFrame, direction: FrameDirection) -> None:
+        """Let the history end with what was heard, and end every turn."""
+        await self._let_words_arrive()
+        turn, heard_chars = self._complete, self._heard_chars()
+        await super().process_frame(frame, direction)
+        for context_id in list(self._turns):
+            if not self.audio_context_available(context_id):
+                await self._abandon_turn(context_id)
+        if turn is not None and heard_chars is not None:
+            await self._take_back_unheard(turn, heard_chars)
+        await self._go_on_after_interruption()
+
+    def _heard_chars(self) -> int | None:
+        """How much was heard of a turn whose audio is complete; None if none such is cut now."""
+        turn, is_kept = self._complete, self._started and not self._started.interruptible
+        if turn is None or is_kept:
+            return None
+        played_ms = self._playout.played_ms(turn.context_id, self._now_s())
+        return turn.heard_chars(played_ms) if played_ms else None
 
     async def _go_on_after_interruption(self) -> None:
         """Let the history begin a message for the rest of an utterance that nothing interrupts.
@@ -524,9 +539,10 @@ class VoiceAgentTTSService(TurnTTSService):
         removal.pts = commit.pts  # or it overtakes the commit on the way through the transport
         await self.push_frame(removal)
 
-    async def _take_back_unheard(self, text: str, heard_chars: int) -> None:
-        correct = partial(without_unheard, text=text, heard_chars=heard_chars)
-        await self.push_frame(HistoryCorrectionFrame(correct))
+    async def _take_back_unheard(self, turn: PipecatTurn, heard_chars: int) -> None:
+        if self._output.said_context_id == turn.context_id:
+            correct = partial(without_unheard, text=turn.text, heard_chars=heard_chars)
+            await self.push_frame(HistoryCorrectionFrame(correct))
 
     async def _wait_for_playback(self, lead_s: float) -> None:
         """Wait until only `lead_s` of the audio that has left is not played yet.

@@ -71,6 +71,7 @@ class TurnTTSService(SocketTTSService):
         self._turns: dict[str, PipecatTurn] = {}  # by audio context
         self._resuming: dict[str, asyncio.Task[None]] = {}  # by audio context
         self._cut: dict[str, PipecatTurn] = {}  # interrupted turns, by the context that spoke
+        self._complete: PipecatTurn | None = None  # the last one, which may still be played
         self._warned: set[str] = set()  # codes of the warnings that were logged
         self._noise = ""  # words of a failed turn that the history will have, though not heard
 
@@ -79,7 +80,7 @@ class TurnTTSService(SocketTTSService):
         """Commit words whose audio has arrived; each leaves behind its audio."""
 
     @abstractmethod
-    async def _take_back_unheard(self, text: str, heard_chars: int) -> None:
+    async def _take_back_unheard(self, turn: PipecatTurn, heard_chars: int) -> None:
         """Remove from the history what it has of an interrupted turn behind `heard_chars`."""
 
     async def _connect(self) -> None:
@@ -178,7 +179,7 @@ class TurnTTSService(SocketTTSService):
                 # By better times than those of the words, which may have left by an estimate.
                 turn = self._cut.pop(context_id)
                 heard_chars = turn.spoken_char_end + len(event.text_spoken)
-                await self._take_back_unheard(turn.text, heard_chars)
+                await self._take_back_unheard(turn, heard_chars)
             case ErrorMessage() if turn:
                 await self._recover_from(turn, event.to_error())
             case ErrorMessage(context_id=None):
@@ -236,7 +237,7 @@ class TurnTTSService(SocketTTSService):
         """End a turn whose text is all spoken; text that arrives later is spoken by a new turn."""
         is_open = turn.state is TurnState.OPEN
         if turn.samples > 0:
-            turn.state = TurnState.COMPLETE
+            turn.state, self._complete = TurnState.COMPLETE, turn
         if is_open:
             await self._move_turn_from(turn.context_id)
         if self.audio_context_available(turn.context_id):
@@ -358,7 +359,8 @@ class TurnTTSService(SocketTTSService):
         if turn.record is not None:
             played_ms = turn.played_ms(played_ms)
             self._send(self._connection.cancel(turn.record.context_id, played_ms))
-            self._cut[turn.record.context_id] = turn
+            if played_ms:  # or the history has nothing of it
+                self._cut[turn.record.context_id] = turn
             turn.record = None
         await self._stop_resuming(context_id)
 

@@ -10,6 +10,7 @@ from voiceagent_tts.adapters.turn import RESUME_WAIT_S, Turn
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
+from voiceagent_tts.text.cut import cut_text
 from voiceagent_tts.text.segmenter import has_complete_word
 
 _RESUME_ATTEMPTS = 3
@@ -57,6 +58,7 @@ class PipecatTurn(Turn):
         self._attempts = 0  # to resume, since a word was spoken
         self._failures = 0  # of these, those that sent audio
         self._committed_chars = 0  # of the text that was returned as words
+        self._final_words: list[WordTimestamp] = []  # of the last context, at their best times
         self._has_noise = False  # whether a context made noise in place of the last of these
 
     @property
@@ -88,7 +90,16 @@ class PipecatTurn(Turn):
     def finish(self, done: DoneMessage) -> list[WordTime]:
         """The server context has spoken all its text; returns the remaining words."""
         self.broken_off_at_s = None
+        if done.words_final is not None:
+            self._final_words = [self.place(each) for each in done.words_final.timestamps()]
         return self._to_commit(self.finish_context(done.chars))
+
+    def heard_chars(self, played_ms: int) -> int:
+        """Length of the text that was heard, as far as its words have got better times."""
+        if not (words := self._final_words):
+            return len(self.text)
+        cut = cut_text(self.text, words, ms_to_samples(played_ms), is_final=True)
+        return max(len(cut.text_spoken), words[0].word.char_start)
 
     def break_off(self) -> list[WordTime]:
         """The server context has failed; returns the remaining words that are audible."""
