@@ -18,6 +18,7 @@ from testbed.livekit_conversation import (
     heard,
     talking,
 )
+from testbed.scripted_server import Script, ScriptedServer, Step
 from testbed.server_process import ServerProcess
 from testbed.servers import (
     StartServer,
@@ -83,6 +84,22 @@ async def test_group_01_an_interrupted_reply_is_committed_as_far_as_it_was_heard
     differences = sum((task.result() for task in cutting), [])
     assert all(abs(difference) <= 1 for difference in differences), differences
     assert sum(difference > 0 for difference in differences) <= 1, differences
+
+
+async def test_group_01_a_word_that_left_by_an_estimate_is_not_committed_unheard(
+    make_voice: MakeVoice,
+) -> None:
+    """The server sends better times once it has all audio; the cut goes by these."""
+    script = Script(
+        (Step(0.0, samples=3 * SAMPLE_RATE_HZ, words_ms=(0, 200, 400)),),
+        end_s=0.0,
+        true_ms=(0, 200, 2_900),
+    )
+    async with (
+        ScriptedServer(script).running() as server,
+        talking(make_voice(server.addresses["ws"])) as conversation,
+    ):
+        assert (await conversation.cut(1.0, "One two three.")).rstrip() == "One two"
 
 
 async def test_group_01_no_word_is_shown_before_it_sounds(

@@ -49,6 +49,15 @@ def test_a_complete_reply_is_heard_whole_although_an_output_rounds() -> None:
     assert playout.heard_text(1.3, NOW) == TEXT
 
 
+def test_a_better_time_decides_whether_a_word_was_heard() -> None:
+    """A word that had left by an estimate may begin later, or earlier; others stay."""
+    playout = playing(1500)
+    assert playout.heard_text(0.65, NOW) == "One, two, three."
+    playout.correct([word_at(2, late_ms=200), word_at(4, late_ms=-100)])
+    assert playout.heard_text(0.65, NOW) == "One, two,"
+    assert playout.heard_text(1.15, NOW) == TEXT
+
+
 def test_words_of_audio_that_never_came_are_not_heard() -> None:
     """After a context broke off, the next one speaks them; each word counts once."""
     playout = playing(610, words=4)

@@ -108,6 +108,11 @@ class Playout:
         self._words += new
         return new
 
+    def correct(self, words: Iterable[WordTimestamp]) -> None:
+        """Give words better times: some had left by an estimate."""
+        better = {word.word.char_start: word for word in words}
+        self._words = [better.get(word.word.char_start, word) for word in self._words]
+
     def forget_unheard(self) -> None:
         """Drop the words whose audio has not arrived: it never will."""
         while self._words and self._words[-1].start_sample + _HEARD_SAMPLES > self.samples:

@@ -422,9 +422,12 @@ class Reply:
             self._playout.forget_unheard()
             self._turn.close_context(self._playout.char_end)
         else:
+            final = done.words_final.timestamps() if done.words_final else []
+            better = [self._turn.place(each) for each in final]
             words = self._turn.finish_context(done.chars)
             if self.is_audible:
                 self._expect(words)
+                self._playout.correct(better)
         await self._speak_rest()
 
     def _end(self) -> None:
