@@ -17,10 +17,10 @@ from testbed.waiting import until
 from voiceagent_tts.core import AudioChunk, Segment, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.cache import hold
+from voiceagent_tts.plugins.cache.context_phrases import ContextPhrases
 from voiceagent_tts.plugins.cache.engine import PhraseEngine
 from voiceagent_tts.plugins.cache.hold import PhraseHold
 from voiceagent_tts.plugins.cache.phrases import (
-    ContextPhrases,
     Manner,
     Phrase,
     Place,

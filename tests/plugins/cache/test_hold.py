@@ -3,9 +3,9 @@
 import pytest
 
 from voiceagent_tts.core import Reading, Segment
+from voiceagent_tts.plugins.cache.context_phrases import ContextPhrases
 from voiceagent_tts.plugins.cache.hold import HOLD_S, Part, PhraseHold
 from voiceagent_tts.plugins.cache.phrases import (
-    ContextPhrases,
     Manner,
     Phrase,
     Place,

@@ -30,14 +30,9 @@ from voiceagent_tts.core import (
     WordTimestamp,
 )
 from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.plugins.cache.context_phrases import ContextPhrases, Recorder
 from voiceagent_tts.plugins.cache.hold import Part, PhraseHold
-from voiceagent_tts.plugins.cache.phrases import (
-    ContextPhrases,
-    Phrase,
-    Recorder,
-    Spoken,
-    manner_of,
-)
+from voiceagent_tts.plugins.cache.phrases import Phrase, Spoken, manner_of
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
 from voiceagent_tts.seam.commands import Append, Command, Credit, Flush, Submit
