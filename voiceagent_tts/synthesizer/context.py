@@ -56,7 +56,7 @@ from voiceagent_tts.synthesizer.events import (
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import Intake, Piece, ipa_warning, language_warning
 from voiceagent_tts.synthesizer.words import Words
-from voiceagent_tts.synthesizer.workers import Speaker, Worker
+from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
 from voiceagent_tts.text.cut import keep_inside
 from voiceagent_tts.text.reader import Pause
 from voiceagent_tts.voices import Voice
@@ -152,6 +152,7 @@ class Context:
             each time its text has such readings; the caller may end the context.
         slices: gives contexts turns of the event loop, in which they read long texts; None for a
             context alone.
+        find_worker: as for `Speaker`.
     """
 
     def __init__(
@@ -166,6 +167,7 @@ class Context:
         on_free: Callable[[], None] | None = None,
         on_surplus: "Callable[[Context, int], None]" = lambda context, chars: None,
         slices: Slices | None = None,
+        find_worker: FindWorker | None = None,
     ) -> None:
         self.options = options = request.options
         self.language = request.language
@@ -192,7 +194,7 @@ class Context:
         self._unsaid: deque[Piece | Pause | _Flush | _Finish] = deque()
         """What was made of them, and waits to be spoken."""
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
-        self._speaker = Speaker(worker, request, self._on_engine_event, on_free)
+        self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
         self._aligners = attach_aligners and attach_aligners(
             self._on_aligner_event, request.voice.recording
         )
@@ -386,7 +388,7 @@ class Context:
         if segment.readings and not self._request.reads_ipa:
             self._warn(ipa_warning(segment, self.text))
         if piece.language is not None:
-            self._speaker.place(piece.language)
+            self._speaker.choose_worker(piece.language)
         if self._checks_language:
             least_chars = _CHECKED_CHARS if piece.is_growing else 1
             self._check_language(segment.char_end, least_chars=least_chars)

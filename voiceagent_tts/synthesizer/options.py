@@ -1,17 +1,13 @@
 """What a client may choose for a context, and the limits that the server sets."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from voiceagent_tts.lexicon import Entries, Pronunciation
 from voiceagent_tts.seam.commands import Feeding, SpeechOptions
 from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import Voice
-
-if TYPE_CHECKING:
-    from voiceagent_tts.synthesizer.workers import Worker
 
 CacheUse = Literal["use", "off", "fill"]
 """Whether a context takes phrases from the cache and stores what is repeated, or neither; `fill`
@@ -96,9 +92,6 @@ class ContextRequest:
         lexicons: the lexicons of the context, the voice and the server, as far as there are any.
         reads_ipa: whether the engine reads the IPA of pronunciations.
         warnings: what the client learns with the first text.
-        place: finds the worker, and the request to it, for text in a language that the voice's
-            worker does not speak; returns None where there is no better one. None for a client that
-            chose the voice or the language.
         languages: codes that the voice speaks; empty for a voice with a language of its own, which
             may be none of those that are detected.
     """
@@ -112,5 +105,4 @@ class ContextRequest:
     lexicons: tuple[EntryMatcher, ...] = ()
     reads_ipa: bool = True
     warnings: tuple[ContextWarned, ...] = ()
-    place: "Callable[[str], tuple[Worker, ContextRequest] | None] | None" = None
     languages: tuple[str, ...] = ()

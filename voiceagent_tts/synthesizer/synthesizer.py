@@ -30,6 +30,7 @@ from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.workers import (
     OVERFLOW,
+    FindWorker,
     Overflow,
     Supervisor,
     Worker,
@@ -230,8 +231,9 @@ class Synthesizer:
             await self.proxy.load(voice)
         capabilities = self._supervisors[voice.worker].capabilities
         request = self._resolve(options, voice, capabilities)
+        find_worker: FindWorker | None = None
         if _named_language(options) is None and leaves_choice(options.voice):
-            request = replace(request, place=functools.partial(self._place, request))
+            find_worker = functools.partial(self._find_worker, request)
         worker = await self._least_loaded(voice)
         if refusal := _refusal(worker, options, capabilities):
             overflow = None if self._overflow is None else self._overflow.free_worker
@@ -240,6 +242,7 @@ class Synthesizer:
             worker, capabilities = overflow, overflow.capabilities
             voice = self._overflow.voice_like(voice)
             request = self._resolve(options, voice, capabilities)
+            find_worker = None  # the overflow speaks all that comes to it
         speaking, attach_aligners = self._connect(worker, request)
         context = Context(
             speaking,
@@ -251,6 +254,7 @@ class Synthesizer:
             on_free=on_free,
             on_surplus=on_surplus,
             slices=self._slices,
+            find_worker=find_worker,
         )
         self._contexts.add(context)
         return context
@@ -283,13 +287,13 @@ class Synthesizer:
             return voices.resolve(options.voice)
         return voices.for_language(options.voice, normalize_language(language))
 
-    def _place(
+    def _find_worker(
         self, request: ContextRequest, language: str
     ) -> tuple[Worker, ContextRequest] | None:
         """Find a worker for a context whose first text is in `language`; None for its own.
 
-        A worker that reports no word times, or makes speed in another way, is none for a context
-        that is open.
+        An open context cannot move to a worker that reports no word times, or that changes the
+        speed in another way.
         """
         voices = self.voices_of(request.options.owner)
         voice = voices.for_language(request.options.voice, language)
@@ -298,14 +302,14 @@ class Synthesizer:
         first, other = (
             self._supervisors[each.worker].capabilities for each in (request.voice, voice)
         )
-        placed = self._resolve(request.options, voice, other)
+        found = self._resolve(request.options, voice, other)
         workers = [supervisor.worker for supervisor in self._supervisors_of(voice)]
         free = [each for each in workers if each and not _refusal(each, request.options, other)]
         alike = self._is_native(first) and self._is_native(other)
-        if not free or not alike or placed.stretch != request.stretch:
+        if not free or not alike or found.stretch != request.stretch:
             return None
-        worker, _ = self._connect(min(free, key=lambda worker: worker.rows_used), placed)
-        return worker, placed
+        worker, _ = self._connect(min(free, key=lambda worker: worker.rows_used), found)
+        return worker, found
 
     async def _least_loaded(self, voice: Voice) -> WorkerClient:
         """Find the worker with the fewest contexts among those that speak this voice."""

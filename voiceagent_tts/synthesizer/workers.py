@@ -489,6 +489,11 @@ def preparation_of(request: ContextRequest) -> Prepare:
     return Prepare(voice.engine_name, *how, voice_version=voice.version)
 
 
+FindWorker = Callable[[str], tuple[Worker, ContextRequest] | None]
+"""Finds the worker, and the request to it, for text in a language; None to stay with the context's
+worker."""
+
+
 class Speaker:
     """Speaks the pieces of one context with its worker.
 
@@ -497,6 +502,8 @@ class Speaker:
         request: the resolved options of the context.
         on_event: receives the events of the worker.
         on_free: called once the worker has freed the row of the context; None if nobody asks.
+        find_worker: finds the worker for the language of the first text; None for a client that
+            chose the voice or the language.
 
     Attributes:
         is_speaking: whether there is text of the context, and its row is held.
@@ -513,11 +520,13 @@ class Speaker:
         request: ContextRequest,
         on_event: EventHandler,
         on_free: OnFree | None = None,
+        find_worker: FindWorker | None = None,
     ) -> None:
         self.is_speaking = False
         self.submitted_at: float | None = None
         self._on_event = on_event
         self._on_free = on_free
+        self._find_worker = find_worker
         self._use(worker, request)
 
     def _use(self, worker: Worker, request: ContextRequest) -> None:
@@ -543,13 +552,15 @@ class Speaker:
         if request.language is not None or request.feeding == "token":
             self._row.worker.send(self._preparation)
 
-    def place(self, language: str) -> None:
+    def choose_worker(self, language: str) -> None:
         """Move to a worker that speaks the language of the first piece, if there is one.
 
         Without effect once there is text.
         """
-        find = None if self._row.is_active else self.request.place
-        if find is not None and (found := find(language)) is not None:
+        find, self._find_worker = self._find_worker, None
+        if find is None or self._row.is_active:
+            return
+        if (found := find(language)) is not None:
             left = self._row
             self._use(*found)
             left.release()
