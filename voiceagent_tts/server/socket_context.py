@@ -1,7 +1,7 @@
 """One context of a socket, from the message that opens it to its `done`.
 
-`SocketContext` takes the client's messages, `ContextWriter` turns the context's events into
-messages for the client.
+`SocketContext` receives the client's messages, `ContextWriter` turns the context's events into
+messages for the client, and `Refusals` answers errors.
 
 Opening a context and charging its text may take seconds: a worker restarts, Redis is away, a
 lexicon is read. Both happen in a task of the context. What the client sends meanwhile waits in the
@@ -14,9 +14,9 @@ import contextlib
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import structlog
 
@@ -40,6 +40,7 @@ from voiceagent_tts.protocol.messages import (
 )
 from voiceagent_tts.protocol.server_connection import MakeMessages, ServerConnection, WireMessages
 from voiceagent_tts.server.context_log import Origin
+from voiceagent_tts.server.failures import log_if_unexpected
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import provenance_of
 from voiceagent_tts.server.state import ServerState
@@ -53,13 +54,14 @@ from voiceagent_tts.synthesizer.events import (
     ContextFlushed,
     ContextWarned,
     ContextWords,
+    DoneReason,
     SpokenText,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.characters import spread_characters
 
-if TYPE_CHECKING:
-    from voiceagent_tts.server.websocket import Refusals, SocketWriter
+MAX_REFUSALS = 32
+"""Number of `rate_limited` answers in a row after which a socket is closed (4029)."""
 
 Input = ContextText | ContextFlush | ContextEnd
 _Answer = ContextWords | ContextFlushed | ContextWarned | ContextCancelled | ContextFailed
@@ -82,6 +84,87 @@ class Outgoing:
     late: MakeMessages | None = None
 
 
+class Socket(Protocol):
+    """What a context needs of its socket."""
+
+    def answer(self, messages: Iterable[str | bytes]) -> None:
+        """Send `messages` before the messages of the contexts."""
+        ...
+
+    def mark_ready(self, context_id: str) -> None:
+        """Note that a context has something to send."""
+        ...
+
+    def remove(self, context_id: str) -> None:
+        """Remove a context whose `done` is being sent."""
+        ...
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the socket when the answers that wait have been sent."""
+        ...
+
+
+class Refusals:
+    """Answers what a socket cannot do, and closes the socket of a client that ignores its limits.
+
+    Args:
+        connection: builds the messages.
+        socket: sends them.
+        metrics: counts them.
+        session_id: for the log.
+    """
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        socket: Socket,
+        metrics: Metrics,
+        session_id: str,
+    ) -> None:
+        self._connection = connection
+        self._socket = socket
+        self._metrics = metrics
+        self._session_id = session_id
+        self._log = structlog.get_logger(__name__).bind(session_id=session_id)
+        self._in_a_row = 0
+
+    def answer(
+        self,
+        error: VoiceAgentError,
+        context_id: str | None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Send an error to the client; `metadata` is what the client gave its context, for the log.
+
+        Closes the socket if the client ignores its limits, or its key was revoked.
+        """
+        self.note(error, context_id, metadata)
+        self._socket.answer(self._connection.error(error, context_id))
+        if error.code is ErrorCode.UNAUTHORIZED:
+            self._socket.close(1008, "the key was revoked")
+        if error.code is ErrorCode.RATE_LIMITED:
+            self._in_a_row += 1
+            if self._in_a_row >= MAX_REFUSALS:
+                self._socket.close(4029, f"{MAX_REFUSALS} messages in a row were over a limit")
+
+    def note(
+        self,
+        error: VoiceAgentError,
+        context_id: str | None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Count and log an error that is sent to the client in another way."""
+        self._metrics.errors.labels(error.code).inc()
+        log_if_unexpected(error, session_id=self._session_id, context_id=context_id)
+        self._log.info(
+            "message_refused", context_id=context_id, code=error.code.value, metadata=metadata
+        )
+
+    def note_accepted(self) -> None:
+        """Note that the client was within its limits: its refusals are not in a row."""
+        self._in_a_row = 0
+
+
 class SocketContext:
     """Opens a context, feeds it, and ends it, without ever letting its caller wait.
 
@@ -98,8 +181,8 @@ class SocketContext:
         self,
         state: ServerState,
         connection: ServerConnection,
-        socket: "SocketWriter",
-        refusals: "Refusals",
+        socket: Socket,
+        refusals: Refusals,
         message: ContextOpen,
         origin: Origin,
     ) -> None:
@@ -116,6 +199,7 @@ class SocketContext:
         self._writer: ContextWriter | None = None
         self._inbox = _Inbox(state.settings.max_text_chars)  # what waits for the task
         self._dropped_text = ""  # text that still waited at the end
+        self._is_over = False  # without ever having been open
         self._task = asyncio.create_task(self._open())
 
     # Messages of the client.
@@ -137,8 +221,8 @@ class SocketContext:
         self._after_first_step(functools.partial(self._cancel, played_ms))
 
     def _cancel(self, played_ms: int | None) -> None:
-        if self.context_id not in self._socket.contexts:
-            return  # it was refused, and is over
+        if self._is_over:
+            return
         self._stop_task()
         if self._writer is not None:
             self._writer.cancel(played_ms, self._dropped_text)
@@ -146,8 +230,7 @@ class SocketContext:
         cut = self.spoken_text.cut(0)
         basis = "clock" if played_ms is None else "played_ms"
         self._socket.answer(self._connection.cancelled(self.context_id, cut, basis))
-        self._socket.answer(self._connection.done(self.context_id, "cancelled", chars=0))
-        self._socket.remove(self.context_id)
+        self._end_unopened("cancelled")
 
     def fail(self, error: VoiceAgentError) -> None:
         """End the context with an error: a message of the client could not be handled."""
@@ -249,7 +332,12 @@ class SocketContext:
 
     def _refuse(self, error: VoiceAgentError) -> None:
         self._refusals.answer(error, self.context_id, self._message.metadata)
-        self._socket.answer(self._connection.done(self.context_id, "error", chars=0))
+        self._end_unopened("error")
+
+    def _end_unopened(self, reason: DoneReason) -> None:
+        """Send the `done` of a context that was never open."""
+        self._is_over = True
+        self._socket.answer(self._connection.done(self.context_id, reason, chars=0))
         self._socket.remove(self.context_id)
 
     async def _empty_inbox(self, turn: Turn) -> None:

@@ -2,8 +2,8 @@
 
 `protocol.server_connection` decides which messages are legal, the dialect how they look, the
 synthesizer what is spoken. Everything leaves through the session's `SocketWriter`, which sends
-answers first and then the contexts' messages in turn; `Refusals` answers errors. Nothing that a
-message asks for makes the next message wait: what takes time happens in `SocketContext`.
+answers first and then the contexts' messages in turn. Nothing that a message asks for makes the
+next message wait: what takes time happens in `SocketContext`.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import structlog
 from fastapi import WebSocket, WebSocketDisconnect
@@ -38,11 +37,9 @@ from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.encoding import made_late
-from voiceagent_tts.server.failures import log_if_unexpected
 from voiceagent_tts.server.held import MEMORY_S
-from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.request_log import path_of, request_id_of
-from voiceagent_tts.server.socket_context import Outgoing, SocketContext
+from voiceagent_tts.server.socket_context import Outgoing, Refusals, SocketContext
 from voiceagent_tts.server.state import SLOTS_HEADER, SLOW_CONSUMER_S, ServerState
 from voiceagent_tts.synthesizer.events import SpokenText
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -50,9 +47,6 @@ from voiceagent_tts.tracing.spans import TRACEPARENT
 
 _MAX_ANSWERS = 256
 """Answers that may wait to be sent before no more messages are received."""
-
-MAX_REFUSALS = 32
-"""Number of `rate_limited` answers in a row after which a socket is closed (4029)."""
 
 _log = structlog.get_logger(__name__)
 
@@ -421,64 +415,3 @@ class SocketWriter:
             _log.warning("slow_consumer", session_id=self._session_id)
             self.close_now(4008, "slow consumer: nothing was read")
             raise WebSocketDisconnect(4008) from None
-
-
-class Refusals:
-    """Answers what a socket cannot do, and closes the socket of a client that ignores its limits.
-
-    Args:
-        connection: builds the messages.
-        socket: sends them.
-        metrics: counts them.
-        session_id: for the log.
-    """
-
-    def __init__(
-        self,
-        connection: ServerConnection,
-        socket: SocketWriter,
-        metrics: Metrics,
-        session_id: str,
-    ) -> None:
-        self._connection = connection
-        self._socket = socket
-        self._metrics = metrics
-        self._session_id = session_id
-        self._log = structlog.get_logger(__name__).bind(session_id=session_id)
-        self._in_a_row = 0
-
-    def answer(
-        self,
-        error: VoiceAgentError,
-        context_id: str | None,
-        metadata: dict[str, Any] | None = None,
-    ) -> None:
-        """Send an error to the client; `metadata` is what the client gave its context, for the log.
-
-        Closes the socket if the client ignores its limits, or its key was revoked.
-        """
-        self.note(error, context_id, metadata)
-        self._socket.answer(self._connection.error(error, context_id))
-        if error.code is ErrorCode.UNAUTHORIZED:
-            self._socket.close(1008, "the key was revoked")
-        if error.code is ErrorCode.RATE_LIMITED:
-            self._in_a_row += 1
-            if self._in_a_row >= MAX_REFUSALS:
-                self._socket.close(4029, f"{MAX_REFUSALS} messages in a row were over a limit")
-
-    def note(
-        self,
-        error: VoiceAgentError,
-        context_id: str | None,
-        metadata: dict[str, Any] | None = None,
-    ) -> None:
-        """Count and log an error that is sent to the client in another way."""
-        self._metrics.errors.labels(error.code).inc()
-        log_if_unexpected(error, session_id=self._session_id, context_id=context_id)
-        self._log.info(
-            "message_refused", context_id=context_id, code=error.code.value, metadata=metadata
-        )
-
-    def note_accepted(self) -> None:
-        """Note that the client was within its limits: its refusals are not in a row."""
-        self._in_a_row = 0
