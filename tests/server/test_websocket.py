@@ -33,9 +33,9 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
 )
 from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.server.admission import AdmittedContext
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.socket_context import ContextWriter
-from voiceagent_tts.server.turns import Turn
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.cut import cut_text
 from voiceagent_tts.text.segmenter import Segmenter
@@ -220,11 +220,11 @@ async def test_an_open_that_fails_unexpectedly_leaves_the_socket(
 ) -> None:
     """Its context is over with `internal`, and the next one speaks."""
 
-    async def fail(*_: object, **__: object) -> Turn:
+    async def fail(*_: object, **__: object) -> AdmittedContext:
         raise IndexError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shared_server.state.turns, "open", fail)
+        patch.setattr(shared_server.state.opener, "open", fail)
         failing = await wire.open(language="en")
         await wire.finish(failing)
     assert failing.error is not None and failing.error.code == ErrorCode.INTERNAL

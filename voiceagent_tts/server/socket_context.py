@@ -39,12 +39,12 @@ from voiceagent_tts.protocol.messages import (
     WordList,
 )
 from voiceagent_tts.protocol.server_connection import MakeMessages, ServerConnection, WireMessages
+from voiceagent_tts.server.admission import AdmittedContext, options_of
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.failures import log_if_unexpected
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import provenance_of
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.server.turns import Turn, options_of
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -195,7 +195,7 @@ class SocketContext:
         self._refusals = refusals
         self._message = message
         self._origin = origin
-        self._turn: Turn | None = None  # once the context is open
+        self._admitted: AdmittedContext | None = None  # once the context is open
         self._writer: ContextWriter | None = None
         self._inbox = _Inbox(state.settings.max_text_chars)  # what waits for the task
         self._dropped_text = ""  # text that still waited at the end
@@ -210,11 +210,11 @@ class SocketContext:
         Raises:
             InvalidRequestError: too much text waits (`text_too_long`); the message is dropped.
         """
-        if self._turn is None or self._inbox:
+        if self._admitted is None or self._inbox:
             self._inbox.put(message)
-        elif not self._act_now(self._turn, message):
+        elif not self._act_now(self._admitted, message):
             self._inbox.put(message)
-            self._task = asyncio.create_task(self._empty_inbox(self._turn))
+            self._task = asyncio.create_task(self._empty_inbox(self._admitted))
 
     def cancel(self, played_ms: int | None) -> None:
         """Stop the context and answer with its cut, or end it before it is open."""
@@ -235,10 +235,10 @@ class SocketContext:
     def fail(self, error: VoiceAgentError) -> None:
         """End the context with an error: a message of the client could not be handled."""
         self._stop_task()
-        if self._turn is None:
+        if self._admitted is None:
             self._refuse(error)
         else:
-            self._turn.context.fail(error)
+            self._admitted.context.fail(error)
 
     def abandon(self) -> None:
         """Cancel for a client that is gone."""
@@ -246,8 +246,8 @@ class SocketContext:
 
     def _abandon(self) -> None:
         self._stop_task()
-        if self._turn is not None:
-            self._turn.context.abandon()
+        if self._admitted is not None:
+            self._admitted.context.abandon()
 
     def _after_first_step(self, end: Callable[[], None]) -> None:
         """Call `end` now, or when the task has begun to open the context.
@@ -255,7 +255,7 @@ class SocketContext:
         Most contexts are open after the first step. A context that is cancelled in the same moment
         is counted and logged like any other.
         """
-        if self._turn is None:
+        if self._admitted is None:
             asyncio.get_running_loop().call_soon(end)
         else:
             end()
@@ -264,9 +264,9 @@ class SocketContext:
     def spoken_text(self) -> SpokenText:
         """What the client has sent and what of it was said, also after the end."""
         waiting = self._dropped_text + self._inbox.text
-        if self._turn is None:
+        if self._admitted is None:
             return SpokenText(waiting)
-        return self._turn.context.spoken_text(waiting)
+        return self._admitted.context.spoken_text(waiting)
 
     # Messages to the client.
 
@@ -291,20 +291,22 @@ class SocketContext:
         on_event = functools.partial(self._socket.mark_ready, self.context_id)
         started = time.monotonic()
         try:
-            turn = await self._state.turns.open(self._origin, _options(self._message), on_event)
+            admitted = await self._state.opener.open(
+                self._origin, _options(self._message), on_event
+            )
         except VoiceAgentError as error:
             self._refuse(error)
             return
         except Exception as error:  # one context must not end the others of the socket
             self._refuse(VoiceAgentError.unexpected(error))
             return
-        self._set_open(turn, round((time.monotonic() - started) * 1000))
-        await self._empty_inbox(turn)
+        self._set_open(admitted, round((time.monotonic() - started) * 1000))
+        await self._empty_inbox(admitted)
 
-    def _set_open(self, turn: Turn, queue_ms: int) -> None:
+    def _set_open(self, admitted: AdmittedContext, queue_ms: int) -> None:
         self._refusals.note_accepted()
-        context, message = turn.context, self._message
-        self._turn = turn
+        context, message = admitted.context, self._message
+        self._admitted = admitted
         self._writer = ContextWriter(
             self._connection,
             message,
@@ -340,43 +342,43 @@ class SocketContext:
         self._socket.answer(self._connection.done(self.context_id, reason, chars=0))
         self._socket.remove(self.context_id)
 
-    async def _empty_inbox(self, turn: Turn) -> None:
+    async def _empty_inbox(self, admitted: AdmittedContext) -> None:
         while self._inbox:
             message = self._inbox.first
-            if not self._act_now(turn, message):
+            if not self._act_now(admitted, message):
                 assert isinstance(message, ContextText), "nothing else waits to be charged"
-                with self._answering_errors(turn):
-                    await turn.push_text(message.text)
+                with self._answering_errors(admitted):
+                    await admitted.push_text(message.text)
                     self._refusals.note_accepted()
             self._inbox.pop()
 
     # What takes none.
 
-    def _act_now(self, turn: Turn, message: Input) -> bool:
+    def _act_now(self, admitted: AdmittedContext, message: Input) -> bool:
         """Act on a message; return False for text that must be charged first."""
-        with self._answering_errors(turn):
+        with self._answering_errors(admitted):
             match message:
                 case ContextText(text=text):
-                    admission = turn.admission
+                    admission = admitted.admission
                     if admission.subjects and not admission.charge_later(len(text)):
                         return False
-                    turn.context.push_text(text)
+                    admitted.context.push_text(text)
                     self._refusals.note_accepted()
                 case ContextFlush(flush_id=flush_id):
-                    turn.context.flush(flush_id)
+                    admitted.context.flush(flush_id)
                 case ContextEnd():
-                    turn.context.finish()
+                    admitted.context.finish()
         return True
 
     @contextlib.contextmanager
-    def _answering_errors(self, turn: Turn) -> Iterator[None]:
+    def _answering_errors(self, admitted: AdmittedContext) -> Iterator[None]:
         """Answer what the context refuses; end it with an unexpected error."""
         try:
             yield
         except VoiceAgentError as error:
             self._refusals.answer(error, self.context_id)
         except Exception as error:
-            turn.context.fail(VoiceAgentError.unexpected(error))
+            admitted.context.fail(VoiceAgentError.unexpected(error))
 
     def _stop_task(self) -> None:
         self._task.cancel()

@@ -190,10 +190,10 @@ async def start_speaking(
     if state.is_draining:
         raise draining_error()
     check_text(state, text)
-    turn = await state.turns.open(listener.origin, options, chars=len(text))
-    context = turn.context
+    admitted = await state.opener.open(listener.origin, options, chars=len(text))
+    context = admitted.context
     try:
-        await turn.push_text(text)
+        await admitted.push_text(text)
         context.finish()
         events = aiter(context)
         first = await _first_audio(listener, events, text, FIRST_AUDIO_S)

@@ -17,8 +17,8 @@ from pydantic import (
 from voiceagent_tts.audio.containers import ContainerFormat
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.protocol.messages import SpeechFields
+from voiceagent_tts.server.admission import options_of
 from voiceagent_tts.server.model_names import Task, language_of, task_of
-from voiceagent_tts.server.turns import options_of
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.voices import DESIGNED_VOICE
 

@@ -20,12 +20,12 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.protocol.messages import ProvenanceFields
+from voiceagent_tts.server.admission import ContextOpener
 from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
 from voiceagent_tts.server.held import HeldBytes, RecentTexts
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.speech_request import Served
-from voiceagent_tts.server.turns import Turns
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecords
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
@@ -152,7 +152,7 @@ class ServerState:
         )
         self._context_log = ContextLog(settings, self.metrics.count_log_failure)
         self._exporter = _exporter()
-        self.turns = Turns(
+        self.opener = ContextOpener(
             self.synthesizer,
             self.access.limiter,
             self.usage,

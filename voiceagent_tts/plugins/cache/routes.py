@@ -110,13 +110,13 @@ async def _speak(request: Request, body: WarmRequest, times: int) -> ContextPhra
     origin = Origin(
         caller_of(request.scope), request.url.path, {"request_id": request_id_of(request.scope)}
     )
-    turn = await state.turns.open(origin, body.options(), chars=times * len(body.text))
-    context = turn.context
+    admitted = await state.opener.open(origin, body.options(), chars=times * len(body.text))
+    context = admitted.context
     try:
         for number in range(times):
             if number:
                 context.flush(number)
-            await turn.push_text(body.text)
+            await admitted.push_text(body.text)
         context.finish()
         async for event in context:
             if isinstance(event, ContextFailed):

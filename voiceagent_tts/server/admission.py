@@ -38,7 +38,7 @@ _EVENTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class AdmittedContext:
     """An open context, and what its caller may still use."""
 
     context: Context
@@ -55,7 +55,7 @@ class Turn:
         self.context.push_text(text)
 
 
-class Turns:
+class ContextOpener:
     """Opens the contexts of all callers.
 
     Args:
@@ -90,7 +90,7 @@ class Turns:
         on_event: Callable[[], None] | None = None,
         *,
         chars: int = 1,
-    ) -> Turn:
+    ) -> AdmittedContext:
         """Open a context for a caller whose text has `chars` characters, as far as is known.
 
         Raises:
@@ -124,7 +124,7 @@ class Turns:
         on_event: Callable[[], None] | None,
         chars: int,
         span: Span | None,
-    ) -> Turn:
+    ) -> AdmittedContext:
         admission: Admission | None = None
         try:
             admission = await self._limiter.admit(origin.caller, chars)
@@ -134,7 +134,7 @@ class Turns:
             context = await self._synthesizer.open(
                 options, on_event, on_end, admission.free_row, on_surplus
             )
-            return Turn(context, admission)
+            return AdmittedContext(context, admission)
         except BaseException:
             if admission is not None:
                 admission.end()
