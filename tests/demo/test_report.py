@@ -6,7 +6,7 @@ import pytest
 
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.demo.realtime_file_transport import Utterance
-from voiceagent_tts.demo.report import Score, DemoTurn, _tail, sentence_of
+from voiceagent_tts.demo.report import DemoTurn, Score, _tail, sentence_of
 
 
 @pytest.mark.parametrize(

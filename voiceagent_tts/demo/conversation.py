@@ -288,7 +288,9 @@ class Conversation:
         """Ask a question, which interrupts the previous answer, and listen to the answer."""
         self._stt.expect(exchange.question)
         self.transport.say(pcm)
-        turn = DemoTurn(exchange.language, exchange.answer, is_interrupted=interrupt_at_s is not None)
+        turn = DemoTurn(
+            exchange.language, exchange.answer, is_interrupted=interrupt_at_s is not None
+        )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 if turns:
