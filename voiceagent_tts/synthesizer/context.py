@@ -1,8 +1,8 @@
 """The life of an utterance: text in, audio and word times out, on one clock.
 
-1. `push_text` keeps the text. `_read_on` has the intake divide it into pieces, a few characters at
-   a time, and no further ahead of the audio than an engine needs.
-2. `_speak` passes each piece to the engine, and announces its words.
+1. `push_text` keeps the text. `_read_on` has the intake divide it into segments, a few characters
+   at a time, and no further ahead of the audio than an engine needs.
+2. `_speak` passes each segment to the engine, and announces its words.
 3. `_grant` gives credit as playback proceeds.
 4. `_on_engine_event` receives the audio, and passes it to the aligners and to the reader.
 5. `_advance` follows every step: it publishes the words that are due, answers flushes, and sets the
@@ -54,7 +54,7 @@ from voiceagent_tts.synthesizer.events import (
     error_of,
 )
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
-from voiceagent_tts.synthesizer.segments import Intake, Piece, ipa_warning, language_warning
+from voiceagent_tts.synthesizer.segments import Intake, QueuedSegment, ipa_warning, language_warning
 from voiceagent_tts.synthesizer.words import Words
 from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
 from voiceagent_tts.text.cut import keep_inside
@@ -64,7 +64,7 @@ from voiceagent_tts.voices import Voice
 _READ_CHARS = 32
 """Characters that are divided in one step."""
 _STEPS_AT_ONCE = 4
-"""Steps in one turn of the event loop: a step divides some text, or speaks one piece, in 1 ms."""
+"""Steps in one turn of the event loop: a step divides some text, or speaks one segment, in 1 ms."""
 _MOST_AHEAD_CHARS = 1_000
 """Text in segments is divided no further ahead of its audio: a minute of speech, as it is said.
 So a text that is cancelled, or not paid for, has cost no more than what was spoken of it."""
@@ -106,7 +106,7 @@ class _Flush:
 
 @dataclass(frozen=True, slots=True)
 class _Finish:
-    """The end of the text. After it was divided: whether its last piece tells the engine."""
+    """The end of the text. After it was divided: whether its last segment tells the engine."""
 
     is_told: bool = False
 
@@ -191,7 +191,7 @@ class Context:
         self._is_waiting_for_slice = False
         self._unread: deque[str | _Flush | _Finish] = deque()
         """Text, flushes and the end of the text that wait to be divided, in order."""
-        self._unsaid: deque[Piece | Pause | _Flush | _Finish] = deque()
+        self._unsaid: deque[QueuedSegment | Pause | _Flush | _Finish] = deque()
         """What was made of them, and waits to be spoken."""
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
@@ -308,7 +308,7 @@ class Context:
             else:
                 self._divide(self._unread.popleft(), now)
             # A break must be known before the audio of the text before it ends.
-            while self._unsaid and not isinstance(self._unsaid[0], Piece):
+            while self._unsaid and not isinstance(self._unsaid[0], QueuedSegment):
                 self._speak(self._unsaid.popleft(), now)
         self._advance(now)
 
@@ -334,7 +334,7 @@ class Context:
                 self._unsaid += (*self._intake.flush(now), received)
             case _Finish():
                 parts = self._intake.finish()
-                is_told = bool(parts) and isinstance(parts[-1], Piece) and parts[-1].is_last
+                is_told = bool(parts) and isinstance(parts[-1], QueuedSegment) and parts[-1].is_last
                 self._unsaid += (*parts, _Finish(is_told))
         if self._intake.surplus_chars > surplus_chars:
             self._count_surplus(self._intake.surplus_chars - surplus_chars)
@@ -358,11 +358,11 @@ class Context:
         except Exception as error:
             self.fail(VoiceAgentError.unexpected(error))
 
-    def _speak(self, part: "Piece | Pause | _Flush | _Finish", now: float) -> None:
-        """Speak a piece and announce its words, or act on what stands between pieces."""
+    def _speak(self, part: "QueuedSegment | Pause | _Flush | _Finish", now: float) -> None:
+        """Speak a segment and announce its words, or act on what stands between segments."""
         match part:
-            case Piece():
-                self._speak_piece(part, now)
+            case QueuedSegment():
+                self._speak_segment(part, now)
             case Pause():
                 self._breaks.append(part)
                 self._listener.expect_break(part.char_end)
@@ -383,20 +383,20 @@ class Context:
         else:  # there never was any text
             self._end_audio(now)
 
-    def _speak_piece(self, piece: Piece, now: float) -> None:
-        segment = piece.segment
+    def _speak_segment(self, queued: QueuedSegment, now: float) -> None:
+        segment = queued.segment
         if segment.readings and not self._request.reads_ipa:
             self._warn(ipa_warning(segment, self.text))
-        if piece.language is not None:
-            self._speaker.choose_worker(piece.language)
+        if queued.language is not None:
+            self._speaker.choose_worker(queued.language)
         if self._checks_language:
-            least_chars = _CHECKED_CHARS if piece.is_growing else 1
+            least_chars = _CHECKED_CHARS if queued.is_growing else 1
             self._check_language(segment.char_end, least_chars=least_chars)
         if self.state >= ContextState.ENDED:
             return
         is_first = not self._speaker.is_speaking
-        self._speaker.speak(piece)
-        self._words.expect(segment, is_whole=not piece.is_growing)
+        self._speaker.speak(queued)
+        self._words.expect(segment, is_whole=not queued.is_growing)
         if is_first:
             self._grant(now)
 

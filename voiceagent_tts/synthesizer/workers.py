@@ -54,7 +54,7 @@ from voiceagent_tts.seam.events import (
     Words,
 )
 from voiceagent_tts.synthesizer.options import ContextRequest
-from voiceagent_tts.synthesizer.segments import Piece
+from voiceagent_tts.synthesizer.segments import QueuedSegment
 from voiceagent_tts.voices import Voice
 
 EventHandler = Callable[[Event | AlignEvent], None]
@@ -495,7 +495,7 @@ worker."""
 
 
 class Speaker:
-    """Speaks the pieces of one context with its worker.
+    """Speaks the segments of one context with its worker.
 
     Args:
         worker: the engine worker, whose row the context reserves.
@@ -542,7 +542,7 @@ class Speaker:
 
     @property
     def worker(self) -> Worker:
-        """The worker; final once there is a piece."""
+        """The worker; final once there is a segment."""
         return self._row.worker
 
     def prepare(self) -> None:
@@ -553,7 +553,7 @@ class Speaker:
             self._row.worker.send(self._preparation)
 
     def choose_worker(self, language: str) -> None:
-        """Move to a worker that speaks the language of the first piece, if there is one.
+        """Move to a worker that speaks the language of the first segment, if there is one.
 
         Without effect once there is text.
         """
@@ -565,19 +565,19 @@ class Speaker:
             self._use(*found)
             left.release()
 
-    def speak(self, piece: Piece) -> None:
-        """Speak the next piece; the first one starts the row."""
-        segment, row, request = piece.segment, self._row, self.request
-        language = self._readable(piece.language)
-        place = (row.number, segment.text, segment.char_start, not piece.is_last)
+    def speak(self, queued: QueuedSegment) -> None:
+        """Speak the next segment; the first one starts the row."""
+        segment, row, request = queued.segment, self._row, self.request
+        language = self._readable(queued.language)
+        text = (row.number, segment.text, segment.char_start, not queued.is_last)
         if row.state is RowState.ACTIVE:
-            row.send(Append(*place, language, segment.readings))
+            row.send(Append(*text, language, segment.readings))
         elif row.state is RowState.RESERVED:
             self.is_speaking, self.submitted_at = True, time.monotonic()
             voice, version = self._preparation.voice, self._preparation.voice_version
             how = (language, request.feeding, request.speech, segment.readings)
             trace = request.options.traceparent
-            row.start(Submit(*place, voice, *how, trace, voice_version=version))
+            row.start(Submit(*text, voice, *how, trace, voice_version=version))
 
     def _readable(self, language: str | None) -> str | None:
         """The language, or None, for the engine to choose, if the voice does not speak it."""
