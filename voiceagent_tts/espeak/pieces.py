@@ -1,4 +1,4 @@
-"""Segments to pieces: the text of one espeak call.
+"""Divides segments into pieces: the text of one espeak call.
 
 espeak cannot pause inside a call, so pieces are short: the first audio comes sooner, and other
 contexts need not wait. espeak speaks clause by clause, so a segment that is cut after a comma
@@ -35,7 +35,7 @@ _CERTAIN_CLAUSE_ENDS = (SENTENCE_ENDS | CLAUSE_ENDS) - DASHES - frozenset(".:：
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class EspeakPiece:
     """A part of a segment, with its spoken text.
 
     Attributes:
@@ -57,7 +57,7 @@ class Piece:
         return not is_spoken(self.spoken.text)
 
 
-def split_pieces(segment: Segment, language: str) -> list[Piece]:
+def split_pieces(segment: Segment, language: str) -> list[EspeakPiece]:
     """Cut a segment after clauses, and between words where a clause is too long.
 
     A word longer than a piece is cut too; it belongs to the piece in which it begins. Lengths are
@@ -73,7 +73,7 @@ def split_pieces(segment: Segment, language: str) -> list[Piece]:
     words = split_words(segment.text, segment.char_start)
     firsts = [0, *_cuts(words, whole)]
     starts = [segment.char_start, *(words[first].char_start for first in firsts[1:])]
-    pieces: list[Piece] = []
+    pieces: list[EspeakPiece] = []
     for (first, last), (start, end) in zip(
         pairwise([*firsts, len(words)]), pairwise([*starts, segment.char_end]), strict=True
     ):
@@ -83,7 +83,7 @@ def split_pieces(segment: Segment, language: str) -> list[Piece]:
             its_words = tuple(words[first:last]) if part is ranges[0] else ()
             is_last = end == segment.char_end and part is ranges[-1]
             segment_end = end if is_last else None
-            pieces.append(Piece(its_words, spoken, ends_clause(spoken.text), segment_end))
+            pieces.append(EspeakPiece(its_words, spoken, ends_clause(spoken.text), segment_end))
     return pieces
 
 

@@ -17,7 +17,7 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTime
 from voiceagent_tts.espeak.catalogue import EspeakVoice
 from voiceagent_tts.espeak.japanese import to_kana
 from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary, EventType, SpeechEvent
-from voiceagent_tts.espeak.pieces import Piece
+from voiceagent_tts.espeak.pieces import EspeakPiece
 from voiceagent_tts.espeak.word_times import SpokenText, WordSpan, time_words
 
 _GUESS_CONFIDENCE = 0.9
@@ -85,7 +85,7 @@ class Speech:
 
 
 def speak(
-    library: EspeakLibrary, piece: Piece, delivery: Delivery, continues: Callable[[], bool]
+    library: EspeakLibrary, piece: EspeakPiece, delivery: Delivery, continues: Callable[[], bool]
 ) -> Speech | None:
     """Speak a piece as a whole.
 
@@ -138,7 +138,7 @@ def speak(
     )
 
 
-def can_say_ipa(piece: Piece, voice: EspeakVoice, library: EspeakLibrary) -> bool:
+def can_say_ipa(piece: EspeakPiece, voice: EspeakVoice, library: EspeakLibrary) -> bool:
     """Whether the voice has the sounds of all pronunciations in IPA; used as `speak` uses them."""
     if not piece.spoken.ipa:
         return True
