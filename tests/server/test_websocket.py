@@ -16,7 +16,7 @@ from testbed.loop_work import loop_work
 from testbed.raw_websocket import PING, PONG, TEXT, frame, raw_websocket
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.wire import Wire, check_coverage
-from voiceagent_tts.audio.output import AudioRecord
+from voiceagent_tts.audio.output import DeliveredAudio
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, Segment, ms_to_samples
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -305,9 +305,9 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
     assert isinstance(message, ContextOpen)
     context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0))
     connection.opened("c", voice="default", language="en", seed=None, queue_ms=0)
-    metrics, record = shared_server.state.metrics, AudioRecord(None)
+    metrics, delivered = shared_server.state.metrics, DeliveredAudio(None)
     writer = ContextWriter(
-        connection, message, context, record, lambda: None, lambda error: None, metrics
+        connection, message, context, delivered, lambda: None, lambda error: None, metrics
     )
     context.push_text("Hello.")
     context.finish()

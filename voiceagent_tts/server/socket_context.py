@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from voiceagent_tts.audio.output import AudioRecord, MessageQueue, OutputStream
+from voiceagent_tts.audio.output import DeliveredAudio, MessageQueue, OutputStream
 from voiceagent_tts.core import (
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
@@ -311,7 +311,7 @@ class SocketContext:
             self._connection,
             message,
             context,
-            AudioRecord(self._state.audio_filter),
+            DeliveredAudio(self._state.audio_filter),
             functools.partial(self._socket.mark_ready, self.context_id),
             functools.partial(self._refusals.note, context_id=self.context_id),
             self._state.metrics,
@@ -393,7 +393,7 @@ class ContextWriter:
         connection: checks and builds the messages.
         message: the options of the context.
         context: the source of the events.
-        record: filters the audio, and keeps its digest.
+        delivered: filters the audio, and keeps its digest.
         on_ready: called when there is a message after there was none, apart from the context's
             events.
         on_error: called with each error that is sent to the client.
@@ -405,7 +405,7 @@ class ContextWriter:
         connection: ServerConnection,
         message: ContextOpen,
         context: Context,
-        record: AudioRecord,
+        delivered: DeliveredAudio,
         on_ready: Callable[[], None],
         on_error: Callable[[VoiceAgentError], None],
         metrics: Metrics,
@@ -413,7 +413,7 @@ class ContextWriter:
         self.context = context
         self.done: ContextDone | None = None
         """How the context ended, once `next_message` has returned its `done`."""
-        self._record = record
+        self._delivered = delivered
         self._on_ready = on_ready
         self._is_filtering = False
         self._on_error = on_error
@@ -491,7 +491,7 @@ class ContextWriter:
             pieces.append(following.pcm)
             size_bytes += len(following.pcm)
         self._is_filtering = True
-        self._record.filter(b"".join(pieces), functools.partial(self._on_filtered, self._audio))
+        self._delivered.filter(b"".join(pieces), functools.partial(self._on_filtered, self._audio))
 
     def _on_filtered(self, audio: MessageQueue, pcm: bytes) -> None:
         audio.push(self._output.push(pcm))
@@ -520,7 +520,7 @@ class ContextWriter:
         assert pcm is not None
         start = self._sample_offset
         self._sample_offset += len(pcm) // self._format.bytes_per_sample
-        self._record.add_sent(pcm)
+        self._delivered.add_sent(pcm)
         messages = self._connection.audio(self._context_id, pcm, start)
         samples = self._to_clock(self._sample_offset) - self._to_clock(start)
         on_sent = functools.partial(self._on_audio_sent, samples)
@@ -572,7 +572,7 @@ class ContextWriter:
     def _provenance(self) -> ProvenanceFields | None:
         if not self._sample_offset:
             return None
-        return provenance_of(self._record, self.context.model)
+        return provenance_of(self._delivered, self.context.model)
 
     def _words_or_characters(
         self, words: Sequence[WordTimestamp], earliest: int = 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
-from voiceagent_tts.audio.output import AudioRecord
+from voiceagent_tts.audio.output import DeliveredAudio
 from voiceagent_tts.core import AudioChunk
 from voiceagent_tts.errors import (
     ConnectionLostError,
@@ -69,7 +69,7 @@ class Speech:
         context: the context, whose first audio is there.
         first: its events up to the first audio.
         events: its other events.
-        record: filters the audio, and keeps its digest.
+        delivered: filters the audio, and keeps its digest.
     """
 
     def __init__(
@@ -77,18 +77,18 @@ class Speech:
         context: Context,
         first: list[AudioChunk | ContextWords],
         events: AsyncIterator[ContextEvent],
-        record: AudioRecord,
+        delivered: DeliveredAudio,
     ) -> None:
         self._context = context
         self._first = first
         self._events = events
-        self._record = record
+        self._delivered = delivered
         self.samples = 0
         """Samples at 24 kHz that were read so far."""
 
     def provenance(self, *, is_complete: bool) -> ProvenanceFields:
         """Describe the audio; the digest is of the 24 kHz samples, and known when all were read."""
-        return provenance_of(self._record, self._context.model, is_complete=is_complete)
+        return provenance_of(self._delivered, self._context.model, is_complete=is_complete)
 
     async def events(self) -> AsyncGenerator[AudioChunk | ContextWords, None]:
         """Yield words and filtered audio; raises what ended the audio early."""
@@ -97,7 +97,7 @@ class Speech:
                 if isinstance(event, AudioChunk):
                     self.samples += event.samples
                     event = AudioChunk(event.start_sample, await self._filtered(event.pcm))
-                    self._record.add_sent(event.pcm)
+                    self._delivered.add_sent(event.pcm)
                 yield event
 
     async def pcm(self) -> AsyncGenerator[bytes, None]:
@@ -116,7 +116,7 @@ class Speech:
 
     async def _filtered(self, pcm: bytes) -> bytes:
         filtered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._record.filter(
+        self._delivered.filter(
             pcm, lambda data: None if filtered.cancelled() else filtered.set_result(data)
         )
         return await filtered
@@ -200,7 +200,7 @@ async def start_speaking(
     except BaseException:
         context.abandon()
         raise
-    return Speech(context, first, events, AudioRecord(state.audio_filter))
+    return Speech(context, first, events, DeliveredAudio(state.audio_filter))
 
 
 async def _first_audio(
