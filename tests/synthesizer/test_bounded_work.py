@@ -8,7 +8,7 @@ import pytest
 from testbed.loop_work import loop_work
 from testbed.servers import StartSynthesizer
 from voiceagent_tts.lexicon import check_entries
-from voiceagent_tts.plugins.cache.engine import Phrases
+from voiceagent_tts.plugins.cache.caching_worker import Phrases
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from voiceagent_tts.core import Reading, Segment
-from voiceagent_tts.plugins.cache.phrases import Manner, Place, Spoken, key_of, manner_of
+from voiceagent_tts.plugins.cache.phrases import Place, Spoken, SynthesisParams, key_of, params_of
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.events import Capabilities
 
@@ -16,17 +16,17 @@ PLAIN, FIRST = SpeechOptions(), Place("en")
 SPOKEN = Spoken("a", "0f")
 
 
-def manner(speech: SpeechOptions = PLAIN, **changes: object) -> Manner:
-    """The manner of a context of an engine that is as `CAPABILITIES` with changes."""
+def params(speech: SpeechOptions = PLAIN, **changes: object) -> SynthesisParams:
+    """The parameters of a context of an engine with `CAPABILITIES` and changes."""
     capabilities = replace(CAPABILITIES, **changes)
-    found = manner_of(capabilities, SPOKEN, speech, "segment")
+    found = params_of(capabilities, SPOKEN, speech, "segment")
     assert found is not None
     return found
 
 
-def digest(text: str, own: Manner | None = None, place: Place = FIRST) -> str:
+def digest(text: str, own: SynthesisParams | None = None, place: Place = FIRST) -> str:
     """The key of a text at the beginning of its context."""
-    key = key_of(own or manner(), place, Segment(text, 0))
+    key = key_of(own or params(), place, Segment(text, 0))
     assert key is not None
     return key.digest
 
@@ -48,15 +48,15 @@ def test_texts_that_may_sound_different_have_other_keys(written: str) -> None:
 
 def test_where_a_segment_stands_in_the_text_does_not_matter() -> None:
     """Offsets are not part of the key."""
-    key = key_of(manner(), Place("en"), Segment("Hi there.", 0))
-    assert key == key_of(manner(), Place("en"), Segment("Hi there.", 17))
+    key = key_of(params(), Place("en"), Segment("Hi there.", 0))
+    assert key == key_of(params(), Place("en"), Segment("Hi there.", 17))
 
 
 def test_readings_are_part_of_the_key() -> None:
     """The same letters with another lexicon are another sound; IPA counts, too."""
     masked = Segment("Ask aaaaa.", 0)
     keys = {
-        key_of(manner(), Place("en"), replace(masked, readings=readings))
+        key_of(params(), Place("en"), replace(masked, readings=readings))
         for readings in (
             (),
             (Reading(4, 9, "engine x"),),
@@ -69,16 +69,16 @@ def test_readings_are_part_of_the_key() -> None:
 
 def test_everything_that_shapes_the_sound_is_in_the_key() -> None:
     """Engine, model, weights, voice and its content, instruct, seed; and the segment's place."""
-    plain = manner()
+    plain = params()
     others = [
         replace(plain, spoken=Spoken("b", "0f")),
         replace(plain, spoken=Spoken("a", "1f")),
-        manner(revision="r2"),
-        manner(model="0.6B"),
-        manner(engine="other"),
-        manner(SpeechOptions(instruct="calm")),
-        manner(SpeechOptions(seed=7)),
-        manner(SpeechOptions(speed=1.5), has_native_speed=True),
+        params(revision="r2"),
+        params(model="0.6B"),
+        params(engine="other"),
+        params(SpeechOptions(instruct="calm")),
+        params(SpeechOptions(seed=7)),
+        params(SpeechOptions(speed=1.5), has_native_speed=True),
     ]
     places = [Place(None), Place("de"), Place("en", lacks_lead=True), Place("en", lacks_pause=True)]
     keys = {digest("Hi.", other) for other in others} | {digest("Hi.", place=p) for p in places}
@@ -89,27 +89,27 @@ def test_everything_that_shapes_the_sound_is_in_the_key() -> None:
 def test_what_comes_after_the_engine_is_in_no_key() -> None:
     """A speed that the server makes by stretching, decode windows, and files of no hurry."""
     speech = SpeechOptions(speed=1.5, initial_frames=4, is_batch=True, keeps_silence=True)
-    assert manner(speech) == manner()
+    assert params(speech) == params()
 
 
 def test_a_seed_makes_the_feeding_audible() -> None:
     """Without a seed the engine samples anew each time, however the text reaches it."""
-    manners = {
-        manner_of(CAPABILITIES, SPOKEN, SpeechOptions(seed=seed), feeding)
+    all_params = {
+        params_of(CAPABILITIES, SPOKEN, SpeechOptions(seed=seed), feeding)
         for seed in (None, 1)
         for feeding in ("token", "segment")
     }
-    assert len(manners) == 3
+    assert len(all_params) == 3
 
 
 def test_a_person_who_is_made_anew_for_each_context_is_not_cached() -> None:
     """A voice from a description needs a seed to be the same one again."""
     designed = replace(CAPABILITIES, needs_instruct=True)
-    assert manner_of(designed, SPOKEN, SpeechOptions("a pirate"), "segment") is None
-    assert manner_of(designed, SPOKEN, SpeechOptions("a pirate", seed=3), "segment") is not None
+    assert params_of(designed, SPOKEN, SpeechOptions("a pirate"), "segment") is None
+    assert params_of(designed, SPOKEN, SpeechOptions("a pirate", seed=3), "segment") is not None
 
 
 @pytest.mark.parametrize("text", ["", " ", "…", "🙂", "\x00", "---"])
 def test_text_without_speech_has_no_key(text: str) -> None:
     """There is nothing to store."""
-    assert key_of(manner(), Place("en"), Segment(text, 0)) is None
+    assert key_of(params(), Place("en"), Segment(text, 0)) is None

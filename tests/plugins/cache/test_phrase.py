@@ -14,7 +14,7 @@ PHRASE = Phrase(
 
 def test_words_get_the_offsets_of_the_text_that_they_are_in() -> None:
     """A phrase that is written differently and stands elsewhere keeps its times."""
-    words = PHRASE.place(Segment(" **One** moment.", 40), start_sample=24_000)
+    words = PHRASE.timed_words(Segment(" **One** moment.", 40), start_sample=24_000)
     assert words == (
         WordTimestamp(Word("**One**", 41, 48), 24_010, 24_900, 1.0),
         WordTimestamp(Word("moment.", 49, 56), 25_000, None, 0.8),

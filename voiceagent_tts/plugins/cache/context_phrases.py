@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from voiceagent_tts.core import AudioChunk, Segment, WordTimestamp
 from voiceagent_tts.plugins.cache.phrases import (
-    Manner,
     Phrase,
     PhraseKey,
     Place,
+    SynthesisParams,
     WordTime,
     keys_of,
     said_text,
@@ -51,7 +51,7 @@ class ContextPhrases:
 
     Args:
         cache: the cache of the server.
-        manner: how the context is spoken.
+        params: how the context is spoken.
         needs_words: whether a phrase without word times is of no use.
         lacks_lead: whether the silence before the context's first sound is left out.
         has_pauses: whether the engine's audio of a segment depends on whether text follows.
@@ -69,7 +69,7 @@ class ContextPhrases:
     def __init__(
         self,
         cache: PhraseCache,
-        manner: Manner,
+        params: SynthesisParams,
         *,
         needs_words: bool,
         lacks_lead: bool,
@@ -77,12 +77,12 @@ class ContextPhrases:
         is_filling: bool = False,
     ) -> None:
         self._cache = cache
-        self._manner = manner
-        self._manners = [manner]
+        self._params = params
+        self._all_params = [params]
         """How the phrases are spoken that the context may use: its owner's, and everyone's."""
-        if manner.spoken.owner:
-            everyones = replace(manner.spoken, owner="")
-            self._manners.append(replace(manner, spoken=everyones))
+        if params.spoken.owner:
+            shared_voice = replace(params.spoken, owner="")
+            self._all_params.append(replace(params, spoken=shared_voice))
         self.needs_words = needs_words
         self._lacks_lead = lacks_lead
         self.has_pauses = has_pauses
@@ -104,7 +104,7 @@ class ContextPhrases:
             lacks_pause=self.has_pauses and is_last,
         )
         words = len(words_of(segment))
-        keys = list(keys_of(self._manners, place, segment))
+        keys = list(keys_of(self._all_params, place, segment))
         if not keys:
             return Lookup(self._nothing(segment))
         self.has_sound = True
@@ -119,16 +119,16 @@ class ContextPhrases:
     def begins(self, segment: Segment) -> bool:
         """Whether a text may become a phrase of this voice."""
         text = said_text(segment)
-        return any(self._cache.memory.begins(text, each.spoken) for each in self._manners)
+        return any(self._cache.memory.begins(text, each.spoken) for each in self._all_params)
 
     def store(self, key: PhraseKey, pcm: bytes, words: tuple[WordTime, ...] | None) -> None:
         """Store the audio of a segment that `find` has not found."""
-        phrase = Phrase(key.text, self._manner.spoken, pcm, words)
+        phrase = Phrase(key.text, self._params.spoken, pcm, words)
         self.stored += self._cache.store(key, phrase)
 
     def _nothing(self, segment: Segment) -> Phrase | None:
         """The audio of a segment without anything to speak, which no engine need see."""
-        return None if words_of(segment) else Phrase("", self._manner.spoken, b"", ())
+        return None if words_of(segment) else Phrase("", self._params.spoken, b"", ())
 
 
 @dataclass(slots=True)

@@ -136,10 +136,10 @@ class Phrase:
         """Memory that the phrase takes, estimated."""
         return len(self.pcm) + len(self.text) + _WORD_BYTES * len(self.words or ()) + _OTHER_BYTES
 
-    def place(self, segment: Segment, start_sample: int) -> tuple[WordTimestamp, ...]:
-        """Return the words of a segment that says this phrase from `start_sample` on.
+    def timed_words(self, segment: Segment, start_sample: int) -> tuple[WordTimestamp, ...]:
+        """Return the words of a segment that says this phrase, which starts at `start_sample`.
 
-        Empty if the phrase has no times.
+        Returns an empty tuple if the phrase has no word times.
         """
         if self.words is None:
             return ()
@@ -193,8 +193,8 @@ def _fields(word: WordTime) -> tuple[int, int | None, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How a context is spoken: everything that shapes its sound, except its text.
+class SynthesisParams:
+    """Everything that shapes the sound of a context, except its text.
 
     Attributes:
         engine: name of the engine.
@@ -217,16 +217,16 @@ class Manner:
     feeding: Feeding | None
 
 
-def manner_of(
+def params_of(
     capabilities: Capabilities, spoken: Spoken, speech: SpeechOptions, feeding: Feeding
-) -> Manner | None:
+) -> SynthesisParams | None:
     """Return how a context is spoken; None if no other context may sound like it.
 
     A voice that is made from a description is another person for every random seed.
     """
     if capabilities.needs_instruct and speech.seed is None:
         return None
-    return Manner(
+    return SynthesisParams(
         capabilities.engine,
         capabilities.model,
         capabilities.revision,
@@ -275,17 +275,19 @@ def _said_of(segment: Segment) -> tuple[str, list[list[int | str]]]:
     return spoken.text.strip(), ipa
 
 
-def key_of(manner: Manner, place: Place, segment: Segment) -> PhraseKey | None:
+def key_of(params: SynthesisParams, place: Place, segment: Segment) -> PhraseKey | None:
     """Return the key of a segment; None if there is nothing to speak."""
-    return next(keys_of((manner,), place, segment), None)
+    return next(keys_of((params,), place, segment), None)
 
 
-def keys_of(manners: Iterable[Manner], place: Place, segment: Segment) -> Iterator[PhraseKey]:
-    """Yield the key of a segment in each manner; none if there is nothing to speak."""
+def keys_of(
+    all_params: Iterable[SynthesisParams], place: Place, segment: Segment
+) -> Iterator[PhraseKey]:
+    """Yield the key of a segment for each of `all_params`; none if there is nothing to speak."""
     text, ipa = _said_of(segment)
     if not text:
         return
-    for manner in manners:
-        parts = [_FORMAT, __version__, asdict(manner), asdict(place), text, ipa]
+    for params in all_params:
+        parts = [_FORMAT, __version__, asdict(params), asdict(place), text, ipa]
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         yield PhraseKey(digest, text)

@@ -17,14 +17,14 @@ from testbed.waiting import until
 from voiceagent_tts.core import AudioChunk, Segment, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.cache import hold
+from voiceagent_tts.plugins.cache.caching_worker import CachingWorker
 from voiceagent_tts.plugins.cache.context_phrases import ContextPhrases
-from voiceagent_tts.plugins.cache.engine import PhraseEngine
 from voiceagent_tts.plugins.cache.hold import PhraseHold
 from voiceagent_tts.plugins.cache.phrases import (
-    Manner,
     Phrase,
     Place,
     Spoken,
+    SynthesisParams,
     WordTime,
     key_of,
     words_of,
@@ -56,7 +56,7 @@ from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, L
 from voiceagent_tts.synthesizer.workers import EventHandler
 from voiceagent_tts.voices import Voice
 
-MANNER = Manner("qwen3", "m", "r", Spoken("nova"), None, 1.0, None, None)
+PARAMS = SynthesisParams("qwen3", "m", "r", Spoken("nova"), None, 1.0, None, None)
 REQUEST = ContextRequest(
     ContextOptions(voice="nova", language="en", max_lead_s=0, has_markup=True),
     Voice("nova", "w"),
@@ -141,11 +141,11 @@ class Opened:
         for text in phrases:
             self.store(text, places)
         own = ContextPhrases(
-            self.cache, MANNER, needs_words=True, lacks_lead=True, has_pauses=False
+            self.cache, PARAMS, needs_words=True, lacks_lead=True, has_pauses=False
         )
         self.worker = Worker()
         self.context = Context(
-            PhraseEngine(self.worker, own, REQUEST),
+            CachingWorker(self.worker, own, REQUEST),
             REQUEST,
             Limits(),
             Aligners({}).attach,
@@ -159,9 +159,9 @@ class Opened:
         """Store a phrase as it is spoken in some places."""
         words = tuple(WordTime(240 * n, None, 1.0) for n, _ in enumerate(_words(text)))
         for place in places:
-            key = key_of(MANNER, place, Segment(text, 0))
+            key = key_of(PARAMS, place, Segment(text, 0))
             assert key is not None
-            phrase = Phrase(key.text, MANNER.spoken, b"\x00\x10" * PHRASE_SAMPLES, words)
+            phrase = Phrase(key.text, PARAMS.spoken, b"\x00\x10" * PHRASE_SAMPLES, words)
             self.cache.store(key, phrase)
 
     async def play(self) -> list[ContextEvent]:
