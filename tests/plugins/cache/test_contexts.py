@@ -377,7 +377,7 @@ async def test_a_cached_phrase_that_fails_ends_its_context_alone(
     synthesizer = await start()
     await say(synthesizer, GREETING)
     with monkeypatch.context() as patch:
-        patch.setattr(Phrase, "place", fail)
+        patch.setattr(Phrase, "timed_words", fail)
         context = await synthesizer.open(UNPACED)
         context.push_text(GREETING)
         context.finish()

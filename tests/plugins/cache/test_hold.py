@@ -7,8 +7,8 @@ from voiceagent_tts.plugins.cache.context_phrases import ContextPhrases
 from voiceagent_tts.plugins.cache.hold import HOLD_S, Part, PhraseHold
 from voiceagent_tts.plugins.cache.phrases import (
     Phrase,
-    Place,
-    Spoken,
+    PhraseVoice,
+    SegmentVariant,
     SynthesisParams,
     WordTime,
     key_of,
@@ -16,7 +16,7 @@ from voiceagent_tts.plugins.cache.phrases import (
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.text.words import split_words
 
-NOVA = Spoken("nova")
+NOVA = PhraseVoice("nova")
 PARAMS = SynthesisParams("qwen3", "m", "r", NOVA, None, 1.0, None, None)
 NOW = 100.0
 GREETING, MENU = "Thank you for calling.", "Press two."
@@ -29,8 +29,8 @@ class Listener:
         cache = PhraseCache(1e6, 60, 1)
         for text in phrases:
             words = tuple(WordTime(0, 1, 1.0) for _ in split_words(text))
-            for place in (Place("en"), Place("en", lacks_lead=True)):
-                key = key_of(PARAMS, place, Segment(text, 0))
+            for variant in (SegmentVariant("en"), SegmentVariant("en", lacks_lead=True)):
+                key = key_of(PARAMS, variant, Segment(text, 0))
                 assert key is not None
                 cache.store(key, Phrase(text, NOVA, bytes(960), words))
         own = ContextPhrases(cache, PARAMS, needs_words=True, lacks_lead=True, has_pauses=False)

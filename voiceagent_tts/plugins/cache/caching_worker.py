@@ -32,7 +32,7 @@ from voiceagent_tts.core import (
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.plugins.cache.context_phrases import ContextPhrases, Recorder
 from voiceagent_tts.plugins.cache.hold import Part, PhraseHold
-from voiceagent_tts.plugins.cache.phrases import Phrase, Spoken, params_of
+from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseVoice, params_of
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
 from voiceagent_tts.seam.commands import Append, Command, Credit, Flush, Submit
@@ -101,11 +101,11 @@ class CachingProxy:
         if options.cache == "off" or options.is_probe:
             return None
         owner = "" if options.cache == "fill" else options.owner or ""
-        spoken = Spoken(request.voice.name)
+        voice = PhraseVoice(request.voice.name)
         if request.voice.stored:
-            spoken = self.cache.voices.known(request.voice.stored)
-        spoken = replace(spoken, owner=owner)
-        params = params_of(capabilities, spoken, request.speech, request.feeding)
+            voice = self.cache.voices.known(request.voice.stored)
+        voice = replace(voice, owner=owner)
+        params = params_of(capabilities, voice, request.speech, request.feeding)
         if params is None:
             return None
         return ContextPhrases(

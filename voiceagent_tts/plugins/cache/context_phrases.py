@@ -13,7 +13,7 @@ from voiceagent_tts.core import AudioChunk, Segment, WordTimestamp
 from voiceagent_tts.plugins.cache.phrases import (
     Phrase,
     PhraseKey,
-    Place,
+    SegmentVariant,
     SynthesisParams,
     WordTime,
     keys_of,
@@ -51,7 +51,7 @@ class ContextPhrases:
 
     Args:
         cache: the cache of the server.
-        params: how the context is spoken.
+        params: what shapes the sound of the context.
         needs_words: whether a phrase without word times is of no use.
         lacks_lead: whether the silence before the context's first sound is left out.
         has_pauses: whether the engine's audio of a segment depends on whether text follows.
@@ -79,10 +79,10 @@ class ContextPhrases:
         self._cache = cache
         self._params = params
         self._all_params = [params]
-        """How the phrases are spoken that the context may use: its owner's, and everyone's."""
-        if params.spoken.owner:
-            shared_voice = replace(params.spoken, owner="")
-            self._all_params.append(replace(params, spoken=shared_voice))
+        """Parameters of the phrases that the context may use: its owner's, and the shared ones."""
+        if params.voice.owner:
+            shared_voice = replace(params.voice, owner="")
+            self._all_params.append(replace(params, voice=shared_voice))
         self.needs_words = needs_words
         self._lacks_lead = lacks_lead
         self.has_pauses = has_pauses
@@ -98,13 +98,13 @@ class ContextPhrases:
             language: its language code; None if the engine chooses.
             is_last: whether no text of the context comes after it.
         """
-        place = Place(
+        variant = SegmentVariant(
             language,
             lacks_lead=self._lacks_lead and not self.has_sound,
             lacks_pause=self.has_pauses and is_last,
         )
         words = len(words_of(segment))
-        keys = list(keys_of(self._all_params, place, segment))
+        keys = list(keys_of(self._all_params, variant, segment))
         if not keys:
             return Lookup(self._nothing(segment))
         self.has_sound = True
@@ -119,16 +119,16 @@ class ContextPhrases:
     def begins(self, segment: Segment) -> bool:
         """Whether a text may become a phrase of this voice."""
         text = said_text(segment)
-        return any(self._cache.memory.begins(text, each.spoken) for each in self._all_params)
+        return any(self._cache.memory.begins(text, each.voice) for each in self._all_params)
 
     def store(self, key: PhraseKey, pcm: bytes, words: tuple[WordTime, ...] | None) -> None:
         """Store the audio of a segment that `find` has not found."""
-        phrase = Phrase(key.text, self._params.spoken, pcm, words)
+        phrase = Phrase(key.text, self._params.voice, pcm, words)
         self.stored += self._cache.store(key, phrase)
 
     def _nothing(self, segment: Segment) -> Phrase | None:
-        """The audio of a segment without anything to speak, which no engine need see."""
-        return None if words_of(segment) else Phrase("", self._params.spoken, b"", ())
+        """The empty phrase of a segment without anything to speak, which needs no engine."""
+        return None if words_of(segment) else Phrase("", self._params.voice, b"", ())
 
 
 @dataclass(slots=True)
@@ -189,7 +189,7 @@ class Recorder:
         )
 
     def distrust(self) -> None:
-        """Store nothing more of this context: it may sound different the next time."""
+        """Store no more segments of this context: they may sound different the next time."""
         self._is_trusted = self.is_recording = False
         for recording in self._speaking:
             recording.pcm.clear()

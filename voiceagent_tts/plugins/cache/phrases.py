@@ -20,7 +20,7 @@ from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.words import split_words
 from voiceagent_tts.voices import VoiceFolder
 
-_FORMAT = 1
+_FORMAT = 2
 """Version of keys and phrases; a change of it invalidates everything stored."""
 _WORD_BYTES = 100
 _OTHER_BYTES = 500
@@ -29,17 +29,17 @@ _OTHER_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class PhraseVoice:
     """The voice of a phrase.
 
     Attributes:
-        voice: its name.
+        name: its name.
         content: hash of a clone's file; empty for a voice that belongs to the model.
-        owner: the key that spoke the phrase: no other learns from a fast answer, or from equal
-            audio, what it said. Empty for a phrase of everyone.
+        owner: the key that the phrase was spoken for. Other keys do not use it, so that neither a
+            fast answer nor equal audio tells them what was said. Empty for a shared phrase.
     """
 
-    voice: str
+    name: str
     content: str = ""
     owner: str = ""
 
@@ -56,41 +56,41 @@ class VoiceContents:
         self._known: dict[str, tuple[object, str]] = {}
         """Version and hash of each clone's file."""
 
-    async def load(self, name: str) -> Spoken:
+    async def load(self, name: str) -> PhraseVoice:
         """Return the voice as it is stored now; its file is read in a thread if it is new."""
         if self._folder is None or name not in self._folder:
             self._known.pop(name, None)
-            return Spoken(name)
+            return PhraseVoice(name)
         return await asyncio.to_thread(self._read, name)
 
-    def known(self, name: str) -> Spoken:
+    def known(self, name: str) -> PhraseVoice:
         """Return the voice as it was when it was loaded."""
         _, content = self._known.get(name, (None, ""))
-        return Spoken(name, content)
+        return PhraseVoice(name, content)
 
-    def is_current(self, spoken: Spoken) -> bool:
+    def is_current(self, voice: PhraseVoice) -> bool:
         """Whether the voice has not been replaced or removed since it was loaded."""
-        version, content = self._known.get(spoken.voice, (None, ""))
-        return content == spoken.content and version == self._version(spoken.voice)
+        version, content = self._known.get(voice.name, (None, ""))
+        return content == voice.content and version == self._version(voice.name)
 
-    def withdrawn(self, voices: Iterable[Spoken]) -> set[Spoken]:
-        """Those that are not stored any more as they were. Reads files, so it runs in a thread."""
-        clones = {spoken for spoken in voices if spoken.content}
-        return {spoken for spoken in clones if self._read(spoken.voice).content != spoken.content}
+    def withdrawn(self, voices: Iterable[PhraseVoice]) -> set[PhraseVoice]:
+        """Return the clones that were replaced or removed. Reads files, so call it in a thread."""
+        clones = {voice for voice in voices if voice.content}
+        return {voice for voice in clones if self._read(voice.name).content != voice.content}
 
-    def _read(self, name: str) -> Spoken:
+    def _read(self, name: str) -> PhraseVoice:
         version = self._version(name)
         if version is None or self._folder is None:
             self._known.pop(name, None)
-            return Spoken(name)
+            return PhraseVoice(name)
         known = self._known.get(name)
         if known is None or known[0] != version:
             try:
                 content = hashlib.sha256(self._folder.read(name)).hexdigest()
             except InvalidRequestError:  # removed at this moment
-                return Spoken(name)
+                return PhraseVoice(name)
             self._known[name] = known = (version, content)
-        return Spoken(name, known[1])
+        return PhraseVoice(name, known[1])
 
     def _version(self, name: str) -> object:
         if self._folder is None:
@@ -116,13 +116,13 @@ class Phrase:
 
     Attributes:
         text: what is said.
-        spoken: the voice.
+        voice: the voice.
         pcm: PCM16, mono, 24 kHz.
         words: times of the segment's words, in order; None where nobody asked for them.
     """
 
     text: str
-    spoken: Spoken
+    voice: PhraseVoice
     pcm: bytes
     words: tuple[WordTime, ...] | None
 
@@ -154,7 +154,7 @@ class Phrase:
     def dump(self) -> bytes:
         """Serialize: one line of JSON, then the audio."""
         words = None if self.words is None else [list(_fields(word)) for word in self.words]
-        fields = {"text": self.text, "spoken": asdict(self.spoken), "words": words}
+        fields = {"text": self.text, "voice": asdict(self.voice), "words": words}
         return json.dumps(fields).encode() + b"\n" + self.pcm
 
     @classmethod
@@ -169,7 +169,7 @@ class Phrase:
             fields = json.loads(line)
             words = fields["words"]
             times = None if words is None else tuple(WordTime(*word) for word in words)
-            return cls(fields["text"], Spoken(**fields["spoken"]), pcm, times)
+            return cls(fields["text"], PhraseVoice(**fields["voice"]), pcm, times)
         except (KeyError, TypeError) as error:
             raise ValueError("expected a phrase of this version") from error
 
@@ -200,7 +200,7 @@ class SynthesisParams:
         engine: name of the engine.
         model: name of its model.
         revision: weights and numerics of the model.
-        spoken: the voice.
+        voice: the voice.
         instruct: description of how to speak.
         speed: speed at which the engine speaks; 1.0 where the server stretches its audio instead.
         seed: the client's seed; None for a random one.
@@ -210,7 +210,7 @@ class SynthesisParams:
     engine: str
     model: str
     revision: str
-    spoken: Spoken
+    voice: PhraseVoice
     instruct: str | None
     speed: float
     seed: int | None
@@ -218,11 +218,11 @@ class SynthesisParams:
 
 
 def params_of(
-    capabilities: Capabilities, spoken: Spoken, speech: SpeechOptions, feeding: Feeding
+    capabilities: Capabilities, voice: PhraseVoice, speech: SpeechOptions, feeding: Feeding
 ) -> SynthesisParams | None:
-    """Return how a context is spoken; None if no other context may sound like it.
+    """Return what shapes the sound of a context; None if no other context may sound like it.
 
-    A voice that is made from a description is another person for every random seed.
+    A voice that is made from a description sounds different with every random seed.
     """
     if capabilities.needs_instruct and speech.seed is None:
         return None
@@ -230,7 +230,7 @@ def params_of(
         capabilities.engine,
         capabilities.model,
         capabilities.revision,
-        spoken,
+        voice,
         speech.instruct,
         speech.speed if capabilities.has_native_speed else 1.0,
         speech.seed,
@@ -239,8 +239,8 @@ def params_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a segment stands in its context, as far as that is heard.
+class SegmentVariant:
+    """How the audio of a segment differs with its position in the context.
 
     Attributes:
         language: language code; None if the engine chooses.
@@ -262,7 +262,7 @@ class PhraseKey:
 
 
 def said_text(segment: Segment) -> str:
-    """What a segment says, with its readings and without what is not spoken."""
+    """What a segment says: with its readings, and without characters that are not read aloud."""
     return _said_of(segment)[0]
 
 
@@ -275,19 +275,19 @@ def _said_of(segment: Segment) -> tuple[str, list[list[int | str]]]:
     return spoken.text.strip(), ipa
 
 
-def key_of(params: SynthesisParams, place: Place, segment: Segment) -> PhraseKey | None:
+def key_of(params: SynthesisParams, variant: SegmentVariant, segment: Segment) -> PhraseKey | None:
     """Return the key of a segment; None if there is nothing to speak."""
-    return next(keys_of((params,), place, segment), None)
+    return next(keys_of((params,), variant, segment), None)
 
 
 def keys_of(
-    all_params: Iterable[SynthesisParams], place: Place, segment: Segment
+    all_params: Iterable[SynthesisParams], variant: SegmentVariant, segment: Segment
 ) -> Iterator[PhraseKey]:
     """Yield the key of a segment for each of `all_params`; none if there is nothing to speak."""
     text, ipa = _said_of(segment)
     if not text:
         return
     for params in all_params:
-        parts = [_FORMAT, __version__, asdict(params), asdict(place), text, ipa]
+        parts = [_FORMAT, __version__, asdict(params), asdict(variant), text, ipa]
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         yield PhraseKey(digest, text)

@@ -78,7 +78,7 @@ async def show_cache(request: Request) -> dict[str, Any]:
 
 @router.post("/v1/cache")
 async def warm_cache(request: Request, body: WarmRequest) -> dict[str, int]:
-    """Speak a phrase and store it, in every place that it may have in a context."""
+    """Speak a phrase and store it, in every variant that a context may need."""
     _cache_of(request)
     stored = cached = 0
     for times in _PLACES:

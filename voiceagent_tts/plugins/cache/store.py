@@ -1,10 +1,10 @@
-"""The cache of a server: finds phrases, decides which are stored, and tends them in the background.
+"""The cache of a server: finds phrases, decides which are stored, and refreshes them.
 
 `PhraseMemory` has the phrases of this server, bounded in bytes and in time.
 `VoiceContents` hashes cloned voices, since phrases belong to contents and not to names.
 
 A phrase is stored when it was spoken before: sentences that a language model writes once would
-otherwise push out the greetings that every caller hears, and would stay in memory for no use.
+otherwise evict the greetings that every caller hears, and never be used again.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import structlog
 
 from voiceagent_tts.access.redis_server import away_errors
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, Spoken, VoiceContents
+from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, PhraseVoice, VoiceContents
 from voiceagent_tts.plugins.cache.shared import SharedPhrase, SharedPhrases
 from voiceagent_tts.voices import VoiceFolder
 
@@ -90,11 +90,11 @@ class PhraseCache:
         self._ttl_s = ttl_s
         self._after = after
         self._shared = shared
-        self._clones: set[Spoken] = set()
+        self._clones: set[PhraseVoice] = set()
         """Clones with phrases in memory or in Redis, as far as this server knows."""
         self._uses: dict[str, int] = {}
         """How often each key was asked for; the most recent one last."""
-        self._tending: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
 
     @property
     def is_shared(self) -> bool:
@@ -143,9 +143,9 @@ class PhraseCache:
         Returns:
             Whether it was stored.
         """
-        if not self.voices.is_current(phrase.spoken):
+        if not self.voices.is_current(phrase.voice):
             return False
-        self._note_clone(phrase.spoken)
+        self._note_clone(phrase.voice)
         if not self.memory.put(key.digest, phrase, self._ttl_s):
             return False
         self.counts.stored += 1
@@ -157,13 +157,13 @@ class PhraseCache:
 
     async def start(self) -> None:
         """Refresh the cache in the background until `close`."""
-        self._tending = asyncio.create_task(self._tend_always())
+        self._refreshing = asyncio.create_task(self._refresh_always())
 
     async def close(self) -> None:
         """End the background task and the connection; idempotent."""
-        if self._tending is not None:
-            self._tending.cancel()
-            await asyncio.wait({self._tending})
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait({self._refreshing})
         if self._shared is not None:
             await self._shared.close()
 
@@ -192,12 +192,12 @@ class PhraseCache:
         if news.is_cleared:
             self.memory.clear()
         for each in news.phrases:
-            self._note_clone(each.phrase.spoken)
+            self._note_clone(each.phrase.voice)
             self.memory.put(each.digest, each.phrase, each.ttl_s)
 
-    def _note_clone(self, spoken: Spoken) -> None:
-        if spoken.content:
-            self._clones.add(spoken)
+    def _note_clone(self, voice: PhraseVoice) -> None:
+        if voice.content:
+            self._clones.add(voice)
 
     async def _drop_withdrawn(self) -> None:
         if not self._clones:
@@ -214,7 +214,7 @@ class PhraseCache:
                 return  # tried again with the next round
         self._clones -= withdrawn
 
-    async def _tend_always(self) -> None:
+    async def _refresh_always(self) -> None:
         while True:
             try:
                 await self.refresh()
@@ -269,10 +269,10 @@ class PhraseMemory:
         self._entries.move_to_end(digest)
         return entry.phrase
 
-    def begins(self, text: str, spoken: Spoken) -> bool:
+    def begins(self, text: str, voice: PhraseVoice) -> bool:
         """Whether a phrase of a voice begins with a text, or is that text."""
         phrases = (entry.phrase for entry in self._entries.values())
-        return any(each.spoken == spoken and each.text.startswith(text) for each in phrases)
+        return any(each.voice == voice and each.text.startswith(text) for each in phrases)
 
     def put(self, digest: str, phrase: Phrase, ttl_s: float) -> bool:
         """Keep a phrase for `ttl_s`; return whether it fits at all."""
@@ -297,9 +297,9 @@ class PhraseMemory:
         now = self._clock()
         self._drop_where(lambda entry: entry.expires_at <= now)
 
-    def drop_voices(self, withdrawn: set[Spoken]) -> int:
+    def drop_voices(self, withdrawn: set[PhraseVoice]) -> int:
         """Forget all phrases of some voices; return their number."""
-        return self._drop_where(lambda entry: entry.phrase.spoken in withdrawn)
+        return self._drop_where(lambda entry: entry.phrase.voice in withdrawn)
 
     def clear(self) -> None:
         """Forget all phrases."""
