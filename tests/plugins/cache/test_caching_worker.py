@@ -18,7 +18,6 @@ from voiceagent_tts.core import AudioChunk, Segment, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.cache import hold
 from voiceagent_tts.plugins.cache.caching_worker import CachingWorker
-from voiceagent_tts.plugins.cache.context_phrases import ContextPhrases
 from voiceagent_tts.plugins.cache.hold import PhraseHold
 from voiceagent_tts.plugins.cache.phrases import (
     Phrase,
@@ -29,7 +28,7 @@ from voiceagent_tts.plugins.cache.phrases import (
     key_of,
     words_of,
 )
-from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache
 from voiceagent_tts.seam.aligner_messages import AlignCommand
 from voiceagent_tts.seam.commands import (
     Append,

@@ -3,7 +3,6 @@
 import pytest
 
 from voiceagent_tts.core import Reading, Segment
-from voiceagent_tts.plugins.cache.context_phrases import ContextPhrases
 from voiceagent_tts.plugins.cache.hold import HOLD_S, Part, PhraseHold
 from voiceagent_tts.plugins.cache.phrases import (
     Phrase,
@@ -13,7 +12,7 @@ from voiceagent_tts.plugins.cache.phrases import (
     WordTime,
     key_of,
 )
-from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache
 from voiceagent_tts.text.words import split_words
 
 NOVA = PhraseVoice("nova")

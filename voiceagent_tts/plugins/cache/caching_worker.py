@@ -30,10 +30,9 @@ from voiceagent_tts.core import (
     WordTimestamp,
 )
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.plugins.cache.context_phrases import ContextPhrases, Recorder
 from voiceagent_tts.plugins.cache.hold import Part, PhraseHold
 from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseVoice, params_of
-from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache, Recorder
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
 from voiceagent_tts.seam.commands import Append, Command, Credit, Flush, Submit
 from voiceagent_tts.seam.events import (

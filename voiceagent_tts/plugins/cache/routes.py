@@ -8,8 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from voiceagent_tts.access.audit import audit
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.cache.caching_worker import phrases_of
-from voiceagent_tts.plugins.cache.context_phrases import ContextPhrases
-from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache
 from voiceagent_tts.protocol.messages import Speed
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
