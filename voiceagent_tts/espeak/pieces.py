@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from voiceagent_tts.core import Segment, Word
-from voiceagent_tts.espeak.word_times import SpokenText
+from voiceagent_tts.espeak.word_times import EspeakText
 from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,
@@ -47,7 +47,7 @@ class EspeakPiece:
     """
 
     words: tuple[Word, ...]
-    spoken: SpokenText
+    spoken: EspeakText
     ends_clause: bool
     segment_end: int | None
 
@@ -121,7 +121,7 @@ def _ranges(whole: Said, first: int, end: int) -> Iterator[range]:
     yield range(first, max(first, end))
 
 
-def _part(whole: Said, place: range) -> SpokenText:
+def _part(whole: Said, place: range) -> EspeakText:
     """What is said in a range."""
     first, last = place.start, place.stop
     text = whole.text[first:last].rstrip()
@@ -130,4 +130,4 @@ def _part(whole: Said, place: range) -> SpokenText:
         for span, sounds in whole.ipa
         if first <= span.start and span.stop <= last
     )
-    return SpokenText(text, whole.offsets[first : first + len(text)], ipa=ipa)
+    return EspeakText(text, whole.offsets[first : first + len(text)], ipa=ipa)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
-from voiceagent_tts.synthesizer.events import SpokenText
+from voiceagent_tts.synthesizer.events import TimedText
 
 MAX_CALLER_BYTES = 192 << 20
 """Memory of one caller's requests: an hour of WAV, six of the largest uploads, or many files of a
@@ -92,7 +92,7 @@ class HeldBytes:
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """A `SpokenText` in a hundredth of its memory.
+    """A `TimedText` in a hundredth of its memory.
 
     Attributes:
         text: UTF-8.
@@ -106,19 +106,19 @@ class _Packed:
     is_final: bool
 
     @classmethod
-    def of(cls, spoken: SpokenText) -> "_Packed":
+    def of(cls, timed: TimedText) -> "_Packed":
         times = array("i")
-        for each in spoken.words:
+        for each in timed.words:
             end_sample = -1 if each.end_sample is None else each.end_sample
             times.extend((each.word.char_start, each.word.char_end, each.start_sample, end_sample))
-        text = spoken.text.encode("utf-8", "surrogatepass")
-        return cls(time.monotonic(), text, times, spoken.sent_samples, spoken.is_final)
+        text = timed.text.encode("utf-8", "surrogatepass")
+        return cls(time.monotonic(), text, times, timed.sent_samples, timed.is_final)
 
     @property
     def size_bytes(self) -> int:
         return _OVERHEAD_BYTES + len(self.text) + self.times.itemsize * len(self.times)
 
-    def unpacked(self) -> SpokenText:
+    def unpacked(self) -> TimedText:
         text = self.text.decode("utf-8", "surrogatepass")
         numbers = zip(*(iter(self.times),) * 4, strict=True)
         words = [
@@ -130,21 +130,21 @@ class _Packed:
             )
             for char_start, char_end, start_sample, end_sample in numbers
         ]
-        return SpokenText(text, words, self.sent_samples, self.is_final)
+        return TimedText(text, words, self.sent_samples, self.is_final)
 
 
 class RecentTexts:
-    """Keeps what the ended contexts of all callers have said."""
+    """Keeps the texts of contexts that have ended, for later cuts."""
 
     def __init__(self) -> None:
         self._of_callers: dict[str, dict[_Place, _Packed]] = {}
         self._bytes: dict[str, int] = {}
 
-    def keep(self, owner: str, session_id: str, context_id: str, spoken: SpokenText) -> None:
-        """Keep what a context that has just ended has said; drop what is too old, or too much."""
+    def keep(self, owner: str, session_id: str, context_id: str, text: TimedText) -> None:
+        """Keep the text of a context that has just ended; drop texts that are too old or many."""
         texts = self._of_callers.setdefault(owner, {})
         self._drop(owner, (session_id, context_id))
-        texts[session_id, context_id] = packed = _Packed.of(spoken)
+        texts[session_id, context_id] = packed = _Packed.of(text)
         self._bytes[owner] = self._bytes.get(owner, 0) + packed.size_bytes
         oldest_end = packed.ended_at - MEMORY_S
         while len(texts) > 1:
@@ -153,8 +153,8 @@ class RecentTexts:
                 break
             self._drop(owner, place)
 
-    def find(self, owner: str, session_id: str, context_id: str) -> SpokenText | None:
-        """What a context has said; None if it was displaced, or ended too long ago."""
+    def find(self, owner: str, session_id: str, context_id: str) -> TimedText | None:
+        """The text of a context; None if it was displaced, or the context ended too long ago."""
         packed = self._of_callers.get(owner, {}).get((session_id, context_id))
         if packed is None or time.monotonic() - packed.ended_at > MEMORY_S:
             return None

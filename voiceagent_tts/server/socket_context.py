@@ -55,7 +55,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextWarned,
     ContextWords,
     DoneReason,
-    SpokenText,
+    TimedText,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.characters import spread_characters
@@ -227,7 +227,7 @@ class SocketContext:
         if self._writer is not None:
             self._writer.cancel(played_ms, self._dropped_text)
             return
-        cut = self.spoken_text.cut(0)
+        cut = self.timed_text.cut(0)
         basis = "clock" if played_ms is None else "played_ms"
         self._socket.answer(self._connection.cancelled(self.context_id, cut, basis))
         self._end_unopened("cancelled")
@@ -261,12 +261,12 @@ class SocketContext:
             end()
 
     @property
-    def spoken_text(self) -> SpokenText:
+    def timed_text(self) -> TimedText:
         """What the client has sent and what of it was said, also after the end."""
         waiting = self._dropped_text + self._inbox.text
         if self._admitted is None:
-            return SpokenText(waiting)
-        return self._admitted.context.spoken_text(waiting)
+            return TimedText(waiting)
+        return self._admitted.context.timed_text(waiting)
 
     # Messages to the client.
 

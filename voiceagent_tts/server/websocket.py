@@ -41,7 +41,7 @@ from voiceagent_tts.server.held import MEMORY_S
 from voiceagent_tts.server.request_log import path_of, request_id_of
 from voiceagent_tts.server.socket_context import Outgoing, Refusals, SocketContext
 from voiceagent_tts.server.state import SLOTS_HEADER, SLOW_CONSUMER_S, ServerState
-from voiceagent_tts.synthesizer.events import SpokenText
+from voiceagent_tts.synthesizer.events import TimedText
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.tracing.spans import TRACEPARENT
 
@@ -205,7 +205,7 @@ class Session:
             case ContextCancel(context_id=context_id, played_ms=played_ms):
                 contexts[context_id].cancel(played_ms)
             case ContextCut(context_id=context_id, played_ms=played_ms):
-                cut = self._spoken_text(context_id).cut(ms_to_samples(played_ms))
+                cut = self._timed_text(context_id).cut(ms_to_samples(played_ms))
                 self._writer.answer(self._connection.cut(context_id, cut))
             case Prepare(voice=voice, language=language, instruct=instruct):
                 speech, owner = SpeechOptions(instruct), self.caller.key_id
@@ -230,18 +230,18 @@ class Session:
         traceparent = given if isinstance(given, str) else self._websocket.headers.get(TRACEPARENT)
         return Origin(self.caller, self._websocket.scope["path"], ids, traceparent)
 
-    def _spoken_text(self, context_id: str) -> SpokenText:
+    def _timed_text(self, context_id: str) -> TimedText:
         if context_id in self._writer.contexts:
-            return self._writer.contexts[context_id].spoken_text
+            return self._writer.contexts[context_id].timed_text
         recent = self._state.recent_texts
-        spoken_text = recent.find(self.caller.owner, self.session_id, context_id)
-        if spoken_text is None:
+        timed_text = recent.find(self.caller.owner, self.session_id, context_id)
+        if timed_text is None:
             raise InvalidRequestError(
                 f"context {context_id!r} cannot be cut any more: it ended more than "
                 f"{MEMORY_S:g} s ago, was never opened, or was displaced by newer ones",
                 code=ErrorCode.CONTEXT_NOT_FOUND,
             )
-        return spoken_text
+        return timed_text
 
     def _remember(self, context: SocketContext) -> None:
         """Log the end of a context, and keep what it said for `cut`."""
@@ -258,7 +258,7 @@ class Session:
             )
         self._last_end_at = time.monotonic()
         place = (self.caller.owner, self.session_id, context.context_id)
-        self._state.recent_texts.keep(*place, context.spoken_text)
+        self._state.recent_texts.keep(*place, context.timed_text)
         self._close_if_over()
 
     def _close_if_over(self) -> None:

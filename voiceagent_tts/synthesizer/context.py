@@ -50,7 +50,7 @@ from voiceagent_tts.synthesizer.events import (
     DoneReason,
     Milestones,
     Source,
-    SpokenText,
+    TimedText,
     error_of,
 )
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
@@ -459,9 +459,9 @@ class Context:
         """Return the cut at a playback position, also after the end. Arguments as for `cancel`."""
         if played_samples is None:
             played_samples = self._clock.played_samples(time.monotonic())
-        return self.spoken_text(waiting_text).cut(played_samples)
+        return self.timed_text(waiting_text).cut(played_samples)
 
-    def spoken_text(self, waiting_text: str = "") -> SpokenText:
+    def timed_text(self, waiting_text: str = "") -> TimedText:
         """Return what was said so far, for cuts; after the end, for good.
 
         Args:
@@ -471,7 +471,7 @@ class Context:
         if is_final:
             words = keep_inside(words, self._listener.end_sample)
         text = self._intake.text + waiting_text
-        return SpokenText(text, words, self._clock.sent_samples, is_final and not waiting_text)
+        return TimedText(text, words, self._clock.sent_samples, is_final and not waiting_text)
 
     # Events out.
 

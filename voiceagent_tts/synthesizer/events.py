@@ -201,8 +201,8 @@ class ContextDone:
 
 
 @dataclass(frozen=True, slots=True)
-class SpokenText:
-    """What a context has said and when: all that an answer to `cut` needs, also after its end.
+class TimedText:
+    """The text of a context with the times of its words: what `cut` needs, also after the end.
 
     Args:
         text: the text, verbatim.

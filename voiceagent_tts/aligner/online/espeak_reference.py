@@ -19,7 +19,7 @@ from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.espeak.pieces import EspeakPiece
 from voiceagent_tts.espeak.speech import Delivery, Speech, speak
-from voiceagent_tts.espeak.word_times import SpokenText
+from voiceagent_tts.espeak.word_times import EspeakText
 from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.punctuation import ends_clause
@@ -380,5 +380,5 @@ def _piece(words: Sequence[Word], language: str | None) -> EspeakPiece:
     spoken = Said(cleaned.spoken, offsets)
     if language is not None:
         spoken = normalize(spoken, language, reads_digits=True)
-    text = SpokenText(spoken.text, spoken.offsets)
+    text = EspeakText(spoken.text, spoken.offsets)
     return EspeakPiece(tuple(words), text, ends_clause=False, segment_end=None)
