@@ -82,9 +82,8 @@ class ContextState(IntEnum):
     SPOKEN = auto()
     """All audio is here; some words are missing, or may get better times."""
     ENDED = auto()
-    """Complete, failed or at a limit; its reader receives the queued events, then closes it."""
-    CANCELLED = auto()
-    """Cancelled; its reader receives `ContextCancelled`, then closes it."""
+    """Complete, cancelled, failed or at a limit; its reader receives the queued events, then closes
+    it."""
     CLOSED = auto()
     """Reported; there are no more events."""
 
@@ -462,7 +461,7 @@ class Context:
         return self.timed_text(waiting_text).cut(played_samples)
 
     def timed_text(self, waiting_text: str = "") -> TimedText:
-        """Return what was said so far, for cuts; after the end, for good.
+        """Return the text and the word times so far, for cuts; they are final after the end.
 
         Args:
             waiting_text: more text of the client, which was not pushed.
@@ -499,8 +498,7 @@ class Context:
     @property
     def is_read(self) -> bool:
         """Whether the context has ended and its reader has all events, so that `close` is due."""
-        has_ended = self.state in (ContextState.ENDED, ContextState.CANCELLED)
-        return has_ended and not self._new_words and not self._events
+        return self.state is ContextState.ENDED and not self._new_words and not self._events
 
     def close(self) -> ContextDone:
         """Report the context, which has ended, and return its last event."""
@@ -563,8 +561,6 @@ class Context:
                 if self.state >= ContextState.ENDED:  # breaks, too, count as audio
                     return
                 self._intake.mark_spoken(char_end)
-                self._publish(now)
-                self._answer_flushes()
             case Warned(_, code, message):
                 self._warn(ContextWarned(code, message))
             case Done():
@@ -607,7 +603,6 @@ class Context:
         if (rest := self._listener.end_audio()) is not None:
             self._put(rest)
         self._intake.mark_spoken(self._intake.chars)
-        self._answer_flushes()
         self._words.end_audio(now)
 
     # What follows every step.
@@ -729,8 +724,7 @@ class Context:
         The reader still receives queued events, then calls `close`.
         """
         self._reason = reason
-        is_cancelled = reason == "cancelled"
-        self.state = ContextState.CANCELLED if is_cancelled else ContextState.ENDED
+        self.state = ContextState.ENDED
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
