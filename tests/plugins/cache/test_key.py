@@ -10,8 +10,8 @@ from voiceagent_tts.plugins.cache.phrases import (
     SegmentVariant,
     SynthesisParams,
     key_of,
-    params_of,
 )
+from voiceagent_tts.plugins.cache.store import params_of
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.events import Capabilities
 

@@ -31,8 +31,8 @@ from voiceagent_tts.core import (
 )
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.plugins.cache.hold import Part, PhraseHold
-from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseVoice, params_of
-from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache, Recorder
+from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseVoice
+from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache, Recorder, params_of
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
 from voiceagent_tts.seam.commands import Append, Command, Credit, Flush, Submit
 from voiceagent_tts.seam.events import (

@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass
 from voiceagent_tts import __version__
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Segment, Word, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.seam.commands import Feeding, SpeechOptions
-from voiceagent_tts.seam.events import Capabilities
+from voiceagent_tts.seam.commands import Feeding
 from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.words import split_words
@@ -215,27 +214,6 @@ class SynthesisParams:
     speed: float
     seed: int | None
     feeding: Feeding | None
-
-
-def params_of(
-    capabilities: Capabilities, voice: PhraseVoice, speech: SpeechOptions, feeding: Feeding
-) -> SynthesisParams | None:
-    """Return what shapes the sound of a context; None if no other context may sound like it.
-
-    A voice that is made from a description sounds different with every random seed.
-    """
-    if capabilities.needs_instruct and speech.seed is None:
-        return None
-    return SynthesisParams(
-        capabilities.engine,
-        capabilities.model,
-        capabilities.revision,
-        voice,
-        speech.instruct,
-        speech.speed if capabilities.has_native_speed else 1.0,
-        speech.seed,
-        None if speech.seed is None else feeding,
-    )
 
 
 @dataclass(frozen=True, slots=True)

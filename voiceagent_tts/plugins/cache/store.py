@@ -36,6 +36,8 @@ from voiceagent_tts.plugins.cache.phrases import (
     words_of,
 )
 from voiceagent_tts.plugins.cache.shared import SharedPhrase, SharedPhrases
+from voiceagent_tts.seam.commands import Feeding, SpeechOptions
+from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.voices import VoiceFolder
 
 _MOST_COMPLETE = 16
@@ -340,6 +342,27 @@ class PhraseMemory:
 
 
 # The cache as one context uses it.
+
+
+def params_of(
+    capabilities: Capabilities, voice: PhraseVoice, speech: SpeechOptions, feeding: Feeding
+) -> SynthesisParams | None:
+    """Return what shapes the sound of a context; None if no other context may sound like it.
+
+    A voice that is made from a description sounds different with every random seed.
+    """
+    if capabilities.needs_instruct and speech.seed is None:
+        return None
+    return SynthesisParams(
+        capabilities.engine,
+        capabilities.model,
+        capabilities.revision,
+        voice,
+        speech.instruct,
+        speech.speed if capabilities.has_native_speed else 1.0,
+        speech.seed,
+        None if speech.seed is None else feeding,
+    )
 
 
 @dataclass(frozen=True, slots=True)
