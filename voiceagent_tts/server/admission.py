@@ -1,8 +1,7 @@
-"""Contexts of callers: admitted within their limits, charged, and recorded when they end.
+"""Admits contexts within their callers' limits, charges them, and records their ends.
 
-The span of a context is written from its report.
-
-Every route opens its contexts here; the synthesizer itself knows no keys.
+Every route opens its contexts here; the synthesizer itself does not handle keys. The span of a
+context is written from its report.
 """
 
 import asyncio
@@ -64,7 +63,7 @@ class ContextOpener:
         usage: counts what keys use.
         log: the request log.
         metrics: counts refusals, and how long admission takes.
-        tracer: starts the spans of contexts; None where nobody traces.
+        tracer: starts the spans of contexts; None without tracing.
     """
 
     def __init__(
@@ -141,7 +140,7 @@ class ContextOpener:
             raise
 
     def _charge_surplus(self, admission: Admission, context: Context, chars: int) -> None:
-        """Charge what a text says beyond its characters; a context that cannot pay it ends."""
+        """Charge the length of readings beyond their text; at the limit, fail the context."""
 
         async def charge() -> None:
             try:
@@ -169,7 +168,7 @@ class ContextOpener:
 
 
 def options_of(fields: SpeechFields) -> ContextOptions:
-    """The options of a context that all routes have alike; each adds its own.
+    """Return the options that all routes share; each route adds its own.
 
     Raises:
         InvalidRequestError: the lexicon has a mistake.
@@ -186,7 +185,7 @@ def options_of(fields: SpeechFields) -> ContextOptions:
 
 
 def _start_span(tracer: Tracer, origin: Origin, options: ContextOptions) -> Span:
-    """Start the span of a context that was asked for."""
+    """Start the span of a requested context."""
     span = tracer.start("tts.context", "server", origin.traceparent)
     span.set(
         {
@@ -210,7 +209,7 @@ def _drop_span(span: Span | None, code: str | None = None) -> None:
 
 
 def _end_span(span: Span, context: Context, report: ContextReport) -> None:
-    """Write what became of the context, and end its span."""
+    """Write the outcome of the context, and end its span."""
     moments = ((name, getattr(report.milestones, field)) for field, name in _EVENTS.items())
     for name, at in sorted((moment for moment in moments if moment[1] is not None), key=_time):
         span.event(name, at)

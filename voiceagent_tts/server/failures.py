@@ -1,4 +1,4 @@
-"""Logs failures that nobody expected: where they happened, and never what was to be spoken."""
+"""Logs unexpected failures: where they happened, but never the text to be spoken."""
 
 import traceback
 

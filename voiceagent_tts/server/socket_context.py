@@ -85,7 +85,7 @@ class Outgoing:
 
 
 class Socket(Protocol):
-    """What a context needs of its socket."""
+    """The part of a socket that its contexts use."""
 
     def answer(self, messages: Iterable[str | bytes]) -> None:
         """Send `messages` before the messages of the contexts."""
@@ -105,7 +105,7 @@ class Socket(Protocol):
 
 
 class Refusals:
-    """Answers what a socket cannot do, and closes the socket of a client that ignores its limits.
+    """Answers errors on a socket, and closes the socket of a client that ignores its limits.
 
     Args:
         connection: builds the messages.
@@ -134,7 +134,7 @@ class Refusals:
         context_id: str | None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        """Send an error to the client; `metadata` is what the client gave its context, for the log.
+        """Send an error to the client; `metadata` of the context is logged.
 
         Closes the socket if the client ignores its limits, or its key was revoked.
         """
@@ -153,7 +153,7 @@ class Refusals:
         context_id: str | None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        """Count and log an error that is sent to the client in another way."""
+        """Count and log an error that the caller sends to the client."""
         self._metrics.errors.labels(error.code).inc()
         log_if_unexpected(error, session_id=self._session_id, context_id=context_id)
         self._log.info(
@@ -161,15 +161,15 @@ class Refusals:
         )
 
     def note_accepted(self) -> None:
-        """Note that the client was within its limits: its refusals are not in a row."""
+        """Note that the client was within its limits: the count of refusals starts anew."""
         self._in_a_row = 0
 
 
 class SocketContext:
-    """Opens a context, feeds it, and ends it, without ever letting its caller wait.
+    """Opens a context, feeds it and ends it; no call waits.
 
     Args:
-        state: what all routes share.
+        state: shared by all routes.
         connection: builds the messages.
         socket: sends them; it removes the context with its `done`.
         refusals: answers errors.
@@ -197,7 +197,7 @@ class SocketContext:
         self._origin = origin
         self._admitted: AdmittedContext | None = None  # once the context is open
         self._writer: ContextWriter | None = None
-        self._inbox = _Inbox(state.settings.max_text_chars)  # what waits for the task
+        self._inbox = _Inbox(state.settings.max_text_chars)  # messages that wait for the task
         self._dropped_text = ""  # text that still waited at the end
         self._is_over = False  # without ever having been open
         self._task = asyncio.create_task(self._open())
@@ -241,7 +241,7 @@ class SocketContext:
             self._admitted.context.fail(error)
 
     def abandon(self) -> None:
-        """Cancel for a client that is gone."""
+        """Cancel the context of a client that has disconnected."""
         self._after_first_step(self._abandon)
 
     def _abandon(self) -> None:
@@ -262,7 +262,7 @@ class SocketContext:
 
     @property
     def timed_text(self) -> TimedText:
-        """What the client has sent and what of it was said, also after the end."""
+        """The text that the client has sent and the times of its words, also after the end."""
         waiting = self._dropped_text + self._inbox.text
         if self._admitted is None:
             return TimedText(waiting)
@@ -285,7 +285,7 @@ class SocketContext:
         """Bytes of audio that wait to be sent."""
         return 0 if self._writer is None else self._writer.queued_bytes
 
-    # What takes time.
+    # Work that may wait.
 
     async def _open(self) -> None:
         on_event = functools.partial(self._socket.mark_ready, self.context_id)
@@ -297,7 +297,7 @@ class SocketContext:
         except VoiceAgentError as error:
             self._refuse(error)
             return
-        except Exception as error:  # one context must not end the others of the socket
+        except Exception as error:  # other contexts of the socket continue
             self._refuse(VoiceAgentError.unexpected(error))
             return
         self._set_open(admitted, round((time.monotonic() - started) * 1000))
@@ -352,7 +352,7 @@ class SocketContext:
                     self._refusals.note_accepted()
             self._inbox.pop()
 
-    # What takes none.
+    # Work that never waits.
 
     def _act_now(self, admitted: AdmittedContext, message: Input) -> bool:
         """Act on a message; return False for text that must be charged first."""
@@ -372,7 +372,7 @@ class SocketContext:
 
     @contextlib.contextmanager
     def _answering_errors(self, admitted: AdmittedContext) -> Iterator[None]:
-        """Answer what the context refuses; end it with an unexpected error."""
+        """Answer errors of the context; an unexpected one ends it."""
         try:
             yield
         except VoiceAgentError as error:
@@ -441,7 +441,7 @@ class ContextWriter:
         """
         if self._after_audio is None:
             self._cancelled_at = time.monotonic()
-            self._audio = MessageQueue()  # what is being filtered goes into the old one
+            self._audio = MessageQueue()  # audio that is being filtered goes into the old one
             self._is_filtering = False
             played_samples = None if played_ms is None else ms_to_samples(played_ms)
             self.context.cancel(played_samples, waiting_text)
@@ -456,7 +456,7 @@ class ContextWriter:
             if self._audio.queued_bytes and not self.context.has_words_next:
                 return self._audio_message()
             if self._is_filtering and not self.context.has_words_next:
-                return None  # what follows the audio follows it
+                return None  # later events must follow the audio
             event = self._after_audio or self._next_event()
             if event is None:
                 return None
@@ -483,7 +483,7 @@ class ContextWriter:
         return event
 
     def _filter(self, pcm: bytes) -> None:
-        """Filter `pcm` and the audio that waits behind it, about as much as a message takes."""
+        """Filter `pcm` and the audio queued after it, up to about one message."""
         pieces, size_bytes = [pcm], len(pcm)
         while size_bytes < MAX_MESSAGE_PCM_BYTES and self.context.has_audio_next:
             following = self._next_event()
@@ -582,7 +582,7 @@ class ContextWriter:
 
 
 class _Inbox:
-    """What a context cannot act on yet, in order.
+    """Messages that a context cannot act on yet, in order.
 
     Args:
         max_chars: longest text that waits; a flush counts as one character.

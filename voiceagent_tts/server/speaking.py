@@ -1,7 +1,7 @@
-"""Speaks a whole text that is there from the start, without pacing: for requests and for jobs.
+"""Speaks a complete text without pacing, for requests and jobs.
 
-An error before the first audio is raised by `start_speaking`, a later one by the iteration. A
-listener who is gone cancels the context.
+An error before the first audio is raised by `start_speaking`, a later one by the iteration. The
+context is cancelled when its listener disconnects.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from voiceagent_tts.tracing.spans import TRACEPARENT
 FIRST_AUDIO_S = 30.0
 """How long an HTTP request waits for its first audio."""
 HOLD = "voiceagent_tts.hold"
-"""What a request holds, in its scope."""
+"""Key of a request's `Hold` in its scope."""
 _DISCONNECT_POLL_S = 0.2
 
 
@@ -51,8 +51,8 @@ class Listener:
 
     Attributes:
         origin: the caller and the ids, for limits and logs.
-        is_gone: whether nobody waits for the audio any more.
-        hold: counts what is kept in memory for them.
+        is_gone: whether the listener has disconnected.
+        hold: counts the memory that is held for the listener.
     """
 
     origin: Origin
@@ -161,7 +161,7 @@ def check_text(state: ServerState, text: str) -> None:
 
 
 async def speak_for(request: Request, text: str, options: ContextOptions) -> Speech:
-    """Start to speak for an HTTP request; returns when the first audio is there."""
+    """Start to speak for an HTTP request; returns when the first audio has arrived."""
     state: ServerState = request.app.state.server
     return await start_speaking(state, listener_of(request), text, options)
 
@@ -177,9 +177,9 @@ def listener_of(request: Request) -> Listener:
 async def start_speaking(
     state: ServerState, listener: Listener, text: str, options: ContextOptions
 ) -> Speech:
-    """Start to speak a text; returns when the first audio is there.
+    """Start to speak a text; returns when the first audio has arrived.
 
-    Text without letters and digits is spoken by no audio at all.
+    Text without letters and digits has no audio.
 
     Raises:
         InvalidRequestError: the text or the options cannot be spoken.

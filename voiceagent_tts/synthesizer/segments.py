@@ -1,9 +1,9 @@
 """The text of a context, divided into the segments that are spoken one after the other.
 
 `Intake` divides text as it arrives, and counts its characters. Segments have the readings of the
-context's lexicons and markup; what is masked in them is here verbatim. It returns what is to be
-spoken, and says when it will have more without new text. Two functions warn of text that a voice
-cannot speak as it is meant. All know no engine, no audio and no clock: the time is passed in.
+context's lexicons and markup; `Intake` also keeps the verbatim text. It returns the segments to
+speak next, and `due_at` says when more will follow without new text. Two functions warn of text
+that a voice cannot speak as intended. The current time is an argument everywhere.
 """
 
 from collections import deque
@@ -84,18 +84,18 @@ class Intake:
         self._readings: deque[Reading] = deque()
         """Readings of text that is not submitted, in order."""
         self._surplus: deque[tuple[int, int]] = deque()
-        """Ends of readings whose audio is not complete, and what each says beyond its span."""
+        """End and surplus characters of each reading whose audio is not complete."""
         self._silent: list[QueuedSegment] = []
         """Segments without a word, held until the first one with words decides the language."""
         self._segmenter = Segmenter(language=request.language)
         self._settle_at: float | None = None
         self._release_at: float | None = None
         self._give_up_at: float | None = None
-        """When the beginning of an entry or a tag is taken for text."""
+        """When held text that may begin an entry or a tag is released as plain text."""
 
     @property
     def text(self) -> str:
-        """All text received; joined once, as the words of a masked text are read one by one."""
+        """All text received. The deltas are joined at most once per call of `receive`."""
         if len(self._deltas) > 1:
             self._deltas = ["".join(self._deltas)]
         return self._deltas[0] if self._deltas else ""
@@ -154,7 +154,7 @@ class Intake:
         return [*parts, *queued]
 
     def expire(self, now: float) -> list[QueuedSegment | Pause]:
-        """Return the text that waits no longer."""
+        """Return the text whose wait is over."""
         parts: list[QueuedSegment | Pause] = []
         if self._reader is not None and _is_over(self._give_up_at, now):
             self._give_up_at = None
@@ -177,11 +177,11 @@ class Intake:
         self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at)
 
     def _read_rest(self) -> list[QueuedSegment | Pause]:
-        """Divide what the reader still holds."""
+        """Divide the text that the reader still holds."""
         return self._read([] if self._reader is None else self._reader.flush())
 
     def _read(self, read: Sequence[Passage | Pause]) -> list[QueuedSegment | Pause]:
-        """Divide what the reader has decided."""
+        """Divide passages that the reader has completed, and end segments at pauses."""
         parts: list[QueuedSegment | Pause] = []
         for part in read:
             if isinstance(part, Pause):
@@ -244,7 +244,7 @@ class Intake:
         return replace(segment, readings=tuple(readings)) if readings else segment
 
     def _count(self, reading: Reading) -> None:
-        """Count what a reading says beyond what it replaces."""
+        """Count the characters by which a reading is longer than the text it replaces."""
         surplus = said_chars(reading) - (reading.char_end - reading.char_start)
         if surplus > 0:
             self.surplus_chars += surplus
@@ -277,7 +277,7 @@ def _is_over(time_s: float | None, now: float) -> bool:
     return time_s is not None and time_s <= now
 
 
-# Text that a voice cannot speak as it is meant.
+# Text that a voice cannot speak as intended.
 
 
 def language_warning(

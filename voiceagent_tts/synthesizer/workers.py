@@ -1,9 +1,9 @@
 """Worker processes, seen from the server's event loop.
 
 `WorkerClient` starts one process, sends it commands, passes each event to its context, and fails
-every context when the process ends. `Row` is one context's place on it, and `Speaker` speaks a
-context there. `Supervisor` replaces a process that has ended, so that the next context uses the
-next one. `Overflow` is the worker for contexts that find no row. Knows no client sockets.
+every context when the process ends. `Row` is one context's row on it, and `Speaker` speaks a
+context there. `Supervisor` replaces a process that has ended. `Overflow` is the worker for contexts
+that find no free row.
 """
 
 import asyncio
@@ -70,15 +70,16 @@ _CHECKS = 4
 """Checks for signs of life within the heartbeat timeout."""
 
 _LAST_MESSAGES_S = 10.0
-"""Longest wait for the last messages of a process that has ended; a busy machine needs a part of
-a second."""
+"""Longest wait for the last messages of a process that has ended; on a busy machine it takes a
+fraction of a second."""
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 10.0
 """Pauses between attempts to replace a worker, each twice as long as the one before."""
 
 _SOON_S = 600.0
-"""A worker that fails within this time of its start, as the one before it did, does with less."""
+"""If two workers in a row fail within this time of their start, the next one starts a rung
+lower."""
 
 OVERFLOW = "overflow"
 """Name of the worker of `Overflow`, here and in metrics."""
@@ -90,7 +91,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RowState(Enum):
-    """State of one context's place on a worker."""
+    """State of a context's row on a worker."""
 
     RESERVED = auto()
     """The worker does not know the context yet."""
@@ -129,7 +130,7 @@ class WorkerSpec:
 
 
 class Worker(Protocol):
-    """What a context needs of a worker, or of what stands in front of it."""
+    """What a context needs of a worker, or of a proxy in front of it."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -145,7 +146,7 @@ class Worker(Protocol):
         ...
 
     def send(self, command: Command | AlignCommand) -> None:
-        """Send a command; its answers come in a later turn of the event loop."""
+        """Send a command; events that answer it arrive in a later iteration of the event loop."""
         ...
 
 
@@ -330,7 +331,7 @@ class WorkerClient:
                 return
             self._has_sign_of_life = True
             self._dispatch(event)  # pyright: ignore[reportArgumentType]
-            # Waiting messages are received without a pause: give other tasks a turn.
+            # Queued messages are received without a pause: let other tasks run in between.
             await asyncio.sleep(0)
 
     def _dispatch(self, event: Event | AlignEvent) -> None:
@@ -362,7 +363,7 @@ class WorkerClient:
             self._call(handler, context, event)
 
     def _call(self, handler: EventHandler, context: int, event: Event | AlignEvent) -> None:
-        """Give an event to its context; an error of the handler ends this context alone."""
+        """Call the handler of a context; an error in it ends this context alone."""
         try:
             handler(event)
         except Exception as error:
@@ -434,7 +435,7 @@ class WorkerClient:
 
 
 class Row:
-    """One context's place on a worker: reserved, then active, at last released.
+    """One context's row on a worker: reserved, then active, then released.
 
     Args:
         worker: the worker.
@@ -501,7 +502,7 @@ class Speaker:
         worker: the engine worker, whose row the context reserves.
         request: the resolved options of the context.
         on_event: receives the events of the worker.
-        on_free: called once the worker has freed the row of the context; None if nobody asks.
+        on_free: called once the worker has freed the row of the context, if given.
         find_worker: finds the worker for the language of the first text; None for a client that
             chose the voice or the language.
 
@@ -580,7 +581,7 @@ class Speaker:
             row.start(Submit(*text, voice, *how, trace, voice_version=version))
 
     def _readable(self, language: str | None) -> str | None:
-        """The language, or None, for the engine to choose, if the voice does not speak it."""
+        """The language if the voice speaks it; None, for the engine to choose, if not."""
         if language is None or not self.request.languages:
             return language
         spoken = {each.partition("-")[0] for each in self.request.languages}
@@ -599,7 +600,7 @@ class Speaker:
         self._row.send(Credit(self._row.number, playout_end, samples_wanted))
 
     def release(self) -> None:
-        """Release the row and have nothing more to say; idempotent."""
+        """Release the row and stop speaking; idempotent."""
         self.is_speaking = False
         self._row.release()
 
@@ -607,9 +608,9 @@ class Speaker:
 class Supervisor:
     """Runs one worker, and replaces it when it ends.
 
-    What fails again and again on a GPU may be a kernel that only some numbers of rows reach. The
-    second worker in a row whose engine fails soon is replaced by one that does with less, and so
-    on; a worker that was killed is replaced by its like.
+    Repeated failures on a GPU may come from a kernel that only some batch sizes use. After two
+    early failures in a row, each replacement starts one rung lower (`worker.ladder`). A worker that
+    was killed is replaced by an equal one.
 
     Args:
         spec: describes the worker's process.
@@ -625,8 +626,8 @@ class Supervisor:
         self._worker: WorkerClient | None = None
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
-        self.failures = 0  # engines in a row that failed soon
-        self._rung = 0  # how much less than the first worker the next one does with
+        self.failures = 0  # consecutive engines that failed early
+        self._rung = 0  # rung of the next worker; 0 is the first one's
         self.restarts = 0
 
     async def start(self) -> None:
@@ -700,7 +701,7 @@ class Supervisor:
                 self._changed.notify_all()
 
     def _learn_from(self, failure: str | None, served_s: float) -> None:
-        """Let the next worker do with less if engines fail again and again."""
+        """Lower the rung of the next worker after repeated early failures."""
         self.failures = self.failures + 1 if failure and served_s < _SOON_S else 0
         if self.failures > 1:
             self._rung += 1
@@ -719,7 +720,7 @@ class Supervisor:
 
 
 class Overflow:
-    """The worker for contexts beyond capacity; the server runs without it, too.
+    """The worker for contexts beyond capacity. The server also runs while it is unavailable.
 
     Args:
         supervisor: the worker.
@@ -730,7 +731,7 @@ class Overflow:
         self._starting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the worker, also later; until then, contexts beyond capacity are refused."""
+        """Start the worker, and retry until it starts; until then it takes no context."""
         if not await self._try_to_start():
             self._starting = asyncio.create_task(self._start_later())
 
@@ -763,7 +764,7 @@ class Overflow:
         return worker
 
     def voice_like(self, voice: Voice) -> Voice:
-        """The upstream's voice of this name, else its first one."""
+        """The upstream's voice with the same name, or its first voice."""
         names = self.supervisor.capabilities.voices
         known = {name.casefold(): name for name in names}
         return Voice(known.get(voice.name.casefold(), names[0]), OVERFLOW)
