@@ -2,7 +2,7 @@
 
 The sending methods check a message and return it for the caller to send. `receive` checks what the
 server sends. Both keep a record of each context, from which a client can cut its text without
-asking the server. This module knows no I/O, no clock and no engine.
+asking the server. This module does no I/O.
 """
 
 from dataclasses import dataclass, field
@@ -381,7 +381,7 @@ class ClientConnection:
             record.words.append(timestamp)
 
     def _lose_text(self, context_id: str | None, char_end: int) -> None:
-        """Take back the words of a context that were not spoken, though they were sent."""
+        """Remove the words of a context that were sent but not spoken."""
         record = self._records.get(context_id or "")
         if record is not None:
             record.spoken_chars = char_end

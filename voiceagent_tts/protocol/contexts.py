@@ -1,4 +1,4 @@
-"""What both ends of a socket know of a context: its state, and the errors for illegal messages."""
+"""State of a context, and the errors for illegal messages, for both ends of a socket."""
 
 from enum import Enum, auto
 

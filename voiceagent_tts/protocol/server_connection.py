@@ -59,7 +59,7 @@ WireMessages = list[str | bytes]
 """WebSocket messages to send, in order."""
 
 MakeMessages = Callable[[], list[str]]
-"""Makes messages that take long to make, such as compressed audio. A thread calls it."""
+"""Makes expensive messages, such as compressed audio; called in a thread."""
 
 MAX_TOMBSTONES = 4_096
 """Maximum number of ids of ended contexts that a server remembers, to refuse their reuse."""
@@ -81,7 +81,7 @@ Closing = tuple[int, str]
 """Code and reason with which to close a socket."""
 
 Command = ClientMessage | Answer
-"""What the server has to do for a client."""
+"""Commands to the server from a client's messages."""
 
 
 class Dialect(Protocol):
@@ -342,7 +342,7 @@ class ServerConnection:
         return self._dialect.write(message)
 
     def warning(self, context_id: str, code: WarningCode, message: str) -> WireMessages:
-        """The context is spoken worse than it could be; `message` says why, and what to do."""
+        """Output is degraded; `message` says why, and what to do."""
         self._opened_context(context_id)
         return self._dialect.write(
             WarningMessage(context_id=context_id, code=code, message=message)
