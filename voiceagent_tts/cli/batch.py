@@ -180,7 +180,7 @@ def find_chapters(request: BatchRequest) -> list[Chapter]:
 
 
 def _entries(request: BatchRequest) -> list[Path]:
-    """Everything in the folder and its subfolders, by name."""
+    """All paths in the folder and its subfolders, sorted by name."""
     try:
         next(request.folder.iterdir(), None)  # rglob passes over a folder that cannot be read
         return sorted(request.folder.rglob("*"))
@@ -193,7 +193,7 @@ def _is_text(path: Path) -> bool:
 
 
 def _ignored(request: BatchRequest) -> Iterator[str]:
-    """What is in the folder and is no text, with the reason; nothing about hidden files."""
+    """Files in the folder that are not texts, with the reason; hidden files are left out."""
     for path in _entries(request):
         if _is_text(path) or path.name.startswith("."):
             continue

@@ -72,8 +72,8 @@ def _with_store(action: "Callable[[KeyStore], Awaitable[_T]]") -> _T:
     place = read_settings({}).keys
     if place is None:
         raise InvalidRequestError(
-            "expected the place of the keys in VOICEAGENT_TTS_KEYS, got none; set it to a file or "
-            "to redis://HOST:PORT/DB, for the server too"
+            "expected the location of the keys in VOICEAGENT_TTS_KEYS, got none; set it to a file "
+            "or to redis://HOST:PORT/DB, as for the server"
         )
 
     async def act(place: str) -> _T:

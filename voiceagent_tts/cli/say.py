@@ -95,7 +95,7 @@ async def say_text(request: SayRequest) -> None:
             spoken = await _speak(context, request.text, loudspeaker, window)
     if window.has_letters and not spoken.pcm and spoken.reason == "complete":
         raise InvalidRequestError(
-            "expected letters or digits that this voice can speak, got only others; choose another "
+            "expected letters or digits that this voice can speak, got none; choose another "
             "with --voice or --language",
             code=ErrorCode.TEXT_UNSPEAKABLE,
         )

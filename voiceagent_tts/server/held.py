@@ -53,7 +53,7 @@ class Hold:
             )
         if self._of_callers[self._owner] + size_bytes > MAX_CALLER_BYTES:
             raise OverloadedError(
-                f"the requests of this caller hold its limit of {MAX_CALLER_BYTES >> 20} MiB; "
+                f"the requests of this caller hold the maximum of {MAX_CALLER_BYTES >> 20} MiB; "
                 "try again when some have ended, or stream the audio",
                 code=ErrorCode.RATE_LIMITED,
                 retry_after_ms=_RETRY_MS,

@@ -242,8 +242,8 @@ async def _until_audio(
         raise failure
     if is_spoken(text):
         raise InvalidRequestError(
-            "expected letters or digits that this voice can speak in this language, got only "
-            "others; choose a voice or a language that has them",
+            "expected letters or digits that this voice can speak in this language, got none; "
+            "choose another voice or language",
             code=ErrorCode.TEXT_UNSPEAKABLE,
         )
     return first

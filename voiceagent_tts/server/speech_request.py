@@ -82,8 +82,8 @@ class SpeechRequest(SpeechFields):
     )
     stream: bool = Field(
         True,
-        description="Whether audio is sent while it is generated. If false, the answer comes when "
-        "all audio is there, with its length: WAV and FLAC files have an exact header.",
+        description="Whether audio is sent while it is generated. If false, the answer is sent "
+        "when it is complete, with its length: WAV and FLAC files have an exact header.",
     )
     stream_format: Literal["audio", "sse", "ndjson"] = Field(
         "audio",

@@ -11,7 +11,7 @@
 7. `finish` lets the engine speak the rest. `cancel` frees the row and answers with the cut: what
    was heard and what was not. The reader of the last event calls `close`.
 
-Knows no sockets, no wire messages and no torch.
+Sockets and wire messages are the server's task.
 """
 
 import asyncio
@@ -64,12 +64,13 @@ from voiceagent_tts.voices import Voice
 _READ_CHARS = 32
 """Characters that are divided in one step."""
 _STEPS_AT_ONCE = 4
-"""Steps in one turn of the event loop: a step divides some text, or speaks one segment, in 1 ms."""
+"""Steps in one iteration of the event loop. A step divides some text or speaks one segment: 1
+ms."""
 _MOST_AHEAD_CHARS = 1_000
-"""Text in segments is divided no further ahead of its audio: a minute of speech, as it is said.
-So a text that is cancelled, or not paid for, has cost no more than what was spoken of it."""
+"""Maximum text in segments ahead of its audio, with readings at their own length: a minute of
+speech. It bounds the work for text that is then cancelled or over a limit."""
 _CHECKED_CHARS = 60
-"""Characters of a text that grows by tokens after which their language is looked at."""
+"""Characters after which the language of token-fed text is checked."""
 
 
 class ContextState(IntEnum):
@@ -111,16 +112,16 @@ class _Finish:
 
 
 class Slices:
-    """Runs one slice in each turn of the event loop, those of all contexts in the order of adding.
+    """Runs one slice per iteration of the event loop, in the order in which contexts add them.
 
-    However many contexts have long texts, what else the loop has to do waits for one slice only.
+    However many contexts have long texts, other tasks wait for one slice at most.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def add(self, run_slice: Callable[[], None]) -> None:
-        """Run a slice in a later turn; it raises nothing, and adds the next one itself."""
+        """Run a slice in a later iteration. It must not raise, and adds its successor itself."""
         self._waiting.append(run_slice)
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._run)
@@ -146,11 +147,10 @@ class Context:
             them.
         on_event: called whenever `next_event` has something new; None for a caller that iterates.
         on_end: receives the context and its report when the context is closed.
-        on_free: called once the worker has freed the row of the context; None if nobody asks.
-        on_surplus: receives the context and how many characters more than were written it says,
-            each time its text has such readings; the caller may end the context.
-        slices: gives contexts turns of the event loop, in which they read long texts; None for a
-            context alone.
+        on_free: called once the worker has freed the row of the context, if given.
+        on_surplus: receives the context and the characters by which new readings are longer than
+            their text; the caller may end the context.
+        slices: schedules the reading of long texts; None for a context alone.
         find_worker: as for `Speaker`.
     """
 
@@ -191,7 +191,7 @@ class Context:
         self._unread: deque[str | _Flush | _Finish] = deque()
         """Text, flushes and the end of the text that wait to be divided, in order."""
         self._unsaid: deque[QueuedSegment | Pause | _Flush | _Finish] = deque()
-        """What was made of them, and waits to be spoken."""
+        """Segments, pauses, flushes and the end that wait to be spoken, in order."""
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
         self._aligners = attach_aligners and attach_aligners(
@@ -298,7 +298,7 @@ class Context:
     # What was received, in bounded steps.
 
     def _read_on(self, now: float) -> None:
-        """Read and speak what was received; what takes many steps, in later turns of the loop."""
+        """Read and speak received text: some steps now, the rest in later iterations."""
         steps = 0 if self._is_waiting_for_slice else _STEPS_AT_ONCE
         while self._can_read and steps:
             steps -= 1
@@ -343,12 +343,12 @@ class Context:
         if self._intake.unspoken_surplus > self._limits.max_text_chars:
             message = (
                 f"expected at most {self._limits.max_text_chars} characters waiting to be spoken, "
-                "got more, as the lexicon and the markup of the context say them"
+                "got more, counting readings of the lexicon and the markup"
             )
             self.fail(InvalidRequestError(message, code=ErrorCode.TEXT_TOO_LONG))
 
     def _read_in_turn(self) -> None:
-        """Read on in a turn of the event loop that is the context's."""
+        """Read on in an iteration of the event loop that `Slices` assigned."""
         self._is_waiting_for_slice = False
         try:
             self._read_on(time.monotonic())
@@ -441,7 +441,7 @@ class Context:
         return cut
 
     def abandon(self) -> None:
-        """Cancel for a client that is gone: no event will be sent; idempotent."""
+        """Cancel the context of a client that has disconnected; sends no events; idempotent."""
         if self.state is not ContextState.CLOSED:
             self.cancel()
             self.close()
@@ -581,7 +581,7 @@ class Context:
         self._end_at_limit(now)
 
     def _end_at_limit(self, now: float) -> None:
-        """End a context that has as much audio as one may have."""
+        """End the context if its audio has reached the limit."""
         if self._listener.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
             self._words.break_off()
             self._publish(now)
@@ -608,7 +608,7 @@ class Context:
     # What follows every step.
 
     def _advance(self, now: float) -> None:
-        """Pass on what the parts have ready, and wait for what they will have."""
+        """Publish words, answer flushes, continue reading, and set the timer."""
         try:
             self._publish(now)
         except Exception as error:
@@ -651,7 +651,7 @@ class Context:
             self._flushes.popleft()
 
     def _set_timer(self, now: float) -> None:
-        """Set the one timer of the context for what the parts will do without events."""
+        """Set the context's one timer for the earliest due time of its parts."""
         if self.state >= ContextState.ENDED:
             return
         may_grant = self._pacer.due_at if self._speaker.is_speaking else None
@@ -667,9 +667,9 @@ class Context:
 
     def _on_timer(self) -> None:
         self._timer = None
-        now = max(time.monotonic(), self._timer_at)  # a loop may call a little early
+        now = max(time.monotonic(), self._timer_at)  # the loop may call slightly early
         try:
-            if not self._unread:  # else the text that it waits for is here
+            if not self._unread:  # else the awaited text has arrived
                 self._unsaid += self._intake.expire(now)
             self._grant(now)
             if self._idle_at is not None and self._idle_at <= now:
@@ -688,9 +688,9 @@ class Context:
             self._notify()
 
     def _warn(self, warning: ContextWarned | None) -> None:
-        """Warn the client once of each kind, whether the engine or the server has seen it.
+        """Send the client one warning of each kind, from the engine or the server.
 
-        Other text than a strict client's voice speaks ends the context.
+        With `is_strict`, text in a language that the voice does not speak ends the context.
         """
         if warning is None or warning.code in self._warned:
             return
@@ -707,7 +707,7 @@ class Context:
     # The end.
 
     def _fail(self, error: VoiceAgentError) -> None:
-        with contextlib.suppress(Exception):  # what has failed may fail again
+        with contextlib.suppress(Exception):  # the failed part may fail again
             if error.code is ErrorCode.TEXT_LOST:
                 error.spoken_chars = self._words.lose_text(self._intake.spoken_char_end)
                 self._drop_events()  # noise, and the words in it

@@ -21,7 +21,7 @@ from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS, Segmenter
 _SHORTEST_RETRY_S = 0.05
 
 _IPA_MESSAGE = (
-    "this voice's engine reads no IPA, so a word of the lexicon or markup is said as it is "
+    "this voice's engine does not support IPA, so a word of the lexicon or markup is spoken as "
     "written; add a respelling as `say`"
 )
 
@@ -48,7 +48,7 @@ class Intake:
 
     A sentence end at the end of the buffer is final after a pause of `settle_s`. Other text waits
     for `max_buffer_delay_ms`; then its complete words are released. In token feeding every delta is
-    a segment, and only the beginning of a lexicon's entry or of a tag is buffered.
+    a segment; only the possible start of a lexicon entry or a tag is buffered.
 
     Args:
         request: the language, the text feeding, and the longest wait of buffered text.
@@ -314,7 +314,7 @@ def ipa_warning(segment: Segment, text: str) -> ContextWarned | None:
     """Return the warning for a segment with IPA that has no respelling; None without.
 
     Args:
-        segment: the segment, for an engine that reads no IPA.
+        segment: the segment, for an engine without IPA.
         text: the context's text.
     """
     for reading in segment.readings:

@@ -272,8 +272,8 @@ class WorkerClient:
             await self._start_process()
         except (OSError, zmq.ZMQError) as error:
             raise EngineError(
-                f"the {self._spec.engine} worker cannot be started: {error}; TMPDIR may name "
-                "another folder, with room and a short path"
+                f"the {self._spec.engine} worker cannot be started: {error}; set TMPDIR to "
+                "a folder with free space and a short path"
             ) from error
         receiving = asyncio.create_task(self._receive())
         watching = asyncio.create_task(self._watch())

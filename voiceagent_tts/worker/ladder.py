@@ -23,7 +23,7 @@ from voiceagent_tts.seam.engine import RUNG_VARIABLE
 _PLAIN_CODEC: Mapping[str, Any] = {"codec_kernels": "plain"}
 _PLAIN: Mapping[str, Any] = {**_PLAIN_CODEC, "kernels": "plain"}
 _RUNGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
-    ("everything that was asked for", {}),
+    ("all requested optimizations", {}),
     ("a plain codec", _PLAIN_CODEC),
     ("plain kernels", _PLAIN),
     ("plain kernels and no CUDA graphs", {**_PLAIN, "has_graphs": False}),
@@ -59,7 +59,7 @@ def load_lower(options: Qwen3Options, load: Callable[[Qwen3Options], _Engine]) -
                 f"the engine cannot run on {find_device(options.device)}: {fault}",
                 code=ErrorCode.ENGINE_ERROR,
             ) from error
-        _logger.warning("starting anew with %s: %s", _RUNGS[below][0], error, exc_info=True)
+        _logger.warning("restarting with %s: %s", _RUNGS[below][0], error, exc_info=True)
         _start_anew(f"{below} {fault}")
     if first_fault:
         _logger.warning(
