@@ -28,7 +28,7 @@ UNDERWAY = "captures_underway.empty() INTERNAL ASSERT FAILED"
 TOO_SMALL = "2.00 GB of GPU memory are too little"
 GPU = torch.device("cuda")
 
-Place = Literal["gate", "memory", "capture", "replay", "pass", "serving"]
+FaultPoint = Literal["gate", "memory", "capture", "replay", "pass", "serving"]
 """Where a fault happens: the check of kernels, the plan of memory, a capture, the first replay of a
 graph, a pass that runs plainly, or the first pass of a listener."""
 
@@ -58,7 +58,7 @@ class FailingGpu:
         is_serving: whether the engine is loaded, and listeners are served.
     """
 
-    faults: Mapping[Place, str]
+    faults: Mapping[FaultPoint, str]
     rung: list[object] = field(default_factory=list[object])
     ends_process: bool = False
     is_serving: bool = False
@@ -66,7 +66,7 @@ class FailingGpu:
     def __post_init__(self) -> None:
         self.after = ExitStack()
 
-    def meet(self, place: Place) -> None:
+    def meet(self, place: FaultPoint) -> None:
         """Raise the fault of a place, if it has one, and keep its after-effects."""
         match self.faults.get(place):
             case "illegal access":

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 BATCH = "/v1/audio/speech/batch"
 SPEECH = "/v1/audio/speech"
 MOST_BYTES = 400_000
-"""Bytes that functions make in one turn of the loop: some milliseconds."""
+"""Bytes that functions make in one iteration of the event loop: some milliseconds."""
 LINES = {"voice": "nova", "language": "en", "response_format": "pcm", "stream_format": "ndjson"}
 
 

@@ -413,7 +413,7 @@ async def test_a_client_that_reads_no_pongs_gets_few(shared_server: RunningServe
 async def test_small_messages_come_in_small_parts(
     shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One turn of the loop reads some of the messages that a client has sent at once."""
+    """One iteration of the event loop reads some of the messages that a client has sent at once."""
     async with raw_websocket(shared_server.url, "/v1/tts/ws") as raw:
         (session,) = shared_server.state.sessions
         pings = frame(PING, b"") * 20_000

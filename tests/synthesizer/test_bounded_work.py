@@ -15,8 +15,8 @@ from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
 CHARS = 20_000
 MOST_CALLS = 40_000
-"""Calls in one turn of the loop: about 10 ms. When a text was read as a whole, they were 300,000 to
-30,000,000."""
+"""Calls in one iteration of the loop: about 10 ms. When a text was read as a whole, they were
+300,000 to 30,000,000."""
 
 Lexicon = Mapping[str, object]
 _SCRIPTS = {
@@ -75,7 +75,7 @@ KINDS = {name: (words, markup, lexicon) for name, words, markup, lexicon in kind
 
 
 TURNS = 12
-"""Turns of the loop after a message, in which its text is read."""
+"""Iterations of the loop after a message, in which its text is read."""
 
 
 async def _send(

@@ -117,7 +117,7 @@ class Turn:
         self._received_samples = end_offset * SAMPLE_RATE_HZ // rate_hz
         return self._received_samples - before
 
-    def place(self, timestamp: WordTimestamp) -> WordTimestamp:
+    def to_turn(self, timestamp: WordTimestamp) -> WordTimestamp:
         """A word of the current context, at its position in the turn."""
         word = timestamp.word
         char_start, char_end = self._char_base + word.char_start, self._char_base + word.char_end
@@ -135,7 +135,7 @@ class Turn:
     def _new_words(
         self, words: list[WordTimestamp], before_sample: int | None
     ) -> list[WordTimestamp]:
-        new = [self.place(timestamp) for timestamp in words[self._words_returned :]]
+        new = [self.to_turn(timestamp) for timestamp in words[self._words_returned :]]
         if before_sample is not None:
             new = [timestamp for timestamp in new if timestamp.start_sample < before_sample]
         self._words_returned += len(new)

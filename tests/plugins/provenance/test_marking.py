@@ -45,7 +45,7 @@ async def test_frames_of_one_context_keep_their_order() -> None:
 
 
 async def test_many_contexts_do_not_keep_the_event_loop() -> None:
-    """Of 100 frames that wait, at most eight are marked in a turn of the loop."""
+    """Of 100 frames that wait, at most eight are marked in an iteration of the event loop."""
     marking, marked = Marking(TEST_KEY), list[bytes]()
     for _ in range(100):
         DeliveredAudio(marking).filter(frames_of(0, 1)[0], marked.append)

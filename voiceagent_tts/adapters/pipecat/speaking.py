@@ -161,7 +161,7 @@ class TurnTTSService(SocketTTSService):
                 await self._receive_audio(turn, event)
             case WordsMessage() if turn:
                 turn.active_at_s = self._now_s()
-                words = [turn.place(timestamp) for timestamp in event.timestamps()]
+                words = [turn.to_turn(timestamp) for timestamp in event.timestamps()]
                 await self._call_event_handler("on_words", turn.context_id, words)
                 await self._add_words(turn.context_id, turn.audible_words())
             case WarningMessage():
