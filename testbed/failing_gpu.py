@@ -52,7 +52,7 @@ class FailingGpu:
     """A GPU of one process.
 
     Attributes:
-        faults: kind of the fault at each place, for the rung of this process.
+        faults: kind of the fault at each point, for the rung of this process.
         rung: kernels, and whether graphs are used, as the engine chose them last.
         ends_process: whether the process ends where the memory of a fault is released.
         is_serving: whether the engine is loaded, and listeners are served.
@@ -66,11 +66,11 @@ class FailingGpu:
     def __post_init__(self) -> None:
         self.after = ExitStack()
 
-    def meet(self, place: FaultPoint) -> None:
-        """Raise the fault of a place, if it has one, and keep its after-effects."""
-        match self.faults.get(place):
+    def meet(self, point: FaultPoint) -> None:
+        """Raise the fault of a point, if it has one, and keep its after-effects."""
+        match self.faults.get(point):
             case "illegal access":
-                has_buffers = self.ends_process and place in ("replay", "pass")
+                has_buffers = self.ends_process and point in ("replay", "pass")
                 held = _Pinned() if has_buffers else None  # noqa: F841  # of the traceback's frame
                 self.after.enter_context(_Unusable())
                 self._refuse(ILLEGAL_ACCESS, "synchronize", "empty_cache", "mem_get_info")
