@@ -1,6 +1,6 @@
 """Memory that is held for callers: bodies, files that are being made, and texts for `cut`.
 
-It counts for the caller until it is given back, so that no caller can have all of it.
+It counts against the caller until it is released, so that no caller can use all of it.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ MEMORY_S = 120.0
 MAX_TEXTS_BYTES = 16 << 20
 """Memory of one caller's texts; newer ones displace the oldest. About 8,000 turns of a minute."""
 _OVERHEAD_BYTES = 600
-"""Memory of one text beside its characters and words."""
+"""Overhead of one text in addition to its characters and words."""
 
 _Place = tuple[str, str]
 """Ids of a session and of one of its contexts."""
 
 
 class Hold:
-    """What one request holds; made by `HeldBytes.hold`."""
+    """Memory held by one request; created by `HeldBytes.hold`."""
 
     def __init__(self, of_callers: "Counter[str]", owner: str) -> None:
         self._of_callers = of_callers
@@ -41,8 +41,8 @@ class Hold:
         """Count bytes that the request holds from now on.
 
         Raises:
-            InvalidRequestError: it has too many by itself (`text_too_long`).
-            OverloadedError: its caller has too many already (`rate_limited`).
+            InvalidRequestError: the request alone exceeds the limit (`text_too_long`).
+            OverloadedError: the caller's requests together exceed it (`rate_limited`).
         """
         if self.taken_bytes + size_bytes > MAX_CALLER_BYTES:  # waiting would not help
             raise InvalidRequestError(
@@ -62,27 +62,27 @@ class Hold:
         self.taken_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Count bytes that the request does not hold any more."""
+        """Release bytes that the request no longer holds."""
         self._of_callers[self._owner] -= size_bytes
         self.taken_bytes -= size_bytes
         if not self._of_callers[self._owner]:
             del self._of_callers[self._owner]
 
     def end(self) -> None:
-        """Give everything back; what tasks of the request still count is nobody's from here on."""
+        """Release everything; bytes that tasks of the request count later are ignored."""
         self.give_back(self.taken_bytes)
         self._of_callers = Counter()
 
 
 class HeldBytes:
-    """Counts what the requests of each caller hold."""
+    """Counts the memory that the requests of each caller hold."""
 
     def __init__(self) -> None:
         self._of_callers = Counter[str]()
 
     @contextlib.contextmanager
     def hold(self, owner: str) -> Iterator[Hold]:
-        """Begin a request of a caller; at the end of the block it holds nothing."""
+        """Begin a request of a caller; at the end of the block its memory is released."""
         hold = Hold(self._of_callers, owner)
         try:
             yield hold
@@ -161,7 +161,7 @@ class RecentTexts:
         return packed.unpacked()
 
     def forget(self, owner: str, session_id: str) -> None:
-        """Drop the texts of a session that is over."""
+        """Drop the texts of a session that has ended."""
         texts = self._of_callers.get(owner, {})
         for place in [place for place in texts if place[0] == session_id]:
             self._drop(owner, place)

@@ -46,7 +46,7 @@ from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.tracing.spans import TRACEPARENT
 
 _MAX_ANSWERS = 256
-"""Answers that may wait to be sent before no more messages are received."""
+"""Maximum number of unsent answers; beyond it no more messages are received."""
 
 _log = structlog.get_logger(__name__)
 
@@ -55,7 +55,7 @@ class Session:
     """Serves one socket to its end with `run`.
 
     Args:
-        state: what all routes share.
+        state: shared by all routes.
         websocket: not yet accepted.
         dialect: the client's protocol.
     """
@@ -124,7 +124,7 @@ class Session:
 
     @property
     def send_queue_bytes(self) -> int:
-        """Bytes that the client has not taken from this process yet."""
+        """Bytes that wait in this process for the client."""
         return self._writer.queued_bytes
 
     @property
@@ -163,7 +163,7 @@ class Session:
             self._receive(event["bytes"] if data is None else data)
             self._close_if_over()
             await self._writer.wait_for_room()
-            await asyncio.sleep(0)  # a client that sends fast would keep others waiting
+            await asyncio.sleep(0)  # other clients must not wait for one that sends fast
 
     def _receive(self, data: str | bytes) -> None:
         try:
@@ -244,7 +244,7 @@ class Session:
         return timed_text
 
     def _remember(self, context: SocketContext) -> None:
-        """Log the end of a context, and keep what it said for `cut`."""
+        """Log the end of a context, and keep its text for `cut`."""
         if context.done is not None:
             report = context.done.report
             self._log.info(
@@ -290,7 +290,7 @@ class SocketWriter:
 
     Args:
         websocket: an accepted WebSocket.
-        state: what all routes share.
+        state: shared by all routes.
         session_id: for the log.
         is_sequential: whether contexts speak one after the other.
         on_over: called with each context whose `done` is being sent.
@@ -368,7 +368,7 @@ class SocketWriter:
                 elif outgoing := self._next_of_contexts():
                     await self._send(outgoing)
                     if self._ready:
-                        await asyncio.sleep(0)  # sockets that read fast would keep others waiting
+                        await asyncio.sleep(0)  # other sockets must not wait for a fast reader
             if self._closing is not None:
                 await self._websocket.close(*self._closing)
                 return
