@@ -25,7 +25,7 @@ UNPACED = ContextOptions(language="en", max_lead_s=0, max_buffer_delay_ms=NEVER_
 
 
 @dataclass(frozen=True)
-class Spoken:
+class ContextOutput:
     """All events of a context by kind."""
 
     words: list[str]
@@ -35,7 +35,7 @@ class Spoken:
     report: ContextReport
 
 
-async def collect(context: Context) -> Spoken:
+async def collect(context: Context) -> ContextOutput:
     """Read to the end; check that chunks are gap-free and an engine's words precede their audio.
 
     Other words are known later. They precede the playback of their audio, which this reader may
@@ -58,13 +58,15 @@ async def collect(context: Context) -> Spoken:
             case ContextFailed(cause):
                 error = cause
             case ContextDone(_, report):
-                return Spoken(words, samples, flushes, error, report)
+                return ContextOutput(words, samples, flushes, error, report)
             case ContextCancelled():
                 pass
     raise AssertionError("a context ends with ContextDone")
 
 
-async def say(synthesizer: Synthesizer, text: str, options: ContextOptions = UNPACED) -> Spoken:
+async def say(
+    synthesizer: Synthesizer, text: str, options: ContextOptions = UNPACED
+) -> ContextOutput:
     """Speak a text to its end."""
     context = await synthesizer.open(options)
     context.push_text(text)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from testbed.known_speech import Spoken, pcm16, with_lead, with_pauses
+from testbed.known_speech import KnownSpeech, pcm16, with_lead, with_pauses
 from testbed.noise import Samples, breath, click
 from voiceagent_tts.core import ms_to_samples
 
@@ -25,14 +25,14 @@ Noise = Callable[[int, np.random.Generator], Samples]
 """Makes a number of samples of noise with a mean square of 1."""
 
 
-def loudest_rms(spoken: Spoken) -> float:
+def loudest_rms(spoken: KnownSpeech) -> float:
     """Root mean square of the loudest 20 ms, in units of PCM16."""
     samples = _samples(spoken)
     whole = samples[: len(samples) // _LEVEL_SAMPLES * _LEVEL_SAMPLES].reshape(-1, _LEVEL_SAMPLES)
     return float(np.sqrt(np.square(whole).mean(axis=1).max()))
 
 
-def with_noise(spoken: Spoken, noise: Noise, below_db: float, seed: int) -> Spoken:
+def with_noise(spoken: KnownSpeech, noise: Noise, below_db: float, seed: int) -> KnownSpeech:
     """Add noise from the first to the last sample, in pauses too."""
     level = loudest_rms(spoken) * 10 ** (-below_db / 20)
     added = level * noise(spoken.samples, np.random.default_rng(seed))
@@ -40,37 +40,41 @@ def with_noise(spoken: Spoken, noise: Noise, below_db: float, seed: int) -> Spok
 
 
 def with_noisy_lead(
-    spoken: Spoken, lead_ms: int, noise: Noise, below_db: float, seed: int
-) -> Spoken:
+    spoken: KnownSpeech, lead_ms: int, noise: Noise, below_db: float, seed: int
+) -> KnownSpeech:
     """Begin with noise alone."""
     return with_noise(with_lead(spoken, lead_ms), noise, below_db, seed)
 
 
-def with_breaths(spoken: Spoken, words: Sequence[int], below_db: float, seed: int) -> Spoken:
+def with_breaths(
+    spoken: KnownSpeech, words: Sequence[int], below_db: float, seed: int
+) -> KnownSpeech:
     """Pause and breathe in before the words with these indices; 0 is the first."""
     rng = np.random.default_rng(seed)
     samples = ms_to_samples(_BREATH_MS)
     return _with_sounds(spoken, words, _BREATH_PAUSE_MS, below_db, lambda: breath(samples, rng))
 
 
-def with_clicks(spoken: Spoken, words: Sequence[int], below_db: float, seed: int) -> Spoken:
+def with_clicks(
+    spoken: KnownSpeech, words: Sequence[int], below_db: float, seed: int
+) -> KnownSpeech:
     """Pause and open the lips audibly before the words with these indices; 0 is the first."""
     rng = np.random.default_rng(seed)
     return _with_sounds(spoken, words, _CLICK_PAUSE_MS, below_db, lambda: click(rng))
 
 
-def with_gain(spoken: Spoken, gain_db: float) -> Spoken:
+def with_gain(spoken: KnownSpeech, gain_db: float) -> KnownSpeech:
     """Make the speech louder, or quieter for negative gains."""
     return replace(spoken, pcm=pcm16(_samples(spoken) * 10 ** (gain_db / 20)))
 
 
 def _with_sounds(
-    spoken: Spoken,
+    spoken: KnownSpeech,
     words: Sequence[int],
     pause_ms: int,
     below_db: float,
     sound: Callable[[], Samples],
-) -> Spoken:
+) -> KnownSpeech:
     level = loudest_rms(spoken) * 10 ** (-below_db / 20)
     paused = with_pauses(spoken, [(word, pause_ms) for word in words])
     samples = _samples(paused)
@@ -81,5 +85,5 @@ def _with_sounds(
     return replace(paused, pcm=pcm16(samples))
 
 
-def _samples(spoken: Spoken) -> Samples:
+def _samples(spoken: KnownSpeech) -> Samples:
     return np.frombuffer(spoken.pcm, "<i2").astype(np.float64)

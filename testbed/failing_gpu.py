@@ -28,7 +28,7 @@ UNDERWAY = "captures_underway.empty() INTERNAL ASSERT FAILED"
 TOO_SMALL = "2.00 GB of GPU memory are too little"
 GPU = torch.device("cuda")
 
-Place = Literal["gate", "memory", "capture", "replay", "pass", "serving"]
+FaultPoint = Literal["gate", "memory", "capture", "replay", "pass", "serving"]
 """Where a fault happens: the check of kernels, the plan of memory, a capture, the first replay of a
 graph, a pass that runs plainly, or the first pass of a listener."""
 
@@ -52,13 +52,13 @@ class FailingGpu:
     """A GPU of one process.
 
     Attributes:
-        faults: kind of the fault at each place, for the rung of this process.
+        faults: kind of the fault at each point, for the rung of this process.
         rung: kernels, and whether graphs are used, as the engine chose them last.
         ends_process: whether the process ends where the memory of a fault is released.
         is_serving: whether the engine is loaded, and listeners are served.
     """
 
-    faults: Mapping[Place, str]
+    faults: Mapping[FaultPoint, str]
     rung: list[object] = field(default_factory=list[object])
     ends_process: bool = False
     is_serving: bool = False
@@ -66,11 +66,11 @@ class FailingGpu:
     def __post_init__(self) -> None:
         self.after = ExitStack()
 
-    def meet(self, place: Place) -> None:
-        """Raise the fault of a place, if it has one, and keep its after-effects."""
-        match self.faults.get(place):
+    def meet(self, point: FaultPoint) -> None:
+        """Raise the fault of a point, if it has one, and keep its after-effects."""
+        match self.faults.get(point):
             case "illegal access":
-                has_buffers = self.ends_process and place in ("replay", "pass")
+                has_buffers = self.ends_process and point in ("replay", "pass")
                 held = _Pinned() if has_buffers else None  # noqa: F841  # of the traceback's frame
                 self.after.enter_context(_Unusable())
                 self._refuse(ILLEGAL_ACCESS, "synchronize", "empty_cache", "mem_get_info")

@@ -8,7 +8,7 @@ from voiceagent_tts.hibari.load import load_voices
 from voiceagent_tts.hibari.published import DEFAULT_VOICE
 from voiceagent_tts.phonemes.engine import PhonemeEngine
 from voiceagent_tts.phonemes.voice import LoadedVoice
-from voiceagent_tts.plugins.bench.bargein.known_speech import Spoken
+from voiceagent_tts.plugins.bench.bargein.known_speech import KnownSpeech
 from voiceagent_tts.seam.commands import SpeechOptions
 
 
@@ -30,7 +30,7 @@ def heart() -> LoadedVoice:
     return load_voices((DEFAULT_VOICE,))[DEFAULT_VOICE]
 
 
-def natural(text: str, pace: float = 1.0, voice: LoadedVoice | None = None) -> Spoken:
+def natural(text: str, pace: float = 1.0, voice: LoadedVoice | None = None) -> KnownSpeech:
     """Speak `text`, `pace` times as fast as normal; the words have the engine's times.
 
     Args:
@@ -44,4 +44,4 @@ def natural(text: str, pace: float = 1.0, voice: LoadedVoice | None = None) -> S
     options = SpeechOptions(seed=1, speed=pace)
     events = driver.run(driver.submit(1, text, language=language, options=options), credit(1))
     driver.engine.close()
-    return Spoken(language, name, text, pcm_of(events, 1), tuple(words_of(events, 1)))
+    return KnownSpeech(language, name, text, pcm_of(events, 1), tuple(words_of(events, 1)))

@@ -21,7 +21,7 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.plugins.bench.bargein.known_speech import Spoken as Spoken
+from voiceagent_tts.plugins.bench.bargein.known_speech import KnownSpeech as KnownSpeech
 from voiceagent_tts.plugins.bench.bargein.known_speech import espeak as espeak
 from voiceagent_tts.text.words import split_words
 
@@ -31,7 +31,7 @@ _SILENCE_LEVEL = 33
 
 def flite(
     text: str, speaker: str, pace: float = 1.0, unwritten: Mapping[int, str] | None = None
-) -> Spoken | None:
+) -> KnownSpeech | None:
     """Speak English `text` with a voice of flite; None if flite splits it into other words.
 
     Args:
@@ -59,18 +59,18 @@ def flite(
         for (_, word), (start, end) in zip(said, times, strict=True)
         if word is not None
     )
-    whole = Spoken("en", speaker, text, pcm16(floats), tuple(stamps))
+    whole = KnownSpeech("en", speaker, text, pcm16(floats), tuple(stamps))
     return _without_lead(whole)
 
 
-def _without_lead(spoken: Spoken) -> Spoken:
+def _without_lead(spoken: KnownSpeech) -> KnownSpeech:
     """Remove the silent frames before the first sound, as an engine does."""
     frames = leading_silence_samples(spoken.pcm, _SILENCE_LEVEL) // FRAME_SAMPLES
     words = tuple(word.later(-frames * FRAME_SAMPLES) for word in spoken.words)
     return replace(spoken, pcm=spoken.pcm[frames * FRAME_SAMPLES * BYTES_PER_SAMPLE :], words=words)
 
 
-def with_pauses(spoken: Spoken, pauses_ms: Sequence[tuple[int, int]]) -> Spoken:
+def with_pauses(spoken: KnownSpeech, pauses_ms: Sequence[tuple[int, int]]) -> KnownSpeech:
     """Insert silence before some words.
 
     Args:
@@ -90,14 +90,14 @@ def with_pauses(spoken: Spoken, pauses_ms: Sequence[tuple[int, int]]) -> Spoken:
     return spoken
 
 
-def with_lead(spoken: Spoken, lead_ms: int) -> Spoken:
+def with_lead(spoken: KnownSpeech, lead_ms: int) -> KnownSpeech:
     """Insert silence at the beginning."""
     length = ms_to_samples(lead_ms)
     words = tuple(word.later(length) for word in spoken.words)
     return replace(spoken, pcm=bytes(length * BYTES_PER_SAMPLE) + spoken.pcm, words=words)
 
 
-def with_reverb(spoken: Spoken, decay_s: float = 0.3, seed: int = 0) -> Spoken:
+def with_reverb(spoken: KnownSpeech, decay_s: float = 0.3, seed: int = 0) -> KnownSpeech:
     """Add the echo of a room that decays by 60 dB in `decay_s`."""
     rng = np.random.default_rng(seed)
     length = int(decay_s * SAMPLE_RATE_HZ)
@@ -110,7 +110,7 @@ def with_reverb(spoken: Spoken, decay_s: float = 0.3, seed: int = 0) -> Spoken:
     return replace(spoken, pcm=pcm16(wet[: len(samples)]))
 
 
-def joined(parts: Sequence[Spoken]) -> Spoken:
+def joined(parts: Sequence[KnownSpeech]) -> KnownSpeech:
     """Join several texts of one speaker into one context."""
     text, pcm = "", b""
     words: list[WordTimestamp] = []

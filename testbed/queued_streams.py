@@ -84,7 +84,7 @@ class Queue:
 
     def __init__(self, adversary: Adversary) -> None:
         self._adversary = adversary
-        self._parts: list[Callable[[], None] | Place | None] = []
+        self._parts: list[Callable[[], None] | QueuePoint | None] = []
         self._done = 0
         adversary.queues.append(self)
 
@@ -104,9 +104,9 @@ class Queue:
         if self._done == len(self._parts):
             return False
         part = self._parts[self._done]
-        return not isinstance(part, Place) or part.is_past
+        return not isinstance(part, QueuePoint) or part.is_past
 
-    def put(self, part: "Callable[[], None] | Place") -> None:
+    def put(self, part: "Callable[[], None] | QueuePoint") -> None:
         """Submit a part; a place in another queue is waited for."""
         self._parts.append(part)
         self._adversary.let_run()
@@ -115,7 +115,7 @@ class Queue:
         """Run the next part, which must be ready."""
         part, self._parts[self._done] = self._parts[self._done], None
         self._done += 1
-        if part is not None and not isinstance(part, Place):
+        if part is not None and not isinstance(part, QueuePoint):
             self._adversary.ran += 1
             with torch.inference_mode(), _disable_current_modes():
                 part()
@@ -124,7 +124,7 @@ class Queue:
         """Run the parts up to `end`, and those that they wait for in other queues."""
         while self._done < end:
             part = self._parts[self._done]
-            if isinstance(part, Place):
+            if isinstance(part, QueuePoint):
                 part.queue.run_until(part.end)
             self._adversary.let_run()
             if self._done < end and self.is_ready:
@@ -132,7 +132,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueuePoint:
     """A point in a queue: the end of its first `end` parts."""
 
     queue: Queue
@@ -205,7 +205,7 @@ class QueuedStream:
             self._adversary.current.pop()
 
     def mark(self) -> "QueuedEvent":
-        return QueuedEvent(self._adversary, Place(self.queue, self.queue.end))
+        return QueuedEvent(self._adversary, QueuePoint(self.queue, self.queue.end))
 
     def wait_for(self, event: "QueuedEvent") -> None:
         assert event.place is not None
@@ -226,7 +226,7 @@ class QueuedStream:
 class QueuedEvent:
     """Has the interfaces of `cuda_graph.StreamEvent` and of `transfer.CopyEvent`."""
 
-    def __init__(self, adversary: Adversary, place: Place | None = None) -> None:
+    def __init__(self, adversary: Adversary, place: QueuePoint | None = None) -> None:
         self._adversary, self.place = adversary, place
 
     @property
@@ -241,7 +241,7 @@ class QueuedEvent:
     def record(self) -> None:
         if self._adversary.current:
             queue = self._adversary.current[-1]
-            self.place = Place(queue, queue.end)
+            self.place = QueuePoint(queue, queue.end)
 
     def synchronize(self) -> None:
         self.wait()

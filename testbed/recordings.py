@@ -21,7 +21,7 @@ import numpy as np
 import soundfile
 import soxr
 
-from testbed.known_speech import Spoken, pcm16
+from testbed.known_speech import KnownSpeech, pcm16
 from testbed.missing import MissingPartError
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.text.words import split_words
@@ -60,7 +60,7 @@ class RecordingsMissingError(MissingPartError):
     """The recordings or pocketsphinx are not installed."""
 
 
-def recordings(part: Part) -> list[Spoken]:
+def recordings(part: Part) -> list[KnownSpeech]:
     """The recordings of one part; the hash of a file's name assigns it to a part.
 
     Raises:
@@ -81,7 +81,7 @@ def recordings(part: Part) -> list[Spoken]:
     return [one for one in spoken if one is not None]
 
 
-def telephone_prompts(part: Part) -> list[Spoken]:
+def telephone_prompts(part: Part) -> list[KnownSpeech]:
     """The prompts of one part; the hash of a prompt's name assigns it to a part.
 
     The parts share the speaker and many phrases, but no prompt.
@@ -107,7 +107,7 @@ def part_of(name: str) -> Part:
     return "test" if hashlib.sha256(name.encode()).digest()[0] % 2 else "development"
 
 
-def own_errors_ms(contexts: Iterable[Spoken], rate_hz: int = SAMPLE_RATE_HZ) -> list[float]:
+def own_errors_ms(contexts: Iterable[KnownSpeech], rate_hz: int = SAMPLE_RATE_HZ) -> list[float]:
     """Absolute errors of the forced alignment's word starts, where the truth is known.
 
     Args:
@@ -124,7 +124,7 @@ def own_errors_ms(contexts: Iterable[Spoken], rate_hz: int = SAMPLE_RATE_HZ) -> 
     return errors
 
 
-def _recording(path: Path, text: str, speaker: str) -> Spoken | None:
+def _recording(path: Path, text: str, speaker: str) -> KnownSpeech | None:
     samples, rate_hz = soundfile.read(path, dtype="int16")
     starts = _aligned(text, samples, rate_hz)
     if starts is None:
@@ -134,7 +134,7 @@ def _recording(path: Path, text: str, speaker: str) -> Spoken | None:
         for word, start in zip(split_words(text), starts, strict=True)
     )
     pcm = pcm16(soxr.resample(samples.astype(np.float64), rate_hz, SAMPLE_RATE_HZ))
-    return Spoken("en", speaker, text, pcm, tuple(words))
+    return KnownSpeech("en", speaker, text, pcm, tuple(words))
 
 
 def _aligned(text: str, samples: Any, rate_hz: int) -> list[int] | None:

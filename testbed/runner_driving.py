@@ -29,7 +29,7 @@ def sampling(seed: int = 7) -> SamplingParams:
 
 
 @dataclass
-class Spoken:
+class RowOutput:
     """Output of a row."""
 
     codes: list[int] = field(default_factory=list)
@@ -42,12 +42,12 @@ class Listener:
     """A runner and the output of each of its rows."""
 
     runner: Runner
-    rows: dict[int, Spoken] = field(default_factory=dict)
+    rows: dict[int, RowOutput] = field(default_factory=dict)
 
     def start(self, row: int, text: str = TEXT, seed: int = 7, max_frames: int = 20) -> None:
         """Start a row that speaks a whole text."""
         self.runner.start(row, prompt_of(text), sampling(seed), max_frames, is_open=False)
-        self.rows[row] = Spoken()
+        self.rows[row] = RowOutput()
 
     def cancel(self, row: int) -> None:
         """Free a row."""
@@ -63,7 +63,7 @@ class Listener:
         for sound in result.sounds:
             self.rows[sound.row].pcm += sound.pcm
 
-    def finish(self, row: int) -> Spoken:
+    def finish(self, row: int) -> RowOutput:
         """Step until a row has ended and all its audio has arrived."""
         while not self.rows[row].has_ended:
             self.step({row: 1})
@@ -75,7 +75,7 @@ class Listener:
         return spoken
 
 
-def converse(runner: Runner, seed: int, steps: int = 30, contexts: int = 8) -> dict[int, Spoken]:
+def converse(runner: Runner, seed: int, steps: int = 30, contexts: int = 8) -> dict[int, RowOutput]:
     """Start, pause, cancel and finish rows at random, with and without prepared prompts.
 
     Some rows start from a computed prefix, and some from a reference that primes the codec.
@@ -84,7 +84,7 @@ def converse(runner: Runner, seed: int, steps: int = 30, contexts: int = 8) -> d
         What was spoken to its end, by the number of its start.
     """
     choices, listener = random.Random(seed), Listener(runner)
-    numbers, finished, started = dict[int, int](), dict[int, Spoken](), 0
+    numbers, finished, started = dict[int, int](), dict[int, RowOutput](), 0
 
     def finish(row: int) -> None:
         finished[numbers[row]] = listener.finish(row)
@@ -129,7 +129,7 @@ def _start_any(listener: Listener, row: int, seed: int, choices: random.Random) 
         prefix=prefix,
         primed=primed,
     )
-    listener.rows[row] = Spoken()
+    listener.rows[row] = RowOutput()
 
 
 def state_after(priming: Priming) -> CodecState:
@@ -139,7 +139,7 @@ def state_after(priming: Priming) -> CodecState:
     return priming.state
 
 
-def difference(one: Spoken, other: Spoken) -> int:
+def difference(one: RowOutput, other: RowOutput) -> int:
     """Return the largest difference of PCM16 values; random weights amplify rounding to a few."""
     first, second = (
         torch.frombuffer(bytearray(spoken.pcm), dtype=torch.int16).int() for spoken in (one, other)

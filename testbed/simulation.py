@@ -12,7 +12,7 @@ from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.engine import sequence as engine
 from voiceagent_tts.engine.runner import StepCost
 from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
-from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, RowState, TextState
+from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, SequenceState, TextState
 from voiceagent_tts.seam.commands import Credit, SpeechOptions
 
 ID = 7
@@ -176,8 +176,8 @@ class Simulation:
                 listener.context.active,
                 listener.text_frames(self.now) > listener.made,
             )
-            if active is not None and active.state is RowState.STARVED and has_text:
-                active.state = RowState.RUNNING
+            if active is not None and active.state is SequenceState.STARVED and has_text:
+                active.state = SequenceState.RUNNING
             cancel_at = listener.wish.cancel_at
             if cancel_at is not None and cancel_at <= self.now:
                 self._leave(listener)
@@ -238,7 +238,7 @@ class Simulation:
         active = listener.context.active
         assert active is not None
         if listener.made >= listener.text_frames(self.now) and listener.wish.text_at:
-            active.state = RowState.STARVED
+            active.state = SequenceState.STARVED
             listener.context.waited_for_text = True
             return
         listener.made += 1

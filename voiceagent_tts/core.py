@@ -138,7 +138,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Piece of a context's text that an engine speaks in one run; joined, they are the text.
+    """Part of a context's text that an engine speaks in one run; joined, they are the text.
 
     Args:
         text: its characters; a span with a reading is masked.

@@ -23,7 +23,7 @@ from testbed.disturbed_speech import (
     with_noisy_lead,
 )
 from testbed.hibari_driving import natural
-from testbed.known_speech import Spoken, flite, pcm16, with_lead, with_pauses, with_reverb
+from testbed.known_speech import KnownSpeech, flite, pcm16, with_lead, with_pauses, with_reverb
 from testbed.kokoro import kokoro_files, kokoro_voices
 from testbed.missing import MissingPartError
 from testbed.noise import babble, pink
@@ -53,14 +53,14 @@ KOKORO_OTHERS = {
 }
 """Voices by which no parameter was chosen. Hindi, which Kokoro speaks too, is not aligned."""
 
-Disturb = Callable[[Spoken, int], Spoken]
+Disturb = Callable[[KnownSpeech, int], KnownSpeech]
 """Disturbs one context; the number is its seed."""
 
 
-def conditions(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
+def conditions(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSpeech]]]:
     """What makes the contexts of each condition, by its name; raises as `SpeechSet.spoken`."""
     clean = speech.spoken()
-    named: dict[str, Callable[[], list[Spoken]]] = {"clean": lambda: clean}
+    named: dict[str, Callable[[], list[KnownSpeech]]] = {"clean": lambda: clean}
     for name, disturb in _disturbances().items():
         named[name] = partial(_disturbed, clean, disturb)
     named["level falls by 15 dB"] = partial(_falling_level, clean)
@@ -75,7 +75,7 @@ def conditions(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
     return named | natural_voices | _people(speech) | _telephone_prompts(speech)
 
 
-def _natural(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
+def _natural(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSpeech]]]:
     """Conditions of hibari, by which no parameter was chosen; its times lag or lead by 30 ms."""
     if not is_installed():
         return {}
@@ -86,7 +86,7 @@ def _natural(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
     }
 
 
-def _kokoro(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
+def _kokoro(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSpeech]]]:
     """Conditions of Kokoro where `make kokoro` was run: its voices take turns with the texts."""
     try:
         kokoro_files()
@@ -104,14 +104,14 @@ def other_texts(language: str) -> list[str]:
     return [*OTHERS[language], *(text.text for text in longer)]
 
 
-def _by_turns(names: Sequence[str], texts: Sequence[str]) -> Callable[[], list[Spoken]]:
+def _by_turns(names: Sequence[str], texts: Sequence[str]) -> Callable[[], list[KnownSpeech]]:
     return lambda: [
         natural(text, voice=kokoro_voices()[name])
         for text, name in zip(texts, cycle(names), strict=False)
     ]
 
 
-def _people(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
+def _people(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSpeech]]]:
     """Conditions of recordings, where they are installed."""
     try:
         people = recordings(speech.people)
@@ -125,7 +125,7 @@ def _people(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
     }
 
 
-def _telephone_prompts(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
+def _telephone_prompts(speech: SpeechSet) -> dict[str, Callable[[], list[KnownSpeech]]]:
     """Conditions of one professional speaker in telephone quality, where they are installed."""
     try:
         prompts = telephone_prompts(speech.people)
@@ -145,7 +145,7 @@ def _telephone_prompts(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]
     }
 
 
-def _disturbed(clean: list[Spoken], disturb: Disturb) -> list[Spoken]:
+def _disturbed(clean: list[KnownSpeech], disturb: Disturb) -> list[KnownSpeech]:
     return [disturb(spoken, seed) for seed, spoken in enumerate(clean)]
 
 
@@ -178,32 +178,34 @@ def _disturbances() -> dict[str, Disturb]:
     }
 
 
-def _in_noise(noise: Noise, below_db: float, spoken: Spoken, seed: int) -> Spoken:
+def _in_noise(noise: Noise, below_db: float, spoken: KnownSpeech, seed: int) -> KnownSpeech:
     return with_noise(spoken, noise, below_db, seed)
 
 
-def _in_noise_with_pauses(noise: Noise, below_db: float, spoken: Spoken, seed: int) -> Spoken:
+def _in_noise_with_pauses(
+    noise: Noise, below_db: float, spoken: KnownSpeech, seed: int
+) -> KnownSpeech:
     return with_noise(_with_three_pauses(spoken, seed), noise, below_db, seed)
 
 
-def _noisy_lead(lead_ms: int, spoken: Spoken, seed: int) -> Spoken:
+def _noisy_lead(lead_ms: int, spoken: KnownSpeech, seed: int) -> KnownSpeech:
     return with_noisy_lead(spoken, lead_ms, pink, _ROOM_DB, seed)
 
 
-def _with_three_pauses(spoken: Spoken, seed: int) -> Spoken:
+def _with_three_pauses(spoken: KnownSpeech, seed: int) -> KnownSpeech:
     places = Random(seed).sample(range(1, len(spoken.words)), len(_PAUSES_MS))
     return with_pauses(spoken, list(zip(places, _PAUSES_MS, strict=True)))
 
 
 def _between_words(
-    add: Callable[[Spoken, list[int], float, int], Spoken], spoken: Spoken, seed: int
-) -> Spoken:
+    add: Callable[[KnownSpeech, list[int], float, int], KnownSpeech], spoken: KnownSpeech, seed: int
+) -> KnownSpeech:
     """Add sounds before the first word and two others."""
     words = [0, *Random(seed).sample(range(1, len(spoken.words)), 2)]
     return add(spoken, words, _BREATH_DB, seed)
 
 
-def _falling_level(clean: list[Spoken]) -> list[Spoken]:
+def _falling_level(clean: list[KnownSpeech]) -> list[KnownSpeech]:
     """A speaker who moves away: every other context is 15 dB quieter, the noise is not."""
     disturbed = (_with_three_pauses(spoken, seed) for seed, spoken in enumerate(clean))
     return [
@@ -236,9 +238,9 @@ _HESITATIONS = {"um": _filler, "repeated words": _repetition, "false start": _fa
 
 def _hesitating(
     speech: SpeechSet, unwritten: Callable[[list[str], Random], Mapping[int, str]]
-) -> list[Spoken]:
+) -> list[KnownSpeech]:
     random = Random(1)
-    said: list[Spoken | None] = []
+    said: list[KnownSpeech | None] = []
     for voice in speech.voices:
         for text in speech.texts:
             words = [word.text for word in split_words(text)]
@@ -246,7 +248,7 @@ def _hesitating(
     return [spoken for spoken in said if spoken is not None]
 
 
-def _numbers(speech: SpeechSet) -> list[Spoken]:
+def _numbers(speech: SpeechSet) -> list[KnownSpeech]:
     said = (flite(text, voice) for voice in speech.voices for text in speech.numbers)
     return [spoken for spoken in said if spoken is not None]
 
@@ -254,12 +256,12 @@ def _numbers(speech: SpeechSet) -> list[Spoken]:
 # Other voices
 
 
-def _transposed(clean: list[Spoken], factor: float) -> list[Spoken]:
+def _transposed(clean: list[KnownSpeech], factor: float) -> list[KnownSpeech]:
     """Voices that were never tuned on: another pitch and vocal tract, at another pace."""
     return [_resampled(spoken, factor) for spoken in clean]
 
 
-def _resampled(spoken: Spoken, factor: float) -> Spoken:
+def _resampled(spoken: KnownSpeech, factor: float) -> KnownSpeech:
     samples = np.frombuffer(spoken.pcm, "<i2").astype(np.float64)
     pcm = pcm16(soxr.resample(samples, factor, 1.0))
     words = tuple(_scaled(word, 1 / factor) for word in spoken.words)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.alignment.playback import BargeIn, Playback
-from testbed.known_speech import Spoken
+from testbed.known_speech import KnownSpeech
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 
 OFF_MS = 200
@@ -35,11 +35,11 @@ class Cuts:
     stamped_off_pct: float
 
 
-Method = Callable[[Spoken, float], Playback]
+Method = Callable[[KnownSpeech, float], Playback]
 """Plays a context at a real-time factor with one source of word times."""
 
 
-def cuts_of(method: Method, contexts: Sequence[Spoken], rtf: float) -> Cuts:
+def cuts_of(method: Method, contexts: Sequence[KnownSpeech], rtf: float) -> Cuts:
     """Play every context and compare the words heard with the truth."""
     playbacks = [method(spoken, rtf) for spoken in contexts]
     misses = np.array(

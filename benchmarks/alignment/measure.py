@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from benchmarks.alignment.cuts import errors_ms
-from testbed.known_speech import Spoken
+from testbed.known_speech import KnownSpeech
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.aligner.sessions import AlignSession
 from voiceagent_tts.core import (
@@ -82,7 +82,7 @@ class TimedSession:
             self._session.close()
 
 
-def accuracy(contexts: Iterable[Spoken]) -> dict[str, float]:
+def accuracy(contexts: Iterable[KnownSpeech]) -> dict[str, float]:
     """Errors of the online aligner's final word starts."""
     aligner = OnlineAligner()
     errors = np.concatenate(
@@ -93,7 +93,7 @@ def accuracy(contexts: Iterable[Spoken]) -> dict[str, float]:
     return {name: round(figure, 1) for name, figure in figures.items()}
 
 
-def _aligned(aligner: OnlineAligner, spoken: Spoken) -> list[WordTimestamp]:
+def _aligned(aligner: OnlineAligner, spoken: KnownSpeech) -> list[WordTimestamp]:
     session = aligner.open(spoken.language, spoken.speaker)
     session.append(split_words(spoken.text))
     words: list[WordTimestamp] = []
@@ -102,12 +102,12 @@ def _aligned(aligner: OnlineAligner, spoken: Spoken) -> list[WordTimestamp]:
     return words + list(session.finish())
 
 
-def _frames(spoken: Spoken) -> Iterable[bytes]:
+def _frames(spoken: KnownSpeech) -> Iterable[bytes]:
     size = FRAME_SAMPLES * BYTES_PER_SAMPLE
     return (spoken.pcm[start : start + size] for start in range(0, len(spoken.pcm), size))
 
 
-def cpu_per_audio_s(contexts: Sequence[Spoken]) -> float:
+def cpu_per_audio_s(contexts: Sequence[KnownSpeech]) -> float:
     """CPU seconds per second of audio with 100 contexts, interleaved frame by frame.
 
     Includes the references, and the tentative words after every frame, as in a worker.
@@ -124,7 +124,7 @@ def cpu_per_audio_s(contexts: Sequence[Spoken]) -> float:
     return (time.process_time() - before_s) / audio_s
 
 
-def _followed(aligner: OnlineAligner, spoken: Spoken) -> Iterator[bytes]:
+def _followed(aligner: OnlineAligner, spoken: KnownSpeech) -> Iterator[bytes]:
     """Align one context; each step handles one frame."""
     session = aligner.open(spoken.language, spoken.speaker)
     session.append(split_words(spoken.text))

@@ -6,7 +6,7 @@ from random import Random
 from benchmarks.alignment.cuts import Method, words_begun
 from benchmarks.alignment.measure import CpuTimer, TimedSession
 from benchmarks.alignment.playback import FORCED_S, BargeIn, Playback, play
-from testbed.known_speech import Spoken
+from testbed.known_speech import KnownSpeech
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.synthesizer.aligners import VoiceLevels
@@ -27,7 +27,7 @@ def online(timer: CpuTimer | None = None) -> Method:
     """
     aligner, levels = OnlineAligner(), VoiceLevels()
 
-    def play_online(spoken: Spoken, rtf: float) -> Playback:
+    def play_online(spoken: KnownSpeech, rtf: float) -> Playback:
         session = aligner.open(spoken.language, spoken.speaker)
         timed = session if timer is None else TimedSession(session, timer)
         return play(spoken, rtf, timed, levels=levels)
@@ -45,24 +45,24 @@ def hybrid(seed: int) -> Method:
     """Both aligners."""
     random, aligner, levels = Random(seed), OnlineAligner(), VoiceLevels()
 
-    def play_both(spoken: Spoken, rtf: float) -> Playback:
+    def play_both(spoken: KnownSpeech, rtf: float) -> Playback:
         session = aligner.open(spoken.language, spoken.speaker)
         return play(spoken, rtf, session, forced_times(spoken, random), levels)
 
     return play_both
 
 
-def estimates(spoken: Spoken, rtf: float) -> Playback:
+def estimates(spoken: KnownSpeech, rtf: float) -> Playback:
     """The product without aligners."""
     return play(spoken, rtf, None)
 
 
-def fixed_rate(spoken: Spoken, rtf: float) -> Playback:
+def fixed_rate(spoken: KnownSpeech, rtf: float) -> Playback:
     """No word times: 15 characters a second."""
     return _recounted(spoken, rtf, lambda _, barge_in: _by_chars(spoken, barge_in, _CHARS_PER_S))
 
 
-def sentence_end(spoken: Spoken, rtf: float) -> Playback:
+def sentence_end(spoken: KnownSpeech, rtf: float) -> Playback:
     """Exact times, known when the sentence is complete."""
 
     def count(playback: Playback, barge_in: BargeIn) -> int:
@@ -72,7 +72,7 @@ def sentence_end(spoken: Spoken, rtf: float) -> Playback:
     return _recounted(spoken, rtf, count)
 
 
-def proportional(spoken: Spoken, rtf: float) -> Playback:
+def proportional(spoken: KnownSpeech, rtf: float) -> Playback:
     """Time in proportion to characters, once the duration is known."""
     chars_per_s = len(spoken.text) / (spoken.samples / SAMPLE_RATE_HZ)
 
@@ -83,7 +83,9 @@ def proportional(spoken: Spoken, rtf: float) -> Playback:
     return _recounted(spoken, rtf, count)
 
 
-def _recounted(spoken: Spoken, rtf: float, count: Callable[[Playback, BargeIn], int]) -> Playback:
+def _recounted(
+    spoken: KnownSpeech, rtf: float, count: Callable[[Playback, BargeIn], int]
+) -> Playback:
     """Barge-ins without aligners, with the words counted by `count`."""
     played = play(spoken, rtf, None)
     barge_ins = [
@@ -93,12 +95,12 @@ def _recounted(spoken: Spoken, rtf: float, count: Callable[[Playback, BargeIn], 
     return Playback(barge_ins=barge_ins, made_s=played.made_s)
 
 
-def _by_chars(spoken: Spoken, barge_in: BargeIn, chars_per_s: float) -> int:
+def _by_chars(spoken: KnownSpeech, barge_in: BargeIn, chars_per_s: float) -> int:
     chars = barge_in.played_samples / SAMPLE_RATE_HZ * chars_per_s
     return sum(word.word.char_start <= chars for word in spoken.words)
 
 
-def forced_times(spoken: Spoken, random: Random) -> list[WordTimestamp]:
+def forced_times(spoken: KnownSpeech, random: Random) -> list[WordTimestamp]:
     """Times of a forced aligner of published accuracy: the truth with noise, rounded."""
     times: list[WordTimestamp] = []
     last = 0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from testbed.known_speech import Spoken
+from testbed.known_speech import KnownSpeech
 from voiceagent_tts.aligner.sessions import AlignSession
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
@@ -69,7 +69,7 @@ class Playback:
 
 
 def play(
-    spoken: Spoken,
+    spoken: KnownSpeech,
     rtf: float,
     session: AlignSession | None,
     forced: Sequence[WordTimestamp] = (),
@@ -92,7 +92,7 @@ class _Simulation:
 
     def __init__(
         self,
-        spoken: Spoken,
+        spoken: KnownSpeech,
         rtf: float,
         session: AlignSession | None,
         forced: Sequence[WordTimestamp],

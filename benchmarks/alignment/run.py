@@ -45,7 +45,7 @@ from benchmarks.alignment.speech import (
 )
 from benchmarks.common.report import provenance, publish
 from testbed.flite_speech import FliteMissingError
-from testbed.known_speech import Spoken, espeak
+from testbed.known_speech import KnownSpeech, espeak
 from testbed.recordings import TELEPHONE_RATE_HZ, RecordingsMissingError, own_errors_ms
 from testbed.sentences import OTHERS
 from voiceagent_tts.core import SAMPLE_RATE_HZ
@@ -67,7 +67,7 @@ _COLUMNS = {
 Figures = dict[str, float]
 
 
-def compare(contexts: Sequence[Spoken]) -> dict[str, dict[float, Cuts]]:
+def compare(contexts: Sequence[KnownSpeech]) -> dict[str, dict[float, Cuts]]:
     """Results of every method at every real-time factor."""
     ways: dict[str, Callable[[], Method]] = {
         "online": methods.online,
@@ -146,7 +146,7 @@ def main(
     publish(headline)
 
 
-def _recordings_error(contexts: Sequence[Spoken]) -> Figures:
+def _recordings_error(contexts: Sequence[KnownSpeech]) -> Figures:
     rates_hz = {
         "recordings_own_mae_ms": SAMPLE_RATE_HZ,
         "telephone_own_mae_ms": TELEPHONE_RATE_HZ,
@@ -158,7 +158,7 @@ def _recordings_error(contexts: Sequence[Spoken]) -> Figures:
     return {name: round(sum(errors) / len(errors), 1) for name, errors in errors_ms.items()}
 
 
-def _others(language: str) -> list[Spoken]:
+def _others(language: str) -> list[KnownSpeech]:
     voices = ESPEAK_VOICES
     return [espeak(text, language, *voice) for voice in voices for text in OTHERS[language]]
 

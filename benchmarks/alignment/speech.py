@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from testbed.agent_text import agent_sentences
-from testbed.known_speech import Spoken, espeak, flite
+from testbed.known_speech import KnownSpeech, espeak, flite
 from testbed.recordings import Part
 from testbed.sentences import ENGLISH, NUMBERS
 
@@ -36,7 +36,7 @@ class SpeechSet:
         """The first of the texts, for every voice."""
         return replace(self, texts=self.texts[:sentences], numbers=self.numbers[:sentences])
 
-    def spoken(self, pace: float = 1.0) -> list[Spoken]:
+    def spoken(self, pace: float = 1.0) -> list[KnownSpeech]:
         """Every text by every voice.
 
         Raises:
@@ -61,6 +61,6 @@ DEVELOPMENT = SpeechSet(
 """For tuning: never reported."""
 
 
-def espeak_variants() -> list[Spoken]:
+def espeak_variants() -> list[KnownSpeech]:
     """English in other voices of espeak."""
     return [espeak(text, "en", *voice) for voice in ESPEAK_VOICES for text in ENGLISH]

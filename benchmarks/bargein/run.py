@@ -63,7 +63,7 @@ _SUMMARY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TruthServer:
     """A running server, and the folder to which its engine writes the truth."""
 
     server: ServerProcess
@@ -71,30 +71,30 @@ class Place:
     voice: str
 
 
-class Places:
+class TruthServers:
     """Runs one server at a time, and keeps it until another kind is requested."""
 
     def __init__(self, log_folder: Path) -> None:
         self._log_folder = log_folder
         self._spec: ServerSpec | None = None
-        self._place: Place | None = None
+        self._server: TruthServer | None = None
         self._stack = contextlib.AsyncExitStack()
 
-    async def get(self, spec: ServerSpec) -> Place:
+    async def get(self, spec: ServerSpec) -> TruthServer:
         """Return the server of this kind; start it if another one runs."""
-        if self._place is None or spec != self._spec:
+        if self._server is None or spec != self._spec:
             await self.aclose()
             self._spec = spec
-            self._place = await self._stack.enter_async_context(self._serving(spec))
-        return self._place
+            self._server = await self._stack.enter_async_context(self._serving(spec))
+        return self._server
 
     async def aclose(self) -> None:
         """Stop the server."""
-        self._place = None
+        self._server = None
         await self._stack.aclose()
 
     @contextlib.asynccontextmanager
-    async def _serving(self, spec: ServerSpec) -> AsyncIterator[Place]:
+    async def _serving(self, spec: ServerSpec) -> AsyncIterator[TruthServer]:
         with tempfile.TemporaryDirectory(prefix="bargein-") as folder:
             truth = Path(folder, "truth")
             truth.mkdir()
@@ -107,7 +107,7 @@ class Places:
             async with own_server(
                 *arguments, log=log, environment=environment, module=program
             ) as server:
-                yield Place(server, truth, voice)
+                yield TruthServer(server, truth, voice)
 
 
 def _tiny_model(folder: Path) -> tuple[list[str], str]:
@@ -120,22 +120,27 @@ def _tiny_model(folder: Path) -> tuple[list[str], str]:
 
 
 async def measure(
-    condition: Condition, place: Place, pool: SessionPool, call: Call, rng: random.Random, show: Any
+    condition: Condition,
+    running: TruthServer,
+    pool: SessionPool,
+    call: Call,
+    rng: random.Random,
+    show: Any,
 ) -> Result:
     """Measure one condition."""
     began = time.monotonic()
-    slots = _SlotWatch(place.server.url)
+    slots = _SlotWatch(running.server.url)
     watching = asyncio.create_task(slots.run()) if condition.sessions == 1 else None
     with busy_loops(condition.busy_loops):
         conversations = await pool.talk(call, condition.plans(rng), show)
-    facts = await _metrics(place.server.url)
+    facts = await _metrics(running.server.url)
     if watching is not None:
         watching.cancel()
         facts |= slots.freed(conversations)
     replies = [reply for conversation in conversations for reply in conversation.replies]
     audible = [reply for reply in replies if reply.played]
     if condition.server.engine != "qwen3":
-        speeches = await asyncio.to_thread(read_speeches, place.truth)
+        speeches = await asyncio.to_thread(read_speeches, running.truth)
         heard = [heard_of(reply.cut.text, reply.played, speeches) for reply in audible]
         facts |= _judged(audible, heard)
     else:  # its engine has no truth but the server's own word times
@@ -236,7 +241,7 @@ async def run(
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    places = Places(out)
+    servers = TruthServers(out)
     try:
         sessions = max(condition.sessions for condition in conditions)
         async with SessionPool(host, sessions) as pool:
@@ -244,23 +249,23 @@ async def run(
             with Progress(*columns, console=console) as progress:
                 for condition in conditions:
                     task = progress.add_task(condition.name, total=condition.cuts)
-                    place = await places.get(condition.server)
-                    call = _call(host, condition, place, user_pcm)
+                    running = await servers.get(condition.server)
+                    call = _call(host, condition, running, user_pcm)
 
                     def show(done: int, task: Any = task) -> None:
                         progress.update(task, completed=done)
 
                     rng = random.Random(f"{seed} {condition.name}")
-                    results.append(await measure(condition, place, pool, call, rng, show))
+                    results.append(await measure(condition, running, pool, call, rng, show))
     finally:
-        await places.aclose()
+        await servers.aclose()
     return results
 
 
-def _call(host: Host, condition: Condition, place: Place, user_pcm: bytes) -> Call:
+def _call(host: Host, condition: Condition, running: TruthServer, user_pcm: bytes) -> Call:
     kind = condition.voice_kind
-    service = service_of(kind, host, place.server.url, place.voice, condition.max_lead_s)
-    kill = functools.partial(kill_engine, place.server.pid) if condition.kills_engine else None
+    service = service_of(kind, host, running.server.url, running.voice, condition.max_lead_s)
+    kill = functools.partial(kill_engine, running.server.pid) if condition.kills_engine else None
     return Call(service, user_pcm, fault=kill, uses_words=kind != "option off")
 
 

@@ -45,9 +45,9 @@ def test_it_is_never_placed_on_an_engines_gpu(
 @pytest.mark.parametrize(
     ("device", "reason"),
     [
-        ("cpu", "on the CPU: aligner_device says so"),
-        ("cuda", "on cuda:0: aligner_device says so"),
-        ("cuda:1", "on cuda:1: aligner_device says so"),
+        ("cpu", "on the CPU: set by aligner_device"),
+        ("cuda", "on cuda:0: set by aligner_device"),
+        ("cuda:1", "on cuda:1: set by aligner_device"),
     ],
 )
 def test_a_setting_decides(device: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from testbed.known_speech import Spoken, espeak, flite
+from testbed.known_speech import KnownSpeech, espeak, flite
 from testbed.missing import MissingPartError
 from voiceagent_tts.aligner.transcript import recording_problems
 
@@ -22,7 +22,7 @@ SAID = {
 OTHERS = [("en", "de"), ("de", "en"), ("en", "fr"), ("es", "nl"), ("fr", "es"), ("ru", "de")]
 
 
-def problems(said: Spoken, text: str, noise_db: float | None = None) -> list[str]:
+def problems(said: KnownSpeech, text: str, noise_db: float | None = None) -> list[str]:
     """The problems of a recording and a text of about its length."""
     samples = np.frombuffer(said.pcm, "<i2").astype(np.float32) / np.float32(32768)
     if noise_db is not None:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.examples import examples
-from voiceagent_tts.audio.output import AudioRecord, OutputStream
+from voiceagent_tts.audio.output import DeliveredAudio, OutputStream
 from voiceagent_tts.audio.pcm import encode
 from voiceagent_tts.core import ENCODED_SAMPLE_BYTES
 
@@ -19,7 +19,7 @@ def convert(stream: OutputStream, chunks: list[bytes]) -> bytes:
 def test_audio_without_a_filter_is_returned_at_once() -> None:
     """Where nothing changes the audio, nothing waits for the event loop."""
     returned = list[bytes]()
-    AudioRecord(None).filter(b"\1\2", returned.append)
+    DeliveredAudio(None).filter(b"\1\2", returned.append)
     assert returned == [b"\1\2"]
 
 

@@ -10,7 +10,7 @@ from benchmarks.alignment.conditions import conditions
 from benchmarks.alignment.cuts import cuts_of, errors_ms
 from benchmarks.alignment.playback import BARGE_IN_S, FORCED_S, play
 from benchmarks.alignment.speech import DEVELOPMENT, HELD_OUT
-from testbed.known_speech import Spoken, espeak
+from testbed.known_speech import KnownSpeech, espeak
 from testbed.recordings import (
     RecordingsMissingError,
     telephone_prompts,
@@ -22,12 +22,12 @@ from voiceagent_tts.text.language import CODES
 
 
 @pytest.fixture(scope="module")
-def spoken() -> Spoken:
+def spoken() -> KnownSpeech:
     """A sentence with known word times."""
     return espeak(ENGLISH[2], "en", "f2")
 
 
-def starts(spoken: Spoken) -> list[int]:
+def starts(spoken: KnownSpeech) -> list[int]:
     """Starts of the words in samples."""
     return [word.start_sample for word in spoken.words]
 
@@ -55,7 +55,7 @@ def test_missing_prompts_are_reported_with_the_command_that_installs_them(
 
 
 @pytest.mark.parametrize("rtf", [0.2, 0.95])
-def test_barge_ins_cover_the_whole_context(spoken: Spoken, rtf: float) -> None:
+def test_barge_ins_cover_the_whole_context(spoken: KnownSpeech, rtf: float) -> None:
     """There is one every 130 ms to the end; words are sent once, in order and in time."""
     session = OnlineAligner().open("en", "f2")
     playback = play(spoken, rtf, session)
@@ -66,7 +66,7 @@ def test_barge_ins_cover_the_whole_context(spoken: Spoken, rtf: float) -> None:
     assert playback.late == 0
 
 
-def test_exact_times_give_exact_cuts(spoken: Spoken) -> None:
+def test_exact_times_give_exact_cuts(spoken: KnownSpeech) -> None:
     """With the true times at the end of the sentence, every later cut is exact."""
     playback = methods.sentence_end(spoken, 0.2)
     for barge_in in playback.barge_ins:
@@ -87,7 +87,7 @@ def test_the_simulated_forced_aligner_is_as_good_as_published() -> None:
     assert all(samples_to_ms(row) % 80 == 0 for row in rows[:-1])
 
 
-def test_the_online_aligner_beats_the_baselines(spoken: Spoken) -> None:
+def test_the_online_aligner_beats_the_baselines(spoken: KnownSpeech) -> None:
     """Even on one sentence it has more exact cuts than characters or sentence ends."""
     ours, *others = (
         cuts_of(method, [spoken], 0.5).exact_pct

@@ -16,7 +16,7 @@ from testbed.command_line import Command, CommandHere, FullDisk, finished, start
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import until
-from voiceagent_tts.cli.batch import pieces_of
+from voiceagent_tts.cli.batch import sections_of
 from voiceagent_tts.text.words import split_words
 
 CHAPTERS = {
@@ -306,13 +306,13 @@ def test_what_is_ignored_is_named_and_subfolders_are_spoken(
 
 
 def test_pieces_end_with_sentences() -> None:
-    """The pieces joined are the text; each but the last ends with a sentence if possible."""
+    """The sections joined are the text; each but the last ends with a sentence if possible."""
     text = " ".join(islice(agent_sentences(5), 120))
-    pieces = pieces_of(text, "en")
-    assert "".join(pieces) == text
-    assert len(pieces) > 2
-    assert all(piece.rstrip()[-1] in ".?" for piece in pieces)
-    assert max(map(len, pieces)) <= 5000
+    sections = sections_of(text, "en")
+    assert "".join(sections) == text
+    assert len(sections) > 2
+    assert all(section.rstrip()[-1] in ".?" for section in sections)
+    assert max(map(len, sections)) <= 5000
     endless = "word, " * 3000
-    assert "".join(pieces_of(endless, "en")) == endless
-    assert max(map(len, pieces_of(endless, "en"))) <= 5000
+    assert "".join(sections_of(endless, "en")) == endless
+    assert max(map(len, sections_of(endless, "en"))) <= 5000

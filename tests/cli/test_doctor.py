@@ -156,7 +156,7 @@ def test_the_place_of_the_forced_aligner_is_said(
     finding = _word_times(Settings(**given))
     assert finding.detail == "online aligner and forced aligner on the CPU: there is no GPU"
     finding = _word_times(Settings(aligner_device="cpu", **given))
-    assert finding.detail.endswith("forced aligner on the CPU: aligner_device says so")
+    assert finding.detail.endswith("forced aligner on the CPU: set by aligner_device")
     assert _word_times(Settings(aligner="online", **given)).detail == "online aligner"
     missing = _word_times(Settings(engine="qwen3", models=("no/model",)))
     assert missing.detail.endswith("forced aligner on the CPU: there is no GPU")

@@ -42,8 +42,8 @@ def test_a_key_is_printed_once_and_stored_as_a_hash(
 @pytest.mark.parametrize(
     ("place", "arguments", "sentence"),
     [
-        ("", ("create", "x"), "expected the place of the keys in VOICEAGENT_TTS_KEYS"),
-        ("", ("list",), "expected the place of the keys in VOICEAGENT_TTS_KEYS"),
+        ("", ("create", "x"), "expected the location of the keys in VOICEAGENT_TTS_KEYS"),
+        ("", ("list",), "expected the location of the keys in VOICEAGENT_TTS_KEYS"),
         ("k", ("create", ""), "name: "),
         ("k", ("create", "a\nb"), "name: "),
         ("k", ("create", "x" * 129), "name: "),

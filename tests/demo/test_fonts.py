@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.demo.fonts import OWN_FONT, WIDE_FONTS, fonts_for
 from voiceagent_tts.demo.realtime_file_transport import Utterance
-from voiceagent_tts.demo.report import Turn, draw, score_turn
+from voiceagent_tts.demo.report import DemoTurn, draw, score_turn
 from voiceagent_tts.text.words import split_words
 
 CHINESE = "你好。今天是Monday"
@@ -95,7 +95,7 @@ def test_the_picture_of_the_demo_says_whether_it_has_all_words(
         WordTimestamp(word, 8_000 * k, 8_000 * (k + 1), 1.0)
         for k, word in enumerate(split_words(answer))
     ]
-    turn = Turn(
+    turn = DemoTurn(
         "zh", answer, is_interrupted=True, context_id="a", words=words, committed=answer[:2]
     )
     utterance = Utterance("a", [(0, 14_000)], bytearray(agent.tobytes()[:28_000]))

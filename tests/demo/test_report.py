@@ -6,7 +6,7 @@ import pytest
 
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.demo.realtime_file_transport import Utterance
-from voiceagent_tts.demo.report import Score, Turn, _tail, sentence_of
+from voiceagent_tts.demo.report import DemoTurn, Score, _tail, sentence_of
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_texts_are_cut_between_words(text: str, tail: str) -> None:
 def test_the_sentence_counts_the_cuts() -> None:
     """Exact ones, and the others by their distance."""
     words = [WordTimestamp(Word("Hello.", 0, 6), 0, 24_000, 1.0)]
-    turn = Turn("en", "Hello.", is_interrupted=True, words=words, committed="Hello.")
+    turn = DemoTurn("en", "Hello.", is_interrupted=True, words=words, committed="Hello.")
     exact = Score(turn, Utterance("a", [(0, 12_000)]), "Hello.", True, 0, 0, [])
     short = dataclasses.replace(exact, is_exact=False, error_words=-1)
     long = dataclasses.replace(exact, is_exact=False, error_words=2)

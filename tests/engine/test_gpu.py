@@ -14,7 +14,7 @@ from testbed.gpu import ON_GPU
 from testbed.linked_models import link_with_short_runs
 from testbed.official_cases import read_cases
 from testbed.parity_reference import REFERENCE
-from testbed.runner_driving import Listener, Spoken, difference, prompt_of, sampling
+from testbed.runner_driving import Listener, RowOutput, difference, prompt_of, sampling
 from voiceagent_tts.engine.load import load_engine, load_runner
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.engine.replay import choices_along
@@ -77,9 +77,9 @@ def graphed(parts: tuple[Checkpoint, Codec]) -> Runner:
     return make_runner(parts, has_graphs=True)
 
 
-def speak(runner: Runner) -> dict[int, Spoken]:
+def speak(runner: Runner) -> dict[int, RowOutput]:
     """Speak in rows that join, pause, are cancelled and end, with windows of all sizes."""
-    listener, finished = Listener(runner), dict[int, Spoken]()
+    listener, finished = Listener(runner), dict[int, RowOutput]()
     for step in range(80):
         if step in (0, 1, 7):
             listener.start(step % 4, "Some words of a text. " * (1 + step), step, 30)
@@ -147,7 +147,7 @@ def test_a_prefix_changes_no_code(graphed: Runner) -> None:
     spoken = []
     for prefix in (None, graphed.prepare(beginning, [1])):
         graphed.start(1, prompt, sampling(), 20, is_open=False, prefix=prefix)
-        listener = Listener(graphed, {1: Spoken()})
+        listener = Listener(graphed, {1: RowOutput()})
         spoken.append(listener.finish(1))
     assert spoken[0].codes == spoken[1].codes
 

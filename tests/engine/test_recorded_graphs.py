@@ -9,7 +9,7 @@ import pytest
 from testbed.engine_driving import CUSTOM_VOICE, Driver, load, pcm_of
 from testbed.parity_reference import REFERENCE
 from testbed.recorded_graphs import recorded_graphs
-from testbed.runner_driving import Listener, Spoken, converse, difference
+from testbed.runner_driving import Listener, RowOutput, converse, difference
 from testbed.triton_here import interpreting
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import Shapes, Sizes, graph_sizes
@@ -74,7 +74,7 @@ def test_an_engine_on_graphs_speaks_as_without() -> None:
         assert len(graphed) == len(plain) > 0
 
 
-def _spoken(kernels: Kernels) -> tuple[Spoken, int]:
+def _spoken(kernels: Kernels) -> tuple[RowOutput, int]:
     """Speak one row in captured passes with these kernels; with the launches of Triton."""
     folder = REFERENCE / CUSTOM_VOICE
     codec = load_codec(folder, is_packed=False)

@@ -8,7 +8,7 @@ import pytest
 
 from testbed.engine_driving import CUSTOM_VOICE, load
 from testbed.failing_captures import failing_captures
-from testbed.runner_driving import TEXT, Listener, Spoken, difference, prompt_of, sampling
+from testbed.runner_driving import TEXT, Listener, RowOutput, difference, prompt_of, sampling
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
@@ -43,7 +43,7 @@ def test_a_size_that_was_not_captured_is_refused() -> None:
         runner._codec.calls[4, 12]()
 
 
-def alone(text: str = TEXT, seed: int = 7, max_frames: int = 20, **options: object) -> Spoken:
+def alone(text: str = TEXT, seed: int = 7, max_frames: int = 20, **options: object) -> RowOutput:
     """Speak in one row of a batch whose other rows are free."""
     listener = Listener(make_runner(**options))  # type: ignore[arg-type]
     listener.start(0, text, seed, max_frames)

@@ -10,8 +10,8 @@ from voiceagent_tts.engine.scheduler import Pace, Scheduler
 from voiceagent_tts.engine.sequence import (
     ActiveSequence,
     EngineContext,
-    RowState,
     Sequence,
+    SequenceState,
     TextState,
 )
 from voiceagent_tts.errors import ErrorCode, OverloadedError
@@ -342,7 +342,7 @@ def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None
             assert scheduler.memory.extend(active[number]) is is_free
             assert active[number].pages[: len(before)] == before
             assert len(active[number].pages) == len(before) + is_free
-            assert is_free or active[number].state is RowState.OUT_OF_MEMORY
+            assert is_free or active[number].state is SequenceState.OUT_OF_MEMORY
         elif call == "release" and number in active:
             scheduler.memory.release(context, contexts)
             assert context.active is None

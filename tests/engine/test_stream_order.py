@@ -10,7 +10,7 @@ import pytest
 
 from testbed.engine_driving import load
 from testbed.queued_streams import ORDERS, Order, QueuedStream, queued_streams
-from testbed.runner_driving import Listener, Spoken, converse, difference
+from testbed.runner_driving import Listener, RowOutput, converse, difference
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import Shapes, Sizes, graph_sizes
 
@@ -35,7 +35,7 @@ def make_runner(*, is_queued: bool) -> Runner:
     return runner
 
 
-def spoken_in(order: Order, seed: int) -> dict[int, Spoken]:
+def spoken_in(order: Order, seed: int) -> dict[int, RowOutput]:
     """What random contexts speak when an adversary orders the work."""
     with queued_streams(order, seed) as adversary:
         spoken = converse(make_runner(is_queued=True), seed, **SHORT)
@@ -60,7 +60,7 @@ def test_no_order_of_the_streams_changes_what_is_spoken(seed: int) -> None:
         assert spoken == first
 
 
-def is_same(spoken: dict[int, Spoken], plain: dict[int, Spoken]) -> bool:
+def is_same(spoken: dict[int, RowOutput], plain: dict[int, RowOutput]) -> bool:
     """Whether codes are equal, and samples up to rounding."""
     return spoken.keys() == plain.keys() and all(
         spoken[number].codes == plain[number].codes
@@ -81,7 +81,7 @@ def is_found(order: Order) -> bool:
     return not is_same(spoken, plain)
 
 
-def in_bursts(runner: Runner) -> dict[int, Spoken]:
+def in_bursts(runner: Runner) -> dict[int, RowOutput]:
     """Two rows whose frames are decoded by several calls in one step, while both go on."""
     listener = Listener(runner)
     for row in range(ROWS):

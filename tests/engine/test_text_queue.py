@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from testbed.engine_driving import Driver, last_of, load
 from testbed.texts import agent_text, any_text, chunked
-from voiceagent_tts.engine.sequence import ActiveSequence, RowState, TextState
+from voiceagent_tts.engine.sequence import ActiveSequence, SequenceState, TextState
 from voiceagent_tts.engine.text_queue import (
     PORTION_CHARS,
     OpenContext,
@@ -168,7 +168,7 @@ def test_first_words_are_read_when_they_arrive() -> None:
     assert not context.unread
     queue.push(context, Append(1, " for a walk", 16, True, "en"))
     assert context.unread, "there is enough text to start"
-    context.active = ActiveSequence(0, state=RowState.STARVED)
+    context.active = ActiveSequence(0, state=SequenceState.STARVED)
     queue.push(context, Append(1, " in the park", 27, True, "en"))
     assert unread_chars(context) == len(" in the park")  # a portion a time, in order
 
@@ -245,7 +245,7 @@ def test_rows_that_have_run_out_of_text_get_a_little_at_once() -> None:
     queue = TextQueue(contexts)
     for context in contexts.values():
         queue.push(context, submit(context.id, "First words", more=True))
-        context.active = ActiveSequence(context.id, state=RowState.STARVED)
+        context.active = ActiveSequence(context.id, state=SequenceState.STARVED)
         context.record_sent(1920, 0.0)
     for _ in range(2):
         queue.pop_read()
@@ -267,7 +267,7 @@ def test_rows_that_have_run_out_of_text_are_read_first() -> None:
     starved = contexts[17]
     queue.read()
     starved.unread.clear()
-    starved.active = ActiveSequence(17, state=RowState.STARVED)
+    starved.active = ActiveSequence(17, state=SequenceState.STARVED)
     queue.push(starved, Append(17, LONG[:PORTION_CHARS], len(LONG), True, "en"))
     queue.push(starved, Append(17, "and more", len(LONG) + PORTION_CHARS, True, "en"))
     assert starved.unread, "there was a portion to spare, and no more"

@@ -7,7 +7,7 @@ import pytest
 from testbed.segment_driving import UNLIMITED, Driver, of_type
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.espeak.japanese import to_kana
-from voiceagent_tts.espeak.word_times import SpokenText
+from voiceagent_tts.espeak.word_times import EspeakText
 from voiceagent_tts.seam.commands import Append, Credit, Submit
 from voiceagent_tts.seam.events import AudioStep, Warned, Words
 from voiceagent_tts.text.morphemes import japanese_tokenizer
@@ -16,9 +16,9 @@ from voiceagent_tts.text.words import split_words
 pytest.importorskip("janome")
 
 
-def kana(text: str, base: int = 0) -> SpokenText:
+def kana(text: str, base: int = 0) -> EspeakText:
     """The reading of `text`, which begins at offset `base` of its context."""
-    return to_kana(SpokenText(text, range(base, base + len(text))))
+    return to_kana(EspeakText(text, range(base, base + len(text))))
 
 
 def test_kanji_become_readings_with_spaces_between_morphemes() -> None:
@@ -109,8 +109,8 @@ def test_without_janome_one_warning_says_what_to_install() -> None:
 import sys
 sys.modules["janome"] = None
 from voiceagent_tts.espeak.japanese import to_kana
-from voiceagent_tts.espeak.word_times import SpokenText
-spoken = SpokenText("電話", [0, 1])
+from voiceagent_tts.espeak.word_times import EspeakText
+spoken = EspeakText("電話", [0, 1])
 assert to_kana(spoken) is spoken and to_kana(spoken) is spoken
 """
     done = subprocess.run(

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from voiceagent_tts.core import Word
 from voiceagent_tts.espeak.library import EventType, SpeechEvent
-from voiceagent_tts.espeak.word_times import SpokenText, WordSpan, time_words
+from voiceagent_tts.espeak.word_times import EspeakText, WordSpan, time_words
 from voiceagent_tts.text.words import split_words
 
 
@@ -29,7 +29,7 @@ def letters(text: str) -> int:
 
 def test_a_word_that_cleaning_removed_has_no_length() -> None:
     """It is placed at the end of the word before it."""
-    spoken = SpokenText("hi yo", [0, 1, 2, 8, 9])
+    spoken = EspeakText("hi yo", [0, 1, 2, 8, 9])
     words = [Word("hi", 0, 2), Word("<b>x", 3, 7), Word("yo", 8, 10)]
     events = [word_at(0, 0), *map(phoneme, (0, 5)), pause(9), word_at(3, 10), phoneme(10)]
     assert time_words(words, spoken, [*events, pause(20)], letters) == [
@@ -54,7 +54,7 @@ def test_any_events_give_every_word_once_in_order(text, events, counts) -> None:
         for number, (kind, char_index, name) in enumerate(events)
     ]
     words = split_words(text)
-    spoken = SpokenText(text, range(len(text)))
+    spoken = EspeakText(text, range(len(text)))
     spans = time_words(words, spoken, speech, lambda part: counts[len(part) % len(counts)])
     assert [span.word for span in spans] == words
     borders = [border for span in spans for border in (span.start, span.end)]

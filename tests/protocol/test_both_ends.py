@@ -29,7 +29,7 @@ from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientConnection,
 )
-from voiceagent_tts.protocol.contexts import ContextState
+from voiceagent_tts.protocol.contexts import WireState
 from voiceagent_tts.protocol.messages import (
     CancelledMessage,
     ContextCancel,
@@ -232,7 +232,7 @@ class BackToBack(RuleBasedStateMachine):
     def _check_done(self, done: DoneMessage) -> None:
         record = self.client.record(done.context_id)
         assert _ORDER.fullmatch(self.heard[done.context_id])
-        assert (done.reason == "cancelled") == (record.state is ContextState.CANCELLED)
+        assert (done.reason == "cancelled") == (record.state is WireState.CANCELLED)
         assert done.audio_ms == record.samples_received // 24
         assert done.chars <= len(self.sent_text[done.context_id])
         assert self.sent_text[done.context_id] == record.text

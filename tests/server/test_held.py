@@ -13,18 +13,18 @@ from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.server import held
 from voiceagent_tts.server.held import MAX_TEXTS_BYTES, HeldBytes, RecentTexts
-from voiceagent_tts.synthesizer.events import SpokenText
+from voiceagent_tts.synthesizer.events import TimedText
 
 TEXT = "words of a text " * 1250
 
 
-def spoken(text: str = TEXT, *, has_ends: bool = True) -> SpokenText:
+def spoken(text: str = TEXT, *, has_ends: bool = True) -> TimedText:
     """A context that said words of sixteen characters, one in a second."""
     words = [
         WordTimestamp(Word(text[at : at + 5], at, at + 5), at, at + 9 if has_ends else None, 1.0)
         for at in range(0, len(text), 16)
     ]
-    return SpokenText(text, words, len(text), is_final=True)
+    return TimedText(text, words, len(text), is_final=True)
 
 
 @pytest.mark.parametrize("has_ends", [True, False])

@@ -19,7 +19,7 @@ from testbed.wire import Wire
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
 from voiceagent_tts.server import app, connections
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.server.websocket import MAX_REFUSALS
+from voiceagent_tts.server.socket_context import MAX_REFUSALS
 from voiceagent_tts.settings.access import Quota, hash_key
 
 KEY = {"additional_headers": {"X-API-Key": "key"}}

@@ -234,7 +234,7 @@ async def test_a_client_that_names_no_voice_keeps_to_its_own(server: RunningServ
     synthesizer = server.state.synthesizer
     request = synthesizer.check(ContextOptions(voice=None, owner=TWO))
     assert request.voice.name == "zoe"
-    assert synthesizer._place(request, "en") is None
+    assert synthesizer._find_worker(request, "en") is None
 
 
 async def test_a_clone_of_another_is_as_unknown_as_any(clients: Clients) -> None:

@@ -16,9 +16,9 @@ from testbed.loop_work import loop_work
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server import held, speech_batch
+from voiceagent_tts.server.admission import AdmittedContext
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.speech_batch import MAX_ITEMS
-from voiceagent_tts.server.turns import Turn
 from voiceagent_tts.settings.access import Quota
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 BATCH = "/v1/audio/speech/batch"
 SPEECH = "/v1/audio/speech"
 MOST_BYTES = 400_000
-"""Bytes that functions make in one turn of the loop: some milliseconds."""
+"""Bytes that functions make in one iteration of the event loop: some milliseconds."""
 LINES = {"voice": "nova", "language": "en", "response_format": "pcm", "stream_format": "ndjson"}
 
 
@@ -157,16 +157,16 @@ async def test_an_unexpected_failure_stops_no_other(
     http: httpx.AsyncClient, shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its result has the code `internal`; the log says where, and neither has the text."""
-    turns = shared_server.state.turns
-    open_turn = turns.open
+    opener = shared_server.state.opener
+    open_context = opener.open
     secret = "A secret."
 
-    async def open_or_fail(*args: Any, **options: Any) -> Turn:
+    async def open_or_fail(*args: Any, **options: Any) -> AdmittedContext:
         if options["chars"] == len(secret):
             raise IndexError(secret)
-        return await open_turn(*args, **options)
+        return await open_context(*args, **options)
 
-    monkeypatch.setattr(turns, "open", open_or_fail)
+    monkeypatch.setattr(opener, "open", open_or_fail)
     items = [{"input": "Hello there."}, {"input": secret}, {"input": "And goodbye."}]
     with capture_logs() as logs:
         body = (await batch(http, items=items, language="en")).json()

@@ -16,7 +16,7 @@ from testbed.loop_work import loop_work
 from testbed.raw_websocket import PING, PONG, TEXT, frame, raw_websocket
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.wire import Wire, check_coverage
-from voiceagent_tts.audio.output import AudioRecord
+from voiceagent_tts.audio.output import DeliveredAudio
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, Segment, ms_to_samples
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -33,9 +33,9 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
 )
 from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.server.admission import AdmittedContext
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.socket_context import ContextWriter
-from voiceagent_tts.server.turns import Turn
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.cut import cut_text
 from voiceagent_tts.text.segmenter import Segmenter
@@ -220,11 +220,11 @@ async def test_an_open_that_fails_unexpectedly_leaves_the_socket(
 ) -> None:
     """Its context is over with `internal`, and the next one speaks."""
 
-    async def fail(*_: object, **__: object) -> Turn:
+    async def fail(*_: object, **__: object) -> AdmittedContext:
         raise IndexError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shared_server.state.turns, "open", fail)
+        patch.setattr(shared_server.state.opener, "open", fail)
         failing = await wire.open(language="en")
         await wire.finish(failing)
     assert failing.error is not None and failing.error.code == ErrorCode.INTERNAL
@@ -305,9 +305,9 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
     assert isinstance(message, ContextOpen)
     context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0))
     connection.opened("c", voice="default", language="en", seed=None, queue_ms=0)
-    metrics, record = shared_server.state.metrics, AudioRecord(None)
+    metrics, delivered = shared_server.state.metrics, DeliveredAudio(None)
     writer = ContextWriter(
-        connection, message, context, record, lambda: None, lambda error: None, metrics
+        connection, message, context, delivered, lambda: None, lambda error: None, metrics
     )
     context.push_text("Hello.")
     context.finish()
@@ -413,7 +413,7 @@ async def test_a_client_that_reads_no_pongs_gets_few(shared_server: RunningServe
 async def test_small_messages_come_in_small_parts(
     shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One turn of the loop reads some of the messages that a client has sent at once."""
+    """One iteration of the event loop reads some of the messages that a client has sent at once."""
     async with raw_websocket(shared_server.url, "/v1/tts/ws") as raw:
         (session,) = shared_server.state.sessions
         pings = frame(PING, b"") * 20_000

@@ -8,15 +8,15 @@ import pytest
 from testbed.loop_work import loop_work
 from testbed.servers import StartSynthesizer
 from voiceagent_tts.lexicon import check_entries
-from voiceagent_tts.plugins.cache.engine import Phrases
+from voiceagent_tts.plugins.cache.caching_worker import CachingProxy
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
 CHARS = 20_000
 MOST_CALLS = 40_000
-"""Calls in one turn of the loop: about 10 ms. When a text was read as a whole, they were 300,000 to
-30,000,000."""
+"""Calls in one iteration of the loop: about 10 ms. When a text was read as a whole, they were
+300,000 to 30,000,000."""
 
 Lexicon = Mapping[str, object]
 _SCRIPTS = {
@@ -75,7 +75,7 @@ KINDS = {name: (words, markup, lexicon) for name, words, markup, lexicon in kind
 
 
 TURNS = 12
-"""Turns of the loop after a message, in which its text is read."""
+"""Iterations of the loop after a message, in which its text is read."""
 
 
 async def _send(
@@ -97,7 +97,7 @@ async def test_no_text_makes_a_long_turn_of_the_loop(
     """Whatever 20,000 characters say: they are read step by step, and linear in their length."""
     assert len(KINDS) >= 60
     synthesizer = await start_synthesizer()
-    synthesizer.proxy = Phrases(PhraseCache(10e6, 60.0, 2))
+    synthesizer.proxy = CachingProxy(PhraseCache(10e6, 60.0, 2))
     most: dict[str, int] = {}
     for name, (words, has_markup, lexicon) in KINDS.items():
         with loop_work(monkeypatch) as work:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from testbed.contexts import UNPACED, Spoken, collect
+from testbed.contexts import UNPACED, ContextOutput, collect
 from testbed.servers import StartSynthesizer
 from voiceagent_tts import lexicon_reader
 from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
@@ -37,7 +37,7 @@ def near(samples: int) -> Any:
     return pytest.approx(samples, rel=0.02)  # espeak's speech of a text varies in one process
 
 
-async def spoken(context: Context, text: str, step: int = 1_000) -> Spoken:
+async def spoken(context: Context, text: str, step: int = 1_000) -> ContextOutput:
     """Speak `text` in deltas of `step` characters."""
     for start in range(0, len(text), step):
         context.push_text(text[start : start + step])

@@ -1,11 +1,11 @@
-"""Text divided into pieces, and the language of each."""
+"""Text divided into segments, and the language of each."""
 
 import pytest
 
 from voiceagent_tts.core import Segment
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest
-from voiceagent_tts.synthesizer.segments import Intake, Piece
+from voiceagent_tts.synthesizer.segments import Intake, QueuedSegment
 from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS
 from voiceagent_tts.voices import Voice
 
@@ -13,8 +13,8 @@ BREAK = '<break time="300ms"/>'
 GERMAN = "Guten Tag, wie geht es Ihnen heute?"
 
 
-def pieces(*texts: str, flush: bool = False) -> list[Piece]:
-    """The pieces of a context whose client named no language."""
+def queued(*texts: str, flush: bool = False) -> list[QueuedSegment]:
+    """The segments of a context whose client named no language."""
     options = ContextOptions(has_markup=True)
     voice = Voice("nova", "worker")
     intake = Intake(ContextRequest(options, voice, None, "segment", SpeechOptions(), 1.0), 0.5)
@@ -24,7 +24,7 @@ def pieces(*texts: str, flush: bool = False) -> list[Piece]:
         parts += intake.push(text, 0.0)
         parts += intake.flush(0.0) if flush else ()
     parts += intake.finish()
-    return [part for part in parts if isinstance(part, Piece)]
+    return [part for part in parts if isinstance(part, QueuedSegment)]
 
 
 @pytest.mark.parametrize(
@@ -32,17 +32,17 @@ def pieces(*texts: str, flush: bool = False) -> list[Piece]:
 )
 def test_what_says_nothing_has_the_language_of_the_speech_behind_it(silence: str) -> None:
     """It begins the context, and so decides which worker speaks the rest."""
-    *first, last = pieces(silence, GERMAN)
-    assert {piece.language for piece in (*first, last)} == {"de"}
-    assert "".join(piece.segment.text for piece in (*first, last)).endswith(GERMAN)
+    *first, last = queued(silence, GERMAN)
+    assert {each.language for each in (*first, last)} == {"de"}
+    assert "".join(each.segment.text for each in (*first, last)).endswith(GERMAN)
     assert first[0].segment.char_start == 0 and last.is_last
 
 
 def test_silence_waits_for_no_speech_that_may_never_come() -> None:
     """A flush, the end, and a long silence are passed on, in the language of speech without any."""
-    (flushed,) = pieces(BREAK, flush=True)
-    (ended,) = pieces(BREAK)
+    (flushed,) = queued(BREAK, flush=True)
+    (ended,) = queued(BREAK)
     assert flushed.language == ended.language == "en"
     assert ended.is_last and ended.segment == Segment(len(BREAK) * " ", 0)
     text = "... " * MAX_SEGMENT_CHARS
-    assert "".join(piece.segment.text for piece in pieces(text)) == text
+    assert "".join(each.segment.text for each in queued(text)) == text

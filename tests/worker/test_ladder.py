@@ -14,7 +14,7 @@ from testbed.failing_gpu import (
     INVALIDATED,
     TOO_SMALL,
     FailingGpu,
-    Place,
+    FaultPoint,
     failing_gpu,
     rung_of_this_process,
 )
@@ -38,7 +38,7 @@ OPTIONS = Qwen3Options(
     is_deterministic=True,
 )  # fmt: skip
 
-Faults = dict[Place, str]
+Faults = dict[FaultPoint, str]
 
 
 class _StartedAnew(BaseException):

@@ -49,7 +49,7 @@ class KeyRing:
     """The keys of a server; `start` reads them, and `reload` reads them again.
 
     Args:
-        settings: `api_keys`, which never change, and `keys`, the place of the others.
+        settings: `api_keys`, which never change, and `keys`, the location of the others.
         on_change: receives each change after the start.
     """
 
@@ -95,7 +95,7 @@ class KeyRing:
         """Read the store.
 
         Raises:
-            InvalidRequestError: there are no keys at the place, or they are malformed.
+            InvalidRequestError: there are no keys at the location, or they are malformed.
             OverloadedError: Redis cannot be reached.
         """
         if self._store is not None:
@@ -113,7 +113,7 @@ class KeyRing:
             self.problem = error.message
             return
         if self.problem is not None:
-            _log.info("keys_read_again", place=self._store.place)
+            _log.info("keys_read_again", place=self._store.location)
         self.problem = None
         if stored is not None:
             before, self._stored = self._stored, stored
@@ -124,12 +124,12 @@ class KeyRing:
         text = await store.read()
         if text is None:
             raise InvalidRequestError(
-                f"there are no keys at {store.place}; set VOICEAGENT_TTS_KEYS to it, and make one "
-                "with `voiceagent-tts keys create NAME`"
+                f"there are no keys at {store.location}; set VOICEAGENT_TTS_KEYS to it, and make "
+                "one with `voiceagent-tts keys create NAME`"
             )
         if text == self._text:
             return None
-        document = KeyDocument.parse(text, store.place)
+        document = KeyDocument.parse(text, store.location)
         self._text = text
         return {key.id: key for key in document.keys}
 

@@ -21,27 +21,27 @@ _MAX_BYTES = 16 << 20
 
 
 class KeyStore(Protocol):
-    """A place that has a document of keys."""
+    """Stores a document of keys: a file, or Redis."""
 
     @property
-    def place(self) -> str:
-        """Name of the place in messages."""
+    def location(self) -> str:
+        """Where the keys are, for messages; without secrets."""
         ...
 
     async def read(self) -> str | None:
         """Return the text of the document; None if there is none.
 
         Raises:
-            InvalidRequestError: the place cannot be read.
+            InvalidRequestError: the location cannot be read.
             OverloadedError: Redis cannot be reached.
         """
         ...
 
     async def change(self, change: Change) -> None:
-        """Replace the document by what `change` makes of it. Changes of two programs both count.
+        """Apply `change` to the document. Concurrent changes of two programs both take effect.
 
         Raises:
-            InvalidRequestError: the place has a malformed document, or cannot be read or written.
+            InvalidRequestError: the document is malformed, or cannot be read or written.
             OverloadedError: Redis cannot be reached.
         """
         ...
@@ -51,9 +51,9 @@ class KeyStore(Protocol):
         ...
 
 
-def open_store(place: str) -> KeyStore:
+def open_store(location: str) -> KeyStore:
     """Return the store at a path or a Redis address."""
-    return RedisKeys(place) if is_redis(place) else KeyFile(Path(place).expanduser())
+    return RedisKeys(location) if is_redis(location) else KeyFile(Path(location).expanduser())
 
 
 class KeyFile:
@@ -63,8 +63,8 @@ class KeyFile:
         self._path = path
 
     @property
-    def place(self) -> str:
-        """Name of the place in messages."""
+    def location(self) -> str:
+        """Where the keys are, for messages; without secrets."""
         return str(self._path)
 
     async def read(self) -> str | None:
@@ -76,15 +76,17 @@ class KeyFile:
             with self._path.open("rb") as file:
                 data = file.read(_MAX_BYTES + 1)
             if len(data) > _MAX_BYTES:
-                raise InvalidRequestError(f"{self.place}: expected a file of at most 16 MiB")
+                raise InvalidRequestError(f"{self.location}: expected a file of at most 16 MiB")
             return data.decode("utf-8")
         except FileNotFoundError:
             return None
         except UnicodeDecodeError:
-            raise InvalidRequestError(f"{self.place} has no valid keys: it is not UTF-8") from None
+            raise InvalidRequestError(
+                f"{self.location} has no valid keys: it is not UTF-8"
+            ) from None
         except (OSError, ValueError) as error:  # ValueError: a path with NUL
             reason = error.strerror if isinstance(error, OSError) else error
-            raise InvalidRequestError(f"{self.place}: cannot read the keys: {reason}") from None
+            raise InvalidRequestError(f"{self.location}: cannot read the keys: {reason}") from None
 
     async def change(self, change: Change) -> None:
         """Replace the document, at once for its readers."""
@@ -96,11 +98,11 @@ class KeyFile:
             # Of two programs that change the file, the second waits for the first.
             with open(f"{self._path}.lock", "w", opener=_private) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                document = change(KeyDocument.parse(self._read() or "{}", self.place))
+                document = change(KeyDocument.parse(self._read() or "{}", self.location))
                 self._write(document.dump())
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise InvalidRequestError(f"{self.place}: cannot write the keys: {reason}") from None
+            raise InvalidRequestError(f"{self.location}: cannot write the keys: {reason}") from None
 
     def _write(self, text: str) -> None:
         """Replace the file: a reader sees the old keys or the new ones, also after a crash."""
@@ -135,25 +137,25 @@ class RedisKeys:
 
     def __init__(self, address: str) -> None:
         self._redis = connect(address)
-        self.place = shown(address)
+        self.location = shown(address)
 
     async def read(self) -> str | None:
         """Return the text of the document; arguments and errors as for `KeyStore`."""
         try:
-            return _text(await self._redis.get(_REDIS_KEY), self.place)
+            return _text(await self._redis.get(_REDIS_KEY), self.location)
         except away_errors() as error:
-            raise _away(self.place, error) from None
+            raise _away(self.location, error) from None
 
     async def change(self, change: Change) -> None:
         """Replace the document, unless another program does so first; then try again."""
         try:
             await self._redis.transaction(lambda pipe: self._replace(pipe, change), _REDIS_KEY)
         except away_errors() as error:
-            raise _away(self.place, error) from None
+            raise _away(self.location, error) from None
 
     async def _replace(self, pipe: Any, change: Change) -> None:
-        text = _text(await pipe.get(_REDIS_KEY), self.place)
-        document = change(KeyDocument.parse(text or "{}", self.place))
+        text = _text(await pipe.get(_REDIS_KEY), self.location)
+        document = change(KeyDocument.parse(text or "{}", self.location))
         pipe.multi()
         pipe.set(_REDIS_KEY, document.dump())
 
@@ -162,16 +164,16 @@ class RedisKeys:
         await self._redis.aclose()
 
 
-def _text(data: bytes | str | None, place: str) -> str | None:
+def _text(data: bytes | str | None, location: str) -> str | None:
     try:
         return data.decode() if isinstance(data, bytes) else data
     except UnicodeDecodeError:
-        raise InvalidRequestError(f"{place} has no valid keys: they are not UTF-8") from None
+        raise InvalidRequestError(f"{location} has no valid keys: they are not UTF-8") from None
 
 
-def _away(place: str, error: Exception) -> OverloadedError:
+def _away(location: str, error: Exception) -> OverloadedError:
     return OverloadedError(
-        f"cannot reach Redis at {place} ({type(error).__name__}); check that it runs and accepts "
-        "this user",
+        f"cannot reach Redis at {location} ({type(error).__name__}); check that it runs and "
+        "accepts this user",
         code=ErrorCode.OVERLOADED,
     )

@@ -75,7 +75,7 @@ class KeyDocument(BaseModel):
     keys: tuple[Key, ...] = ()
 
     @classmethod
-    def parse(cls, text: str, place: str) -> "KeyDocument":
+    def parse(cls, text: str, location: str) -> "KeyDocument":
         """Parse the JSON of a document.
 
         Raises:
@@ -87,12 +87,12 @@ class KeyDocument(BaseModel):
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the document"
             raise InvalidRequestError(
-                f"{place} has no valid keys: {where}: {first['msg']}; restore the document that "
+                f"{location} has no valid keys: {where}: {first['msg']}; restore the document that "
                 "`voiceagent-tts keys` wrote"
             ) from None
         ids = [key.id for key in document.keys]
         if len(set(ids)) < len(ids):
-            raise InvalidRequestError(f"{place} has two keys with one id; remove one of them")
+            raise InvalidRequestError(f"{location} has two keys with one id; remove one of them")
         return document
 
     def dump(self) -> str:

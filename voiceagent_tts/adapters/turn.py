@@ -4,7 +4,7 @@ When a context breaks off, the next one resumes the turn at the word that broke 
 this module: it decides where to resume and translates each context's positions into the turn's.
 
 Positions are samples at 24 kHz of the turn's audio and characters of the turn's text; those of a
-server context count from that context's start. This module knows no host, no socket and no clock.
+server context count from that context's start. This module depends on neither host.
 """
 
 from dataclasses import replace
@@ -117,7 +117,7 @@ class Turn:
         self._received_samples = end_offset * SAMPLE_RATE_HZ // rate_hz
         return self._received_samples - before
 
-    def place(self, timestamp: WordTimestamp) -> WordTimestamp:
+    def to_turn(self, timestamp: WordTimestamp) -> WordTimestamp:
         """A word of the current context, at its position in the turn."""
         word = timestamp.word
         char_start, char_end = self._char_base + word.char_start, self._char_base + word.char_end
@@ -135,7 +135,7 @@ class Turn:
     def _new_words(
         self, words: list[WordTimestamp], before_sample: int | None
     ) -> list[WordTimestamp]:
-        new = [self.place(timestamp) for timestamp in words[self._words_returned :]]
+        new = [self.to_turn(timestamp) for timestamp in words[self._words_returned :]]
         if before_sample is not None:
             new = [timestamp for timestamp in new if timestamp.start_sample < before_sample]
         self._words_returned += len(new)
@@ -193,9 +193,8 @@ def masked_text(record: ContextRecord) -> str:
 def all_words(text: str, known: list[WordTimestamp]) -> list[WordTimestamp]:
     """All words of `text`: those that the server has timed, and estimates for the others.
 
-    An engine that times its words itself, which alone is certain of them, sends each word with its
-    audio, so none is missing. Other engines' words are sent just before they are played, long after
-    their audio.
+    Engines with native word times send each word with its audio, so no word is missing. Words of
+    other engines are sent just before they are played, long after their audio.
 
     Args:
         text: masked text of a context.
@@ -224,7 +223,7 @@ def resume_position(text: str, known: list[WordTimestamp], received_samples: int
     words = all_words(text, known)
     complete = sum(_is_complete(word, end, received_samples) for word, end in _with_ends(words))
     if complete > len(known):
-        complete -= 1  # an estimate may be late, and a word spoken twice is better than a lost one
+        complete -= 1  # an estimate may be late, and repeating a word is better than losing it
     return words[complete - 1].word.char_end if complete else 0
 
 

@@ -38,7 +38,7 @@ def place_aligner(device: str | None, engine_devices: Sequence[str | None]) -> P
     if device is not None:
         device = _numbered(device, gpus)
         where = "on the CPU" if device == "cpu" else f"on {device}"
-        return Placement(device, f"{where}: aligner_device says so")
+        return Placement(device, f"{where}: set by aligner_device")
     if not gpus:
         return Placement("cpu", "on the CPU: there is no GPU")
     used = {_numbered(each, gpus) for each in engine_devices}

@@ -2,7 +2,7 @@
 
 `AlignerSessions` is the base of the online and the forced aligner: it reads the inbox, keeps one
 session per context, and turns an error into the failure of that context alone. `OnlineSessions`
-serves an online aligner. This module knows no sockets, no deadlines and no playout.
+serves an online aligner. Deadlines and playout are the server's task.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +31,7 @@ _MAX_ONLINE_CONTEXTS = 1_024
 SessionT = TypeVar("SessionT")
 
 ContextInput = AudioChunk | Expect | SegmentEnd | Finish
-"""What one open context can receive."""
+"""Inputs of an open context."""
 
 
 class AlignerSessions(ABC, Generic[SessionT]):
@@ -77,7 +77,7 @@ class AlignerSessions(ABC, Generic[SessionT]):
         """Handle one input of an open context."""
 
     def _align_due(self) -> float | None:
-        """Align what the commands of this step made due; the return value is that of `step`."""
+        """Align the audio that this step's commands made due; return as `step` does."""
         return None
 
     def _close(self, session: SessionT) -> None:
@@ -99,7 +99,7 @@ class AlignerSessions(ABC, Generic[SessionT]):
 
     def _dispatch(self, context: int, received: ContextInput) -> None:
         session = self._sessions.get(context)
-        if session is None:  # it failed, and its sender had not yet received the failure
+        if session is None:  # it has failed, and its sender has not received the failure yet
             return
         with self._failing((context,)):
             self._handle(context, session, received)
@@ -113,7 +113,7 @@ class AlignerSessions(ABC, Generic[SessionT]):
         self._outbox(Failed(context, error.code, error.message))
 
     def _finish(self, context: int, end_sample: int) -> None:
-        """Drop a context whose words are all sent, and report it as done."""
+        """Drop a context after its last word, and report it as done."""
         self._drop(context)
         self._outbox(Done(context, end_sample))
 
@@ -126,7 +126,7 @@ class AlignerSessions(ABC, Generic[SessionT]):
 def aligner_capabilities(
     name: str, model: str, max_contexts: int, placement: str | None = None
 ) -> Capabilities:
-    """What an aligner's process reports when it is ready: it has no language and no voice."""
+    """Capabilities that an aligner's process reports: no languages and no voices."""
     return Capabilities(
         engine=name,
         model=model,

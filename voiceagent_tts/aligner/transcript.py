@@ -1,8 +1,8 @@
-"""Finds what is unlikely about a recording's transcript: its length, its script, and its sounds.
+"""Checks whether a recording's transcript is plausible: its length, script and sounds.
 
-`text.transcript` judges the text alone, `online.transcript_fit` what is said in the recording. A
-doubt about the sounds is a warning and never a refusal: people of any accent must be able to clone
-their voice.
+`text.transcript` checks the text alone, `online.transcript_fit` compares it with the recording.
+Doubtful sounds cause a warning, never a refusal: people with any accent must be able to clone their
+voice.
 """
 
 from contextlib import suppress
@@ -20,7 +20,7 @@ _HAN_LANGUAGES = ("zh", "yue")
 
 
 def recording_problems(text: str, samples: npt.NDArray[np.float32], speech_s: float) -> list[str]:
-    """Return a sentence for each thing that is unlikely about a transcript.
+    """Return a sentence for each implausible property of a transcript.
 
     Args:
         text: the transcript.

@@ -1,10 +1,9 @@
 """A context's audio as its client gets it: in the rate and encoding requested, cut into messages.
 
-`AudioRecord` passes the 24 kHz PCM16 chunks of one context through the server's `AudioFilter`, if
-it has one. `OutputStream` takes them, in order, and returns encoded bytes.
-`MessageQueue` cuts these: the first bytes are sent at once; bytes that queue until the next message
-are merged, up to a maximum. This module knows no sockets, no files, no pacing and no clock, and
-never waits.
+`DeliveredAudio` passes the 24 kHz PCM16 chunks of one context through the server's `AudioFilter`,
+if it has one. `OutputStream` resamples and encodes them, in order. `MessageQueue` divides the bytes
+into messages: the first bytes are sent at once; bytes that arrive before the next message are
+merged, up to a maximum. Nothing here waits or does I/O.
 """
 
 import hashlib
@@ -19,16 +18,16 @@ from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, SAMPLE_RATE_HZ, Encoding
 
 PcmFilter = Callable[[bytes, Callable[[bytes], None]], None]
-"""Changes the next whole samples of one context; passes as many, in order, to the function, now or
-in one of the next turns of the event loop."""
+"""Changes the next whole samples of one context and passes them, in order, to the function: at once
+or in a later iteration of the event loop."""
 
 
 class AudioFilter(Protocol):
-    """Changes all audio before clients receive it, such as by a watermark."""
+    """Changes all audio before clients receive it, for example by adding a watermark."""
 
     @property
     def key_id(self) -> str:
-        """Id of the key with which the change can be found."""
+        """Id of the key with which the change can be detected."""
         ...
 
     def start(self) -> PcmFilter:
@@ -36,8 +35,8 @@ class AudioFilter(Protocol):
         ...
 
 
-class AudioRecord:
-    """Filters one context's audio while it is sent, and keeps the digest of what was sent.
+class DeliveredAudio:
+    """One context's audio on its way to the client: filters it, and digests what was sent.
 
     Args:
         audio_filter: changes the audio; None for audio as the engine made it.

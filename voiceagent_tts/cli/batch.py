@@ -1,8 +1,8 @@
 """`voiceagent-tts batch`: speak every text of a folder to an audio file, optionally with words.
 
-A text is spoken in pieces of some minutes, one context after another, so long chapters stay within
-the server's limits and a failure costs one piece. Files appear under their final name only when
-complete, so a second run skips them and continues.
+A text is spoken in sections of some minutes, one context after another, so long chapters stay
+within the server's limits and a failure costs one section. Files appear under their final name only
+when they are complete, so a second run skips them and continues.
 """
 
 import asyncio
@@ -45,9 +45,9 @@ from voiceagent_tts.text.segmenter import Segmenter
 AudioFormat = Literal["wav", "flac", "mp3", "ogg"]
 
 _SUFFIXES = (".txt", ".md")
-_PIECE_CHARS = 4000
-"""A piece ends with the first sentence after this many characters: about five minutes."""
-_MAX_PIECE_CHARS = 5000
+_SECTION_CHARS = 4000
+"""A section ends with the first sentence after this many characters: about five minutes."""
+_MAX_SECTION_CHARS = 5000
 _WRITE_BYTES = 10 * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE
 _ATTEMPTS = 3
 _RETRY_WAIT_S = 1.0
@@ -180,7 +180,7 @@ def find_chapters(request: BatchRequest) -> list[Chapter]:
 
 
 def _entries(request: BatchRequest) -> list[Path]:
-    """Everything in the folder and its subfolders, by name."""
+    """All paths in the folder and its subfolders, sorted by name."""
     try:
         next(request.folder.iterdir(), None)  # rglob passes over a folder that cannot be read
         return sorted(request.folder.rglob("*"))
@@ -193,7 +193,7 @@ def _is_text(path: Path) -> bool:
 
 
 def _ignored(request: BatchRequest) -> Iterator[str]:
-    """What is in the folder and is no text, with the reason; nothing about hidden files."""
+    """Files in the folder that are not texts, with the reason; hidden files are left out."""
     for path in _entries(request):
         if _is_text(path) or path.name.startswith("."):
             continue
@@ -208,17 +208,17 @@ def _make_folder(path: Path) -> None:
         raise InvalidRequestError(f"{path}: {error.strerror}") from error
 
 
-def pieces_of(text: str, language: str | None) -> list[str]:
-    """Cut a text into pieces, at sentence ends if possible; joined, they are the text."""
+def sections_of(text: str, language: str | None) -> list[str]:
+    """Cut a text into sections, at sentence ends if possible; joined, they are the text."""
     segmenter = Segmenter(first_clause=False, language=language)
-    pieces = [""]
+    sections = [""]
     for segment in (*segmenter.push(text), *segmenter.finish()):
-        if len(pieces[-1]) + len(segment.text) > _MAX_PIECE_CHARS:
-            pieces.append("")
-        pieces[-1] += segment.text
-        if len(pieces[-1]) >= _PIECE_CHARS and segment.text.rstrip()[-1:] in SENTENCE_ENDS:
-            pieces.append("")
-    return [piece for piece in pieces if piece]
+        if len(sections[-1]) + len(segment.text) > _MAX_SECTION_CHARS:
+            sections.append("")
+        sections[-1] += segment.text
+        if len(sections[-1]) >= _SECTION_CHARS and segment.text.rstrip()[-1:] in SENTENCE_ENDS:
+            sections.append("")
+    return [section for section in sections if section]
 
 
 def _unfinished(request: BatchRequest, report: _Report) -> list[Chapter]:
@@ -296,8 +296,8 @@ def _progress(
 
 
 @dataclass(slots=True)
-class _Piece:
-    """Audio and words of one piece, on its own clock."""
+class _Section:
+    """Audio and words of one section, on its own clock."""
 
     pcm: bytearray = field(default_factory=bytearray)
     words: list[WordTimestamp] = field(default_factory=list[WordTimestamp])
@@ -343,15 +343,15 @@ class _ChapterSpeaker:
         Raises:
             VoiceAgentError: the server has failed several times.
         """
-        for part in pieces_of(text, self._request.language):
-            piece = await self._speak_with_retries(part)
-            for start in range(0, len(piece.pcm), _WRITE_BYTES):
-                write_samples(self._file, bytes(piece.pcm[start : start + _WRITE_BYTES]))
+        for part in sections_of(text, self._request.language):
+            section = await self._speak_with_retries(part)
+            for start in range(0, len(section.pcm), _WRITE_BYTES):
+                write_samples(self._file, bytes(section.pcm[start : start + _WRITE_BYTES]))
                 await asyncio.sleep(0)  # let the other chapters continue
-            self._digest.update(piece.pcm)
-            self._provenance = piece.provenance
-            self._words += (self._placed(word) for word in piece.words)
-            self.samples += len(piece.pcm) // BYTES_PER_SAMPLE
+            self._digest.update(section.pcm)
+            self._provenance = section.provenance
+            self._words += (self._placed(word) for word in section.words)
+            self.samples += len(section.pcm) // BYTES_PER_SAMPLE
             self._chars += len(part)
 
     def write(self, chapter: Chapter, filters: list[FileFilter]) -> None:
@@ -384,8 +384,8 @@ class _ChapterSpeaker:
         """Release the audio; idempotent."""
         self._file.close()
 
-    async def _speak_with_retries(self, text: str) -> _Piece:
-        """Speak a piece; retry errors that may be temporary."""
+    async def _speak_with_retries(self, text: str) -> _Section:
+        """Speak a section; retry errors that may be temporary."""
         failures = 0
         while True:
             try:
@@ -396,8 +396,8 @@ class _ChapterSpeaker:
                     raise
                 await asyncio.sleep((error.retry_after_ms or 0) / 1000 or _RETRY_WAIT_S)
 
-    async def _speak(self, text: str) -> _Piece:
-        request, piece, counted, reason = self._request, _Piece(), 0, ""
+    async def _speak(self, text: str) -> _Section:
+        request, section, counted, reason = self._request, _Section(), 0, ""
         try:
             async for event in self._client.say(
                 text,
@@ -412,15 +412,15 @@ class _ChapterSpeaker:
             ):
                 match event:
                     case ClientAudio():
-                        piece.pcm += event.pcm
+                        section.pcm += event.pcm
                     case WordTimestamp():
-                        piece.words.append(event)
+                        section.words.append(event)
                         self._add_chars(event.word.char_end - counted)
                         counted = event.word.char_end
                     case WarningMessage():
                         self._warnings[event.code] = event.message
                     case DoneMessage():
-                        reason, piece.provenance = event.reason, event.provenance
+                        reason, section.provenance = event.reason, event.provenance
                     case _:
                         pass
             if reason != "complete":
@@ -429,7 +429,7 @@ class _ChapterSpeaker:
             self._add_chars(-counted)  # a retry counts these characters again
             raise
         self._add_chars(len(text) - counted)
-        return piece
+        return section
 
     def _placed(self, timestamp: WordTimestamp) -> WordTimestamp:
         """Move a timestamp to the chapter's clock and text."""

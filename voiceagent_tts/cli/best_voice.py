@@ -1,4 +1,4 @@
-"""Chooses the engine where no setting names one: the best voice that this machine can speak."""
+"""Chooses the engine if no setting names one: the best voice that this machine can speak."""
 
 import importlib.util
 import shutil
@@ -24,7 +24,7 @@ class Choice:
 
     Attributes:
         settings: the settings; `engine` is not None.
-        reason: what was chosen, and how to get a better voice; None where a setting decided.
+        reason: the choice, and how to get a better voice; None if a setting decided.
     """
 
     settings: Settings
@@ -32,14 +32,14 @@ class Choice:
 
 
 def choose_engine(settings: Settings, *, may_download: bool = False) -> Choice:
-    """Choose Qwen3-TTS, hibari, Pocket TTS or espeak, in this order, by what is on this machine.
+    """Choose Qwen3-TTS, hibari, Pocket TTS or espeak: the first that this machine can run.
 
-    With hibari, Kokoro speaks other languages if it is here, and espeak the rest.
+    With hibari, Kokoro speaks other languages if it is installed, and espeak the rest.
 
     Args:
         settings: the settings; an engine, or models without one, which are Qwen3-TTS's, decide.
-        may_download: whether what is installed is chosen before its files are here: Kokoro, else
-            Pocket TTS in place of hibari.
+        may_download: whether installed engines are chosen before their files are downloaded:
+            Kokoro, else Pocket TTS instead of hibari.
     """
     if settings.engine is not None:
         return Choice(settings)
@@ -63,7 +63,7 @@ def choose_engine(settings: Settings, *, may_download: bool = False) -> Choice:
 
 
 def _hibari(settings: Settings, *, has_kokoro: bool) -> Choice:
-    """Hibari for English, with what speaks the other languages of this machine."""
+    """Choose hibari for English, and the engines for other languages that this machine has."""
     if has_kokoro or settings.beside:
         update = {"engine": "hibari", "beside": "kokoro"}
         natural = "hibari, natural English; Kokoro for Spanish, French, Hindi, Italian, Portuguese"
@@ -74,7 +74,7 @@ def _hibari(settings: Settings, *, has_kokoro: bool) -> Choice:
         command = "`voiceagent-tts serve --download`"
         is_near = kokoro.is_installed() or has_pocket()
         more = f"for more natural languages: {command if is_near else _KOKORO}"
-    reason = f"voices: {natural}; espeak-ng, a robot, for the rest; {more}"
+    reason = f"voices: {natural}; robotic espeak-ng for the rest; {more}"
     return Choice(settings.model_copy(update=update), reason)
 
 

@@ -116,7 +116,7 @@ def read_codes(path: Path) -> "npt.NDArray[np.int64]":
 
 
 def check_codes(path: Path, codes: "npt.NDArray[np.int64]", codec: "Codec") -> None:
-    """Check that codes belong to this codec.
+    """Check that codes match this codec.
 
     Raises:
         InvalidRequestError: the number of codebooks differs, or a code is out of range.

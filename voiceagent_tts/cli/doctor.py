@@ -150,7 +150,7 @@ def _address(settings: Settings) -> Finding:
 
 
 def _is_our_server(settings: Settings) -> bool:
-    """Whether what listens at the address of the settings is a server of this project."""
+    """Whether a server of this project listens at the address of the settings."""
     tls = ssl.create_default_context()
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE  # nothing secret is sent
     try:
@@ -231,7 +231,7 @@ def _best_voice(settings: Settings, embedded: Finding) -> Finding:
 
     Args:
         settings: the settings.
-        embedded: what was found of the embedded voice.
+        embedded: the finding about the embedded voice.
     """
     choice = choose_engine(settings)
     if choice.settings.engine == "espeak" and embedded.verdict == "bad":
@@ -239,7 +239,7 @@ def _best_voice(settings: Settings, embedded: Finding) -> Finding:
             "voice", "note", "none yet: the embedded voice does not work here", embedded.remedy
         )
     if choice.reason is None:
-        return Finding("voice", "ok", f"{choice.settings.engine}, as the settings say")
+        return Finding("voice", "ok", f"{choice.settings.engine}, set in the settings")
     _, _, said = choice.reason.partition(": ")
     voice, _, remedy = said.partition("; ")
     return Finding("voice", "ok", voice, remedy)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import soundfile
 
 FileFilter = Callable[[bytes, str, ProvenanceFields], bytes]
-"""Changes a whole file, of a format such as `wav`, with audio that comes from somewhere."""
+"""Changes a complete audio file: its bytes, its format (such as `wav`) and where its audio comes
+from."""
 
 STANDARD_OUTPUT = Path("-")
 _AUDIO_FORMATS = {
@@ -114,7 +115,7 @@ def read_file(path: Path) -> bytes:
 
 
 def file_filters() -> list[FileFilter]:
-    """Return what plugins change in the audio files of this machine, by its settings.
+    """Return the plugins' filters for audio files, for this machine's settings.
 
     Raises:
         InvalidRequestError: the settings cannot be used.
@@ -131,13 +132,13 @@ def filtered(
     stated: ProvenanceFields | None,
     sha256: str,
 ) -> bytes:
-    """Return a file of speech as the filters change it.
+    """Apply the filters to an audio file.
 
     Args:
         file: the file.
         suffix: its format, such as `.wav`.
         filters: change the file.
-        stated: where the server said that its audio comes from; without it nothing is changed.
+        stated: provenance that the server reported; without it nothing is changed.
         sha256: hex digest of its PCM16 samples.
     """
     if stated is not None:
@@ -159,7 +160,7 @@ def write_audio(
         path: file to write, or `-`.
         pcm: the samples.
         filters: change the file.
-        stated: where the server said that the audio comes from.
+        stated: provenance that the server reported.
 
     Raises:
         InvalidRequestError: the file cannot be written or changed; no partial file remains.

@@ -57,7 +57,7 @@ def list_keys() -> None:
     from voiceagent_tts.access.keys import KeyDocument
 
     async def read(store: "KeyStore") -> KeyDocument:
-        return KeyDocument.parse(await store.read() or "{}", store.place)
+        return KeyDocument.parse(await store.read() or "{}", store.location)
 
     for key in _with_store(read).keys:
         scopes = ",".join(key.listed_scopes)
@@ -69,20 +69,20 @@ def _with_store(action: "Callable[[KeyStore], Awaitable[_T]]") -> _T:
     from voiceagent_tts.access.key_store import open_store
     from voiceagent_tts.cli.settings import read_settings
 
-    place = read_settings({}).keys
-    if place is None:
+    location = read_settings({}).keys
+    if location is None:
         raise InvalidRequestError(
-            "expected the place of the keys in VOICEAGENT_TTS_KEYS, got none; set it to a file or "
-            "to redis://HOST:PORT/DB, for the server too"
+            "expected the location of the keys in VOICEAGENT_TTS_KEYS, got none; set it to a file "
+            "or to redis://HOST:PORT/DB, as for the server"
         )
 
-    async def act(place: str) -> _T:
+    async def act(location: str) -> _T:
         async with contextlib.AsyncExitStack() as stack:
-            store = open_store(place)
+            store = open_store(location)
             stack.push_async_callback(store.close)
             return await action(store)
 
-    return asyncio.run(act(place))
+    return asyncio.run(act(location))
 
 
 def _scopes(names: list[str]) -> Any:
@@ -106,8 +106,8 @@ def _limits(text: str) -> Any:
         return Quota.model_validate(text)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the value"
+        field = ".".join(str(part) for part in first["loc"]) or "the value"
         raise InvalidRequestError(
-            f"--limits: {place}: {first['msg']}; expected NAME=NUMBER, separated by commas, with "
+            f"--limits: {field}: {first['msg']}; expected NAME=NUMBER, separated by commas, with "
             f"the names {', '.join(Quota.model_fields)}"
         ) from None

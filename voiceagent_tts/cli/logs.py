@@ -19,7 +19,7 @@ _SHARED: list[Any] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
 _END_S = 1.0
-"""How long the end of the process waits for the last lines of its workers."""
+"""Longest wait for the last log lines of workers when the process ends."""
 
 
 def configure_logs(*, is_json: bool, is_quiet: bool = False) -> None:
@@ -51,7 +51,7 @@ def _for_people(output: TextIO) -> list[Any]:
 
 
 def _escape_controls(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Escape what a terminal would obey: a client may choose names with escape sequences."""
+    """Escape control characters: a client may choose names with escape sequences."""
     return {
         name: "".join(map(_escaped, value)) if isinstance(value, str) else value
         for name, value in event.items()
@@ -59,7 +59,7 @@ def _escape_controls(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _escaped(character: str) -> str:
-    """A character as a terminal may show it; the renderer quotes values with line ends itself."""
+    """Escape a character unless it is safe to show; the renderer quotes line ends itself."""
     if character.isprintable() or character in "\n\t":
         return character
     return character.encode("unicode_escape").decode()

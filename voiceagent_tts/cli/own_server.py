@@ -17,8 +17,8 @@ _PRIVATE = {
     "cache_redis_mb": 0.0,
     "request_log": None,
 }
-"""The only client has no API key, and its requests are in no log: what is configured for other
-servers does not apply."""
+"""The only client has no API key, and its requests are not logged: settings for other servers do
+not apply."""
 
 
 @contextlib.asynccontextmanager

@@ -57,7 +57,7 @@ class Loudspeaker:
             stream.start()
         except sounddevice.PortAudioError as error:
             raise InvalidRequestError(
-                f"the output device does not open ({error}); write a file with --output say.wav"
+                f"the output device cannot be opened ({error}); write a file with --output say.wav"
             ) from error
         return cls(stream)
 

@@ -22,7 +22,7 @@ _PERSIST = "start Redis with --appendonly yes, its data on a disk that outlives 
 
 
 async def examine_production() -> bool:
-    """Judge the settings, print a line for each finding, and return whether none is bad."""
+    """Check the settings, print a line for each finding, and return whether none is bad."""
     console, is_safe = Console(soft_wrap=True, highlight=False), True
     try:
         settings = read_server_settings({})
@@ -37,7 +37,7 @@ async def examine_production() -> bool:
 
 
 async def findings(settings: Settings) -> AsyncIterator[Finding]:
-    """Judge who may use the server, how much of it, and what outlives it."""
+    """Check who may use the server, how much of it, and which data survives a restart."""
     yield _keys(settings)
     yield _limits("limits of keys", settings.key_limits, set(Quota.model_fields), _LIMITS)
     yield _limits(
@@ -91,7 +91,7 @@ def _rest(settings: Settings) -> Iterator[Finding]:
         "VOICEAGENT_TTS_REDIS=redis://HOST:6379/0",
     )  # fmt: skip
     yield _either(
-        "watermark", settings.watermark, "note", "nobody can tell what this server has said",
+        "watermark", settings.watermark, "note", "audio of this server cannot be recognized",
         "unset VOICEAGENT_TTS_WATERMARK",
     )  # fmt: skip
 
@@ -105,7 +105,7 @@ def _either(
 
 
 async def _redis(address: str) -> Finding:
-    """Whether a Redis keeps what is in it: keys, usage and jobs."""
+    """Whether a Redis persists its data: keys, usage and jobs."""
     from voiceagent_tts.access.redis_server import away_errors, connect, shown
 
     what, client = f"Redis {shown(address)}", connect(address)

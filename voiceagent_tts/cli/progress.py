@@ -9,7 +9,7 @@ def counted(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on standard error; it disappears at the end.
 
     Yields:
-        A function that is called with what is done and with the total.
+        A function to call with the amount done and the total.
     """
     from rich.console import Console
     from rich.progress import Progress

@@ -61,7 +61,7 @@ class SayRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class ReceivedSpeech:
     """Received speech: PCM16 at 24 kHz, its words, why it ended, and where it comes from."""
 
     pcm: bytes
@@ -95,7 +95,7 @@ async def say_text(request: SayRequest) -> None:
             spoken = await _speak(context, request.text, loudspeaker, window)
     if window.has_letters and not spoken.pcm and spoken.reason == "complete":
         raise InvalidRequestError(
-            "expected letters or digits that this voice can speak, got only others; choose another "
+            "expected letters or digits that this voice can speak, got none; choose another "
             "with --voice or --language",
             code=ErrorCode.TEXT_UNSPEAKABLE,
         )
@@ -144,7 +144,7 @@ class _TextWindow:
 
 async def _speak(
     context: ClientContext, text: str | None, loudspeaker: Loudspeaker | None, window: _TextWindow
-) -> Spoken:
+) -> ReceivedSpeech:
     """Send the text while audio arrives; the first failure ends both.
 
     Raises:
@@ -162,7 +162,7 @@ async def _speak(
 
 async def _receive(
     context: ClientContext, loudspeaker: Loudspeaker | None, window: _TextWindow
-) -> Spoken:
+) -> ReceivedSpeech:
     """Receive and play audio, and show the progress."""
     pcm, words, reason, provenance = bytearray(), list[WordTimestamp](), "", None
     console = Console(stderr=True)
@@ -192,10 +192,10 @@ async def _receive(
             bar.update(task, description=f"{len(words)} words, {seconds:.1f} s of sound")
         if loudspeaker is not None:
             await loudspeaker.finish()
-    return Spoken(bytes(pcm), tuple(words), reason, provenance)
+    return ReceivedSpeech(bytes(pcm), tuple(words), reason, provenance)
 
 
-def _write_files(request: SayRequest, spoken: Spoken, filters: list[FileFilter]) -> None:
+def _write_files(request: SayRequest, spoken: ReceivedSpeech, filters: list[FileFilter]) -> None:
     """Write the requested files, and print a summary.
 
     Raises:

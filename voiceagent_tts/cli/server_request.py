@@ -1,4 +1,4 @@
-"""Asks a running server over HTTP, and says what is wrong where it gives no answer."""
+"""Requests to a running server over HTTP, with errors that explain a missing answer."""
 
 import contextlib
 import urllib.request
@@ -34,8 +34,8 @@ def ask(
         url: the server, as for `websocket_address`.
         path: path of the route.
         api_key: key of the caller; None for none.
-        read: makes the answer from the body of the reply; it raises `ValueError`, `TypeError` or
-            `KeyError` where the reply is none of this project's server.
+        read: parses the body of the reply; raises `ValueError`, `TypeError` or `KeyError` if the
+            reply is from another server.
 
     Raises:
         InvalidRequestError: no server answers there, or it refuses; the message says which.

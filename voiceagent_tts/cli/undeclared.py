@@ -1,4 +1,4 @@
-"""Options that a command does not declare, because a class already does: settings, or a dataclass.
+"""Options of a command that are declared as fields of a class: settings, or a dataclass.
 
 `--rows 8`, `--rows=8`, `--log-json` and `--no-watermark` set the fields `rows`, `log_json` and
 `watermark`.

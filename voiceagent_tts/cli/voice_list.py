@@ -17,7 +17,7 @@ _UNKNOWN = "-"
 
 @dataclass(frozen=True, slots=True)
 class VoiceFilter:
-    """Which voices to print; None matches all.
+    """Filter for the voices to print; None matches all.
 
     Attributes:
         search: part of a name, in any letter case.

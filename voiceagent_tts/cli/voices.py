@@ -191,7 +191,7 @@ def _folder(settings: "Settings") -> "VoiceFolder":
 
 
 def _check_name(name: str, replace: bool, settings: "Settings") -> None:
-    """Refuse an invalid name, and one that is taken unless it is to be replaced."""
+    """Refuse an invalid name, and a taken one unless it is to be replaced."""
     from voiceagent_tts.voices import clone_name
 
     normal = clone_name(name)

@@ -16,7 +16,7 @@ _WEBSOCKET_SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
 
 
 def websocket_address(url: str) -> str:
-    """The address of a server's WebSocket, from any form in which users write a server's address.
+    """The address of a server's WebSocket, from any common form of a server's address.
 
     Args:
         url: `ws://`, `wss://`, `http://` (means `ws://`) or `https://` (means `wss://`) and a host;
@@ -65,11 +65,11 @@ def public_address(url: str) -> str:
 
 
 def connection_problem(place: str, error: Exception) -> str:
-    """What to say of a server that could not be reached, and what to do where none listens.
+    """The message for a server that cannot be reached, with a remedy if none is running.
 
     Args:
         place: address of the server, without secrets.
-        error: what connecting to it has raised.
+        error: the error that connecting raised.
     """
     cause = error.reason if isinstance(error, URLError) else error
     reason = " ".join(str(cause).split()) or type(cause).__name__
@@ -80,10 +80,10 @@ def connection_problem(place: str, error: Exception) -> str:
 
 
 def server_message(body: bytes | bytearray | None) -> str | None:
-    """The message of an HTTP reply with which a server of this project refuses, on one line.
+    """The error message in an HTTP reply of this project's server, on one line.
 
     Returns:
-        None where the body is none of this project's server.
+        None if the reply is from another server.
     """
     try:
         return " ".join(str(json.loads(body or b"")["error"]["message"]).split())
@@ -119,7 +119,7 @@ def configured_key(api_key: str | None) -> str | None:
 
 
 def refusal(status: int) -> str:
-    """What to say of a server that answers with an HTTP error, and what to do about a key."""
+    """The message for a server that answers with an HTTP error, with a remedy for a refused key."""
     sentence = f"the server answered with HTTP {status}"
     if status not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return sentence

@@ -43,7 +43,7 @@ MAX_SERVER_MESSAGE_BYTES = 8 * 2**20
 
 
 class ClientSocket:
-    """An open socket: sends, answers questions, and reads in a task of its own.
+    """An open socket: sends, matches answers to requests, and reads in its own task.
 
     Args:
         websocket: a WebSocket whose handshake is done.
@@ -118,7 +118,7 @@ class ClientSocket:
 
     @asynccontextmanager
     async def answering(self, message: str) -> AsyncIterator[None]:
-        """Bound the wait for the answer to `message`.
+        """Limit the wait for the answer to `message`.
 
         Raises:
             ConnectionLostError: the server does not answer in time.

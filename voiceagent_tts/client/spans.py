@@ -22,7 +22,7 @@ class ClientSpans:
 
         Returns:
             The metadata to open the context with: it has the span's `traceparent` too, unless the
-            program traces nothing or has set its own.
+            program does not trace or has set its own.
         """
         span = host_tracer().start("tts.request", "client")
         traceparent = span.traceparent

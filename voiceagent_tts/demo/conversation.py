@@ -37,7 +37,7 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.demo.pipeline import running
 from voiceagent_tts.demo.realtime_file_transport import MICROPHONE_RATE_HZ, RealtimeFileTransport
-from voiceagent_tts.demo.report import Turn, report
+from voiceagent_tts.demo.report import DemoTurn, report
 from voiceagent_tts.demo.scripted import ScriptedLLM, ScriptedSTT
 from voiceagent_tts.demo.server import EMBEDDED, DemoVoice, demo_server
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -269,9 +269,9 @@ class Conversation:
 
     async def run(
         self, questions: list[bytes], interruptions_s: list[float | None], console: Console
-    ) -> list[Turn]:
+    ) -> list[DemoTurn]:
         """Ask every question, each interrupting the previous answer; returns the turns."""
-        turns: list[Turn] = []
+        turns: list[DemoTurn] = []
         async with running(self._worker):
             with _progress(console) as progress:
                 task = progress.add_task("talking", total=len(self._script))
@@ -283,12 +283,14 @@ class Conversation:
         return turns
 
     async def _ask(
-        self, exchange: Exchange, pcm: bytes, turns: list[Turn], interrupt_at_s: float | None
-    ) -> Turn:
+        self, exchange: Exchange, pcm: bytes, turns: list[DemoTurn], interrupt_at_s: float | None
+    ) -> DemoTurn:
         """Ask a question, which interrupts the previous answer, and listen to the answer."""
         self._stt.expect(exchange.question)
         self.transport.say(pcm)
-        turn = Turn(exchange.language, exchange.answer, is_interrupted=interrupt_at_s is not None)
+        turn = DemoTurn(
+            exchange.language, exchange.answer, is_interrupted=interrupt_at_s is not None
+        )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 if turns:
@@ -299,7 +301,7 @@ class Conversation:
             await self._listen(turn, turn.context_id, interrupt_at_s)
         return turn
 
-    async def _listen(self, turn: Turn, context_id: str, interrupt_at_s: float | None) -> None:
+    async def _listen(self, turn: DemoTurn, context_id: str, interrupt_at_s: float | None) -> None:
         """Listen to the answer until it is time to interrupt it, or to its end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_TIMEOUT_S):

@@ -36,7 +36,7 @@ _MAX_WHOLE = 3
 
 
 @dataclass
-class Turn:
+class DemoTurn:
     """One answer of the agent.
 
     Attributes:
@@ -70,7 +70,7 @@ class Score:
         onset_errors_ms: distance between audio onset and word start of each word after a pause.
     """
 
-    turn: Turn
+    turn: DemoTurn
     utterance: Utterance
     heard: str
     is_exact: bool
@@ -87,7 +87,7 @@ class Score:
 
 
 def report(
-    turns: list[Turn],
+    turns: list[DemoTurn],
     transport: RealtimeFileTransport,
     ttfa_s: list[float],
     out: Path,
@@ -178,7 +178,7 @@ def _print_results(
     )
 
 
-def score_turn(turn: Turn, utterance: Utterance, agent: npt.NDArray[np.int16]) -> Score:
+def score_turn(turn: DemoTurn, utterance: Utterance, agent: npt.NDArray[np.int16]) -> Score:
     """Compare the played audio of a turn with its text in the history."""
     played = utterance.played_samples
     heard = [word for word in turn.words if word.start_sample + HEARD_SAMPLES <= played]

@@ -25,8 +25,8 @@ from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
 from voiceagent_tts.engine.sequence import (
     EngineContext,
-    RowState,
     Sequence,
+    SequenceState,
     TextState,
 )
 from voiceagent_tts.engine.text_queue import (
@@ -254,8 +254,8 @@ class Qwen3Engine:
         sequence = context.current
         ids = sequence.next_ids()
         self._runner.feed(active.row, ids, is_last=sequence.text is TextState.FED)
-        if active.state is RowState.STARVED:
-            active.state = RowState.RUNNING
+        if active.state is SequenceState.STARVED:
+            active.state = SequenceState.RUNNING
 
     def _unprimed(self) -> list[OpenContext]:
         return [context for context in self._contexts.values() if context.waits_for_voice]
@@ -350,8 +350,8 @@ class Qwen3Engine:
                 with self._publisher.failing(context.id):
                     context.current.detector.add_frame(frame.code)
                     active.add_frame(is_end=frame.is_end)
-            elif active.state is RowState.RUNNING:
-                active.state = RowState.STARVED
+            elif active.state is SequenceState.RUNNING:
+                active.state = SequenceState.STARVED
                 context.waited_for_text = True
         for context, count in plan.decode:
             if active := context.active:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from voiceagent_tts.engine.runner import Runner
-from voiceagent_tts.engine.sequence import EngineContext, RowState
+from voiceagent_tts.engine.sequence import EngineContext, SequenceState
 from voiceagent_tts.engine.voice_cache import CacheCounts
 
 
@@ -72,7 +72,7 @@ def context_metrics(contexts: Iterable[EngineContext], now: float) -> dict[str, 
     """Return the state of contexts at `now`."""
     active = [context for context in contexts if context.active is not None]
     heard = [c for c in active if c.has_spoken and not c.is_batch and c.can_step]
-    starved = (c.active is not None and c.active.state is RowState.STARVED for c in active)
+    starved = (c.active is not None and c.active.state is SequenceState.STARVED for c in active)
     return {
         "used_rows": len(active),
         "starved_rows": sum(starved),

@@ -15,7 +15,7 @@ from voiceagent_tts.engine.guards import frame_cap
 from voiceagent_tts.engine.metrics import Counts
 from voiceagent_tts.engine.runner import Runner, Sound
 from voiceagent_tts.engine.scheduler import Scheduler
-from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, RowState, TextState
+from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, SequenceState, TextState
 from voiceagent_tts.engine.text_queue import OpenContext
 from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.seam.engine import Outbox
@@ -137,7 +137,7 @@ class Publisher:
                     self._counts.lost_texts += 1
                     raise EngineError(_LOST_TEXT, code=ErrorCode.TEXT_LOST)
             if not active.has_ended:
-                active.state = RowState.ENDED
+                active.state = SequenceState.ENDED
             if not context.has_spoken:
                 self._end_sequence(context, active)
                 return
@@ -147,7 +147,7 @@ class Publisher:
     def _end_sequence(self, context: EngineContext, active: ActiveSequence) -> None:
         """Free the row; a sequence without any sound is tried once more."""
         self._free_row(context)
-        if active.state is RowState.OUT_OF_MEMORY:
+        if active.state is SequenceState.OUT_OF_MEMORY:
             with self.failing(context.id):
                 raise self._scheduler.refusal(
                     self._contexts.values(), "the memory of all rows is full"

@@ -5,7 +5,7 @@ from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 
 from voiceagent_tts.engine.kv_cache import PageAllocator
-from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, RowState
+from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, SequenceState
 
 _NO_ROW = -1
 """Holder of lent pages in the allocator."""
@@ -43,7 +43,7 @@ class RowMemory:
             Whether a page was free. If not, the row makes no more frames.
         """
         if not self._allocator.free:
-            active.state = RowState.OUT_OF_MEMORY
+            active.state = SequenceState.OUT_OF_MEMORY
             return False
         active.pages = tuple(self._allocator.allocate(active.row, 1))
         return True

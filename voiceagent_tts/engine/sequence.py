@@ -91,14 +91,14 @@ class Sequence:
         self.detector = RunawayDetector()
 
 
-class RowState(Enum):
-    """What the row of an active sequence does.
+class SequenceState(Enum):
+    """State of a sequence that holds a row.
 
     Attributes:
-        RUNNING: it makes a frame in each step that it takes part in.
-        STARVED: it waits for text.
-        ENDED: it makes no more frames.
-        OUT_OF_MEMORY: it makes no more frames, because no page was free.
+        RUNNING: makes a frame in each step that it takes part in.
+        STARVED: waits for text.
+        ENDED: makes no more frames.
+        OUT_OF_MEMORY: makes no more frames, because no page was free.
     """
 
     RUNNING = auto()
@@ -117,7 +117,7 @@ class ActiveSequence:
         pages: KV pages of the row, in the order of its positions.
         undecoded_frames: frames that have not been submitted to the codec.
         decoding_frames: frames in the codec, whose audio has not arrived.
-        state: what the row does.
+        state: whether it makes frames.
     """
 
     row: int
@@ -125,12 +125,12 @@ class ActiveSequence:
     pages: tuple[int, ...] = ()
     undecoded_frames: int = 0
     decoding_frames: int = 0
-    state: RowState = RowState.RUNNING
+    state: SequenceState = SequenceState.RUNNING
 
     @property
     def has_ended(self) -> bool:
         """Whether the row makes no more frames."""
-        return self.state in (RowState.ENDED, RowState.OUT_OF_MEMORY)
+        return self.state in (SequenceState.ENDED, SequenceState.OUT_OF_MEMORY)
 
     @property
     def pending_frames(self) -> int:
@@ -141,7 +141,7 @@ class ActiveSequence:
         """Count a frame that the row made; with `is_end` it is the last one."""
         self.undecoded_frames += 1
         if is_end:
-            self.state = RowState.ENDED
+            self.state = SequenceState.ENDED
 
     def submit_to_codec(self, frames: int) -> None:
         """Count frames that the codec decodes from now on."""
@@ -240,7 +240,7 @@ class EngineContext:
     def can_step(self) -> bool:
         """Whether the row can make a frame that the listener wants."""
         active = self.active
-        return active is not None and active.state is RowState.RUNNING and self.has_credit
+        return active is not None and active.state is SequenceState.RUNNING and self.has_credit
 
     @property
     def undecoded_frames(self) -> int:
@@ -289,5 +289,7 @@ class EngineContext:
         """
         gap_s = self.clock.send(samples, now)
         is_late = not self.waited_for_text
-        self.waited_for_text = self.active is not None and self.active.state is RowState.STARVED
+        self.waited_for_text = (
+            self.active is not None and self.active.state is SequenceState.STARVED
+        )
         return gap_s if is_late else 0.0

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from voiceagent_tts.core import Reading
-from voiceagent_tts.engine.sequence import EngineContext, RowState, Sequence, TextState
+from voiceagent_tts.engine.sequence import EngineContext, Sequence, SequenceState, TextState
 from voiceagent_tts.engine.voice_cache import LoadedVoice
 from voiceagent_tts.errors import EngineError, VoiceAgentError
 from voiceagent_tts.model.tokenizer import ROLE_TOKENS, OpenTurn, Tokenizer
@@ -244,4 +244,4 @@ def _is_awaited(context: OpenContext) -> bool:
     """Whether a context cannot speak without more text."""
     if context.active is None:
         return not context.has_text_to_start
-    return context.active.state is RowState.STARVED
+    return context.active.state is SequenceState.STARVED

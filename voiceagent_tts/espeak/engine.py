@@ -17,7 +17,7 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.japanese import lacks_readings
 from voiceagent_tts.espeak.library import EspeakLibrary
-from voiceagent_tts.espeak.pieces import Piece, split_pieces
+from voiceagent_tts.espeak.pieces import EspeakPiece, split_pieces
 from voiceagent_tts.espeak.speech import Delivery, can_say_ipa, speak
 from voiceagent_tts.extras import install_hint
 from voiceagent_tts.seam.commands import Append, Prepare, Submit
@@ -48,7 +48,7 @@ _ROWS_BESIDE_NEW = 2  # limit while a row waits for its first audio: a large mes
 class _VoicedPiece:
     """A piece, with the voice of its language."""
 
-    piece: Piece
+    piece: EspeakPiece
     voice: EspeakVoice
 
     @property

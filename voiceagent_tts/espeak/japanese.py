@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
-from voiceagent_tts.espeak.word_times import SpokenText
+from voiceagent_tts.espeak.word_times import EspeakText
 from voiceagent_tts.text.morphemes import japanese_tokenizer
 
 _KANA = "".join(map(chr, (*range(0x3041, 0x30A0), *range(0x30A1, 0x3100))))
@@ -25,7 +25,7 @@ def _is_kanji(character: str) -> bool:
     return unicodedata.name(character, "").startswith("CJK ") and character.isalpha()
 
 
-def to_kana(spoken: SpokenText) -> SpokenText:
+def to_kana(spoken: EspeakText) -> EspeakText:
     """Replace kanji by their readings; without janome the text is returned unchanged."""
     tokenizer = japanese_tokenizer()
     if tokenizer is None:
@@ -47,7 +47,7 @@ def to_kana(spoken: SpokenText) -> SpokenText:
         offsets += (spoken.offsets[start + place] for place in _places(surface, reading))
         guessed.update(spoken.offsets[start + 1 : start + _head_length(surface)])
         was_read = is_read
-    return SpokenText("".join(parts), offsets, frozenset(guessed))
+    return EspeakText("".join(parts), offsets, frozenset(guessed))
 
 
 def _reading(token: Any) -> str:

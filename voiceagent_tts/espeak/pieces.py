@@ -1,4 +1,4 @@
-"""Segments to pieces: the text of one espeak call.
+"""Divides segments into pieces: the text of one espeak call.
 
 espeak cannot pause inside a call, so pieces are short: the first audio comes sooner, and other
 contexts need not wait. espeak speaks clause by clause, so a segment that is cut after a comma
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from voiceagent_tts.core import Segment, Word
-from voiceagent_tts.espeak.word_times import SpokenText
+from voiceagent_tts.espeak.word_times import EspeakText
 from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,
@@ -35,7 +35,7 @@ _CERTAIN_CLAUSE_ENDS = (SENTENCE_ENDS | CLAUSE_ENDS) - DASHES - frozenset(".:：
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class EspeakPiece:
     """A part of a segment, with its spoken text.
 
     Attributes:
@@ -47,7 +47,7 @@ class Piece:
     """
 
     words: tuple[Word, ...]
-    spoken: SpokenText
+    spoken: EspeakText
     ends_clause: bool
     segment_end: int | None
 
@@ -57,7 +57,7 @@ class Piece:
         return not is_spoken(self.spoken.text)
 
 
-def split_pieces(segment: Segment, language: str) -> list[Piece]:
+def split_pieces(segment: Segment, language: str) -> list[EspeakPiece]:
     """Cut a segment after clauses, and between words where a clause is too long.
 
     A word longer than a piece is cut too; it belongs to the piece in which it begins. Lengths are
@@ -73,7 +73,7 @@ def split_pieces(segment: Segment, language: str) -> list[Piece]:
     words = split_words(segment.text, segment.char_start)
     firsts = [0, *_cuts(words, whole)]
     starts = [segment.char_start, *(words[first].char_start for first in firsts[1:])]
-    pieces: list[Piece] = []
+    pieces: list[EspeakPiece] = []
     for (first, last), (start, end) in zip(
         pairwise([*firsts, len(words)]), pairwise([*starts, segment.char_end]), strict=True
     ):
@@ -83,7 +83,7 @@ def split_pieces(segment: Segment, language: str) -> list[Piece]:
             its_words = tuple(words[first:last]) if part is ranges[0] else ()
             is_last = end == segment.char_end and part is ranges[-1]
             segment_end = end if is_last else None
-            pieces.append(Piece(its_words, spoken, ends_clause(spoken.text), segment_end))
+            pieces.append(EspeakPiece(its_words, spoken, ends_clause(spoken.text), segment_end))
     return pieces
 
 
@@ -121,7 +121,7 @@ def _ranges(whole: Said, first: int, end: int) -> Iterator[range]:
     yield range(first, max(first, end))
 
 
-def _part(whole: Said, place: range) -> SpokenText:
+def _part(whole: Said, place: range) -> EspeakText:
     """What is said in a range."""
     first, last = place.start, place.stop
     text = whole.text[first:last].rstrip()
@@ -130,4 +130,4 @@ def _part(whole: Said, place: range) -> SpokenText:
         for span, sounds in whole.ipa
         if first <= span.start and span.stop <= last
     )
-    return SpokenText(text, whole.offsets[first : first + len(text)], ipa=ipa)
+    return EspeakText(text, whole.offsets[first : first + len(text)], ipa=ipa)

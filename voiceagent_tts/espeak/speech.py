@@ -17,8 +17,8 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTime
 from voiceagent_tts.espeak.catalogue import EspeakVoice
 from voiceagent_tts.espeak.japanese import to_kana
 from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary, EventType, SpeechEvent
-from voiceagent_tts.espeak.pieces import Piece
-from voiceagent_tts.espeak.word_times import SpokenText, WordSpan, time_words
+from voiceagent_tts.espeak.pieces import EspeakPiece
+from voiceagent_tts.espeak.word_times import EspeakText, WordSpan, time_words
 
 _GUESS_CONFIDENCE = 0.9
 """Of a word inside a group of which espeak reports the beginning alone. 95 % of them lie within
@@ -85,7 +85,7 @@ class Speech:
 
 
 def speak(
-    library: EspeakLibrary, piece: Piece, delivery: Delivery, continues: Callable[[], bool]
+    library: EspeakLibrary, piece: EspeakPiece, delivery: Delivery, continues: Callable[[], bool]
 ) -> Speech | None:
     """Speak a piece as a whole.
 
@@ -138,7 +138,7 @@ def speak(
     )
 
 
-def can_say_ipa(piece: Piece, voice: EspeakVoice, library: EspeakLibrary) -> bool:
+def can_say_ipa(piece: EspeakPiece, voice: EspeakVoice, library: EspeakLibrary) -> bool:
     """Whether the voice has the sounds of all pronunciations in IPA; used as `speak` uses them."""
     if not piece.spoken.ipa:
         return True
@@ -147,7 +147,7 @@ def can_say_ipa(piece: Piece, voice: EspeakVoice, library: EspeakLibrary) -> boo
     )
 
 
-def _as_read(spoken: SpokenText, voice: EspeakVoice, library: EspeakLibrary) -> SpokenText:
+def _as_read(spoken: EspeakText, voice: EspeakVoice, library: EspeakLibrary) -> EspeakText:
     """The text as the voice reads it: kanji as kana, and IPA as espeak's names of phonemes.
 
     IPA is left out where the voice lacks one of its sounds, and in Japanese; its letters stay.
@@ -168,7 +168,7 @@ def _as_read(spoken: SpokenText, voice: EspeakVoice, library: EspeakLibrary) -> 
         at = place.stop
     if not replaced:
         return replace(spoken, ipa=())
-    return SpokenText(
+    return EspeakText(
         text + spoken.text[at:], [*offsets, *spoken.offsets[at:]], ipa=tuple(replaced)
     )
 

@@ -23,8 +23,8 @@ CountPhonemes = Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True)
-class SpokenText:
-    """The text that espeak speaks for a client's text.
+class EspeakText:
+    """The text that espeak reads in place of a client's text.
 
     Attributes:
         text: characters that espeak reads.
@@ -67,7 +67,7 @@ class _Sound:
 
 def time_words(
     words: Sequence[Word],
-    spoken: SpokenText,
+    spoken: EspeakText,
     events: Iterable[SpeechEvent],
     count_phonemes: CountPhonemes,
 ) -> list[WordSpan]:

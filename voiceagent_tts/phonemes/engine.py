@@ -24,7 +24,7 @@ from voiceagent_tts.seam.commands import Append, Submit
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.seam.segment_engine import SegmentEngine, SegmentRow, unspoken
-from voiceagent_tts.text.pieces import Piece, split_pieces
+from voiceagent_tts.text.pieces import TextPiece, split_pieces
 from voiceagent_tts.voices import name_hint
 
 IPA_WARNING = (
@@ -34,7 +34,7 @@ IPA_WARNING = (
 
 
 @dataclass(slots=True, kw_only=True)
-class _Row(SegmentRow[Piece]):
+class _Row(SegmentRow[TextPiece]):
     """The state of one context.
 
     Attributes:
@@ -141,12 +141,12 @@ class PhonemeEngine(SegmentEngine[_Row]):
             noise=np.random.default_rng(command.options.seed),
         )
 
-    def _pieces(self, row: _Row, command: Submit | Append) -> list[Piece]:
+    def _pieces(self, row: _Row, command: Submit | Append) -> list[TextPiece]:
         pieces = list(split_pieces(Segment(command.text, command.char_base, command.readings)))
         self._warn_of_ipa(row, pieces)
         return pieces
 
-    def _warn_of_ipa(self, row: _Row, pieces: Sequence[Piece]) -> None:
+    def _warn_of_ipa(self, row: _Row, pieces: Sequence[TextPiece]) -> None:
         """Tell the client once of IPA that the voice cannot say."""
         can_say = row.voice.pronouncer.can_say
         spoken = (piece for piece in pieces if not piece.is_silent)

@@ -8,7 +8,7 @@ from voiceagent_tts.core import Word
 from voiceagent_tts.phonemes.network import Network
 from voiceagent_tts.phonemes.reading import Phonemes, Pronouncer
 from voiceagent_tts.seam.events import VoiceDetails
-from voiceagent_tts.text.pieces import Piece
+from voiceagent_tts.text.pieces import TextPiece
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class LoadedVoice:
     network: Network
     pronouncer: Pronouncer
 
-    def read(self, piece: Piece) -> Iterator[tuple[Phonemes, list[Word]]]:
+    def read(self, piece: TextPiece) -> Iterator[tuple[Phonemes, list[Word]]]:
         """Read a piece: what is said at once, with the words that begin in it, in order.
 
         A word belongs to the first part with a sound of it or of a later word.

@@ -22,7 +22,7 @@ from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.seam.segment_engine import SegmentEngine, SegmentRow
 from voiceagent_tts.text.normalizer import normalize
-from voiceagent_tts.text.pieces import Piece, split_pieces
+from voiceagent_tts.text.pieces import TextPiece, split_pieces
 from voiceagent_tts.text.words import is_spoken
 
 _SILENCE = 33  # of 32,767: -60 dBFS
@@ -192,5 +192,5 @@ class PocketEngine(SegmentEngine[_Row]):
                 row.finish_frame()
 
 
-def _written(piece: Piece, model: PocketModel) -> str:
+def _written(piece: TextPiece, model: PocketModel) -> str:
     return normalize(piece.said, model.language, reads_digits=False).text

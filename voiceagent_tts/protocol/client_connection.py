@@ -2,7 +2,7 @@
 
 The sending methods check a message and return it for the caller to send. `receive` checks what the
 server sends. Both keep a record of each context, from which a client can cut its text without
-asking the server. This module knows no I/O, no clock and no engine.
+asking the server. This module does no I/O.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.protocol.contexts import (
-    ContextState,
+    WireState,
     context_closed,
     context_exists,
     context_not_found,
@@ -83,7 +83,7 @@ class ContextRecord:
 
     context_id: str
     audio: AudioFormat
-    state: ContextState = ContextState.OPEN
+    state: WireState = WireState.OPEN
     handle: int | None = None
     """Name of the context in binary messages, from `context.opened`."""
     text: str = ""
@@ -103,7 +103,7 @@ class ContextRecord:
     @property
     def accepts_text(self) -> bool:
         """Whether more text may be sent."""
-        return self.state is ContextState.OPEN and self.done is None
+        return self.state is WireState.OPEN and self.done is None
 
 
 ClientEvent = (
@@ -218,7 +218,7 @@ class ClientConnection:
         Raises:
             InvalidRequestError: the context accepts no text.
         """
-        self._accepting_text(context_id).state = ContextState.ENDED
+        self._accepting_text(context_id).state = WireState.ENDED
         return ContextEnd(context_id=context_id).encode()
 
     def cancel(self, context_id: str, played_ms: int | None = None) -> str:
@@ -230,8 +230,8 @@ class ClientConnection:
         record = self.record(context_id)
         fields = {"context_id": context_id, "played_ms": played_ms}
         message = _valid(ContextCancel, fields)
-        if record.state is not ContextState.CANCELLED:
-            record.state = ContextState.CANCELLING
+        if record.state is not WireState.CANCELLED:
+            record.state = WireState.CANCELLING
         return message.encode()
 
     def cut(self, context_id: str, played_ms: int) -> str:
@@ -347,7 +347,7 @@ class ClientConnection:
             case FlushedMessage() | WarningMessage():
                 self._opened(message.context_id, message.type)
             case CancelledMessage():
-                self._uncancelled(message.context_id, "cancelled").state = ContextState.CANCELLED
+                self._uncancelled(message.context_id, "cancelled").state = WireState.CANCELLED
             case DoneMessage():
                 self._set_done(message)
             case DrainingMessage() | ErrorMessage(code=ErrorCode.DRAINING):
@@ -363,7 +363,7 @@ class ClientConnection:
             return None
         message = AudioMessage.decode(data)
         record = self._handles.get(message.handle)
-        if record is None or record.state is ContextState.CANCELLED:
+        if record is None or record.state is WireState.CANCELLED:
             raise ProtocolError(f"audio: expected an open context, got handle {message.handle}")
         return self._add_audio(record, message.seq, message.sample_offset, message.pcm)
 
@@ -381,7 +381,7 @@ class ClientConnection:
             record.words.append(timestamp)
 
     def _lose_text(self, context_id: str | None, char_end: int) -> None:
-        """Take back the words of a context that were not spoken, though they were sent."""
+        """Remove the words of a context that were sent but not spoken."""
         record = self._records.get(context_id or "")
         if record is not None:
             record.spoken_chars = char_end
@@ -425,7 +425,7 @@ class ClientConnection:
 
     def _uncancelled(self, context_id: str, message: str) -> ContextRecord:
         record = self._unfinished(context_id, message)
-        if record.state is ContextState.CANCELLED:
+        if record.state is WireState.CANCELLED:
             raise ProtocolError(f"{message}: expected only done after cancelled of {context_id!r}")
         return record
 

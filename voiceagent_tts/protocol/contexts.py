@@ -1,4 +1,4 @@
-"""What both ends of a socket know of a context: its state, and the errors for illegal messages."""
+"""State of a context, and the errors for illegal messages, for both ends of a socket."""
 
 from enum import Enum, auto
 
@@ -6,15 +6,15 @@ from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.refusals import RefusedMessageError
 
 
-class ContextState(Enum):
-    """How far a context has come, up to its `done`."""
+class WireState(Enum):
+    """State of a context by the messages sent so far; decides which messages are legal."""
 
     OPEN = auto()
     """The context accepts text."""
     ENDED = auto()
     """The client sent `end`: no more text will come."""
     CANCELLING = auto()
-    """The client sent `cancel`; the server has not answered yet."""
+    """The client sent `cancel`; `cancelled` has not been sent."""
     CANCELLED = auto()
     """The server sent `cancelled`; only `done` may follow."""
 

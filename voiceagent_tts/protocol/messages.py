@@ -185,7 +185,7 @@ class OpenOptions(VoiceOptions, total=False):
 
 
 class SpeechFields(BaseModel):
-    """Options that contexts of a socket and requests over HTTP have alike."""
+    """Options that socket contexts and HTTP requests share."""
 
     speed: Speed = 1.0
     seed: Count | None = None
@@ -453,14 +453,14 @@ class FlushedMessage(_ServerMessage):
 
 
 class WarningMessage(_ServerMessage):
-    """The context is spoken worse than it could be; sent once per code and context."""
+    """Output is degraded; sent once per code and context."""
 
     type: Literal["warning"] = "warning"
     context_id: str
     code: str
     """One of `core.WarningCode`, or a code of a newer server."""
     message: str
-    """A sentence for people: what is worse, why, and what to do."""
+    """A sentence for people: what is degraded, why, and what to do."""
 
 
 class _CutFields(_ServerMessage):

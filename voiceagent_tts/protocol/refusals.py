@@ -1,4 +1,4 @@
-"""What is wrong with a bad message, as an error that never shows the text to be spoken."""
+"""Errors for invalid messages; they never show the text to be spoken."""
 
 from collections.abc import Callable
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol
 from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, WarningCode, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.contexts import (
-    ContextState,
+    WireState,
     context_closed,
     context_exists,
     context_not_found,
@@ -59,7 +59,7 @@ WireMessages = list[str | bytes]
 """WebSocket messages to send, in order."""
 
 MakeMessages = Callable[[], list[str]]
-"""Makes messages that take long to make, such as compressed audio. A thread calls it."""
+"""Makes expensive messages, such as compressed audio; called in a thread."""
 
 MAX_TOMBSTONES = 4_096
 """Maximum number of ids of ended contexts that a server remembers, to refuse their reuse."""
@@ -81,7 +81,7 @@ Closing = tuple[int, str]
 """Code and reason with which to close a socket."""
 
 Command = ClientMessage | Answer
-"""What the server has to do for a client."""
+"""Commands to the server from a client's messages."""
 
 
 class Dialect(Protocol):
@@ -272,7 +272,7 @@ class ServerConnection:
         if context is not None and context.has_end:
             return []
         context = self._contexts.accepting_text(message.context_id)
-        context.state, context.has_end = ContextState.ENDED, True
+        context.state, context.has_end = WireState.ENDED, True
         return [message]
 
     def _cancel(self, message: ContextCancel) -> list[ClientMessage]:
@@ -281,7 +281,7 @@ class ServerConnection:
         context = self._contexts.find(message.context_id)
         if context is None or context.is_cancel_requested:
             return []
-        context.state = ContextState.CANCELLING
+        context.state = WireState.CANCELLING
         return [message]
 
     # Messages to the client.
@@ -342,7 +342,7 @@ class ServerConnection:
         return self._dialect.write(message)
 
     def warning(self, context_id: str, code: WarningCode, message: str) -> WireMessages:
-        """The context is spoken worse than it could be; `message` says why, and what to do."""
+        """Output is degraded; `message` says why, and what to do."""
         self._opened_context(context_id)
         return self._dialect.write(
             WarningMessage(context_id=context_id, code=code, message=message)
@@ -352,7 +352,7 @@ class ServerConnection:
         """Answer to `cancel`; only `done` may follow."""
         context = self._context_for_sending(context_id)
         assert context.is_cancel_requested, f"the client did not cancel {context_id!r}"
-        context.state = ContextState.CANCELLED
+        context.state = WireState.CANCELLED
         message = CancelledMessage(
             context_id=context_id,
             text_spoken=cut.text_spoken,
@@ -387,7 +387,7 @@ class ServerConnection:
     ) -> WireMessages:
         """Last message of a context; follows the `error` of a context that could not be opened."""
         context = self._contexts.remove(context_id)
-        is_cancelled = context.state is ContextState.CANCELLED
+        is_cancelled = context.state is WireState.CANCELLED
         assert is_cancelled == (reason == "cancelled"), reason
         message = DoneMessage(
             context_id=context_id,
@@ -433,7 +433,7 @@ class ServerConnection:
         """The context; asserts that a message other than `done` may be sent for it."""
         assert self._is_ready, "ready is sent first"
         context = self._contexts[context_id]
-        is_cancelled = context.state is ContextState.CANCELLED
+        is_cancelled = context.state is WireState.CANCELLED
         assert not is_cancelled, f"only done may follow cancelled of {context_id!r}"
         return context
 
@@ -450,7 +450,7 @@ class ServerContext:
 
     handle: int
     audio: AudioFormat
-    state: ContextState = ContextState.OPEN
+    state: WireState = WireState.OPEN
     is_opened: bool = False  # `context.opened` has been sent
     has_end: bool = False  # `end` was received; a second one is ignored, even after `cancel`
     messages_sent: int = 0
@@ -463,7 +463,7 @@ class ServerContext:
     @property
     def is_cancel_requested(self) -> bool:
         """Whether the client sent `cancel`; the context no longer counts against the maximum."""
-        return self.state in (ContextState.CANCELLING, ContextState.CANCELLED)
+        return self.state in (WireState.CANCELLING, WireState.CANCELLED)
 
     @property
     def audio_sent_ms(self) -> int:
@@ -536,7 +536,7 @@ class ServerContexts:
         if context_id not in self:
             raise context_not_found(context_id)
         context = self._contexts.get(context_id)
-        if context is None or context.state is not ContextState.OPEN:
+        if context is None or context.state is not WireState.OPEN:
             raise context_closed(context_id)
         return context
 

@@ -1,9 +1,8 @@
 """The base of engines that speak whole segments: their commands, rows, credit and events.
 
-An engine says which pieces a text has, and makes their audio. The pieces of a row are spoken in
-order: first the words of a piece are sent, where the engine knows them, then its audio as far as
-credit allows. Engines that are fed token by token schedule differently, and have no use for it.
-This module knows no voice and no clock.
+A subclass divides text into pieces and makes their audio. The pieces of a row are spoken in order:
+first the words of a piece are sent, where the engine knows them, then its audio as far as credit
+allows. Engines that are fed token by token schedule differently and do not use it.
 """
 
 from abc import ABC, abstractmethod
@@ -59,7 +58,7 @@ UNSPOKEN_CONFIDENCE = 0.9
 
 
 class Piece(Protocol):
-    """A part of a segment that is spoken at once."""
+    """A part of a segment that an engine speaks at once: a clause or a sentence."""
 
     @property
     def words(self) -> Sequence[Word]:
@@ -82,7 +81,7 @@ P = TypeVar("P", bound=Piece)
 
 @dataclass(slots=True, kw_only=True)
 class SegmentRow(Generic[P]):
-    """What every such engine knows of a context.
+    """State of one context, common to all engines that speak whole segments.
 
     Attributes:
         context: number of the context.

@@ -44,8 +44,8 @@ _UPLOAD_BYTES = {
 BODY_S = 10.0
 """How long a body may take, besides the time that its bytes take at `_SLOWEST_BYTES_PER_S`."""
 _SLOWEST_BYTES_PER_S = 4096
-"""A body that comes more slowly is refused: a client that sends a part of it and waits would occupy
-an open file as long as it likes."""
+"""Slower bodies are refused: a client that sends part of a body and then waits would keep a
+connection open indefinitely."""
 _OPEN_PATHS = ("/health", *page.OPEN_PATHS)
 """Paths without keys: of probes and of browsers."""
 _ROUTES = (
@@ -97,7 +97,7 @@ def create_app(state: ServerState) -> FastAPI:
 
 
 def _add_middleware(app: FastAPI, hooks: ServerHooks) -> None:
-    """Add what every request passes, the innermost first."""
+    """Add the middleware, innermost first."""
     state = hooks.state
     app.add_middleware(_BodyGuard, state=state, upload_bytes=hooks.upload_bytes)
     app.add_middleware(_KeyGuard, state=state, open_paths=hooks.open_paths)
@@ -108,7 +108,7 @@ def _add_middleware(app: FastAPI, hooks: ServerHooks) -> None:
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["Authorization", "Content-Type", "X-API-Key", "xi-api-key"],
     )
-    # Outermost: it also logs what the others refuse.
+    # Outermost: it also logs requests that the others refuse.
     app.add_middleware(RequestLog, count=state.metrics.count_request)
 
 
@@ -134,7 +134,7 @@ class _KeyGuard:
 class _BodyGuard:
     """Refuses a request while it is read, when its body becomes too long or comes too slowly.
 
-    What is read counts as held by the caller until the request is over.
+    Bytes read count against the caller's memory limit until the request is over.
     """
 
     def __init__(self, app: ASGIApp, state: ServerState, upload_bytes: dict[str, int]) -> None:

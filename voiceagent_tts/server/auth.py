@@ -64,7 +64,7 @@ def check(
 
 
 def caller_of(request: AsgiScope) -> Caller:
-    """The caller of a request that `check` has let pass."""
+    """The caller of a request that passed `check`."""
     return request[_CALLER]
 
 
@@ -74,7 +74,7 @@ def noted_caller(request: AsgiScope) -> Caller | None:
 
 
 def owner_of(request: AsgiScope) -> str:
-    """Whose a request is; empty where `noted_caller` is None."""
+    """The owner that a request counts for; empty where `noted_caller` is None."""
     caller = noted_caller(request)
     return "" if caller is None else caller.owner
 

@@ -21,10 +21,10 @@ _MAX_DISCARDED_BYTES = 32 << 20
 """The largest body that a route accepts."""
 _MAX_FRAGMENTS = 1024
 _REQUEST_READ_BYTES = 32 * 1024
-"""What is read of an HTTP connection in one turn: four thousand of the shortest headers."""
+"""Bytes read from an HTTP connection in one iteration: four thousand of the shortest headers."""
 _READ_BYTES = 8 * 1024
-"""What is read of a socket in one turn of the event loop: a thousand of the smallest messages take
-2 ms. asyncio would read 32 times as much."""
+"""Bytes read from a socket in one iteration of the event loop: a thousand of the smallest messages
+take 2 ms. asyncio would read 32 times as much."""
 
 
 def _read_at_most(transport: asyncio.BaseTransport, size_bytes: int) -> None:

@@ -1,7 +1,7 @@
-"""The request log: what was asked for, and what became of it.
+"""The request log: each request and its outcome.
 
-It has no text, only a keyed hash of it: equal texts can be found, and a short text cannot be
-guessed without the secret.
+It contains a keyed hash of the text, not the text: equal texts can be found, and a short text
+cannot be guessed without the secret.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class Origin:
         caller: the key and the address.
         path: the route.
         ids: ids of the request or the socket, and of the context, by name.
-        traceparent: span of the caller, as W3C has it and as the caller has sent it; None without.
+        traceparent: the caller's W3C `traceparent`, as received; None without one.
     """
 
     caller: Caller
@@ -104,13 +104,13 @@ class ContextLog:
         return hmac.new(self._secret, text.encode(errors="replace"), hashlib.sha256).hexdigest()
 
     def close(self) -> None:
-        """Write what waits."""
+        """Flush waiting lines."""
         if self._file is not None:
             self._file[0].close()
 
 
 def _open(path: Path, on_failure: Callable[[str], None]) -> "tuple[DiskLog, LineFile]":
-    """The log's file, and what writes it in the background."""
+    """The log's file and its background writer."""
     from voiceagent_tts.access.disk_log import DiskLog, LineFile
 
     lines = LineFile(path)

@@ -1,6 +1,6 @@
-"""Encodes the audio of answers beside the event loop: some codecs take 50 ms for a second of audio.
+"""Encodes the audio of responses in threads.
 
-They leave Python's lock to the loop while they compute.
+Some codecs take 50 ms for a second of audio. They release the GIL while they compute.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from voiceagent_tts.audio.output import OutputStream
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding
 
 _PLAIN: tuple[ContainerFormat, ...] = ("pcm", "wav")
-"""Formats whose samples are copied, at once."""
+"""Formats that need no encoder: samples are copied on the event loop."""
 _streams = ThreadPoolExecutor(2, "stream-encoder")
 _files = ThreadPoolExecutor(2, "file-encoder")
-"""Files have no listeners: those of streams wait for none of them."""
+"""Threads for files, which have no listeners; streams do not queue behind them."""
 
 
 class Encoder(Protocol):
-    """Turns audio into the bytes of an answer."""
+    """Encodes audio into the bytes of a response."""
 
     def push(self, pcm: bytes) -> bytes:
         """Append whole 24 kHz samples; return the next bytes of the answer, possibly none."""
@@ -36,7 +36,7 @@ _Encoder = TypeVar("_Encoder", bound=Encoder)
 
 
 class AnswerEncoder(Generic[_Encoder]):
-    """Runs the encoder of one answer, from its making to its end.
+    """Creates and runs the encoder of one response.
 
     Args:
         make: makes the encoder; it may load a library.
@@ -50,7 +50,7 @@ class AnswerEncoder(Generic[_Encoder]):
 
     @property
     def encoder(self) -> _Encoder:
-        """The encoder, which is made when it is needed first."""
+        """The encoder, created on first use."""
         if self._made is None:
             self._made = self._make()
         return self._made

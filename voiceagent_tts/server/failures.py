@@ -1,4 +1,4 @@
-"""Logs failures that nobody expected: where they happened, and never what was to be spoken."""
+"""Logs unexpected failures: where they happened, but never the text to be spoken."""
 
 import traceback
 
@@ -10,9 +10,9 @@ _log = structlog.get_logger(__name__)
 
 
 def log_if_unexpected(error: VoiceAgentError, **ids: str | int | None) -> None:
-    """Log the type and the calls of the mistake that `VoiceAgentError.unexpected` reports.
+    """Log the type and the stack of the exception that `VoiceAgentError.unexpected` wraps.
 
-    The message of the mistake is left out, because it may quote the text.
+    Its message is left out, because it may quote the text.
     """
     cause = error.__cause__
     if error.code is ErrorCode.INTERNAL and cause is not None:

@@ -1,6 +1,6 @@
 """Health checks: whether the process answers, and whether new contexts can be opened.
 
-The answer to the request itself shows that the event loop runs.
+An answer at all shows that the event loop runs.
 """
 
 from typing import Any

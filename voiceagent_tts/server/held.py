@@ -1,6 +1,6 @@
 """Memory that is held for callers: bodies, files that are being made, and texts for `cut`.
 
-It counts for the caller until it is given back, so that no caller can have all of it.
+It counts against the caller until it is released, so that no caller can use all of it.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
-from voiceagent_tts.synthesizer.events import SpokenText
+from voiceagent_tts.synthesizer.events import TimedText
 
 MAX_CALLER_BYTES = 192 << 20
 """Memory of one caller's requests: an hour of WAV, six of the largest uploads, or many files of a
@@ -23,14 +23,14 @@ MEMORY_S = 120.0
 MAX_TEXTS_BYTES = 16 << 20
 """Memory of one caller's texts; newer ones displace the oldest. About 8,000 turns of a minute."""
 _OVERHEAD_BYTES = 600
-"""Memory of one text beside its characters and words."""
+"""Overhead of one text in addition to its characters and words."""
 
 _Place = tuple[str, str]
 """Ids of a session and of one of its contexts."""
 
 
 class Hold:
-    """What one request holds; made by `HeldBytes.hold`."""
+    """Memory held by one request; created by `HeldBytes.hold`."""
 
     def __init__(self, of_callers: "Counter[str]", owner: str) -> None:
         self._of_callers = of_callers
@@ -41,8 +41,8 @@ class Hold:
         """Count bytes that the request holds from now on.
 
         Raises:
-            InvalidRequestError: it has too many by itself (`text_too_long`).
-            OverloadedError: its caller has too many already (`rate_limited`).
+            InvalidRequestError: the request alone exceeds the limit (`text_too_long`).
+            OverloadedError: the caller's requests together exceed it (`rate_limited`).
         """
         if self.taken_bytes + size_bytes > MAX_CALLER_BYTES:  # waiting would not help
             raise InvalidRequestError(
@@ -53,7 +53,7 @@ class Hold:
             )
         if self._of_callers[self._owner] + size_bytes > MAX_CALLER_BYTES:
             raise OverloadedError(
-                f"the requests of this caller hold its limit of {MAX_CALLER_BYTES >> 20} MiB; "
+                f"the requests of this caller hold the maximum of {MAX_CALLER_BYTES >> 20} MiB; "
                 "try again when some have ended, or stream the audio",
                 code=ErrorCode.RATE_LIMITED,
                 retry_after_ms=_RETRY_MS,
@@ -62,27 +62,27 @@ class Hold:
         self.taken_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Count bytes that the request does not hold any more."""
+        """Release bytes that the request no longer holds."""
         self._of_callers[self._owner] -= size_bytes
         self.taken_bytes -= size_bytes
         if not self._of_callers[self._owner]:
             del self._of_callers[self._owner]
 
     def end(self) -> None:
-        """Give everything back; what tasks of the request still count is nobody's from here on."""
+        """Release everything; bytes that tasks of the request count later are ignored."""
         self.give_back(self.taken_bytes)
         self._of_callers = Counter()
 
 
 class HeldBytes:
-    """Counts what the requests of each caller hold."""
+    """Counts the memory that the requests of each caller hold."""
 
     def __init__(self) -> None:
         self._of_callers = Counter[str]()
 
     @contextlib.contextmanager
     def hold(self, owner: str) -> Iterator[Hold]:
-        """Begin a request of a caller; at the end of the block it holds nothing."""
+        """Begin a request of a caller; at the end of the block its memory is released."""
         hold = Hold(self._of_callers, owner)
         try:
             yield hold
@@ -92,7 +92,7 @@ class HeldBytes:
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """A `SpokenText` in a hundredth of its memory.
+    """A `TimedText` in a hundredth of its memory.
 
     Attributes:
         text: UTF-8.
@@ -106,19 +106,19 @@ class _Packed:
     is_final: bool
 
     @classmethod
-    def of(cls, spoken: SpokenText) -> "_Packed":
+    def of(cls, timed: TimedText) -> "_Packed":
         times = array("i")
-        for each in spoken.words:
+        for each in timed.words:
             end_sample = -1 if each.end_sample is None else each.end_sample
             times.extend((each.word.char_start, each.word.char_end, each.start_sample, end_sample))
-        text = spoken.text.encode("utf-8", "surrogatepass")
-        return cls(time.monotonic(), text, times, spoken.sent_samples, spoken.is_final)
+        text = timed.text.encode("utf-8", "surrogatepass")
+        return cls(time.monotonic(), text, times, timed.sent_samples, timed.is_final)
 
     @property
     def size_bytes(self) -> int:
         return _OVERHEAD_BYTES + len(self.text) + self.times.itemsize * len(self.times)
 
-    def unpacked(self) -> SpokenText:
+    def unpacked(self) -> TimedText:
         text = self.text.decode("utf-8", "surrogatepass")
         numbers = zip(*(iter(self.times),) * 4, strict=True)
         words = [
@@ -130,21 +130,21 @@ class _Packed:
             )
             for char_start, char_end, start_sample, end_sample in numbers
         ]
-        return SpokenText(text, words, self.sent_samples, self.is_final)
+        return TimedText(text, words, self.sent_samples, self.is_final)
 
 
 class RecentTexts:
-    """Keeps what the ended contexts of all callers have said."""
+    """Keeps the texts of contexts that have ended, for later cuts."""
 
     def __init__(self) -> None:
         self._of_callers: dict[str, dict[_Place, _Packed]] = {}
         self._bytes: dict[str, int] = {}
 
-    def keep(self, owner: str, session_id: str, context_id: str, spoken: SpokenText) -> None:
-        """Keep what a context that has just ended has said; drop what is too old, or too much."""
+    def keep(self, owner: str, session_id: str, context_id: str, text: TimedText) -> None:
+        """Keep the text of a context that has just ended; drop texts that are too old or many."""
         texts = self._of_callers.setdefault(owner, {})
         self._drop(owner, (session_id, context_id))
-        texts[session_id, context_id] = packed = _Packed.of(spoken)
+        texts[session_id, context_id] = packed = _Packed.of(text)
         self._bytes[owner] = self._bytes.get(owner, 0) + packed.size_bytes
         oldest_end = packed.ended_at - MEMORY_S
         while len(texts) > 1:
@@ -153,15 +153,15 @@ class RecentTexts:
                 break
             self._drop(owner, place)
 
-    def find(self, owner: str, session_id: str, context_id: str) -> SpokenText | None:
-        """What a context has said; None if it was displaced, or ended too long ago."""
+    def find(self, owner: str, session_id: str, context_id: str) -> TimedText | None:
+        """The text of a context; None if it was displaced, or the context ended too long ago."""
         packed = self._of_callers.get(owner, {}).get((session_id, context_id))
         if packed is None or time.monotonic() - packed.ended_at > MEMORY_S:
             return None
         return packed.unpacked()
 
     def forget(self, owner: str, session_id: str) -> None:
-        """Drop the texts of a session that is over."""
+        """Drop the texts of a session that has ended."""
         texts = self._of_callers.get(owner, {})
         for place in [place for place in texts if place[0] == session_id]:
             self._drop(owner, place)

@@ -1,4 +1,4 @@
-"""What plugins can add to a server: `add_to_server` of a plugin's module `server` gets these."""
+"""The hooks of a server, passed to `add_to_server` of a plugin's module `server`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ def is_below(path: str, paths: list[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ErrorForm:
-    """How errors look on some routes.
+    """Form of the errors on some routes.
 
     Attributes:
         has_path: whether a path is one of these routes.
@@ -29,7 +29,7 @@ class ErrorForm:
 
 
 def form_of(path: str, forms: list[ErrorForm]) -> ErrorForm | None:
-    """Return how errors look on a path: the first form that has it; None for OpenAI's."""
+    """Return the form of errors on a path: the first that matches; None for OpenAI's."""
     return next((form for form in forms if form.has_path(path)), None)
 
 

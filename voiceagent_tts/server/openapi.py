@@ -38,11 +38,11 @@ _ERROR: dict[str, Any] = {
 
 
 def document_of(app: FastAPI, hooks: ServerHooks) -> dict[str, Any]:
-    """Return FastAPI's document, which promises 422 and no other error, with what is really sent.
+    """Return FastAPI's document, which lists no error but 422, with the errors that are sent.
 
     Args:
         app: has all routes.
-        hooks: paths that need no key, and how errors look on some routes.
+        hooks: paths that need no key, and forms of errors on some routes.
     """
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes
@@ -65,7 +65,7 @@ def document_of(app: FastAPI, hooks: ServerHooks) -> dict[str, Any]:
 
 
 def _content(path: str, hooks: ServerHooks) -> dict[str, Any]:
-    """How an error looks on a route."""
+    """Schema of an error on a route."""
     form = form_of(path, hooks.error_forms)
     if form is None:
         return {"schema": {"$ref": "#/components/schemas/Error"}}

@@ -1,7 +1,7 @@
 """The pages for people: `/` speaks and is interrupted, `/docs` shows the HTTP API.
 
-They are plain files in `static/`, without a build step and without anything from other sites. The
-pages need no API key to load; they send one with their requests.
+They are plain files in `static/`, with no build step and no content from other sites. Loading the
+pages needs no API key; their requests send one.
 """
 
 from pathlib import Path

@@ -3,23 +3,25 @@
 import datetime
 import json
 
-from voiceagent_tts.audio.output import AudioRecord
+from voiceagent_tts.audio.output import DeliveredAudio
 from voiceagent_tts.protocol.messages import ProvenanceFields
 
 
-def provenance_of(record: AudioRecord, model: str, *, is_complete: bool = True) -> ProvenanceFields:
+def provenance_of(
+    delivered: DeliveredAudio, model: str, *, is_complete: bool = True
+) -> ProvenanceFields:
     """Describe a context's audio.
 
     Args:
-        record: what the audio has passed through.
+        delivered: the audio.
         model: model that generated the audio.
         is_complete: whether all of it was sent, so that its digest is known.
     """
     return ProvenanceFields(
-        sha256=record.sha256 if is_complete else None,
+        sha256=delivered.sha256 if is_complete else None,
         model=model,
         time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        key_id=record.key_id,
+        key_id=delivered.key_id,
     )
 
 

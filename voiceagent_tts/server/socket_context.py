@@ -1,7 +1,7 @@
 """One context of a socket, from the message that opens it to its `done`.
 
-`SocketContext` takes the client's messages, `ContextWriter` turns the context's events into
-messages for the client.
+`SocketContext` receives the client's messages, `ContextWriter` turns the context's events into
+messages for the client, and `Refusals` answers errors.
 
 Opening a context and charging its text may take seconds: a worker restarts, Redis is away, a
 lexicon is read. Both happen in a task of the context. What the client sends meanwhile waits in the
@@ -14,13 +14,13 @@ import contextlib
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import structlog
 
-from voiceagent_tts.audio.output import AudioRecord, MessageQueue, OutputStream
+from voiceagent_tts.audio.output import DeliveredAudio, MessageQueue, OutputStream
 from voiceagent_tts.core import (
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
@@ -39,11 +39,12 @@ from voiceagent_tts.protocol.messages import (
     WordList,
 )
 from voiceagent_tts.protocol.server_connection import MakeMessages, ServerConnection, WireMessages
+from voiceagent_tts.server.admission import AdmittedContext, options_of
 from voiceagent_tts.server.context_log import Origin
+from voiceagent_tts.server.failures import log_if_unexpected
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import provenance_of
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.server.turns import Turn, options_of
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -53,13 +54,14 @@ from voiceagent_tts.synthesizer.events import (
     ContextFlushed,
     ContextWarned,
     ContextWords,
-    SpokenText,
+    DoneReason,
+    TimedText,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.characters import spread_characters
 
-if TYPE_CHECKING:
-    from voiceagent_tts.server.websocket import Refusals, SocketWriter
+MAX_REFUSALS = 32
+"""Number of `rate_limited` answers in a row after which a socket is closed (4029)."""
 
 Input = ContextText | ContextFlush | ContextEnd
 _Answer = ContextWords | ContextFlushed | ContextWarned | ContextCancelled | ContextFailed
@@ -82,11 +84,92 @@ class Outgoing:
     late: MakeMessages | None = None
 
 
-class SocketContext:
-    """Opens a context, feeds it, and ends it, without ever letting its caller wait.
+class Socket(Protocol):
+    """The part of a socket that its contexts use."""
+
+    def answer(self, messages: Iterable[str | bytes]) -> None:
+        """Send `messages` before the messages of the contexts."""
+        ...
+
+    def mark_ready(self, context_id: str) -> None:
+        """Note that a context has something to send."""
+        ...
+
+    def remove(self, context_id: str) -> None:
+        """Remove a context whose `done` is being sent."""
+        ...
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the socket when the answers that wait have been sent."""
+        ...
+
+
+class Refusals:
+    """Answers errors on a socket, and closes the socket of a client that ignores its limits.
 
     Args:
-        state: what all routes share.
+        connection: builds the messages.
+        socket: sends them.
+        metrics: counts them.
+        session_id: for the log.
+    """
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        socket: Socket,
+        metrics: Metrics,
+        session_id: str,
+    ) -> None:
+        self._connection = connection
+        self._socket = socket
+        self._metrics = metrics
+        self._session_id = session_id
+        self._log = structlog.get_logger(__name__).bind(session_id=session_id)
+        self._in_a_row = 0
+
+    def answer(
+        self,
+        error: VoiceAgentError,
+        context_id: str | None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Send an error to the client; `metadata` of the context is logged.
+
+        Closes the socket if the client ignores its limits, or its key was revoked.
+        """
+        self.note(error, context_id, metadata)
+        self._socket.answer(self._connection.error(error, context_id))
+        if error.code is ErrorCode.UNAUTHORIZED:
+            self._socket.close(1008, "the key was revoked")
+        if error.code is ErrorCode.RATE_LIMITED:
+            self._in_a_row += 1
+            if self._in_a_row >= MAX_REFUSALS:
+                self._socket.close(4029, f"{MAX_REFUSALS} messages in a row were over a limit")
+
+    def note(
+        self,
+        error: VoiceAgentError,
+        context_id: str | None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Count and log an error that the caller sends to the client."""
+        self._metrics.errors.labels(error.code).inc()
+        log_if_unexpected(error, session_id=self._session_id, context_id=context_id)
+        self._log.info(
+            "message_refused", context_id=context_id, code=error.code.value, metadata=metadata
+        )
+
+    def note_accepted(self) -> None:
+        """Note that the client was within its limits: the count of refusals starts anew."""
+        self._in_a_row = 0
+
+
+class SocketContext:
+    """Opens a context, feeds it and ends it; no call waits.
+
+    Args:
+        state: shared by all routes.
         connection: builds the messages.
         socket: sends them; it removes the context with its `done`.
         refusals: answers errors.
@@ -98,8 +181,8 @@ class SocketContext:
         self,
         state: ServerState,
         connection: ServerConnection,
-        socket: "SocketWriter",
-        refusals: "Refusals",
+        socket: Socket,
+        refusals: Refusals,
         message: ContextOpen,
         origin: Origin,
     ) -> None:
@@ -112,10 +195,11 @@ class SocketContext:
         self._refusals = refusals
         self._message = message
         self._origin = origin
-        self._turn: Turn | None = None  # once the context is open
+        self._admitted: AdmittedContext | None = None  # once the context is open
         self._writer: ContextWriter | None = None
-        self._inbox = _Inbox(state.settings.max_text_chars)  # what waits for the task
+        self._inbox = _Inbox(state.settings.max_text_chars)  # messages that wait for the task
         self._dropped_text = ""  # text that still waited at the end
+        self._is_over = False  # without ever having been open
         self._task = asyncio.create_task(self._open())
 
     # Messages of the client.
@@ -126,45 +210,44 @@ class SocketContext:
         Raises:
             InvalidRequestError: too much text waits (`text_too_long`); the message is dropped.
         """
-        if self._turn is None or self._inbox:
+        if self._admitted is None or self._inbox:
             self._inbox.put(message)
-        elif not self._act_now(self._turn, message):
+        elif not self._act_now(self._admitted, message):
             self._inbox.put(message)
-            self._task = asyncio.create_task(self._empty_inbox(self._turn))
+            self._task = asyncio.create_task(self._empty_inbox(self._admitted))
 
     def cancel(self, played_ms: int | None) -> None:
         """Stop the context and answer with its cut, or end it before it is open."""
         self._after_first_step(functools.partial(self._cancel, played_ms))
 
     def _cancel(self, played_ms: int | None) -> None:
-        if self.context_id not in self._socket.contexts:
-            return  # it was refused, and is over
+        if self._is_over:
+            return
         self._stop_task()
         if self._writer is not None:
             self._writer.cancel(played_ms, self._dropped_text)
             return
-        cut = self.spoken_text.cut(0)
+        cut = self.timed_text.cut(0)
         basis = "clock" if played_ms is None else "played_ms"
         self._socket.answer(self._connection.cancelled(self.context_id, cut, basis))
-        self._socket.answer(self._connection.done(self.context_id, "cancelled", chars=0))
-        self._socket.remove(self.context_id)
+        self._end_unopened("cancelled")
 
     def fail(self, error: VoiceAgentError) -> None:
         """End the context with an error: a message of the client could not be handled."""
         self._stop_task()
-        if self._turn is None:
+        if self._admitted is None:
             self._refuse(error)
         else:
-            self._turn.context.fail(error)
+            self._admitted.context.fail(error)
 
     def abandon(self) -> None:
-        """Cancel for a client that is gone."""
+        """Cancel the context of a client that has disconnected."""
         self._after_first_step(self._abandon)
 
     def _abandon(self) -> None:
         self._stop_task()
-        if self._turn is not None:
-            self._turn.context.abandon()
+        if self._admitted is not None:
+            self._admitted.context.abandon()
 
     def _after_first_step(self, end: Callable[[], None]) -> None:
         """Call `end` now, or when the task has begun to open the context.
@@ -172,18 +255,18 @@ class SocketContext:
         Most contexts are open after the first step. A context that is cancelled in the same moment
         is counted and logged like any other.
         """
-        if self._turn is None:
+        if self._admitted is None:
             asyncio.get_running_loop().call_soon(end)
         else:
             end()
 
     @property
-    def spoken_text(self) -> SpokenText:
-        """What the client has sent and what of it was said, also after the end."""
+    def timed_text(self) -> TimedText:
+        """The text that the client has sent and the times of its words, also after the end."""
         waiting = self._dropped_text + self._inbox.text
-        if self._turn is None:
-            return SpokenText(waiting)
-        return self._turn.context.spoken_text(waiting)
+        if self._admitted is None:
+            return TimedText(waiting)
+        return self._admitted.context.timed_text(waiting)
 
     # Messages to the client.
 
@@ -202,31 +285,33 @@ class SocketContext:
         """Bytes of audio that wait to be sent."""
         return 0 if self._writer is None else self._writer.queued_bytes
 
-    # What takes time.
+    # Work that may wait.
 
     async def _open(self) -> None:
         on_event = functools.partial(self._socket.mark_ready, self.context_id)
         started = time.monotonic()
         try:
-            turn = await self._state.turns.open(self._origin, _options(self._message), on_event)
+            admitted = await self._state.opener.open(
+                self._origin, _options(self._message), on_event
+            )
         except VoiceAgentError as error:
             self._refuse(error)
             return
-        except Exception as error:  # one context must not end the others of the socket
+        except Exception as error:  # other contexts of the socket continue
             self._refuse(VoiceAgentError.unexpected(error))
             return
-        self._set_open(turn, round((time.monotonic() - started) * 1000))
-        await self._empty_inbox(turn)
+        self._set_open(admitted, round((time.monotonic() - started) * 1000))
+        await self._empty_inbox(admitted)
 
-    def _set_open(self, turn: Turn, queue_ms: int) -> None:
+    def _set_open(self, admitted: AdmittedContext, queue_ms: int) -> None:
         self._refusals.note_accepted()
-        context, message = turn.context, self._message
-        self._turn = turn
+        context, message = admitted.context, self._message
+        self._admitted = admitted
         self._writer = ContextWriter(
             self._connection,
             message,
             context,
-            AudioRecord(self._state.audio_filter),
+            DeliveredAudio(self._state.audio_filter),
             functools.partial(self._socket.mark_ready, self.context_id),
             functools.partial(self._refusals.note, context_id=self.context_id),
             self._state.metrics,
@@ -249,46 +334,51 @@ class SocketContext:
 
     def _refuse(self, error: VoiceAgentError) -> None:
         self._refusals.answer(error, self.context_id, self._message.metadata)
-        self._socket.answer(self._connection.done(self.context_id, "error", chars=0))
+        self._end_unopened("error")
+
+    def _end_unopened(self, reason: DoneReason) -> None:
+        """Send the `done` of a context that was never open."""
+        self._is_over = True
+        self._socket.answer(self._connection.done(self.context_id, reason, chars=0))
         self._socket.remove(self.context_id)
 
-    async def _empty_inbox(self, turn: Turn) -> None:
+    async def _empty_inbox(self, admitted: AdmittedContext) -> None:
         while self._inbox:
             message = self._inbox.first
-            if not self._act_now(turn, message):
+            if not self._act_now(admitted, message):
                 assert isinstance(message, ContextText), "nothing else waits to be charged"
-                with self._answering_errors(turn):
-                    await turn.push_text(message.text)
+                with self._answering_errors(admitted):
+                    await admitted.push_text(message.text)
                     self._refusals.note_accepted()
             self._inbox.pop()
 
-    # What takes none.
+    # Work that never waits.
 
-    def _act_now(self, turn: Turn, message: Input) -> bool:
+    def _act_now(self, admitted: AdmittedContext, message: Input) -> bool:
         """Act on a message; return False for text that must be charged first."""
-        with self._answering_errors(turn):
+        with self._answering_errors(admitted):
             match message:
                 case ContextText(text=text):
-                    admission = turn.admission
+                    admission = admitted.admission
                     if admission.subjects and not admission.charge_later(len(text)):
                         return False
-                    turn.context.push_text(text)
+                    admitted.context.push_text(text)
                     self._refusals.note_accepted()
                 case ContextFlush(flush_id=flush_id):
-                    turn.context.flush(flush_id)
+                    admitted.context.flush(flush_id)
                 case ContextEnd():
-                    turn.context.finish()
+                    admitted.context.finish()
         return True
 
     @contextlib.contextmanager
-    def _answering_errors(self, turn: Turn) -> Iterator[None]:
-        """Answer what the context refuses; end it with an unexpected error."""
+    def _answering_errors(self, admitted: AdmittedContext) -> Iterator[None]:
+        """Answer errors of the context; an unexpected one ends it."""
         try:
             yield
         except VoiceAgentError as error:
             self._refusals.answer(error, self.context_id)
         except Exception as error:
-            turn.context.fail(VoiceAgentError.unexpected(error))
+            admitted.context.fail(VoiceAgentError.unexpected(error))
 
     def _stop_task(self) -> None:
         self._task.cancel()
@@ -303,7 +393,7 @@ class ContextWriter:
         connection: checks and builds the messages.
         message: the options of the context.
         context: the source of the events.
-        record: filters the audio, and keeps its digest.
+        delivered: filters the audio, and keeps its digest.
         on_ready: called when there is a message after there was none, apart from the context's
             events.
         on_error: called with each error that is sent to the client.
@@ -315,7 +405,7 @@ class ContextWriter:
         connection: ServerConnection,
         message: ContextOpen,
         context: Context,
-        record: AudioRecord,
+        delivered: DeliveredAudio,
         on_ready: Callable[[], None],
         on_error: Callable[[VoiceAgentError], None],
         metrics: Metrics,
@@ -323,7 +413,7 @@ class ContextWriter:
         self.context = context
         self.done: ContextDone | None = None
         """How the context ended, once `next_message` has returned its `done`."""
-        self._record = record
+        self._delivered = delivered
         self._on_ready = on_ready
         self._is_filtering = False
         self._on_error = on_error
@@ -351,7 +441,7 @@ class ContextWriter:
         """
         if self._after_audio is None:
             self._cancelled_at = time.monotonic()
-            self._audio = MessageQueue()  # what is being filtered goes into the old one
+            self._audio = MessageQueue()  # audio that is being filtered goes into the old one
             self._is_filtering = False
             played_samples = None if played_ms is None else ms_to_samples(played_ms)
             self.context.cancel(played_samples, waiting_text)
@@ -366,7 +456,7 @@ class ContextWriter:
             if self._audio.queued_bytes and not self.context.has_words_next:
                 return self._audio_message()
             if self._is_filtering and not self.context.has_words_next:
-                return None  # what follows the audio follows it
+                return None  # later events must follow the audio
             event = self._after_audio or self._next_event()
             if event is None:
                 return None
@@ -393,7 +483,7 @@ class ContextWriter:
         return event
 
     def _filter(self, pcm: bytes) -> None:
-        """Filter `pcm` and the audio that waits behind it, about as much as a message takes."""
+        """Filter `pcm` and the audio queued after it, up to about one message."""
         pieces, size_bytes = [pcm], len(pcm)
         while size_bytes < MAX_MESSAGE_PCM_BYTES and self.context.has_audio_next:
             following = self._next_event()
@@ -401,7 +491,7 @@ class ContextWriter:
             pieces.append(following.pcm)
             size_bytes += len(following.pcm)
         self._is_filtering = True
-        self._record.filter(b"".join(pieces), functools.partial(self._on_filtered, self._audio))
+        self._delivered.filter(b"".join(pieces), functools.partial(self._on_filtered, self._audio))
 
     def _on_filtered(self, audio: MessageQueue, pcm: bytes) -> None:
         audio.push(self._output.push(pcm))
@@ -430,7 +520,7 @@ class ContextWriter:
         assert pcm is not None
         start = self._sample_offset
         self._sample_offset += len(pcm) // self._format.bytes_per_sample
-        self._record.add_sent(pcm)
+        self._delivered.add_sent(pcm)
         messages = self._connection.audio(self._context_id, pcm, start)
         samples = self._to_clock(self._sample_offset) - self._to_clock(start)
         on_sent = functools.partial(self._on_audio_sent, samples)
@@ -482,7 +572,7 @@ class ContextWriter:
     def _provenance(self) -> ProvenanceFields | None:
         if not self._sample_offset:
             return None
-        return provenance_of(self._record, self.context.model)
+        return provenance_of(self._delivered, self.context.model)
 
     def _words_or_characters(
         self, words: Sequence[WordTimestamp], earliest: int = 0
@@ -492,7 +582,7 @@ class ContextWriter:
 
 
 class _Inbox:
-    """What a context cannot act on yet, in order.
+    """Messages that a context cannot act on yet, in order.
 
     Args:
         max_chars: longest text that waits; a flush counts as one character.

@@ -1,7 +1,7 @@
-"""Speaks a whole text that is there from the start, without pacing: for requests and for jobs.
+"""Speaks a complete text without pacing, for requests and jobs.
 
-An error before the first audio is raised by `start_speaking`, a later one by the iteration. A
-listener who is gone cancels the context.
+An error before the first audio is raised by `start_speaking`, a later one by the iteration. The
+context is cancelled when its listener disconnects.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
-from voiceagent_tts.audio.output import AudioRecord
+from voiceagent_tts.audio.output import DeliveredAudio
 from voiceagent_tts.core import AudioChunk
 from voiceagent_tts.errors import (
     ConnectionLostError,
@@ -41,7 +41,7 @@ from voiceagent_tts.tracing.spans import TRACEPARENT
 FIRST_AUDIO_S = 30.0
 """How long an HTTP request waits for its first audio."""
 HOLD = "voiceagent_tts.hold"
-"""What a request holds, in its scope."""
+"""Key of a request's `Hold` in its scope."""
 _DISCONNECT_POLL_S = 0.2
 
 
@@ -51,8 +51,8 @@ class Listener:
 
     Attributes:
         origin: the caller and the ids, for limits and logs.
-        is_gone: whether nobody waits for the audio any more.
-        hold: counts what is kept in memory for them.
+        is_gone: whether the listener has disconnected.
+        hold: counts the memory that is held for the listener.
     """
 
     origin: Origin
@@ -69,7 +69,7 @@ class Speech:
         context: the context, whose first audio is there.
         first: its events up to the first audio.
         events: its other events.
-        record: filters the audio, and keeps its digest.
+        delivered: filters the audio, and keeps its digest.
     """
 
     def __init__(
@@ -77,18 +77,18 @@ class Speech:
         context: Context,
         first: list[AudioChunk | ContextWords],
         events: AsyncIterator[ContextEvent],
-        record: AudioRecord,
+        delivered: DeliveredAudio,
     ) -> None:
         self._context = context
         self._first = first
         self._events = events
-        self._record = record
+        self._delivered = delivered
         self.samples = 0
         """Samples at 24 kHz that were read so far."""
 
     def provenance(self, *, is_complete: bool) -> ProvenanceFields:
         """Describe the audio; the digest is of the 24 kHz samples, and known when all were read."""
-        return provenance_of(self._record, self._context.model, is_complete=is_complete)
+        return provenance_of(self._delivered, self._context.model, is_complete=is_complete)
 
     async def events(self) -> AsyncGenerator[AudioChunk | ContextWords, None]:
         """Yield words and filtered audio; raises what ended the audio early."""
@@ -97,7 +97,7 @@ class Speech:
                 if isinstance(event, AudioChunk):
                     self.samples += event.samples
                     event = AudioChunk(event.start_sample, await self._filtered(event.pcm))
-                    self._record.add_sent(event.pcm)
+                    self._delivered.add_sent(event.pcm)
                 yield event
 
     async def pcm(self) -> AsyncGenerator[bytes, None]:
@@ -116,7 +116,7 @@ class Speech:
 
     async def _filtered(self, pcm: bytes) -> bytes:
         filtered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._record.filter(
+        self._delivered.filter(
             pcm, lambda data: None if filtered.cancelled() else filtered.set_result(data)
         )
         return await filtered
@@ -161,7 +161,7 @@ def check_text(state: ServerState, text: str) -> None:
 
 
 async def speak_for(request: Request, text: str, options: ContextOptions) -> Speech:
-    """Start to speak for an HTTP request; returns when the first audio is there."""
+    """Start to speak for an HTTP request; returns when the first audio has arrived."""
     state: ServerState = request.app.state.server
     return await start_speaking(state, listener_of(request), text, options)
 
@@ -177,9 +177,9 @@ def listener_of(request: Request) -> Listener:
 async def start_speaking(
     state: ServerState, listener: Listener, text: str, options: ContextOptions
 ) -> Speech:
-    """Start to speak a text; returns when the first audio is there.
+    """Start to speak a text; returns when the first audio has arrived.
 
-    Text without letters and digits is spoken by no audio at all.
+    Text without letters and digits has no audio.
 
     Raises:
         InvalidRequestError: the text or the options cannot be spoken.
@@ -190,17 +190,17 @@ async def start_speaking(
     if state.is_draining:
         raise draining_error()
     check_text(state, text)
-    turn = await state.turns.open(listener.origin, options, chars=len(text))
-    context = turn.context
+    admitted = await state.opener.open(listener.origin, options, chars=len(text))
+    context = admitted.context
     try:
-        await turn.push_text(text)
+        await admitted.push_text(text)
         context.finish()
         events = aiter(context)
         first = await _first_audio(listener, events, text, FIRST_AUDIO_S)
     except BaseException:
         context.abandon()
         raise
-    return Speech(context, first, events, AudioRecord(state.audio_filter))
+    return Speech(context, first, events, DeliveredAudio(state.audio_filter))
 
 
 async def _first_audio(
@@ -242,8 +242,8 @@ async def _until_audio(
         raise failure
     if is_spoken(text):
         raise InvalidRequestError(
-            "expected letters or digits that this voice can speak in this language, got only "
-            "others; choose a voice or a language that has them",
+            "expected letters or digits that this voice can speak in this language, got none; "
+            "choose another voice or language",
             code=ErrorCode.TEXT_UNSPEAKABLE,
         )
     return first

@@ -1,7 +1,7 @@
 """`POST /v1/audio/speech/batch`: several texts in one request, each spoken into a file of its own.
 
-All files are in the batch class: no listener waits for them. An item that fails does not stop the
-others. The answer is one object with the results in order, or one line for each as it is ready.
+All files have batch priority, since no listener waits for them. An item that fails does not stop
+the others. The answer is one object with the results in order, or one line for each as it is ready.
 """
 
 import asyncio
@@ -90,14 +90,14 @@ async def speak_batch(request: Request, body: BatchRequest) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What became of a text: a file, or an error."""
+    """The outcome of a text: a file, or an error."""
 
     index: int
     file: SpeechFile | None = None
     error: dict[str, Any] = field(default_factory=dict[str, Any])
 
     async def written(self) -> AsyncGenerator[bytes, None]:
-        """Yield the result as JSON, its file in parts: at once, it would keep others waiting."""
+        """Yield the result as JSON, its file in parts, which do not block the event loop."""
         if self.file is None:
             yield json.dumps({"index": self.index, "error": self.error}).encode()
             return
@@ -167,7 +167,7 @@ async def speak_file(state: ServerState, listener: Listener, request: SpeechRequ
     A text whose audio ends early is not spoken again: it was charged, and may end there again.
 
     Raises:
-        VoiceAgentError: the text cannot be spoken, or nobody waits for it any more.
+        VoiceAgentError: the text cannot be spoken, or the client has disconnected.
     """
     speech = await _start_when_free(state, listener, request)
     return await collect_file(state, listener, speech, request.response_format or "mp3")

@@ -1,7 +1,7 @@
 """Speech as a stream of JSON objects: server-sent events with OpenAI's names, and JSON lines.
 
-Every object has a `type`. Audio is base64; words and their times come before their audio. After an
-error there is an object that says what happened, and no `speech.audio.done`.
+Every object has a `type`. Audio is base64; words and their times come before their audio. An error
+is reported as an object, and `speech.audio.done` does not follow.
 """
 
 import base64
@@ -24,7 +24,7 @@ _WORDS = "speech.audio.words"
 async def as_server_sent_events(
     speech: Speech, encoder: AnswerEncoder[ContainerEncoder]
 ) -> AsyncGenerator[str, None]:
-    """OpenAI's `stream_format: sse`, without words, of which OpenAI's clients know nothing."""
+    """OpenAI's `stream_format: sse`; without words, which OpenAI's clients do not understand."""
     async with aclosing(_objects(speech, encoder)) as objects:
         async for fields in objects:
             if fields["type"] != _WORDS:

@@ -14,8 +14,8 @@ from voiceagent_tts.server.speaking import Listener, Speech
 from voiceagent_tts.server.state import AudioFile, ServerState
 
 _SLICE_BYTES = 192 << 10
-"""What is sent of a file in one turn of the event loop. It is a multiple of 3: the base64 of the
-slices is that of the file."""
+"""Part of a file that is sent in one iteration of the event loop. It is a multiple of 3: the base64
+of the slices is that of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class SpeechFile:
     provenance: ProvenanceFields
 
     async def slices(self) -> AsyncGenerator[bytes, None]:
-        """Yield the file in parts; others have a turn of the event loop between them."""
+        """Yield the file in parts; other tasks run between them."""
         data = memoryview(self.data)
         for start in range(0, len(data), _SLICE_BYTES):
             yield bytes(data[start : start + _SLICE_BYTES])
@@ -47,7 +47,7 @@ async def collect_file(
 ) -> SpeechFile:
     """Encode all audio of a speech; the server's `max_audio_s` limits it, and `held` the memory.
 
-    The file counts as held when it is returned; after an error nothing of it does.
+    The returned file counts as held; after an error, none of it does.
 
     Raises:
         ConnectionLostError: the listener is gone.
@@ -72,7 +72,7 @@ async def collect_file(
 async def _encode(
     listener: Listener, speech: Speech, container_format: ContainerFormat, data: bytearray
 ) -> None:
-    """Append the file to `data`; whatever was appended was counted as held."""
+    """Append the file to `data`; all appended bytes have been counted as held."""
     answer = file_encoder(container_format)
     async with aclosing(answer.encoded(speech.pcm())) as audio:
         async for piece in audio:

@@ -1,4 +1,4 @@
-"""The body of `POST /v1/audio/speech`, which batches and jobs have too."""
+"""The body of `POST /v1/audio/speech`, shared by batches and jobs."""
 
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
@@ -17,8 +17,8 @@ from pydantic import (
 from voiceagent_tts.audio.containers import ContainerFormat
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.protocol.messages import SpeechFields
+from voiceagent_tts.server.admission import options_of
 from voiceagent_tts.server.model_names import Task, language_of, task_of
-from voiceagent_tts.server.turns import options_of
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.voices import DESIGNED_VOICE
 
@@ -28,17 +28,17 @@ _OTHER_VOICES = frozenset(
         *("speaker_wav", "speaker_embedding", "voice_embedding", "references", "reference_id"),
     )
 )
-"""Fields by which other servers clone a voice for one request. If they were ignored, another voice
-would speak without a word."""
+"""Fields with which other servers clone a voice for one request. Ignoring them would silently
+select another voice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What requests may name on this server.
+    """The models and voices that requests may name on this server.
 
     Args:
         models: names of its models.
-        clones: names of the cloned voices that the caller may know of.
+        clones: names of the cloned voices visible to the caller.
     """
 
     models: tuple[str, ...] = ()
@@ -82,8 +82,8 @@ class SpeechRequest(SpeechFields):
     )
     stream: bool = Field(
         True,
-        description="Whether audio is sent while it is generated. If false, the answer comes when "
-        "all audio is there, with its length: WAV and FLAC files have an exact header.",
+        description="Whether audio is sent while it is generated. If false, the answer is sent "
+        "when it is complete, with its length: WAV and FLAC files have an exact header.",
     )
     stream_format: Literal["audio", "sse", "ndjson"] = Field(
         "audio",
@@ -153,7 +153,7 @@ class SpeechRequest(SpeechFields):
         return request
 
     def file_options(self, served: Served) -> ContextOptions:
-        """Options of a context that no listener waits for; as `options`."""
+        """As `options`, for a context without a listener."""
         options = self.options(served)
         return replace(options, speech=replace(options.speech, is_batch=True), wants_words=False)
 

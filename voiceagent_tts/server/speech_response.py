@@ -1,4 +1,4 @@
-"""An answer whose body is speech: where the speech fails, the body ends without its last chunk."""
+"""A response whose body is speech; if the speech fails, the body ends without its last chunk."""
 
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send

@@ -1,7 +1,4 @@
-"""What all routes share: settings, metrics, the synthesizer, the open sockets, and the drain.
-
-This module starts and ends things. It answers no request and knows no engine.
-"""
+"""State that all routes share: settings, metrics, the synthesizer and the open sockets."""
 
 import asyncio
 import os
@@ -20,12 +17,12 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.protocol.messages import ProvenanceFields
+from voiceagent_tts.server.admission import ContextOpener
 from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
 from voiceagent_tts.server.held import HeldBytes, RecentTexts
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.speech_request import Served
-from voiceagent_tts.server.turns import Turns
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecords
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
@@ -39,7 +36,8 @@ if TYPE_CHECKING:
     from voiceagent_tts.tracing.exporter import Exporter
 
 SLOTS_HEADER = "X-TTS-Slots-Free"
-"""Rows that new contexts can have, in answers of `/health/ready` and to WebSocket handshakes."""
+"""Header with the number of free rows, in answers of `/health/ready` and to WebSocket
+handshakes."""
 SLOW_CONSUMER_S = 15.0
 """Time after which a WebSocket that does not read is closed (4008)."""
 CLOSE_GRACE_S = 2.0
@@ -54,7 +52,8 @@ _Result = TypeVar("_Result")
 
 AudioFile = bytes | bytearray
 FileFilter = Callable[[AudioFile, str, ProvenanceFields], Awaitable[AudioFile]]
-"""Changes a whole file, of a format such as `wav`, with audio that comes from somewhere."""
+"""Changes a complete audio file: its bytes, its format (such as `wav`) and where its audio comes
+from."""
 
 
 class OpenSocket(Protocol):
@@ -76,7 +75,7 @@ class OpenSocket(Protocol):
 
     @property
     def send_queue_bytes(self) -> int:
-        """Bytes that the client has not taken from this process yet."""
+        """Bytes that wait in this process for the client."""
         ...
 
     @property
@@ -94,7 +93,7 @@ class OpenSocket(Protocol):
 
 
 def _check_folders(settings: Settings) -> None:
-    """Refuse a folder that is something else; one that is missing is made when it is needed.
+    """Refuse a folder setting that names a file; a missing folder is created when it is needed.
 
     Raises:
         InvalidRequestError: a setting names no folder, or jobs could not be stored.
@@ -152,7 +151,7 @@ class ServerState:
         )
         self._context_log = ContextLog(settings, self.metrics.count_log_failure)
         self._exporter = _exporter()
-        self.turns = Turns(
+        self.opener = ContextOpener(
             self.synthesizer,
             self.access.limiter,
             self.usage,
@@ -170,11 +169,11 @@ class ServerState:
         self.file_filter: FileFilter | None = None
         """Changes whole files before clients receive them."""
         self.on_start: list[Callable[[], Awaitable[None]]] = []
-        """Called when the engine works."""
+        """Called once the engine works."""
         self.before_drain: list[Callable[[], Awaitable[None]]] = []
         """Called when a drain begins: ends work that no client waits for."""
         self.on_withdrawal: list[Callable[[], Awaitable[None]]] = []
-        """Called when the consent to voices was withdrawn: ends what is left of them."""
+        """Called when consent to voices was withdrawn, to remove what is left of them."""
         self.on_close: list[Callable[[], Awaitable[None]]] = []
         """Called before the workers stop."""
         self._watching: asyncio.Task[None] | None = None
@@ -226,12 +225,12 @@ class ServerState:
         return tuple({each.capabilities.model: None for each in workers})
 
     def served(self, key_id: str | None) -> Served:
-        """What requests of a key may name."""
+        """The models and voices that requests of a key may name."""
         return Served(self.models, self._clones_of(key_id))
 
     @property
     def clone_model(self) -> CloneModel | None:
-        """The first engine and model that speak clones; None if none does."""
+        """The first engine and model that can speak clones; None without one."""
         for supervisor in self.synthesizer.supervisors.values():
             capabilities = supervisor.capabilities
             if capabilities.clone_width is not None and supervisor.group is not None:
@@ -240,7 +239,7 @@ class ServerState:
 
     @property
     def designed_voice(self) -> str | None:
-        """Voice that is made from a description; None if no model has one."""
+        """The voice that is designed from a description; None if no model has one."""
         for supervisor in self.synthesizer.supervisors.values():
             if supervisor.capabilities.needs_instruct:
                 return supervisor.capabilities.voices[0]
@@ -259,10 +258,10 @@ class ServerState:
         )
 
     def make_room(self, caller: Caller) -> bool:
-        """Have room for one more socket of a caller; False if there is none.
+        """Make room for one more socket of a caller; return False if there is none.
 
-        Idle sockets are only lent: where all sockets are in use, the caller with the most of them
-        loses the one that was idle longest to a caller with less.
+        If all sockets are in use, the caller with the most sockets loses its longest idle one to a
+        caller with fewer.
         """
         if len(self.sessions) < self.settings.max_sockets:
             return True
@@ -281,7 +280,7 @@ class ServerState:
         return True
 
     def _on_key_change(self, change: KeyChange) -> None:
-        """Close the sockets of keys that may not speak any more."""
+        """Close the sockets of keys that were revoked or lost the scope `speak`."""
         lost = {key.id for key in change.removed}
         lost |= {key.id for key in change.changed if Scope.SPEAK not in key.scopes}
         for session in list(self.sessions):
@@ -335,7 +334,7 @@ class ServerState:
 
 
 def _exporter() -> "Exporter | None":
-    """What exports the spans of contexts; None where the environment names no collector."""
+    """The exporter of contexts' spans; None if the environment names no collector."""
     if not exports_traces():
         return None
     from voiceagent_tts.tracing.exporter import start_exporter
@@ -344,5 +343,5 @@ def _exporter() -> "Exporter | None":
 
 
 def draining_error() -> OverloadedError:
-    """The refusal of a server that is shutting down."""
+    """The error with which a server that is shutting down refuses a request."""
     return OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)

@@ -1,4 +1,4 @@
-"""The certificate of a server that speaks HTTPS and WSS itself: one's own, or a self-signed one.
+"""The certificate of a server that speaks HTTPS and WSS itself: given, or self-signed.
 
 A self-signed certificate is kept and used again, so that browsers ask only once whether to accept
 it. A certificate whose files change is read again, so that a renewed one needs no restart.
@@ -116,7 +116,7 @@ async def _reload(certificate: Certificate, context: ssl.SSLContext, interval_s:
         try:
             if (version := certificate.version) == loaded:
                 continue
-            # First into another context: a key that does not match would spoil this one.
+            # First into another context: a key that does not match would leave this one unusable.
             _load(certificate, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
             _load(certificate, context)
         except OSError as error:
@@ -175,7 +175,7 @@ def _generate(names: list[str]) -> bytes:
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))  # for clocks that are behind
+        .not_valid_before(now - datetime.timedelta(days=1))  # for clients whose clocks are slow
         .not_valid_after(now + _VALID)
         .add_extension(x509.SubjectAlternativeName(list(map(_general_name, names))), critical=False)
         .sign(key, hashes.SHA256())

@@ -1,4 +1,4 @@
-"""`GET /v1/usage`: what keys have used, by day."""
+"""`GET /v1/usage`: usage by key and day."""
 
 from datetime import date
 from typing import Annotated, Any

@@ -30,7 +30,7 @@ async def list_voices(request: Request) -> dict[str, Any]:
 
 
 def _voices(state: ServerState, key_id: str | None) -> dict[str, Any]:
-    """The voices of a key, whose files are asked for each clone."""
+    """The voices of a key; reads the file of each clone."""
     book = state.synthesizer.voices_of(key_id)
     records = state.voice_records.voices()
     capabilities = {

@@ -1,6 +1,6 @@
-"""Checks whether the engine can speak, by letting it speak.
+"""Checks whether the engine can speak by having it speak.
 
-A listening port proves nothing about an engine that hangs. So readiness rests on real audio that is
+A listening port proves nothing about an engine that hangs, so readiness requires real audio that is
 not older than `watchdog_s`: audio for a client, or the audio of a probe.
 """
 

@@ -2,8 +2,8 @@
 
 `protocol.server_connection` decides which messages are legal, the dialect how they look, the
 synthesizer what is spoken. Everything leaves through the session's `SocketWriter`, which sends
-answers first and then the contexts' messages in turn; `Refusals` answers errors. Nothing that a
-message asks for makes the next message wait: what takes time happens in `SocketContext`.
+answers first and then the contexts' messages in turn. Nothing that a message asks for makes the
+next message wait: what takes time happens in `SocketContext`.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import structlog
 from fastapi import WebSocket, WebSocketDisconnect
@@ -38,21 +37,16 @@ from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.encoding import made_late
-from voiceagent_tts.server.failures import log_if_unexpected
 from voiceagent_tts.server.held import MEMORY_S
-from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.request_log import path_of, request_id_of
-from voiceagent_tts.server.socket_context import Outgoing, SocketContext
+from voiceagent_tts.server.socket_context import Outgoing, Refusals, SocketContext
 from voiceagent_tts.server.state import SLOTS_HEADER, SLOW_CONSUMER_S, ServerState
-from voiceagent_tts.synthesizer.events import SpokenText
+from voiceagent_tts.synthesizer.events import TimedText
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.tracing.spans import TRACEPARENT
 
 _MAX_ANSWERS = 256
-"""Answers that may wait to be sent before no more messages are received."""
-
-MAX_REFUSALS = 32
-"""Number of `rate_limited` answers in a row after which a socket is closed (4029)."""
+"""Maximum number of unsent answers; beyond it no more messages are received."""
 
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +55,7 @@ class Session:
     """Serves one socket to its end with `run`.
 
     Args:
-        state: what all routes share.
+        state: shared by all routes.
         websocket: not yet accepted.
         dialect: the client's protocol.
     """
@@ -130,7 +124,7 @@ class Session:
 
     @property
     def send_queue_bytes(self) -> int:
-        """Bytes that the client has not taken from this process yet."""
+        """Bytes that wait in this process for the client."""
         return self._writer.queued_bytes
 
     @property
@@ -169,7 +163,7 @@ class Session:
             self._receive(event["bytes"] if data is None else data)
             self._close_if_over()
             await self._writer.wait_for_room()
-            await asyncio.sleep(0)  # a client that sends fast would keep others waiting
+            await asyncio.sleep(0)  # other clients must not wait for one that sends fast
 
     def _receive(self, data: str | bytes) -> None:
         try:
@@ -211,7 +205,7 @@ class Session:
             case ContextCancel(context_id=context_id, played_ms=played_ms):
                 contexts[context_id].cancel(played_ms)
             case ContextCut(context_id=context_id, played_ms=played_ms):
-                cut = self._spoken_text(context_id).cut(ms_to_samples(played_ms))
+                cut = self._timed_text(context_id).cut(ms_to_samples(played_ms))
                 self._writer.answer(self._connection.cut(context_id, cut))
             case Prepare(voice=voice, language=language, instruct=instruct):
                 speech, owner = SpeechOptions(instruct), self.caller.key_id
@@ -236,21 +230,21 @@ class Session:
         traceparent = given if isinstance(given, str) else self._websocket.headers.get(TRACEPARENT)
         return Origin(self.caller, self._websocket.scope["path"], ids, traceparent)
 
-    def _spoken_text(self, context_id: str) -> SpokenText:
+    def _timed_text(self, context_id: str) -> TimedText:
         if context_id in self._writer.contexts:
-            return self._writer.contexts[context_id].spoken_text
+            return self._writer.contexts[context_id].timed_text
         recent = self._state.recent_texts
-        spoken_text = recent.find(self.caller.owner, self.session_id, context_id)
-        if spoken_text is None:
+        timed_text = recent.find(self.caller.owner, self.session_id, context_id)
+        if timed_text is None:
             raise InvalidRequestError(
                 f"context {context_id!r} cannot be cut any more: it ended more than "
                 f"{MEMORY_S:g} s ago, was never opened, or was displaced by newer ones",
                 code=ErrorCode.CONTEXT_NOT_FOUND,
             )
-        return spoken_text
+        return timed_text
 
     def _remember(self, context: SocketContext) -> None:
-        """Log the end of a context, and keep what it said for `cut`."""
+        """Log the end of a context, and keep its text for `cut`."""
         if context.done is not None:
             report = context.done.report
             self._log.info(
@@ -264,7 +258,7 @@ class Session:
             )
         self._last_end_at = time.monotonic()
         place = (self.caller.owner, self.session_id, context.context_id)
-        self._state.recent_texts.keep(*place, context.spoken_text)
+        self._state.recent_texts.keep(*place, context.timed_text)
         self._close_if_over()
 
     def _close_if_over(self) -> None:
@@ -296,7 +290,7 @@ class SocketWriter:
 
     Args:
         websocket: an accepted WebSocket.
-        state: what all routes share.
+        state: shared by all routes.
         session_id: for the log.
         is_sequential: whether contexts speak one after the other.
         on_over: called with each context whose `done` is being sent.
@@ -374,7 +368,7 @@ class SocketWriter:
                 elif outgoing := self._next_of_contexts():
                     await self._send(outgoing)
                     if self._ready:
-                        await asyncio.sleep(0)  # sockets that read fast would keep others waiting
+                        await asyncio.sleep(0)  # other sockets must not wait for a fast reader
             if self._closing is not None:
                 await self._websocket.close(*self._closing)
                 return
@@ -421,64 +415,3 @@ class SocketWriter:
             _log.warning("slow_consumer", session_id=self._session_id)
             self.close_now(4008, "slow consumer: nothing was read")
             raise WebSocketDisconnect(4008) from None
-
-
-class Refusals:
-    """Answers what a socket cannot do, and closes the socket of a client that ignores its limits.
-
-    Args:
-        connection: builds the messages.
-        socket: sends them.
-        metrics: counts them.
-        session_id: for the log.
-    """
-
-    def __init__(
-        self,
-        connection: ServerConnection,
-        socket: SocketWriter,
-        metrics: Metrics,
-        session_id: str,
-    ) -> None:
-        self._connection = connection
-        self._socket = socket
-        self._metrics = metrics
-        self._session_id = session_id
-        self._log = structlog.get_logger(__name__).bind(session_id=session_id)
-        self._in_a_row = 0
-
-    def answer(
-        self,
-        error: VoiceAgentError,
-        context_id: str | None,
-        metadata: dict[str, Any] | None = None,
-    ) -> None:
-        """Send an error to the client; `metadata` is what the client gave its context, for the log.
-
-        Closes the socket if the client ignores its limits, or its key was revoked.
-        """
-        self.note(error, context_id, metadata)
-        self._socket.answer(self._connection.error(error, context_id))
-        if error.code is ErrorCode.UNAUTHORIZED:
-            self._socket.close(1008, "the key was revoked")
-        if error.code is ErrorCode.RATE_LIMITED:
-            self._in_a_row += 1
-            if self._in_a_row >= MAX_REFUSALS:
-                self._socket.close(4029, f"{MAX_REFUSALS} messages in a row were over a limit")
-
-    def note(
-        self,
-        error: VoiceAgentError,
-        context_id: str | None,
-        metadata: dict[str, Any] | None = None,
-    ) -> None:
-        """Count and log an error that is sent to the client in another way."""
-        self._metrics.errors.labels(error.code).inc()
-        log_if_unexpected(error, session_id=self._session_id, context_id=context_id)
-        self._log.info(
-            "message_refused", context_id=context_id, code=error.code.value, metadata=metadata
-        )
-
-    def note_accepted(self) -> None:
-        """Note that the client was within its limits: its refusals are not in a row."""
-        self._in_a_row = 0

@@ -1,4 +1,4 @@
-"""The worker processes that the settings ask for: engines, and aligners."""
+"""The worker processes for the settings: engines and aligners."""
 
 import importlib.util
 import os
@@ -54,7 +54,7 @@ def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
 
 
 def _espeak_specs() -> dict[str, WorkerSpec]:
-    """The embedded voice beside a better one, for the languages that this does not speak."""
+    """The embedded voice, for the languages that a better one lacks."""
     if not is_espeak_installed():
         return {}
     return {"espeak": WorkerSpec("espeak")}
@@ -108,7 +108,7 @@ def _kokoro_specs(settings: Settings) -> dict[str, WorkerSpec]:
 
 
 def _threads(settings: Settings) -> int:
-    """CPU threads of each worker: its share of the cores, unless a setting says it."""
+    """CPU threads of each worker: its share of the cores, unless set."""
     return settings.threads or max(1, (os.cpu_count() or 1) // settings.workers)
 
 
@@ -199,7 +199,7 @@ def aligners_of(settings: Settings) -> Aligners:
 
 
 def _usual_aligners(processors: int) -> int:
-    """How many processes of the online aligner a machine gets where no number is set."""
+    """Default number of online aligner processes on this machine."""
     return max(1, min(processors // _PROCESSORS_OF_ALIGNER, _MOST_ALIGNERS))
 
 

@@ -4,7 +4,7 @@
 `AlignerHandle` is its connection to one of them.
 
 If an aligner is missing, late or gone, its contexts lose only the exactness of word times; no
-context waits for one. Knows no playback and no rule that ranks times.
+context waits for one. How times are ranked, and when a word is published, is decided in `words`.
 """
 
 import asyncio
@@ -52,16 +52,16 @@ AttachAligners = Callable[[OnAlignerEvent, str], "ContextAligners"]
 """Connects a new context to its aligners; arguments as for `Aligners.attach`."""
 
 _ANSWER_TIMEOUT_S = {Source.ONLINE: 10.0, Source.FORCED: 30.0}
-"""A context leaves an aligner that has not answered for this long, so that its audio does not pile
-up in front of a process that hangs."""
+"""A context disconnects from an aligner that has not answered for this long, so that its audio does
+not accumulate for a process that hangs."""
 
 _log = structlog.get_logger(__name__)
 
 
 class VoiceLevels:
-    """Remembers the loudness of voices from one context to the next.
+    """Remembers the loudness of each voice from one context to the next.
 
-    So noise before the first word of a voice is not taken for the word.
+    With it, noise before the first word is not mistaken for that word.
     """
 
     def __init__(self) -> None:
@@ -72,9 +72,9 @@ class VoiceLevels:
         return self._levels.get(voice) or 0.0
 
     def add(self, voice: str, level: float) -> None:
-        """Count the loudness of a context: half of the new figure, by its logarithm.
+        """Update the loudness of a voice: the geometric mean of the old value and the context's.
 
-        A context that was silent throughout counts nothing.
+        A silent context changes nothing.
         """
         if level:
             self._levels.put(voice, (level * (self._levels.get(voice) or level)) ** 0.5)
@@ -89,7 +89,7 @@ class Aligners:
         uses_native_words: whether word times that an engine sends itself are used.
 
     Attributes:
-        voice_levels: how loud the voices speak whose words aligners find.
+        voice_levels: loudness of the voices, by voice.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Aligners:
         return ContextAligners(self.handles(on_event), recording, self.voice_levels)
 
     def handles(self, on_event: OnAlignerEvent) -> "list[AlignerHandle]":
-        """Connect a new context to one process of each kind, as far as they have free rows."""
+        """Connect a new context to one process of each kind that has a free row."""
         turn = next(self._turns)
         handles: list[AlignerHandle] = []
         for source, supervisors in self._supervisors.items():
@@ -169,12 +169,12 @@ class Aligners:
 
 
 class ContextAligners:
-    """Sends one context's words and audio to its aligners, and waits for what they still owe.
+    """Sends one context's words and audio to its aligners, and limits the wait for answers.
 
     Args:
-        handles: connections to the aligners; none where none is free.
+        handles: connections to the aligners; empty if no process has a free row.
         recording: as for `Aligners.attach`.
-        levels: how loud voices speak.
+        levels: loudness of the voices.
 
     Attributes:
         handles: as given.
@@ -187,9 +187,9 @@ class ContextAligners:
         self._recording = recording
         self._levels = levels
         self._answer_until: float | None = None
-        """When aligners that do not answer are given up; None before the end of the audio."""
+        """When the wait for missing words ends; None before the end of the audio."""
         self._refine_until: float | None = None
-        """When better times are waited for no longer; None while a word is missing."""
+        """When the wait for better times ends; None while a word is missing."""
         self._is_stopped = False
 
     @property
@@ -199,7 +199,7 @@ class ContextAligners:
 
     @property
     def voice_level(self) -> float:
-        """How loud the voice spoke in earlier contexts."""
+        """Loudness of the voice in earlier contexts."""
         return self._levels.level_of(self._recording)
 
     @property
@@ -238,12 +238,12 @@ class ContextAligners:
         return bool(aligning)
 
     def wait_again(self, now: float) -> None:
-        """Wait on for the aligners: one that answers is busy and does not hang."""
+        """Extend the wait: an aligner that answers is busy, not hung."""
         if self._answer_until is not None:
             self._answer_until = now + _ALIGNER_WAIT_S
 
     def wait_for_better(self, now: float) -> None:
-        """Wait a little for better times of words that are all published; idempotent."""
+        """Wait briefly for better times, now that all words are published; idempotent."""
         if self._refine_until is None:
             self._refine_until = now + _REFINEMENT_WAIT_S
 
@@ -259,11 +259,11 @@ class ContextAligners:
             handle.close()
 
     def stop(self, level: float, samples: int) -> None:
-        """Disconnect the aligners and remember how loud the voice spoke; idempotent.
+        """Disconnect the aligners and remember the loudness of the voice; idempotent.
 
         Args:
             level: loudness of the context.
-            samples: length of its audio, which must suffice.
+            samples: length of its audio; less than `_MIN_LEVEL_SAMPLES` is not remembered.
         """
         if not self._is_stopped and samples >= _MIN_LEVEL_SAMPLES:
             self._levels.add(self._recording, level)
@@ -298,7 +298,7 @@ class AlignerHandle:
         return self._row.is_active
 
     def follow(self, language: str, voice: str) -> None:
-        """Start, with the words that are known by now; idempotent."""
+        """Start following, with the words known so far; idempotent."""
         if self._row.state is RowState.RESERVED:
             self._row.start(Follow(self._row.number, language, voice))
             self.expect(self._expected)
@@ -311,7 +311,7 @@ class AlignerHandle:
             self._row.send(Expect(self._row.number, tuple(words)))
 
     def push_audio(self, chunk: AudioChunk) -> None:
-        """Send the engine's next audio; leave an aligner that has not answered for long."""
+        """Send the engine's next audio; disconnect if the aligner has not answered for too long."""
         now = time.monotonic()
         if self._asked is None:
             self._asked = (chunk.end_sample, now)
@@ -328,7 +328,7 @@ class AlignerHandle:
         self._row.send(Finish(self._row.number))
 
     def close(self) -> None:
-        """Leave the aligner and receive no more answers; idempotent."""
+        """Disconnect from the aligner and receive no more answers; idempotent."""
         self._row.release()
 
     def _give_up(self) -> None:

@@ -1,8 +1,8 @@
 """The life of an utterance: text in, audio and word times out, on one clock.
 
-1. `push_text` keeps the text. `_read_on` has the intake divide it into pieces, a few characters at
-   a time, and no further ahead of the audio than an engine needs.
-2. `_speak` passes each piece to the engine, and announces its words.
+1. `push_text` keeps the text. `_read_on` has the intake divide it into segments, a few characters
+   at a time, and no further ahead of the audio than an engine needs.
+2. `_speak` passes each segment to the engine, and announces its words.
 3. `_grant` gives credit as playback proceeds: to the engine, and to audio and breaks that wait.
 4. `_on_engine_event` receives the audio, and passes it to the aligners and to the reader.
 5. `_advance` follows every step: it publishes the words that are due, answers flushes, and sets the
@@ -12,7 +12,7 @@
 7. `finish` lets the engine speak the rest. `cancel` frees the row and answers with the cut: what
    was heard and what was not. The reader of the last event calls `close`.
 
-Knows no sockets, no wire messages and no torch.
+Sockets and wire messages are the server's task.
 """
 
 import asyncio
@@ -51,13 +51,13 @@ from voiceagent_tts.synthesizer.events import (
     DoneReason,
     Milestones,
     Source,
-    SpokenText,
+    TimedText,
     error_of,
 )
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
-from voiceagent_tts.synthesizer.segments import Intake, Piece, ipa_warning, language_warning
+from voiceagent_tts.synthesizer.segments import Intake, QueuedSegment, ipa_warning, language_warning
 from voiceagent_tts.synthesizer.words import Words
-from voiceagent_tts.synthesizer.workers import Speaker, Worker
+from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
 from voiceagent_tts.text.cut import keep_inside
 from voiceagent_tts.text.reader import Pause
 from voiceagent_tts.voices import Voice
@@ -65,12 +65,13 @@ from voiceagent_tts.voices import Voice
 _READ_CHARS = 32
 """Characters that are divided in one step."""
 _STEPS_AT_ONCE = 4
-"""Steps in one turn of the event loop: a step divides some text, or speaks one piece, in 1 ms."""
+"""Steps in one iteration of the event loop. A step divides some text or speaks one segment: 1
+ms."""
 _MOST_AHEAD_CHARS = 1_000
-"""Text in segments is divided no further ahead of its audio: a minute of speech, as it is said.
-So a text that is cancelled, or not paid for, has cost no more than what was spoken of it."""
+"""Maximum text in segments ahead of its audio, with readings at their own length: a minute of
+speech. It bounds the work for text that is then cancelled or over a limit."""
 _CHECKED_CHARS = 60
-"""Characters of a text that grows by tokens after which their language is looked at."""
+"""Characters after which the language of token-fed text is checked."""
 
 
 class ContextState(IntEnum):
@@ -83,9 +84,8 @@ class ContextState(IntEnum):
     SPOKEN = auto()
     """All audio is here; some words are missing, or may get better times."""
     ENDED = auto()
-    """Complete, failed or at a limit; its reader receives the queued events, then closes it."""
-    CANCELLED = auto()
-    """Cancelled; its reader receives `ContextCancelled`, then closes it."""
+    """Complete, cancelled, failed or at a limit; its reader receives the queued events, then closes
+    it."""
     CLOSED = auto()
     """Reported; there are no more events."""
 
@@ -107,22 +107,22 @@ class _Flush:
 
 @dataclass(frozen=True, slots=True)
 class _Finish:
-    """The end of the text. After it was divided: whether its last piece tells the engine."""
+    """The end of the text. After it was divided: whether its last segment tells the engine."""
 
     is_told: bool = False
 
 
 class Slices:
-    """Runs one slice in each turn of the event loop, those of all contexts in the order of adding.
+    """Runs one slice per iteration of the event loop, in the order in which contexts add them.
 
-    However many contexts have long texts, what else the loop has to do waits for one slice only.
+    However many contexts have long texts, other tasks wait for one slice at most.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def add(self, run_slice: Callable[[], None]) -> None:
-        """Run a slice in a later turn; it raises nothing, and adds the next one itself."""
+        """Run a slice in a later iteration. It must not raise, and adds its successor itself."""
         self._waiting.append(run_slice)
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._run)
@@ -148,11 +148,11 @@ class Context:
             them.
         on_event: called whenever `next_event` has something new; None for a caller that iterates.
         on_end: receives the context and its report when the context is closed.
-        on_free: called once the worker has freed the row of the context; None if nobody asks.
-        on_surplus: receives the context and how many characters more than were written it says,
-            each time its text has such readings; the caller may end the context.
-        slices: gives contexts turns of the event loop, in which they read long texts; None for a
-            context alone.
+        on_free: called once the worker has freed the row of the context, if given.
+        on_surplus: receives the context and the characters by which new readings are longer than
+            their text; the caller may end the context.
+        slices: schedules the reading of long texts; None for a context alone.
+        find_worker: as for `Speaker`.
     """
 
     def __init__(
@@ -167,6 +167,7 @@ class Context:
         on_free: Callable[[], None] | None = None,
         on_surplus: "Callable[[Context, int], None]" = lambda context, chars: None,
         slices: Slices | None = None,
+        find_worker: FindWorker | None = None,
     ) -> None:
         self.options = options = request.options
         self.language = request.language
@@ -190,10 +191,10 @@ class Context:
         self._is_waiting_for_slice = False
         self._unread: deque[str | _Flush | _Finish] = deque()
         """Text, flushes and the end of the text that wait to be divided, in order."""
-        self._unsaid: deque[Piece | Pause | _Flush | _Finish] = deque()
-        """What was made of them, and waits to be spoken."""
+        self._unsaid: deque[QueuedSegment | Pause | _Flush | _Finish] = deque()
+        """Segments, pauses, flushes and the end that wait to be spoken, in order."""
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
-        self._speaker = Speaker(worker, request, self._on_engine_event, on_free)
+        self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
         self._aligners = attach_aligners and attach_aligners(
             self._on_aligner_event, request.voice.recording
         )
@@ -298,7 +299,7 @@ class Context:
     # What was received, in bounded steps.
 
     def _read_on(self, now: float) -> None:
-        """Read and speak what was received; what takes many steps, in later turns of the loop."""
+        """Read and speak received text: some steps now, the rest in later iterations."""
         steps = 0 if self._is_waiting_for_slice else _STEPS_AT_ONCE
         while self._can_read and steps:
             steps -= 1
@@ -307,7 +308,7 @@ class Context:
             else:
                 self._divide(self._unread.popleft(), now)
             # A break must be known before the audio of the text before it ends.
-            while self._unsaid and not isinstance(self._unsaid[0], Piece):
+            while self._unsaid and not isinstance(self._unsaid[0], QueuedSegment):
                 self._speak(self._unsaid.popleft(), now)
         self._advance(now)
 
@@ -333,7 +334,7 @@ class Context:
                 self._unsaid += (*self._intake.flush(now), received)
             case _Finish():
                 parts = self._intake.finish()
-                is_told = bool(parts) and isinstance(parts[-1], Piece) and parts[-1].is_last
+                is_told = bool(parts) and isinstance(parts[-1], QueuedSegment) and parts[-1].is_last
                 self._unsaid += (*parts, _Finish(is_told))
         if self._intake.surplus_chars > surplus_chars:
             self._count_surplus(self._intake.surplus_chars - surplus_chars)
@@ -343,12 +344,12 @@ class Context:
         if self._intake.unspoken_surplus > self._limits.max_text_chars:
             message = (
                 f"expected at most {self._limits.max_text_chars} characters waiting to be spoken, "
-                "got more, as the lexicon and the markup of the context say them"
+                "got more, counting readings of the lexicon and the markup"
             )
             self.fail(InvalidRequestError(message, code=ErrorCode.TEXT_TOO_LONG))
 
     def _read_in_turn(self) -> None:
-        """Read on in a turn of the event loop that is the context's."""
+        """Read on in an iteration of the event loop that `Slices` assigned."""
         self._is_waiting_for_slice = False
         try:
             self._read_on(time.monotonic())
@@ -357,11 +358,11 @@ class Context:
         except Exception as error:
             self.fail(VoiceAgentError.unexpected(error))
 
-    def _speak(self, part: "Piece | Pause | _Flush | _Finish", now: float) -> None:
-        """Speak a piece and announce its words, or act on what stands between pieces."""
+    def _speak(self, part: "QueuedSegment | Pause | _Flush | _Finish", now: float) -> None:
+        """Speak a segment and announce its words, or act on what stands between segments."""
         match part:
-            case Piece():
-                self._speak_piece(part, now)
+            case QueuedSegment():
+                self._speak_segment(part, now)
             case Pause():
                 self._breaks.append(part)
                 self._listener.expect_break(part.char_end)
@@ -382,20 +383,20 @@ class Context:
         else:  # there never was any text
             self._end_audio(now)
 
-    def _speak_piece(self, piece: Piece, now: float) -> None:
-        segment = piece.segment
+    def _speak_segment(self, queued: QueuedSegment, now: float) -> None:
+        segment = queued.segment
         if segment.readings and not self._request.reads_ipa:
             self._warn(ipa_warning(segment, self.text))
-        if piece.language is not None:
-            self._speaker.place(piece.language)
+        if queued.language is not None:
+            self._speaker.choose_worker(queued.language)
         if self._checks_language:
-            least_chars = _CHECKED_CHARS if piece.is_growing else 1
+            least_chars = _CHECKED_CHARS if queued.is_growing else 1
             self._check_language(segment.char_end, least_chars=least_chars)
         if self.state >= ContextState.ENDED:
             return
         is_first = not self._speaker.is_speaking
-        self._speaker.speak(piece)
-        self._words.expect(segment, is_whole=not piece.is_growing)
+        self._speaker.speak(queued)
+        self._words.expect(segment, is_whole=not queued.is_growing)
         if is_first:
             self._grant(now)
 
@@ -441,7 +442,7 @@ class Context:
         return cut
 
     def abandon(self) -> None:
-        """Cancel for a client that is gone: no event will be sent; idempotent."""
+        """Cancel the context of a client that has disconnected; sends no events; idempotent."""
         if self.state is not ContextState.CLOSED:
             self.cancel()
             self.close()
@@ -458,10 +459,10 @@ class Context:
         """Return the cut at a playback position, also after the end. Arguments as for `cancel`."""
         if played_samples is None:
             played_samples = self._clock.played_samples(time.monotonic())
-        return self.spoken_text(waiting_text).cut(played_samples)
+        return self.timed_text(waiting_text).cut(played_samples)
 
-    def spoken_text(self, waiting_text: str = "") -> SpokenText:
-        """Return what was said so far, for cuts; after the end, for good.
+    def timed_text(self, waiting_text: str = "") -> TimedText:
+        """Return the text and the word times so far, for cuts; they are final after the end.
 
         Args:
             waiting_text: more text of the client, which was not pushed.
@@ -470,7 +471,7 @@ class Context:
         if is_final:
             words = keep_inside(words, self._listener.end_sample)
         text = self._intake.text + waiting_text
-        return SpokenText(text, words, self._clock.sent_samples, is_final and not waiting_text)
+        return TimedText(text, words, self._clock.sent_samples, is_final and not waiting_text)
 
     # Events out.
 
@@ -501,8 +502,7 @@ class Context:
     @property
     def is_read(self) -> bool:
         """Whether the context has ended and its reader has all events, so that `close` is due."""
-        has_ended = self.state in (ContextState.ENDED, ContextState.CANCELLED)
-        return has_ended and not self._new_words and not self._events
+        return self.state is ContextState.ENDED and not self._new_words and not self._events
 
     def close(self) -> ContextDone:
         """Report the context, which has ended, and return its last event."""
@@ -566,8 +566,6 @@ class Context:
                 if self.state >= ContextState.ENDED:  # breaks, too, count as audio
                     return
                 self._intake.mark_spoken(char_end)
-                self._publish(now)
-                self._answer_flushes()
             case Warned(_, code, message):
                 self._warn(ContextWarned(code, message))
             case Done():
@@ -588,7 +586,7 @@ class Context:
         self._end_at_limit(now)
 
     def _end_at_limit(self, now: float) -> None:
-        """End a context that has as much audio as one may have."""
+        """End the context if its audio has reached the limit."""
         if self._listener.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
             self._words.break_off()
             self._publish(now)
@@ -610,13 +608,12 @@ class Context:
         if (rest := self._listener.end_audio()) is not None:
             self._put(rest)
         self._intake.mark_spoken(self._intake.chars)
-        self._answer_flushes()
         self._words.end_audio(now)
 
     # What follows every step.
 
     def _advance(self, now: float) -> None:
-        """Pass on what the parts have ready, and wait for what they will have."""
+        """Publish words, answer flushes, continue reading, and set the timer."""
         try:
             self._publish(now)
         except Exception as error:
@@ -677,7 +674,7 @@ class Context:
             self._flushes.popleft()
 
     def _set_timer(self, now: float) -> None:
-        """Set the one timer of the context for what the parts will do without events."""
+        """Set the context's one timer for the earliest due time of its parts."""
         due_at = self._pacer.due_at if self._awaits_credit else None
         if self.state < ContextState.ENDED:
             may_expire = None if self._unread else self._intake.due_at
@@ -696,7 +693,7 @@ class Context:
 
     def _on_timer(self) -> None:
         self._timer = None
-        now = max(time.monotonic(), self._timer_at)  # a loop may call a little early
+        now = max(time.monotonic(), self._timer_at)  # the loop may call slightly early
         try:
             self._grant(now)
             if self.state < ContextState.ENDED:
@@ -722,9 +719,9 @@ class Context:
             self._notify()
 
     def _warn(self, warning: ContextWarned | None) -> None:
-        """Warn the client once of each kind, whether the engine or the server has seen it.
+        """Send the client one warning of each kind, from the engine or the server.
 
-        Other text than a strict client's voice speaks ends the context.
+        With `is_strict`, text in a language that the voice does not speak ends the context.
         """
         if warning is None or warning.code in self._warned:
             return
@@ -741,7 +738,7 @@ class Context:
     # The end.
 
     def _fail(self, error: VoiceAgentError) -> None:
-        with contextlib.suppress(Exception):  # what has failed may fail again
+        with contextlib.suppress(Exception):  # the failed part may fail again
             if error.code is ErrorCode.TEXT_LOST:
                 error.spoken_chars = self._words.lose_text(self._intake.spoken_char_end)
                 self._drop_events()  # noise, and the words in it
@@ -758,8 +755,7 @@ class Context:
         The reader still receives queued events, as playback allows, then calls `close`.
         """
         self._reason = reason
-        is_cancelled = reason == "cancelled"
-        self.state = ContextState.CANCELLED if is_cancelled else ContextState.ENDED
+        self.state = ContextState.ENDED
         self._stop_timer()
         self._unread.clear()
         self._unsaid.clear()

@@ -1,4 +1,4 @@
-"""The events of a context: audio, words, answers, and a report at its end; and what it has said."""
+"""The events of a context: audio, words, answers, and the report at its end."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class Source(IntEnum):
     ESTIMATE = 0
     """The usual pace of speech."""
     TENTATIVE = 1
-    """The online aligner's times of words that it may still change, though some are exact."""
+    """Times of the online aligner that it may still change."""
     ONLINE = 2
     """The online aligner's committed times."""
     FORCED = 3
@@ -51,7 +51,7 @@ class WordCounts:
         sources: words published, by source.
         late: words published when playback might already have passed their start; they were moved
             to the earliest time still ahead of playback.
-        doubtful: words about which two aligners disagreed.
+        doubtful: words on whose times two aligners disagreed.
     """
 
     sources: Counter[Source] = field(default_factory=Counter[Source])
@@ -76,7 +76,7 @@ class ContextFlushed:
 
 @dataclass(frozen=True, slots=True)
 class ContextWarned:
-    """The context is spoken worse than it could be; `message` says why, and what to do."""
+    """Output is degraded; `message` says why, and what to do."""
 
     code: WarningCode
     message: str
@@ -151,15 +151,16 @@ class ContextReport:
         reason: why the context ended.
         code: the error that ended it; None without one.
         chars: characters received.
-        said_chars: the same, where readings that are longer than what is written have their length.
+        said_chars: as `chars`, but readings longer than the text they replace count with their own
+            length.
         audio_samples: samples received from the engine.
-        discarded_samples: of those, the samples that a cancel left unplayed.
+        discarded_samples: the part of `audio_samples` that a cancel left unplayed.
         milestones: when it reached its stages.
         underrun_s: total length of the underruns between sent audio.
         words: sources of its words' times.
         aligner_lag_s: longest time from audio to the aligner's answer, by aligner.
-        word_lag_s: longest time that playback was past the start of a word when its time was
-            published; 0 if all words were in time.
+        word_lag_s: how late the latest word was: time from its start in playback to its
+            publication; 0 if all were in time.
         cached_segments: segments whose audio came from the cache.
     """
 
@@ -192,7 +193,7 @@ class ContextReport:
 class ContextDone:
     """The last event of every context.
 
-    If better times are known now than when words were sent, `words_final` has all words again.
+    `words_final` repeats all words if better times are known than those sent.
     """
 
     reason: DoneReason
@@ -201,8 +202,8 @@ class ContextDone:
 
 
 @dataclass(frozen=True, slots=True)
-class SpokenText:
-    """What a context has said and when: all that an answer to `cut` needs, also after its end.
+class TimedText:
+    """The text of a context with the times of its words: what `cut` needs, also after the end.
 
     Args:
         text: the text, verbatim.
@@ -217,7 +218,7 @@ class SpokenText:
     is_final: bool = False
 
     def cut(self, played_samples: int) -> Cut:
-        """Return the cut at a playback position, which lies within the audio sent."""
+        """Return the cut at a playback position, limited to the audio sent."""
         heard = max(0, min(played_samples, self.sent_samples))
         return cut_text(self.text, self.words, heard, is_final=self.is_final)
 

@@ -1,8 +1,7 @@
 """What a client may choose for a context, and the limits that the server sets."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from voiceagent_tts.lexicon import Entries, Pronunciation
 from voiceagent_tts.seam.commands import Feeding, SpeechOptions
@@ -10,12 +9,9 @@ from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import Voice
 
-if TYPE_CHECKING:
-    from voiceagent_tts.synthesizer.workers import Worker
-
 CacheUse = Literal["use", "off", "fill"]
-"""Whether a context takes phrases from the cache and stores what is repeated, or neither; `fill`
-stores all of its phrases."""
+"""Whether a context uses the cache: `use` plays cached phrases and stores repeated ones, `off` does
+neither, and `fill` stores all of its phrases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +44,21 @@ class ContextOptions:
     Args:
         voice: a name of `VoiceBook`; None for the first voice.
         language: name, code or region code; None to detect it for each segment.
-        speech: options for the engine; a speed that it has not is made by stretching its audio.
+        speech: options for the engine; speeds that it lacks are applied by time-stretching.
         max_buffer_delay_ms: longest wait of buffered text for the rest of its sentence.
         max_lead_s: longest lead of the audio over its playback; None for the server's limit, 0
             for no pacing (files).
         text_feeding: how text reaches the engine; None for the engine's preferred way.
-        wants_words: whether the client uses word times; without, no aligner follows the context.
+        wants_words: whether the client uses word times; if not, no aligner follows the context.
         is_probe: whether this is the server's own health check, which the metrics leave out.
         lexicon: pronunciations that come before those of the voice and of the server.
         has_markup: whether the tags of `text.markup` in the text have an effect.
-        traceparent: span of the context, for the engine's; None if nobody traces.
+        traceparent: trace context (W3C `traceparent`) for the engine's span; None without tracing.
         idle_s: longest wait for text, if it is shorter than the server's limit.
         cache: whether phrases come from the cache, and are stored there.
         is_strict: whether text in a language that the voice does not speak ends the context.
-        owner: id of the key whose clones and phrases the context uses, beside those of everyone;
-            None on a server without keys.
+        owner: id of the key whose clones and phrases the context may use, in addition to shared
+            ones; None on a server without keys.
     """
 
     voice: str | None = None
@@ -92,13 +88,10 @@ class ContextRequest:
         language: lower-case code that the voice speaks; None to detect it for each segment.
         feeding: how text reaches the engine.
         speech: options for the engine; their speed is in the range of engines with native speed.
-        stretch: how much faster than the engine's audio the listener's is.
-        lexicons: the lexicons of the context, the voice and the server, as far as there are any.
+        stretch: playback speed relative to the engine's audio.
+        lexicons: the lexicons of the context, the voice and the server; those that exist.
         reads_ipa: whether the engine reads the IPA of pronunciations.
-        warnings: what the client learns with the first text.
-        place: finds the worker, and the request to it, for text in a language that the voice's
-            worker does not speak; returns None where there is no better one. None for a client that
-            chose the voice or the language.
+        warnings: warnings sent to the client with the first text.
         languages: codes that the voice speaks; empty for a voice with a language of its own, which
             may be none of those that are detected.
     """
@@ -112,5 +105,4 @@ class ContextRequest:
     lexicons: tuple[EntryMatcher, ...] = ()
     reads_ipa: bool = True
     warnings: tuple[ContextWarned, ...] = ()
-    place: "Callable[[str], tuple[Worker, ContextRequest] | None] | None" = None
     languages: tuple[str, ...] = ()

@@ -1,9 +1,9 @@
-"""The text of a context, divided into the pieces that are spoken one after the other.
+"""The text of a context, divided into the segments that are spoken one after the other.
 
-`Intake` divides text as it arrives, and counts its characters. Pieces have the readings of the
-context's lexicons and markup; what is masked in them is here verbatim. It returns what is to be
-spoken, and says when it will have more without new text. Two functions warn of text that a voice
-cannot speak as it is meant. All know no engine, no audio and no clock: the time is passed in.
+`Intake` divides text as it arrives, and counts its characters. Segments have the readings of the
+context's lexicons and markup; `Intake` also keeps the verbatim text. It returns the segments to
+speak next, and `due_at` says when more will follow without new text. Two functions warn of text
+that a voice cannot speak as intended. The current time is an argument everywhere.
 """
 
 from collections import deque
@@ -21,14 +21,14 @@ from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS, Segmenter
 _SHORTEST_RETRY_S = 0.05
 
 _IPA_MESSAGE = (
-    "this voice's engine reads no IPA, so a word of the lexicon or markup is said as it is "
+    "this voice's engine does not support IPA, so a word of the lexicon or markup is spoken as "
     "written; add a respelling as `say`"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Text to speak after the pieces before.
+class QueuedSegment:
+    """A segment to speak after the segments before it.
 
     Args:
         segment: the text, with its readings.
@@ -44,11 +44,11 @@ class Piece:
 
 
 class Intake:
-    """Divides the text of one context into pieces, also when no more text arrives.
+    """Divides the text of one context into segments, also when no more text arrives.
 
     A sentence end at the end of the buffer is final after a pause of `settle_s`. Other text waits
     for `max_buffer_delay_ms`; then its complete words are released. In token feeding every delta is
-    a piece, and only the beginning of a lexicon's entry or of a tag is buffered.
+    a segment; only the possible start of a lexicon entry or a tag is buffered.
 
     Args:
         request: the language, the text feeding, and the longest wait of buffered text.
@@ -56,12 +56,12 @@ class Intake:
 
     Attributes:
         chars: characters received.
-        surplus_chars: characters of readings beyond those that they replace, in all pieces so far.
-        unspoken_surplus: those of them whose audio is not complete.
-        submitted_char_end: end of the text that was divided into pieces.
+        surplus_chars: how many characters more the readings so far say than they replace.
+        unspoken_surplus: the part of `surplus_chars` whose audio is not complete.
+        submitted_char_end: end of the text that was divided into segments.
         spoken_char_end: end of the text whose audio is complete.
         first_text_at: `time.monotonic()` of the first text; None before it.
-        segment_language: language of the last piece; None if unknown.
+        segment_language: language of the last segment; None if unknown.
         due_at: when `expire` may return text; None if only more text decides.
     """
 
@@ -84,25 +84,25 @@ class Intake:
         self._readings: deque[Reading] = deque()
         """Readings of text that is not submitted, in order."""
         self._surplus: deque[tuple[int, int]] = deque()
-        """Ends of readings whose audio is not complete, and what each says beyond its span."""
-        self._silent: list[Piece] = []
-        """Pieces before the first that says something, whose language decides who speaks."""
+        """End and surplus characters of each reading whose audio is not complete."""
+        self._silent: list[QueuedSegment] = []
+        """Segments without a word, held until the first one with words decides the language."""
         self._segmenter = Segmenter(language=request.language)
         self._settle_at: float | None = None
         self._release_at: float | None = None
         self._give_up_at: float | None = None
-        """When the beginning of an entry or a tag is taken for text."""
+        """When held text that may begin an entry or a tag is released as plain text."""
 
     @property
     def text(self) -> str:
-        """All text received; joined once, as the words of a masked text are read one by one."""
+        """All text received. The deltas are joined at most once per call of `receive`."""
         if len(self._deltas) > 1:
             self._deltas = ["".join(self._deltas)]
         return self._deltas[0] if self._deltas else ""
 
     @property
     def masks_text(self) -> bool:
-        """Whether the text of pieces may differ from the client's."""
+        """Whether the text of segments may differ from the client's."""
         return self._reader is not None
 
     def verbatim(self, word: Word) -> Word:
@@ -125,10 +125,10 @@ class Intake:
         self._deltas.append(delta)
         self.chars += len(delta)
 
-    def push(self, delta: str, now: float) -> list[Piece | Pause]:
+    def push(self, delta: str, now: float) -> list[QueuedSegment | Pause]:
         """Divide the next text, which was received; return what is to be spoken next."""
         if self._reader is None:
-            parts: list[Piece | Pause] = [*self._divide(delta)]
+            parts: list[QueuedSegment | Pause] = [*self._divide(delta)]
         else:
             parts = self._read(self._reader.push(delta))
             is_holding = self._reader.is_holding
@@ -137,25 +137,25 @@ class Intake:
         self._schedule()
         return parts
 
-    def flush(self, now: float) -> list[Piece | Pause]:
+    def flush(self, now: float) -> list[QueuedSegment | Pause]:
         """Return all buffered text."""
         parts = [*self._read_rest(), *self._complete(), *self._take_silent()]
         self._wait_for_text(now)
         self._schedule()
         return parts
 
-    def finish(self) -> list[Piece | Pause]:
+    def finish(self) -> list[QueuedSegment | Pause]:
         """Return all buffered text; its last segment is the last of the context."""
         parts = self._read_rest()
-        pieces = [*self._pieces(self._segmenter.finish()), *self._take_silent()]
-        if pieces:
-            pieces[-1] = replace(pieces[-1], is_last=True)
+        queued = [*self._queued(self._segmenter.finish()), *self._take_silent()]
+        if queued:
+            queued[-1] = replace(queued[-1], is_last=True)
         self._settle_at = self._release_at = self._give_up_at = self.due_at = None
-        return [*parts, *pieces]
+        return [*parts, *queued]
 
-    def expire(self, now: float) -> list[Piece | Pause]:
-        """Return the text that waits no longer."""
-        parts: list[Piece | Pause] = []
+    def expire(self, now: float) -> list[QueuedSegment | Pause]:
+        """Return the text whose wait is over."""
+        parts: list[QueuedSegment | Pause] = []
         if self._reader is not None and _is_over(self._give_up_at, now):
             self._give_up_at = None
             parts += self._read(self._reader.release())
@@ -176,13 +176,13 @@ class Intake:
     def _schedule(self) -> None:
         self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at)
 
-    def _read_rest(self) -> list[Piece | Pause]:
-        """Divide what the reader still holds."""
+    def _read_rest(self) -> list[QueuedSegment | Pause]:
+        """Divide the text that the reader still holds."""
         return self._read([] if self._reader is None else self._reader.flush())
 
-    def _read(self, read: Sequence[Passage | Pause]) -> list[Piece | Pause]:
-        """Divide what the reader has decided."""
-        parts: list[Piece | Pause] = []
+    def _read(self, read: Sequence[Passage | Pause]) -> list[QueuedSegment | Pause]:
+        """Divide passages that the reader has completed, and end segments at pauses."""
+        parts: list[QueuedSegment | Pause] = []
         for part in read:
             if isinstance(part, Pause):
                 parts += [*self._complete(), part]
@@ -191,31 +191,31 @@ class Intake:
                 parts += self._divide(part.text)
         return parts
 
-    def _divide(self, text: str) -> list[Piece]:
+    def _divide(self, text: str) -> list[QueuedSegment]:
         if self._is_token_fed:
             segment = self._submit(Segment(text, self.submitted_char_end))
-            return [Piece(segment, self.segment_language, is_growing=True)]
+            return [QueuedSegment(segment, self.segment_language, is_growing=True)]
         segments = self._segmenter.push(text)
         if segments:
             self._release_at = None  # the oldest character in the buffer is a new one
-        return self._pieces(segments)
+        return self._queued(segments)
 
-    def _complete(self) -> list[Piece]:
+    def _complete(self) -> list[QueuedSegment]:
         """All text that the reader has decided."""
-        return self._pieces(self._segmenter.flush())
+        return self._queued(self._segmenter.flush())
 
-    def _pieces(self, segments: Iterable[Segment]) -> list[Piece]:
-        pieces: list[Piece] = []
+    def _queued(self, segments: Iterable[Segment]) -> list[QueuedSegment]:
+        queued: list[QueuedSegment] = []
         for segment in map(self._submit, segments):
             parts = parts_by_said(segment, MAX_SEGMENT_CHARS) if segment.readings else (segment,)
             for part in parts:
-                pieces += self._with_language(part)
-        return pieces
+                queued += self._with_language(part)
+        return queued
 
-    def _with_language(self, segment: Segment) -> list[Piece]:
-        """The piece of a segment, with the silent ones before it; none while all is silent."""
+    def _with_language(self, segment: Segment) -> list[QueuedSegment]:
+        """Queue a segment and the silent ones before it; nothing while all are silent."""
         if not self._detects_language:
-            return [Piece(segment, self.segment_language)]
+            return [QueuedSegment(segment, self.segment_language)]
         text = segment.text
         if segment.readings:  # a mask is in no language
             text = self.text[segment.char_start : segment.char_end]
@@ -223,14 +223,14 @@ class Intake:
         if any(map(str.isalpha, text)):
             self.segment_language = language
         elif self.segment_language is None and not any(map(str.isalnum, text)):
-            self._silent.append(Piece(segment, language))
+            self._silent.append(QueuedSegment(segment, language))
             return self._take_silent() if self.submitted_char_end > MAX_SEGMENT_CHARS else []
-        return [*self._take_silent(language), Piece(segment, language)]
+        return [*self._take_silent(language), QueuedSegment(segment, language)]
 
-    def _take_silent(self, language: str | None = None) -> list[Piece]:
-        """The silent pieces that wait, in the language of the speech after them, if it is known."""
-        pieces, self._silent = self._silent, []
-        return [replace(each, language=language or each.language) for each in pieces]
+    def _take_silent(self, language: str | None = None) -> list[QueuedSegment]:
+        """Queue the silent segments that wait, in `language` if it is known."""
+        silent, self._silent = self._silent, []
+        return [replace(each, language=language or each.language) for each in silent]
 
     def _submit(self, segment: Segment) -> Segment:
         """Give a segment its readings, and count its characters."""
@@ -244,7 +244,7 @@ class Intake:
         return replace(segment, readings=tuple(readings)) if readings else segment
 
     def _count(self, reading: Reading) -> None:
-        """Count what a reading says beyond what it replaces."""
+        """Count the characters by which a reading is longer than the text it replaces."""
         surplus = said_chars(reading) - (reading.char_end - reading.char_start)
         if surplus > 0:
             self.surplus_chars += surplus
@@ -259,25 +259,25 @@ class Intake:
         if self._release_at is None:
             self._release_at = now + self._max_buffer_delay_s
 
-    def _settle(self) -> list[Piece]:
+    def _settle(self) -> list[QueuedSegment]:
         self._settle_at = None
-        pieces = self._pieces(self._segmenter.settle())
+        queued = self._queued(self._segmenter.settle())
         if not self._segmenter.pending:
             self._release_at = None
-        return pieces
+        return queued
 
-    def _release(self, now: float) -> list[Piece]:
-        pieces = self._pieces(self._segmenter.release())
+    def _release(self, now: float) -> list[QueuedSegment]:
+        queued = self._queued(self._segmenter.release())
         retry_at = now + max(_SHORTEST_RETRY_S, self._max_buffer_delay_s)
         self._release_at = retry_at if self._segmenter.pending else None
-        return pieces
+        return queued
 
 
 def _is_over(time_s: float | None, now: float) -> bool:
     return time_s is not None and time_s <= now
 
 
-# Text that a voice cannot speak as it is meant.
+# Text that a voice cannot speak as intended.
 
 
 def language_warning(
@@ -314,7 +314,7 @@ def ipa_warning(segment: Segment, text: str) -> ContextWarned | None:
     """Return the warning for a segment with IPA that has no respelling; None without.
 
     Args:
-        segment: the segment, for an engine that reads no IPA.
+        segment: the segment, for an engine without IPA.
         text: the context's text.
     """
     for reading in segment.readings:

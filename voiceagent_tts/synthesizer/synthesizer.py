@@ -1,7 +1,6 @@
-"""All workers of a server: opens contexts on the worker that speaks their voice.
+"""The workers of a server, and the contexts opened on them.
 
-Knows no sockets, no wire messages and no torch. `context` describes the life of an utterance after
-`open`.
+`context` describes the life of an utterance after `open`.
 """
 
 import asyncio
@@ -30,6 +29,7 @@ from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.workers import (
     OVERFLOW,
+    FindWorker,
     Overflow,
     Supervisor,
     Worker,
@@ -49,7 +49,7 @@ _log = structlog.get_logger(__name__)
 
 
 class EngineProxy(Protocol):
-    """Stands between contexts and their engines, and speaks a part of their text itself."""
+    """Sits between contexts and their workers, and may speak a part of the text itself."""
 
     async def load(self, voice: Voice) -> None:
         """Prepare for a context with this voice; called before its row is reserved."""
@@ -76,15 +76,15 @@ class Synthesizer:
         limits: limits of every context.
         observe: receives the report of every context that has ended.
         clones: folder of the cloned voices.
-        aligners: processes that find the times of words; without, only engines that send word
-            times have exact ones.
+        aligners: processes that find word times; without them, only engines that send word times
+            have exact ones.
         lexicon: pronunciations for all contexts.
         overflow: worker for contexts that find no free row; None to refuse them.
-        clones_of: the clones that the owner of a context may know of; all by default.
+        clones_of: returns the clones that the owner of a context may use; all by default.
 
     Attributes:
         limits: limits of every context.
-        proxy: what a plugin has put between contexts and engines; None without.
+        proxy: inserted by a plugin between contexts and workers; None without one.
         voices: the voices that the workers speak; set by `start`.
     """
 
@@ -112,7 +112,7 @@ class Synthesizer:
         self._observe = observe
         self._contexts: set[Context] = set()
         self._language_voices: dict[str, frozenset[str]] = {}
-        """Voices of each worker that are a language's own; they never change."""
+        """Names of each worker's voices that belong to one language; they never change."""
         self._slices = Slices()
 
     async def start(self) -> None:
@@ -230,8 +230,9 @@ class Synthesizer:
             await self.proxy.load(voice)
         capabilities = self._supervisors[voice.worker].capabilities
         request = self._resolve(options, voice, capabilities)
+        find_worker: FindWorker | None = None
         if _named_language(options) is None and leaves_choice(options.voice):
-            request = replace(request, place=functools.partial(self._place, request))
+            find_worker = functools.partial(self._find_worker, request)
         worker = await self._least_loaded(voice)
         if refusal := _refusal(worker, options, capabilities):
             overflow = None if self._overflow is None else self._overflow.free_worker
@@ -240,6 +241,7 @@ class Synthesizer:
             worker, capabilities = overflow, overflow.capabilities
             voice = self._overflow.voice_like(voice)
             request = self._resolve(options, voice, capabilities)
+            find_worker = None  # a context stays with the overflow
         speaking, attach_aligners = self._connect(worker, request)
         context = Context(
             speaking,
@@ -251,6 +253,7 @@ class Synthesizer:
             on_free=on_free,
             on_surplus=on_surplus,
             slices=self._slices,
+            find_worker=find_worker,
         )
         self._contexts.add(context)
         return context
@@ -283,13 +286,13 @@ class Synthesizer:
             return voices.resolve(options.voice)
         return voices.for_language(options.voice, normalize_language(language))
 
-    def _place(
+    def _find_worker(
         self, request: ContextRequest, language: str
     ) -> tuple[Worker, ContextRequest] | None:
-        """Find a worker for a context whose first text is in `language`; None for its own.
+        """Find a worker for a context whose first text is in `language`; None to keep its own.
 
-        A worker that reports no word times, or makes speed in another way, is none for a context
-        that is open.
+        An open context cannot move to a worker that reports no word times, or that changes the
+        speed in another way.
         """
         voices = self.voices_of(request.options.owner)
         voice = voices.for_language(request.options.voice, language)
@@ -298,14 +301,14 @@ class Synthesizer:
         first, other = (
             self._supervisors[each.worker].capabilities for each in (request.voice, voice)
         )
-        placed = self._resolve(request.options, voice, other)
+        found = self._resolve(request.options, voice, other)
         workers = [supervisor.worker for supervisor in self._supervisors_of(voice)]
         free = [each for each in workers if each and not _refusal(each, request.options, other)]
         alike = self._is_native(first) and self._is_native(other)
-        if not free or not alike or placed.stretch != request.stretch:
+        if not free or not alike or found.stretch != request.stretch:
             return None
-        worker, _ = self._connect(min(free, key=lambda worker: worker.rows_used), placed)
-        return worker, placed
+        worker, _ = self._connect(min(free, key=lambda worker: worker.rows_used), found)
+        return worker, found
 
     async def _least_loaded(self, voice: Voice) -> WorkerClient:
         """Find the worker with the fewest contexts among those that speak this voice."""
@@ -326,7 +329,7 @@ class Synthesizer:
     def _connect(
         self, worker: WorkerClient, request: ContextRequest
     ) -> tuple[Worker, AttachAligners | None]:
-        """What speaks a context, and what finds its words; None if its engine reports them."""
+        """Return a context's worker, and its aligners; None if the engine reports word times."""
         aligners: Aligners | None = None
         if not self._is_native(worker.capabilities):
             aligners = self._aligners if request.options.wants_words else _NO_ALIGNERS
@@ -370,7 +373,7 @@ class Synthesizer:
         )
 
     def _has_own_language(self, voice: Voice, capabilities: Capabilities) -> bool:
-        """Whether a voice is a language's own, so that the language of its text is no question."""
+        """Whether a voice belongs to one language, so that its text is not checked for others."""
         names = self._language_voices.get(voice.worker)
         if names is None:
             details = capabilities.voice_details
@@ -398,15 +401,15 @@ class Lexicons:
         self._folder = folder
         self._reader = LexiconReader()
         self._of_voices: dict[str, tuple[object, EntryMatcher | None]] = {}
-        """Version and lexicon of each voice that was loaded and has one; None for a mistake."""
+        """Version and lexicon of each loaded voice that has one; None for an invalid lexicon."""
         self._reading: dict[str, tuple[object, asyncio.Task[None]]] = {}
-        """Version of the lexicon that is being read for a voice, by the task that reads it."""
+        """For each voice whose lexicon is being read: the version, and the task that reads it."""
 
     async def load(self, voice: str) -> None:
         """Read the lexicon of a voice if it is new or has changed.
 
         Reads in a process, because a lexicon of 20,000 entries takes 0.3 s, and once for all
-        contexts that wait for it. A lexicon with a mistake is logged and left out.
+        contexts that wait for it. An invalid lexicon is logged and ignored.
         """
         if self._folder is None:
             return
@@ -428,7 +431,7 @@ class Lexicons:
         await self._reader.close()
 
     def of(self, own: Entries, voice: str) -> tuple[EntryMatcher, ...]:
-        """Return the lexicons of a context, the first one in the first place.
+        """Return the lexicons of a context, in order of precedence.
 
         Args:
             own: the context's own entries.
@@ -469,7 +472,7 @@ def _refusal(
 
 
 def _named_language(options: ContextOptions) -> str | None:
-    """Return the language that a client asks for; None if it has that of each segment detected."""
+    """Return the language that the client requested; None to detect it for each segment."""
     name = options.language
     return None if name is None or name.casefold() == "auto" else name
 

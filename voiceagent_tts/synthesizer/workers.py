@@ -1,9 +1,9 @@
 """Worker processes, seen from the server's event loop.
 
 `WorkerClient` starts one process, sends it commands, passes each event to its context, and fails
-every context when the process ends. `Row` is one context's place on it, and `Speaker` speaks a
-context there. `Supervisor` replaces a process that has ended, so that the next context uses the
-next one. `Overflow` is the worker for contexts that find no row. Knows no client sockets.
+every context when the process ends. `Row` is one context's row on it, and `Speaker` speaks a
+context there. `Supervisor` replaces a process that has ended. `Overflow` is the worker for contexts
+that find no free row.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ from voiceagent_tts.seam.events import (
     Words,
 )
 from voiceagent_tts.synthesizer.options import ContextRequest
-from voiceagent_tts.synthesizer.segments import Piece
+from voiceagent_tts.synthesizer.segments import QueuedSegment
 from voiceagent_tts.voices import Voice
 
 EventHandler = Callable[[Event | AlignEvent], None]
@@ -70,15 +70,16 @@ _CHECKS = 4
 """Checks for signs of life within the heartbeat timeout."""
 
 _LAST_MESSAGES_S = 10.0
-"""Longest wait for the last messages of a process that has ended; a busy machine needs a part of
-a second."""
+"""Longest wait for the last messages of a process that has ended; on a busy machine it takes a
+fraction of a second."""
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 10.0
 """Pauses between attempts to replace a worker, each twice as long as the one before."""
 
 _SOON_S = 600.0
-"""A worker that fails within this time of its start, as the one before it did, does with less."""
+"""If two workers in a row fail within this time of their start, the next one starts a rung
+lower."""
 
 OVERFLOW = "overflow"
 """Name of the worker of `Overflow`, here and in metrics."""
@@ -90,7 +91,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RowState(Enum):
-    """State of one context's place on a worker."""
+    """State of a context's row on a worker."""
 
     RESERVED = auto()
     """The worker does not know the context yet."""
@@ -129,7 +130,7 @@ class WorkerSpec:
 
 
 class Worker(Protocol):
-    """What a context needs of a worker, or of what stands in front of it."""
+    """What a context needs of a worker, or of a proxy in front of it."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -145,7 +146,7 @@ class Worker(Protocol):
         ...
 
     def send(self, command: Command | AlignCommand) -> None:
-        """Send a command; its answers come in a later turn of the event loop."""
+        """Send a command; events that answer it arrive in a later iteration of the event loop."""
         ...
 
 
@@ -271,8 +272,8 @@ class WorkerClient:
             await self._start_process()
         except (OSError, zmq.ZMQError) as error:
             raise EngineError(
-                f"the {self._spec.engine} worker cannot be started: {error}; TMPDIR may name "
-                "another folder, with room and a short path"
+                f"the {self._spec.engine} worker cannot be started: {error}; set TMPDIR to "
+                "a folder with free space and a short path"
             ) from error
         receiving = asyncio.create_task(self._receive())
         watching = asyncio.create_task(self._watch())
@@ -330,7 +331,7 @@ class WorkerClient:
                 return
             self._has_sign_of_life = True
             self._dispatch(event)  # pyright: ignore[reportArgumentType]
-            # Waiting messages are received without a pause: give other tasks a turn.
+            # Queued messages are received without a pause: let other tasks run in between.
             await asyncio.sleep(0)
 
     def _dispatch(self, event: Event | AlignEvent) -> None:
@@ -362,7 +363,7 @@ class WorkerClient:
             self._call(handler, context, event)
 
     def _call(self, handler: EventHandler, context: int, event: Event | AlignEvent) -> None:
-        """Give an event to its context; an error of the handler ends this context alone."""
+        """Call the handler of a context; an error in it ends this context alone."""
         try:
             handler(event)
         except Exception as error:
@@ -434,7 +435,7 @@ class WorkerClient:
 
 
 class Row:
-    """One context's place on a worker: reserved, then active, at last released.
+    """One context's row on a worker: reserved, then active, then released.
 
     Args:
         worker: the worker.
@@ -489,14 +490,21 @@ def preparation_of(request: ContextRequest) -> Prepare:
     return Prepare(voice.engine_name, *how, voice_version=voice.version)
 
 
+FindWorker = Callable[[str], tuple[Worker, ContextRequest] | None]
+"""Finds the worker, and the request to it, for text in a language; None to stay with the context's
+worker."""
+
+
 class Speaker:
-    """Speaks the pieces of one context with its worker.
+    """Speaks the segments of one context with its worker.
 
     Args:
         worker: the engine worker, whose row the context reserves.
         request: the resolved options of the context.
         on_event: receives the events of the worker.
-        on_free: called once the worker has freed the row of the context; None if nobody asks.
+        on_free: called once the worker has freed the row of the context, if given.
+        find_worker: finds the worker for the language of the first text; None for a client that
+            chose the voice or the language.
 
     Attributes:
         is_speaking: whether there is text of the context, and its row is held.
@@ -513,11 +521,13 @@ class Speaker:
         request: ContextRequest,
         on_event: EventHandler,
         on_free: OnFree | None = None,
+        find_worker: FindWorker | None = None,
     ) -> None:
         self.is_speaking = False
         self.submitted_at: float | None = None
         self._on_event = on_event
         self._on_free = on_free
+        self._find_worker = find_worker
         self._use(worker, request)
 
     def _use(self, worker: Worker, request: ContextRequest) -> None:
@@ -533,7 +543,7 @@ class Speaker:
 
     @property
     def worker(self) -> Worker:
-        """The worker; final once there is a piece."""
+        """The worker; final once there is a segment."""
         return self._row.worker
 
     def prepare(self) -> None:
@@ -543,33 +553,35 @@ class Speaker:
         if request.language is not None or request.feeding == "token":
             self._row.worker.send(self._preparation)
 
-    def place(self, language: str) -> None:
-        """Move to a worker that speaks the language of the first piece, if there is one.
+    def choose_worker(self, language: str) -> None:
+        """Move to a worker that speaks the language of the first segment, if there is one.
 
         Without effect once there is text.
         """
-        find = None if self._row.is_active else self.request.place
-        if find is not None and (found := find(language)) is not None:
+        find, self._find_worker = self._find_worker, None
+        if find is None or self._row.is_active:
+            return
+        if (found := find(language)) is not None:
             left = self._row
             self._use(*found)
             left.release()
 
-    def speak(self, piece: Piece) -> None:
-        """Speak the next piece; the first one starts the row."""
-        segment, row, request = piece.segment, self._row, self.request
-        language = self._readable(piece.language)
-        place = (row.number, segment.text, segment.char_start, not piece.is_last)
+    def speak(self, queued: QueuedSegment) -> None:
+        """Speak the next segment; the first one starts the row."""
+        segment, row, request = queued.segment, self._row, self.request
+        language = self._readable(queued.language)
+        text = (row.number, segment.text, segment.char_start, not queued.is_last)
         if row.state is RowState.ACTIVE:
-            row.send(Append(*place, language, segment.readings))
+            row.send(Append(*text, language, segment.readings))
         elif row.state is RowState.RESERVED:
             self.is_speaking, self.submitted_at = True, time.monotonic()
             voice, version = self._preparation.voice, self._preparation.voice_version
             how = (language, request.feeding, request.speech, segment.readings)
             trace = request.options.traceparent
-            row.start(Submit(*place, voice, *how, trace, voice_version=version))
+            row.start(Submit(*text, voice, *how, trace, voice_version=version))
 
     def _readable(self, language: str | None) -> str | None:
-        """The language, or None, for the engine to choose, if the voice does not speak it."""
+        """The language if the voice speaks it; None, for the engine to choose, if not."""
         if language is None or not self.request.languages:
             return language
         spoken = {each.partition("-")[0] for each in self.request.languages}
@@ -588,7 +600,7 @@ class Speaker:
         self._row.send(Credit(self._row.number, playout_end, samples_wanted))
 
     def release(self) -> None:
-        """Release the row and have nothing more to say; idempotent."""
+        """Release the row and stop speaking; idempotent."""
         self.is_speaking = False
         self._row.release()
 
@@ -596,9 +608,9 @@ class Speaker:
 class Supervisor:
     """Runs one worker, and replaces it when it ends.
 
-    What fails again and again on a GPU may be a kernel that only some numbers of rows reach. The
-    second worker in a row whose engine fails soon is replaced by one that does with less, and so
-    on; a worker that was killed is replaced by its like.
+    Repeated failures on a GPU may come from a kernel that only some batch sizes use. After two
+    early failures in a row, each replacement starts one rung lower (`worker.ladder`). A worker that
+    was killed is replaced by an equal one.
 
     Args:
         spec: describes the worker's process.
@@ -614,8 +626,8 @@ class Supervisor:
         self._worker: WorkerClient | None = None
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
-        self.failures = 0  # engines in a row that failed soon
-        self._rung = 0  # how much less than the first worker the next one does with
+        self.failures = 0  # consecutive engines that failed early
+        self._rung = 0  # rung of the next worker; 0 is the first one's
         self.restarts = 0
 
     async def start(self) -> None:
@@ -689,7 +701,7 @@ class Supervisor:
                 self._changed.notify_all()
 
     def _learn_from(self, failure: str | None, served_s: float) -> None:
-        """Let the next worker do with less if engines fail again and again."""
+        """Lower the rung of the next worker after repeated early failures."""
         self.failures = self.failures + 1 if failure and served_s < _SOON_S else 0
         if self.failures > 1:
             self._rung += 1
@@ -708,7 +720,7 @@ class Supervisor:
 
 
 class Overflow:
-    """The worker for contexts beyond capacity; the server runs without it, too.
+    """The worker for contexts beyond capacity. The server also runs while it is unavailable.
 
     Args:
         supervisor: the worker.
@@ -719,7 +731,7 @@ class Overflow:
         self._starting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the worker, also later; until then, contexts beyond capacity are refused."""
+        """Start the worker, and retry until it starts; until then it takes no context."""
         if not await self._try_to_start():
             self._starting = asyncio.create_task(self._start_later())
 
@@ -752,7 +764,7 @@ class Overflow:
         return worker
 
     def voice_like(self, voice: Voice) -> Voice:
-        """The upstream's voice of this name, else its first one."""
+        """The upstream's voice with the same name, or its first voice."""
         names = self.supervisor.capabilities.voices
         known = {name.casefold(): name for name in names}
         return Voice(known.get(voice.name.casefold(), names[0]), OVERFLOW)

@@ -1,7 +1,7 @@
-"""Segments to pieces: what is read and spoken at once, a sentence or a long clause.
+"""Divides segments into pieces: what an engine reads and speaks at once, a sentence or a clause.
 
 Segments of the server are pieces as they come. A longer text, which other senders may submit, is
-cut by the server's own rules, so that reading it delays no other row. This module knows no voice.
+cut by the server's own rules, so that reading it delays no other row.
 """
 
 from bisect import bisect_left
@@ -16,7 +16,7 @@ from voiceagent_tts.text.words import is_spoken, split_words
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """A part of a segment.
 
     Attributes:
@@ -41,7 +41,7 @@ class Piece:
         return ends_clause(self.said.text)
 
 
-def split_pieces(segment: Segment) -> Iterator[Piece]:
+def split_pieces(segment: Segment) -> Iterator[TextPiece]:
     """Cut a segment where the server would; its words are those of the whole segment."""
     segmenter = Segmenter(first_clause=False)
     parts = [*segmenter.push(segment.text), *segmenter.finish()] or [Segment(segment.text, 0)]
@@ -54,7 +54,7 @@ def split_pieces(segment: Segment) -> Iterator[Piece]:
         first = 0 if index == 0 else bisect_left(starts, start)
         last = len(words) if is_last else bisect_left(starts, end)
         readings = [r for r in segment.readings if r.char_start < end and r.char_end > start]
-        yield Piece(
+        yield TextPiece(
             tuple(words[first:last]),
             said(part.text, start, readings),
             segment.char_end if is_last else None,

@@ -86,7 +86,7 @@ def _pocket_clone(models: str, samples: "torch.Tensor") -> bytes:
 
 
 def _speech_of(recording: "npt.NDArray[np.float32]") -> list[tuple[int, int]] | None:
-    """The speech in a recording; None without the package that finds it."""
+    """The speech in a recording; None if the package that detects speech is missing."""
     from voiceagent_tts.model.reference import find_speech
 
     try:

@@ -1,4 +1,4 @@
-"""Spans of the contexts that a worker's engine speaks, seen from its messages."""
+"""Spans of the contexts that a worker's engine speaks, derived from its messages."""
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.seam.commands import Submit

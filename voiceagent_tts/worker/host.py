@@ -1,7 +1,7 @@
 """Runs one engine or aligner in this process: commands from a socket in, events out, a heartbeat.
 
-Knows no engine by name and no contexts. It ends with its parent: the parent keeps the other end of
-standard input open, which reads as closed the moment the parent dies.
+The host ends with its parent: the parent holds the other end of standard input open, so the host
+reads end of file as soon as the parent dies.
 """
 
 import gc
@@ -96,7 +96,7 @@ class _Host:
         return 0
 
     def _make(self, make_engine: MakeEngine) -> Engine:
-        """Make the engine, which may start this process anew, and only then connect."""
+        """Create the engine, which may restart this process, and only then connect."""
         try:
             return make_engine(self._receive, self._send)
         finally:

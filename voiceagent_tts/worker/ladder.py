@@ -1,4 +1,4 @@
-"""Loads an engine so that it speaks whatever fails on its GPU, with less at every new start.
+"""Loads an engine despite failures on its GPU, with fewer optimizations after each restart.
 
 Where a kernel, a capture or a first step fails, the process starts itself anew, one rung lower:
 fused kernels and CUDA graphs, a plain codec, plain kernels and graphs, plain kernels without
@@ -23,7 +23,7 @@ from voiceagent_tts.seam.engine import RUNG_VARIABLE
 _PLAIN_CODEC: Mapping[str, Any] = {"codec_kernels": "plain"}
 _PLAIN: Mapping[str, Any] = {**_PLAIN_CODEC, "kernels": "plain"}
 _RUNGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
-    ("everything that was asked for", {}),
+    ("all requested optimizations", {}),
     ("a plain codec", _PLAIN_CODEC),
     ("plain kernels", _PLAIN),
     ("plain kernels and no CUDA graphs", {**_PLAIN, "has_graphs": False}),
@@ -36,10 +36,10 @@ _logger = logging.getLogger(__name__)
 
 
 def load_lower(options: Qwen3Options, load: Callable[[Qwen3Options], _Engine]) -> _Engine:
-    """Load an engine with what the rung of this process allows.
+    """Load an engine with the optimizations of this process's rung.
 
-    Does not return where loading fails on a GPU and a lower rung is left: then the process starts
-    anew.
+    Does not return where loading fails on a GPU and a lower rung is left: then the process
+    restarts.
 
     Raises:
         VoiceAgentError: as `load` raises it, or the lowest rung has failed, too; with the fault
@@ -59,7 +59,7 @@ def load_lower(options: Qwen3Options, load: Callable[[Qwen3Options], _Engine]) -
                 f"the engine cannot run on {find_device(options.device)}: {fault}",
                 code=ErrorCode.ENGINE_ERROR,
             ) from error
-        _logger.warning("starting anew with %s: %s", _RUNGS[below][0], error, exc_info=True)
+        _logger.warning("restarting with %s: %s", _RUNGS[below][0], error, exc_info=True)
         _start_anew(f"{below} {fault}")
     if first_fault:
         _logger.warning(
@@ -75,7 +75,7 @@ def _place() -> tuple[int, str]:
 
 
 def _below(rung: int, options: Qwen3Options) -> int | None:
-    """Return the next rung that changes anything; None at the end, and on a CPU."""
+    """Return the next rung that changes something; None after the last one, and on a CPU."""
     if find_device(options.device).type == "cpu":
         return None
     present = replace(options, **_RUNGS[rung][1])

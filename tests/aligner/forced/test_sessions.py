@@ -208,7 +208,7 @@ def test_a_real_network_finds_all_words(tmp_path: Path) -> None:
     commands: list[list[AlignCommand]] = []
     answers: list[AlignEvent] = []
     sessions = load_forced(options, lambda: commands.pop(0) if commands else [], answers.append)
-    assert sessions.capabilities.aligner == "on the CPU: aligner_device says so"
+    assert sessions.capabilities.aligner == "on the CPU: set by aligner_device"
     commands.append([Follow(1, "en", "v"), Expect(1, WORDS), audio(1, 0, 5 * SECOND), Finish(1)])
     while sessions.step() is not None:
         pass

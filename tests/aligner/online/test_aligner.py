@@ -15,7 +15,7 @@ from testbed import texts
 from testbed.agent_text import agent_monologue, agent_sentences
 from testbed.disturbed_speech import with_breaths, with_gain, with_noise
 from testbed.examples import examples
-from testbed.known_speech import Spoken, espeak, joined, with_lead, with_pauses
+from testbed.known_speech import KnownSpeech, espeak, joined, with_lead, with_pauses
 from testbed.noise import pink
 from testbed.sentences import OTHERS
 from voiceagent_tts.aligner.online import aligner as online
@@ -32,7 +32,7 @@ FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
 SENTENCE = "Thanks for waiting, your order left our warehouse this morning and arrives on Friday."
 
 
-def align(session: OnlineSession, spoken: Spoken, sizes: Iterable[int]) -> list[WordTimestamp]:
+def align(session: OnlineSession, spoken: KnownSpeech, sizes: Iterable[int]) -> list[WordTimestamp]:
     """Align all words of `spoken`, with its whole text known from the beginning."""
     session.append(split_words(spoken.text))
     final: list[WordTimestamp] = []
@@ -51,19 +51,19 @@ def cut(pcm: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
         yield pcm[start : start + FRAME_BYTES]
 
 
-def errors_ms(spoken: Spoken, words: Sequence[WordTimestamp]) -> np.ndarray:
+def errors_ms(spoken: KnownSpeech, words: Sequence[WordTimestamp]) -> np.ndarray:
     """Absolute error of each word's start in milliseconds."""
     assert [row.word for row in words] == [row.word for row in spoken.words]
     pairs = zip(words, spoken.words, strict=True)
     return np.array([abs(ours.start_sample - true.start_sample) / 24 for ours, true in pairs])
 
 
-def starts_ms(spoken: Spoken) -> np.ndarray:
+def starts_ms(spoken: KnownSpeech) -> np.ndarray:
     """True starts of the words in milliseconds."""
     return np.array([row.start_sample for row in spoken.words]) / 24
 
 
-def aligned_errors_ms(aligner: OnlineAligner, spoken: Iterable[Spoken]) -> np.ndarray:
+def aligned_errors_ms(aligner: OnlineAligner, spoken: Iterable[KnownSpeech]) -> np.ndarray:
     """Errors of the word starts of several contexts, aligned one after the other."""
     return np.concatenate(
         [errors_ms(one, align(aligner.open(one.language, one.speaker), one, ())) for one in spoken]
@@ -122,7 +122,7 @@ def test_pauses_may_be_noisy(below_db: float, gain_db: float, within_ms: float) 
 
 def test_a_false_start_is_left_out() -> None:
     """What is said before a sentence, and is not in its text, moves few of its words."""
-    contexts: list[Spoken] = []
+    contexts: list[KnownSpeech] = []
     for text in islice(agent_sentences(2), 4):
         start, whole = (espeak(said, "en", "f3") for said in ("What I, I think,", text))
         words = tuple(word.later(start.samples) for word in whole.words)
@@ -145,7 +145,7 @@ def test_audio_of_other_words_is_not_exact() -> None:
     assert np.mean(exact[1:]) <= exact[0] / 2  # one sentence has up to 0.43
 
 
-def hesitating(text: str, unwritten: dict[int, str], speaker: str) -> Spoken:
+def hesitating(text: str, unwritten: dict[int, str], speaker: str) -> KnownSpeech:
     """`text` with words that it does not have before some of its words."""
     words = split_words(text)
     said = [word.text for word in words]
@@ -306,7 +306,7 @@ def test_the_push_sizes_change_no_word(cached_reference: CachedReference, sizes:
 
 
 @cache
-def spoken_sentence() -> Spoken:
+def spoken_sentence() -> KnownSpeech:
     """`SENTENCE`, spoken once, so that all tests have equal samples."""
     return espeak(SENTENCE, "en", "m3", 1.1)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from testbed.known_speech import Spoken, espeak
+from testbed.known_speech import KnownSpeech, espeak
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.aligner.online.number_readings import other_readings
 from voiceagent_tts.core import WordTimestamp
@@ -32,7 +32,7 @@ def test_readings(word: str, readings: tuple[str, ...]) -> None:
     assert other_readings(word) == readings
 
 
-def read_as(number: str, said: str) -> Spoken:
+def read_as(number: str, said: str) -> KnownSpeech:
     """A text with `number`, of which the speaker says `said`."""
     spoken = espeak(f"Your code is {said}, {AFTER}", "en", "m5")
     text = f"Your code is {number}, {AFTER}"

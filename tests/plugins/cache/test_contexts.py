@@ -11,7 +11,7 @@ from testbed.servers import StartSynthesizer
 from testbed.waiting import undisturbed, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.plugins.cache.engine import PhraseEngine, Phrases, phrases_of
+from voiceagent_tts.plugins.cache.caching_worker import CachingProxy, CachingWorker, phrases_of
 from voiceagent_tts.plugins.cache.phrases import Phrase
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.seam.aligner_messages import AlignCommand, AlignEvent
@@ -95,7 +95,7 @@ def start(start_synthesizer: StartSynthesizer) -> Start:
     async def start(limits: Limits | None = None, after: int = 1, **options: Any) -> Synthesizer:
         cache = PhraseCache(50e6, 3600, after)
         synthesizer = await start_synthesizer(limits or Limits(settle_s=NEVER_S), **options)
-        synthesizer.proxy = Phrases(cache)
+        synthesizer.proxy = CachingProxy(cache)
         return synthesizer
 
     return start
@@ -246,15 +246,15 @@ async def test_the_engine_stays_within_the_credit_behind_a_phrase(
     synthesizer = await start()
     await say(synthesizer, f"Hello you two. {GREETING}{MENU} Bye for now.")
     wanted, excess = 0, list[int]()
-    send, attach = PhraseEngine.send, PhraseEngine.attach
+    send, attach = CachingWorker.send, CachingWorker.attach
 
-    def noted(self: PhraseEngine, command: Command | AlignCommand) -> None:
+    def noted(self: CachingWorker, command: Command | AlignCommand) -> None:
         nonlocal wanted
         wanted = command.samples_wanted if isinstance(command, Credit) else wanted
         send(self, command)
 
     def checked(
-        self: PhraseEngine, handler: EventHandler, *others: OnFree | None, **how: bool
+        self: CachingWorker, handler: EventHandler, *others: OnFree | None, **how: bool
     ) -> int:
         def check(event: Event | AlignEvent) -> None:
             if isinstance(event, AudioStep):
@@ -263,8 +263,8 @@ async def test_the_engine_stays_within_the_credit_behind_a_phrase(
 
         return attach(self, check, *others, **how)
 
-    monkeypatch.setattr(PhraseEngine, "send", noted)
-    monkeypatch.setattr(PhraseEngine, "attach", checked)
+    monkeypatch.setattr(CachingWorker, "send", noted)
+    monkeypatch.setattr(CachingWorker, "attach", checked)
     context = await synthesizer.open(ContextOptions(language="en", max_lead_s=4))
     context.push_text(f"Something new. {GREETING}{MENU} {20 * 'It is a long story. '}")
     heard = 0
@@ -377,7 +377,7 @@ async def test_a_cached_phrase_that_fails_ends_its_context_alone(
     synthesizer = await start()
     await say(synthesizer, GREETING)
     with monkeypatch.context() as patch:
-        patch.setattr(Phrase, "place", fail)
+        patch.setattr(Phrase, "timed_words", fail)
         context = await synthesizer.open(UNPACED)
         context.push_text(GREETING)
         context.finish()

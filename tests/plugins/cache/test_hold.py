@@ -5,19 +5,18 @@ import pytest
 from voiceagent_tts.core import Reading, Segment
 from voiceagent_tts.plugins.cache.hold import HOLD_S, Part, PhraseHold
 from voiceagent_tts.plugins.cache.phrases import (
-    ContextPhrases,
-    Manner,
     Phrase,
-    Place,
-    Spoken,
+    PhraseVoice,
+    SegmentVariant,
+    SynthesisParams,
     WordTime,
     key_of,
 )
-from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache
 from voiceagent_tts.text.words import split_words
 
-NOVA = Spoken("nova")
-MANNER = Manner("qwen3", "m", "r", NOVA, None, 1.0, None, None)
+NOVA = PhraseVoice("nova")
+PARAMS = SynthesisParams("qwen3", "m", "r", NOVA, None, 1.0, None, None)
 NOW = 100.0
 GREETING, MENU = "Thank you for calling.", "Press two."
 
@@ -29,11 +28,11 @@ class Listener:
         cache = PhraseCache(1e6, 60, 1)
         for text in phrases:
             words = tuple(WordTime(0, 1, 1.0) for _ in split_words(text))
-            for place in (Place("en"), Place("en", lacks_lead=True)):
-                key = key_of(MANNER, place, Segment(text, 0))
+            for variant in (SegmentVariant("en"), SegmentVariant("en", lacks_lead=True)):
+                key = key_of(PARAMS, variant, Segment(text, 0))
                 assert key is not None
                 cache.store(key, Phrase(text, NOVA, bytes(960), words))
-        own = ContextPhrases(cache, MANNER, needs_words=True, lacks_lead=True, has_pauses=False)
+        own = ContextPhrases(cache, PARAMS, needs_words=True, lacks_lead=True, has_pauses=False)
         self.parts: list[tuple[str, str]] = []
         self._chars = 0
         self.hold = PhraseHold(own, "en")
@@ -102,7 +101,7 @@ def test_a_sentence_that_is_longer_than_its_phrase_is_live() -> None:
 def test_readings_stay_with_their_text() -> None:
     """A word of a lexicon in held text keeps its pronunciation."""
     cache = PhraseCache(1e6, 60, 1)
-    own = ContextPhrases(cache, MANNER, needs_words=True, lacks_lead=True, has_pauses=False)
+    own = ContextPhrases(cache, PARAMS, needs_words=True, lacks_lead=True, has_pauses=False)
     hold = PhraseHold(own, "en")
     segment = Segment("Ask aaaaa now", 0, (Reading(4, 9, "engine x"),))
     assert [piece.segment for piece in hold.push(segment, NOW)] == [segment]

@@ -5,28 +5,34 @@ from dataclasses import replace
 import pytest
 
 from voiceagent_tts.core import Reading, Segment
-from voiceagent_tts.plugins.cache.phrases import Manner, Place, Spoken, key_of, manner_of
+from voiceagent_tts.plugins.cache.phrases import (
+    PhraseVoice,
+    SegmentVariant,
+    SynthesisParams,
+    key_of,
+)
+from voiceagent_tts.plugins.cache.store import params_of
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.events import Capabilities
 
 CAPABILITIES = Capabilities(
     "qwen3", "1.7B", False, ("token", "segment"), ("en",), ("a", "b"), 8, revision="r1"
 )
-PLAIN, FIRST = SpeechOptions(), Place("en")
-SPOKEN = Spoken("a", "0f")
+PLAIN, FIRST = SpeechOptions(), SegmentVariant("en")
+VOICE = PhraseVoice("a", "0f")
 
 
-def manner(speech: SpeechOptions = PLAIN, **changes: object) -> Manner:
-    """The manner of a context of an engine that is as `CAPABILITIES` with changes."""
+def params(speech: SpeechOptions = PLAIN, **changes: object) -> SynthesisParams:
+    """The parameters of a context of an engine with `CAPABILITIES` and changes."""
     capabilities = replace(CAPABILITIES, **changes)
-    found = manner_of(capabilities, SPOKEN, speech, "segment")
+    found = params_of(capabilities, VOICE, speech, "segment")
     assert found is not None
     return found
 
 
-def digest(text: str, own: Manner | None = None, place: Place = FIRST) -> str:
+def digest(text: str, own: SynthesisParams | None = None, variant: SegmentVariant = FIRST) -> str:
     """The key of a text at the beginning of its context."""
-    key = key_of(own or manner(), place, Segment(text, 0))
+    key = key_of(own or params(), variant, Segment(text, 0))
     assert key is not None
     return key.digest
 
@@ -48,15 +54,15 @@ def test_texts_that_may_sound_different_have_other_keys(written: str) -> None:
 
 def test_where_a_segment_stands_in_the_text_does_not_matter() -> None:
     """Offsets are not part of the key."""
-    key = key_of(manner(), Place("en"), Segment("Hi there.", 0))
-    assert key == key_of(manner(), Place("en"), Segment("Hi there.", 17))
+    key = key_of(params(), SegmentVariant("en"), Segment("Hi there.", 0))
+    assert key == key_of(params(), SegmentVariant("en"), Segment("Hi there.", 17))
 
 
 def test_readings_are_part_of_the_key() -> None:
     """The same letters with another lexicon are another sound; IPA counts, too."""
     masked = Segment("Ask aaaaa.", 0)
     keys = {
-        key_of(manner(), Place("en"), replace(masked, readings=readings))
+        key_of(params(), SegmentVariant("en"), replace(masked, readings=readings))
         for readings in (
             (),
             (Reading(4, 9, "engine x"),),
@@ -68,48 +74,53 @@ def test_readings_are_part_of_the_key() -> None:
 
 
 def test_everything_that_shapes_the_sound_is_in_the_key() -> None:
-    """Engine, model, weights, voice and its content, instruct, seed; and the segment's place."""
-    plain = manner()
+    """Engine, model, weights, voice and its content, instruct, seed; and the segment's variant."""
+    plain = params()
     others = [
-        replace(plain, spoken=Spoken("b", "0f")),
-        replace(plain, spoken=Spoken("a", "1f")),
-        manner(revision="r2"),
-        manner(model="0.6B"),
-        manner(engine="other"),
-        manner(SpeechOptions(instruct="calm")),
-        manner(SpeechOptions(seed=7)),
-        manner(SpeechOptions(speed=1.5), has_native_speed=True),
+        replace(plain, voice=PhraseVoice("b", "0f")),
+        replace(plain, voice=PhraseVoice("a", "1f")),
+        params(revision="r2"),
+        params(model="0.6B"),
+        params(engine="other"),
+        params(SpeechOptions(instruct="calm")),
+        params(SpeechOptions(seed=7)),
+        params(SpeechOptions(speed=1.5), has_native_speed=True),
     ]
-    places = [Place(None), Place("de"), Place("en", lacks_lead=True), Place("en", lacks_pause=True)]
-    keys = {digest("Hi.", other) for other in others} | {digest("Hi.", place=p) for p in places}
-    assert len(keys) == len(others) + len(places)
+    variants = [
+        SegmentVariant(None),
+        SegmentVariant("de"),
+        SegmentVariant("en", lacks_lead=True),
+        SegmentVariant("en", lacks_pause=True),
+    ]
+    keys = {digest("Hi.", other) for other in others} | {digest("Hi.", variant=p) for p in variants}
+    assert len(keys) == len(others) + len(variants)
     assert digest("Hi.") not in keys
 
 
 def test_what_comes_after_the_engine_is_in_no_key() -> None:
     """A speed that the server makes by stretching, decode windows, and files of no hurry."""
     speech = SpeechOptions(speed=1.5, initial_frames=4, is_batch=True, keeps_silence=True)
-    assert manner(speech) == manner()
+    assert params(speech) == params()
 
 
 def test_a_seed_makes_the_feeding_audible() -> None:
     """Without a seed the engine samples anew each time, however the text reaches it."""
-    manners = {
-        manner_of(CAPABILITIES, SPOKEN, SpeechOptions(seed=seed), feeding)
+    all_params = {
+        params_of(CAPABILITIES, VOICE, SpeechOptions(seed=seed), feeding)
         for seed in (None, 1)
         for feeding in ("token", "segment")
     }
-    assert len(manners) == 3
+    assert len(all_params) == 3
 
 
 def test_a_person_who_is_made_anew_for_each_context_is_not_cached() -> None:
     """A voice from a description needs a seed to be the same one again."""
     designed = replace(CAPABILITIES, needs_instruct=True)
-    assert manner_of(designed, SPOKEN, SpeechOptions("a pirate"), "segment") is None
-    assert manner_of(designed, SPOKEN, SpeechOptions("a pirate", seed=3), "segment") is not None
+    assert params_of(designed, VOICE, SpeechOptions("a pirate"), "segment") is None
+    assert params_of(designed, VOICE, SpeechOptions("a pirate", seed=3), "segment") is not None
 
 
 @pytest.mark.parametrize("text", ["", " ", "…", "🙂", "\x00", "---"])
 def test_text_without_speech_has_no_key(text: str) -> None:
     """There is nothing to store."""
-    assert key_of(manner(), Place("en"), Segment(text, 0)) is None
+    assert key_of(params(), SegmentVariant("en"), Segment(text, 0)) is None

@@ -1,9 +1,9 @@
 """The memory: bounded in bytes, by use and by age."""
 
-from voiceagent_tts.plugins.cache.phrases import Phrase, Spoken
+from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseVoice
 from voiceagent_tts.plugins.cache.store import PhraseMemory
 
-SIZE = Phrase("", Spoken("v"), bytes(1000), ()).size_bytes
+SIZE = Phrase("", PhraseVoice("v"), bytes(1000), ()).size_bytes
 
 
 class Clock:
@@ -17,7 +17,7 @@ class Clock:
 
 def phrase(voice: str = "v", content: str = "", size: int = 1000) -> Phrase:
     """A phrase of `SIZE` bytes."""
-    return Phrase("", Spoken(voice, content), bytes(size), ())
+    return Phrase("", PhraseVoice(voice, content), bytes(size), ())
 
 
 def test_the_least_recently_used_phrase_makes_room() -> None:
@@ -68,7 +68,7 @@ def test_a_withdrawn_voice_takes_its_phrases_along() -> None:
     memory.put("old", phrase("ann", "1"), 60)
     memory.put("new", phrase("ann", "2"), 60)
     memory.put("other", phrase("bob", "1"), 60)
-    assert memory.drop_voices({Spoken("ann", "1")}) == 1
+    assert memory.drop_voices({PhraseVoice("ann", "1")}) == 1
     assert memory.digests() == ["new", "other"]
     memory.clear()
     assert memory.size_bytes == 0

@@ -9,12 +9,12 @@ from structlog.testing import capture_logs
 
 from testbed.redis_process import USUAL_TIMEOUT_S, RedisProcess, clients_wait
 from voiceagent_tts.access.redis_server import connect
-from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, Spoken, WordTime
+from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, PhraseVoice, WordTime
 from voiceagent_tts.plugins.cache.shared import SharedPhrases
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.voices import VoiceFolder
 
-NOVA = Spoken("nova")
+NOVA = PhraseVoice("nova")
 StartCache = Callable[..., PhraseCache]
 
 pytestmark = pytest.mark.services
@@ -25,9 +25,9 @@ def key(name: str) -> PhraseKey:
     return PhraseKey(name, name)
 
 
-def phrase(spoken: Spoken = NOVA, size: int = 4800) -> Phrase:
+def phrase(voice: PhraseVoice = NOVA, size: int = 4800) -> Phrase:
     """A phrase with one word."""
-    return Phrase("Hello.", spoken, bytes(range(16)) * (size // 16), (WordTime(0, 9, 1.0),))
+    return Phrase("Hello.", voice, bytes(range(16)) * (size // 16), (WordTime(0, 9, 1.0),))
 
 
 async def refresh(*caches: PhraseCache) -> None:

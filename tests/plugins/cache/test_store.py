@@ -2,18 +2,18 @@
 
 from pathlib import Path
 
-from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, Spoken, WordTime
+from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, PhraseVoice, WordTime
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.voices import VoiceFolder
 
-NOVA = Spoken("nova")
+NOVA = PhraseVoice("nova")
 KEY = PhraseKey("k", "One moment.")
 WORDS = (WordTime(0, 1, 1.0), WordTime(1, 2, 1.0))
 
 
-def phrase(spoken: Spoken = NOVA, words: tuple[WordTime, ...] | None = WORDS) -> Phrase:
+def phrase(voice: PhraseVoice = NOVA, words: tuple[WordTime, ...] | None = WORDS) -> Phrase:
     """Two words with a second of audio."""
-    return Phrase(KEY.text, spoken, bytes(48_000), words)
+    return Phrase(KEY.text, voice, bytes(48_000), words)
 
 
 def test_a_phrase_is_admitted_when_it_comes_back() -> None:
@@ -51,9 +51,9 @@ async def test_the_phrases_of_a_voice_that_is_replaced_or_removed_are_dropped(
     cache = PhraseCache(1e6, 60, 1, folder=folder)
     ann, bob = [await cache.voices.load(name) for name in ("ann", "bob")]
     assert ann.content == bob.content != ""
-    keys = {spoken: PhraseKey(spoken.voice, "") for spoken in (ann, bob)}
-    for spoken, key in keys.items():
-        assert cache.store(key, phrase(spoken))
+    keys = {voice: PhraseKey(voice.name, "") for voice in (ann, bob)}
+    for voice, key in keys.items():
+        assert cache.store(key, phrase(voice))
     await cache.refresh()
     assert len(cache.memory) == 2
     folder.save("ann", b"2")
@@ -70,8 +70,8 @@ async def test_the_phrases_of_a_voice_that_is_replaced_or_removed_are_dropped(
 async def test_a_voice_without_a_file_has_no_content(tmp_path: Path) -> None:
     """Its sound is that of the model, whose weights are in the key."""
     cache = PhraseCache(1e6, 60, 1, folder=VoiceFolder(tmp_path))
-    spoken = await cache.voices.load("nova")
-    assert spoken == Spoken("nova")
-    assert cache.store(KEY, phrase(spoken))
+    voice = await cache.voices.load("nova")
+    assert voice == PhraseVoice("nova")
+    assert cache.store(KEY, phrase(voice))
     await cache.refresh()
     assert len(cache.memory) == 1

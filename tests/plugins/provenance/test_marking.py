@@ -3,7 +3,7 @@
 import asyncio
 
 from testbed.watermarks import TEST_KEY, speech_pcm
-from voiceagent_tts.audio.output import AudioRecord
+from voiceagent_tts.audio.output import DeliveredAudio
 from voiceagent_tts.plugins.provenance.marking import Marking
 from voiceagent_tts.plugins.provenance.watermark import mark
 
@@ -19,12 +19,12 @@ def frames_of(start: int, count: int, size: int = FRAME_BYTES) -> list[bytes]:
 async def test_contexts_marked_together_are_marked_as_alone() -> None:
     """Twenty contexts whose frames come together, of unequal sizes, are each marked as a whole."""
     marking = Marking(TEST_KEY)
-    records = [AudioRecord(marking) for _ in range(20)]
+    records = [DeliveredAudio(marking) for _ in range(20)]
     sent = [frames_of(500 * at, 6, FRAME_BYTES - 202 * at) for at in range(20)]
     marked = [list[bytes]() for _ in records]
     for frames in zip(*sent, strict=True):
-        for record, pcm, pieces in zip(records, frames, marked, strict=True):
-            record.filter(pcm, pieces.append)
+        for delivered, pcm, pieces in zip(records, frames, marked, strict=True):
+            delivered.filter(pcm, pieces.append)
     while any(len(pieces) < 6 for pieces in marked):
         await asyncio.sleep(0)
     assert [b"".join(pieces) for pieces in marked] == [
@@ -34,10 +34,10 @@ async def test_contexts_marked_together_are_marked_as_alone() -> None:
 
 async def test_frames_of_one_context_keep_their_order() -> None:
     """What a context passes before the first is marked is marked in order."""
-    record, marked = AudioRecord(Marking(TEST_KEY)), list[bytes]()
+    delivered, marked = DeliveredAudio(Marking(TEST_KEY)), list[bytes]()
     frames = frames_of(0, 30)
     for frame in frames:
-        record.filter(frame, marked.append)
+        delivered.filter(frame, marked.append)
     assert not marked, "the event loop has not turned"
     while len(marked) < len(frames):
         await asyncio.sleep(0)
@@ -45,10 +45,10 @@ async def test_frames_of_one_context_keep_their_order() -> None:
 
 
 async def test_many_contexts_do_not_keep_the_event_loop() -> None:
-    """Of 100 frames that wait, at most eight are marked in a turn of the loop."""
+    """Of 100 frames that wait, at most eight are marked in an iteration of the event loop."""
     marking, marked = Marking(TEST_KEY), list[bytes]()
     for _ in range(100):
-        AudioRecord(marking).filter(frames_of(0, 1)[0], marked.append)
+        DeliveredAudio(marking).filter(frames_of(0, 1)[0], marked.append)
     most = 0
     while (before := len(marked)) < 100:
         await asyncio.sleep(0)
@@ -66,7 +66,7 @@ async def test_a_context_that_fails_costs_no_other_its_audio() -> None:
         raise ValueError(len(pcm))
 
     for on_marked in (fail, *7 * [marked.append]):
-        AudioRecord(marking).filter(frame, on_marked)
+        DeliveredAudio(marking).filter(frame, on_marked)
     for _ in range(3):
         await asyncio.sleep(0)
     assert marked == 7 * [mark(frame, TEST_KEY)]

@@ -1,13 +1,13 @@
 """`Playout`: how much of a reply was heard, which becomes the reply's text in LiveKit's history.
 
 At the end of playback LiveKit's output reports how much audio it has played
-(`PlaybackFinishedEvent`), and LiveKit commits the text that the event has. LiveKit itself puts the
-text there that its transcript has shown, which is a word or two off. A `Playout` puts the words
-there that were heard by then. That needs no timer and no frame of audio: neither a busy event loop,
-nor a long wait before playback, nor a `tts_node` that makes new frames changes it.
+(`PlaybackFinishedEvent`), and LiveKit commits the text in that event. By default this is the text
+that its transcript has shown, which is a word or two off. A `Playout` replaces it by the words that
+were heard by then. It uses no timer and no audio frames, so a busy event loop, a long wait before
+playback or a `tts_node` that makes new frames does not change the result.
 
-This module knows the events of LiveKit's outputs, and two private names of LiveKit, in
-`Listener.of_this_task`. Without them, LiveKit's own text stays. It knows no wire.
+This module uses the events of LiveKit's outputs, and two private names of LiveKit in
+`Listener.of_this_task`. Without them, LiveKit's own text stays.
 """
 
 import time
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 _HEARD_SAMPLES = ms_to_samples(20)
 """Played length from which a word counts as heard."""
 _TOLERANCE_SAMPLES = ms_to_samples(50)
-"""Outputs round, drop ends, play by blocks, and report a start or a pause a little late."""
+"""Tolerance for outputs that round, drop ends, play in blocks, or report a start or a pause
+late."""
 
 
 class Playout:
@@ -51,7 +52,7 @@ class Playout:
         self._latency_samples = ms_to_samples(1000 * latency_s)
         self._clock = PlayoutClock()
         self.awaits_start = False
-        """Whether the listener has not heard anything, and the start will be reported."""
+        """Whether the listener has heard nothing yet, and the output will report the start."""
         self._has_started = False
         self._paused_at: float | None = None
         self._words: list[WordTimestamp] = []
@@ -89,7 +90,7 @@ class Playout:
             self._paused_at = now
 
     def resume(self, now: float) -> None:
-        """Playback goes on where it was paused."""
+        """Playback resumes where it was paused."""
         if self._paused_at is not None:
             self._clock.playout_end += now - self._paused_at
             self._paused_at = None
@@ -114,13 +115,13 @@ class Playout:
         self._words = [better.get(word.word.char_start, word) for word in self._words]
 
     def forget_unheard(self) -> None:
-        """Drop the words whose audio has not arrived: it never will."""
+        """Drop the words whose audio has not arrived and never will."""
         while self._words and self._words[-1].start_sample + _HEARD_SAMPLES > self.samples:
             self._words.pop()
         self.char_end = self._words[-1].word.char_end if self._words else 0
 
     def forget_after(self, char_end: int) -> None:
-        """Drop the words behind `char_end`: noise took their place."""
+        """Drop the words after `char_end`: the server sent noise in their place."""
         self._words = [word for word in self._words if word.word.char_end <= char_end]
         self.char_end = self._words[-1].word.char_end if self._words else 0
 
@@ -129,7 +130,8 @@ class Playout:
 
         Args:
             played_s: played audio, as the output reports it. An output may count a pause, or its
-                own delay before the first sample; so hardly more counts than time has passed.
+                own delay before the first sample, so this is limited to about the time that has
+                passed.
             now: when playback has ended.
         """
         heard = round(played_s * SAMPLE_RATE_HZ)
@@ -149,7 +151,7 @@ class Playout:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """The session whose reply is made, the speech that the reply belongs to, and what plays it."""
+    """The session and the speech that a reply belongs to, and the output that plays it."""
 
     session: "AgentSession[Any]"
     speech: "SpeechHandle"
@@ -157,9 +159,9 @@ class Listener:
 
     @classmethod
     def of_this_task(cls) -> "Listener | None":
-        """The listener to the reply that this task makes; None outside of a session.
+        """The listener of the reply that the current task generates; None outside of a session.
 
-        LiveKit gives plugins no way to their session.
+        LiveKit offers plugins no public way to find their session.
         """
         try:
             from livekit.agents.voice.agent_activity import (
@@ -187,7 +189,7 @@ _playouts: "weakref.WeakKeyDictionary[SpeechHandle, deque[Playout]]" = weakref.W
 
 
 class _Watch:
-    """Follows one output for its whole life: which reply it plays, and how far."""
+    """Tracks one output for its lifetime: which reply it plays, and how far."""
 
     def __init__(self, output: io.AudioOutput) -> None:
         self._session: Callable[[], AgentSession[Any] | None] = lambda: None

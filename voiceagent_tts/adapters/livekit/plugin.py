@@ -1,16 +1,15 @@
 """`TTS`: this server as a LiveKit Agents text-to-speech plugin.
 
-One socket serves the plugin for its whole life, with one server context per reply. A barge-in
-cancels the context and leaves the socket open for the next reply. An interrupted reply keeps the
-words that were heard by then, and so does a failed one (`adapters.livekit.playout`). A reply that
-loses its server in mid-sentence resumes in a new context at the word that broke off; LiveKit itself
-retries only replies without audio.
+One socket serves the plugin for its lifetime, with one server context per reply. A barge-in cancels
+the context and leaves the socket open for the next reply. An interrupted or failed reply keeps the
+words that were heard by then (`adapters.livekit.playout`). A reply that loses its server in
+mid-sentence resumes in a new context at the word that broke off; LiveKit itself retries only
+replies without audio.
 
 Set `use_tts_aligned_transcript` in the session for a transcript in step with the voice; otherwise
 LiveKit guesses when to show each word.
 
-This module knows no engine and no server, only the wire (`adapters.livekit.socket`) and LiveKit's
-plugin API.
+This module depends only on the wire (`adapters.livekit.socket`) and LiveKit's plugin API.
 """
 
 import asyncio
@@ -96,10 +95,10 @@ class TTS(tts.TTS[Literal["words"]]):
 
     Args:
         url: the server, such as `ws://127.0.0.1:8765`; without a path, `/v1/tts/ws`; `http://`
-            and `https://` mean `ws://` and `wss://`. None for the one that `VOICEAGENT_TTS_URL`
-            names, or else one on this machine.
-        api_key: sent as a bearer token; None for that of `VOICEAGENT_TTS_API_KEY`, if any.
-        extra_headers: further HTTP headers, such as those that a proxy asks for.
+            and `https://` mean `ws://` and `wss://`. None for `VOICEAGENT_TTS_URL`, or else a
+            server on this machine.
+        api_key: sent as a bearer token; None for `VOICEAGENT_TTS_API_KEY`, if it is set.
+        extra_headers: further HTTP headers, such as those that a proxy requires.
         model: name of the model in metrics and traces; None for the server's own. The voice decides
             which model speaks.
         sample_rate: sample rate of the audio in Hz; engines and LiveKit use 24 kHz.
@@ -112,7 +111,7 @@ class TTS(tts.TTS[Literal["words"]]):
         **options: how replies are spoken: `voice` (an id of `list_voices`), `language` (a name or
             code; detected for each segment without), `instruct`, `speed`, `seed`, `lexicon` (such
             as `{"nginx": "engine x"}`), `markup`, and the other options of `context.open` in
-            docs/protocol.md. The server chooses what is not given, or None.
+            docs/protocol.md. The server chooses options that are missing or None.
 
     Raises:
         InvalidRequestError: `url` is not the address of a server, or an option is wrong.
@@ -177,11 +176,11 @@ class TTS(tts.TTS[Literal["words"]]):
         model: NotGivenOr[str | None] = NOT_GIVEN,
         **options: Unpack[VoiceOptions],
     ) -> None:
-        """Change how the next replies are spoken; replies that have started keep their options.
+        """Change the options of future replies; replies that have started keep theirs.
 
         Args:
             model: as for the constructor.
-            **options: as for the constructor; those that are not given stay.
+            **options: as for the constructor; others stay unchanged.
 
         Raises:
             InvalidRequestError: an option is wrong.
@@ -231,7 +230,7 @@ class TTS(tts.TTS[Literal["words"]]):
         return stream
 
     def prewarm(self) -> None:
-        """Connect in the background, and let the server prepare the voice."""
+        """Connect in the background, and have the server prepare the voice."""
         if not self._is_closed and (self._warming is None or self._warming.done()):
             self._warming = asyncio.create_task(self._warm(), name="voiceagent-prewarm")
 
@@ -306,7 +305,7 @@ class TTS(tts.TTS[Literal["words"]]):
 
     def _prepare(self, socket: Socket) -> None:
         options = self.options.spoken
-        with contextlib.suppress(VoiceAgentError):  # the next reply reports what is wrong
+        with contextlib.suppress(VoiceAgentError):  # the next reply reports the error
             socket.send(
                 socket.connection.prepare(
                     voice=options.get("voice"),
@@ -342,7 +341,7 @@ class TTS(tts.TTS[Literal["words"]]):
 
 
 class _ReplyStream:
-    """What both kinds of stream do with their reply."""
+    """Shared by both kinds of stream: they end their reply alike."""
 
     _plugin: TTS
     _conn_options: APIConnectOptions
@@ -436,6 +435,6 @@ def _closed() -> APIConnectionError:
 
 
 def _retrieve_exception(task: "asyncio.Task[Socket]") -> None:
-    """Keep asyncio from reporting a failure that no reply waits for any more."""
+    """Retrieve the exception, so that asyncio does not report a failure that no reply awaits."""
     if not task.cancelled():
         task.exception()

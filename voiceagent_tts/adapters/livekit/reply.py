@@ -2,11 +2,9 @@
 
 A reply ends when the server has sent all of it, long before it has been played;
 `adapters.livekit.playout` then says which of its words were heard. When a context fails after audio
-was played, a new context speaks the rest, from the word that broke off. The reply tries that as
-long as the listener still has audio to hear, and then as often as LiveKit's retry policy allows.
-
-This module knows the wire (`adapters.livekit.socket`) and LiveKit's `AudioEmitter`; no session and
-no engine.
+was played, a new context speaks the rest, from the word that broke off. It retries while the
+listener still has audio to hear, and then as often as LiveKit's retry policy allows. This module
+depends on the wire (`adapters.livekit.socket`) and LiveKit's `AudioEmitter` only.
 """
 
 import asyncio
@@ -53,9 +51,10 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.text.segmenter import has_complete_word
 
 _ANSWER_TIMEOUT_S = 2.0
-"""A server that has not even answered a ping within this is gone, even if the socket is open."""
+"""A server that has not answered a ping within this time is treated as lost, even if the socket is
+open."""
 _SILENCE_S = 0.04
-"""Silence played for a text that has no audio: LiveKit treats no audio as a failure."""
+"""Silence for a text without audio: LiveKit treats a reply without audio as a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class ReplyOptions:
     """How a reply is spoken and timed.
 
     Args:
-        spoken: how it is spoken; the server chooses what is left out or None.
+        spoken: options of the speech; the server chooses those that are missing or None.
         sample_rate: sample rate of the audio in Hz.
         leading_silence_ms: silence before the reply.
         output_latency_s: delay between the output and the listener.
@@ -99,13 +98,13 @@ class ReplyOptions:
         return OpenOptions(**given, audio=AudioFormat(sample_rate=self.sample_rate))
 
     def changed(self, **options: Unpack[VoiceOptions]) -> "ReplyOptions":
-        """These options with others for how the reply is spoken."""
+        """A copy with other options of the speech."""
         return replace(self, spoken={**self.spoken, **options})
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyHooks:
-    """What the stream does for its reply.
+    """Callbacks of the stream that a reply belongs to.
 
     Attributes:
         connect: returns an open socket, or raises an `APIError`.
@@ -119,7 +118,7 @@ class ReplyHooks:
 
 
 class ReplyInput(enum.Enum):
-    """What can follow a piece of text."""
+    """Marks that can follow text in the inbox."""
 
     FLUSH = enum.auto()
     """Speak the text that has arrived."""
@@ -139,7 +138,7 @@ class _State(enum.Enum):
 
 
 _Item = str | ReplyInput | ClientEvent | APIError
-"""What arrives in a reply's inbox; an `APIError` ends the reply."""
+"""Items of a reply's inbox; an `APIError` ends the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +156,7 @@ class _Context:
 
 
 class Reply:
-    """Speaks one reply; all its input and events go through one inbox, one item at a time.
+    """Speaks one reply. Its input and events pass through one inbox, one item at a time.
 
     Positions are samples at 24 kHz and characters of the reply's text.
 
@@ -165,7 +164,7 @@ class Reply:
         options: how to speak.
         conn_options: how long to wait for the server, and how often to try without an audible one.
         emitter: LiveKit's input for audio and words.
-        hooks: what the stream does for the reply.
+        hooks: callbacks of the stream.
         in_segment: whether `emitter` belongs to a `SynthesizeStream` and expects one open segment.
         listener: hears the reply; None outside of a session.
     """
@@ -235,7 +234,7 @@ class Reply:
             self._abandon_context()
 
     async def end_audio(self) -> None:
-        """Let LiveKit have all audio that has arrived, and count it; otherwise it drops the end."""
+        """Pass on all audio that has arrived, and count it; otherwise LiveKit drops the end."""
         self._emitter.end_input()
         await self._emitter.join()
 
@@ -260,7 +259,7 @@ class Reply:
         return item
 
     def _patience_s(self) -> float | None:
-        """How much longer the server may be silent; None while it owes nothing."""
+        """How much longer the server may be silent; None while no answer is due."""
         context = self._context
         if context is None:
             return None
@@ -273,12 +272,12 @@ class Reply:
 
     @property
     def _is_owed_audio(self) -> bool:
-        # The server does not owe a word that may still grow: it waits for the rest of the word.
+        # No answer is due for a last word that may still grow: the server waits for its rest.
         unvoiced = self._turn.text[self._turn.voiced_char_end :]
         return self._state is _State.FINISHING or has_complete_word(unvoiced)
 
     def _give_up_on_silence(self) -> APITimeoutError:
-        """Give up a socket that has not answered at all; returns the error of the reply."""
+        """Abandon a socket that has not answered at all; return the error of the reply."""
         if self._context is not None and self._context.is_unanswered:
             self._context.socket.give_up("the server does not answer")
         return APITimeoutError("the server is silent")
@@ -423,7 +422,7 @@ class Reply:
             self._turn.close_context(self._playout.char_end)
         else:
             final = done.words_final.timestamps() if done.words_final else []
-            better = [self._turn.place(each) for each in final]
+            better = [self._turn.to_turn(each) for each in final]
             words = self._turn.finish_context(done.chars)
             if self.is_audible:
                 self._expect(words)
@@ -438,13 +437,13 @@ class Reply:
         self._state = _State.OVER
 
     def _break_off(self, error: APIError) -> None:
-        """Leave the context that failed, and resume later if the reply is audible and may go on."""
+        """Abandon the failed context, and resume later if the reply is audible and may continue."""
         self._count_attempt()
         self._abandon_context()
         retries = self._conn_options.max_retry
         can_resume = error.retryable and retries > 0 and self._failures <= retries
         if self.is_audible and can_resume:
-            # The first attempt comes at once: a connection may be lost alone.
+            # The first attempt starts at once: the connection alone may be lost.
             wait_s = self._conn_options.retry_interval if self._attempts > 1 else 0.0
             self._resume_at = time.monotonic() + max(wait_s, _retry_after_s(error))
         else:
@@ -454,7 +453,8 @@ class Reply:
     def _count_attempt(self) -> None:
         """Count a failed attempt to speak the rest.
 
-        While the listener has audio left, only those count that sent audio without a further word.
+        While the listener has audio left, an attempt counts only if it sent audio without a further
+        word.
         """
         samples, has_lost_text = self._turn.context_samples, self._turn.has_lost_text
         if self._context is not None and self._leave_context():
@@ -488,7 +488,7 @@ class Reply:
 
 
 def _retry_after_s(error: APIError) -> float:
-    """How long the server asks to wait."""
+    """The wait that the server asks for."""
     body = error.body if isinstance(error.body, dict) else {}
     return (body.get("retry_after_ms") or 0) / 1000
 

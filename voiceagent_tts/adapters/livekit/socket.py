@@ -1,8 +1,8 @@
 """`Socket`: `tts.v1` over aiohttp, which LiveKit brings; one socket that many contexts share.
 
 Two tasks serve it. The reader passes each context's events to its inbox (`protocol.SocketRouter`);
-the writer alone sends, so that no reply waits to send, least of all one that is being cancelled.
-This module knows no agent framework.
+only the writer sends, so that no reply waits to send, and a cancel is never delayed. This module
+depends on no agent framework.
 """
 
 import asyncio
@@ -110,7 +110,7 @@ class Socket:
         self._outbox.put_nowait(message)
 
     def abandon(self, context_id: str) -> None:
-        """Cancel a context, unless it has ended, and stop passing its events on."""
+        """Cancel a context unless it has ended, and stop passing on its events."""
         if self._router.detach(context_id):
             self.send(self.connection.cancel(context_id))
 

@@ -1,9 +1,9 @@
-"""`Output`: what the service does with each frame before the frame leaves for the transport.
+"""`Output`: decides for each frame when it leaves for the transport, and corrects its text.
 
 Pipecat commits the text frames that pass its output to the conversation's history. So this module
-drops text that was not spoken, restores the white space of text that was, and holds text and what
-ends a message back until the chunk of audio plays that makes the text audible. An interruption
-drops what is held. Frames of other processors pass, whatever their times.
+drops text that was not spoken, restores the white space of spoken text, and holds text frames, and
+frames that end a message, until the audio chunk that makes the text audible plays. An interruption
+drops held frames. Frames of other processors pass unchanged.
 """
 
 from collections import deque
@@ -52,14 +52,14 @@ class HistoryCorrectionFrame(LLMMessagesTransformFrame):
 
 
 _TEXT = (AggregatedTextFrame, AggregatedTextProgressFrame)
-"""Text, words among it: what has a time waits for its audio."""
+"""Text frames, words included; those with a time wait for their audio."""
 _BOUNDARIES = (
     LLMFullResponseStartFrame,
     LLMFullResponseEndFrame,
     LLMAssistantPushAggregationFrame,
     HistoryCorrectionFrame,
 )
-"""Frames that begin, end or correct a message: they keep their place among its text."""
+"""Frames that begin, end or correct a message; they keep their order among its text."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class _Held:
 
 
 class Output:
-    """Prepares the frames that leave the service, in their order.
+    """Corrects and holds the frames that leave the service, in order.
 
     Args:
         playout: follows the audio among them.
@@ -90,7 +90,7 @@ class Output:
         self._last_ns = 0
 
     def receive(self, frame: Frame, now_s: float) -> bool:
-        """Account for `frame` and correct it; returns whether the frame leaves at once."""
+        """Account for `frame` and correct it; return whether it leaves at once."""
         match frame:
             case TTSTextFrame() | AggregatedTextProgressFrame():
                 if not self._is_spoken(frame.context_id):
@@ -137,7 +137,7 @@ class Output:
         return bool(self._held)
 
     def pop_due(self, now_s: float) -> Frame | None:
-        """The next frame if its audio plays now."""
+        """Return the next held frame if its audio plays now."""
         if not self._held or self.wait_s(now_s) != 0.0:
             return None
         frame = self._held.popleft().frame
@@ -148,7 +148,7 @@ class Output:
         return frame
 
     def wait_s(self, now_s: float) -> float | None:
-        """Time until the next frame leaves; None while only a report of the transport can tell."""
+        """Time until the next frame leaves; None while it depends on a report of the transport."""
         if not self._held:
             return None
         chunk = self._held[0].chunk
@@ -166,7 +166,7 @@ class Output:
         return wait_s if _ROUNDING_S < wait_s <= _AT_HAND_S else 0.0
 
     def _hold(self, frame: Frame, reason: Frame) -> None:
-        """Hold `frame` until the audio of `reason` plays, and behind all that is held.
+        """Hold `frame` until the audio of `reason` plays, after all frames held before it.
 
         A word that is too short to be heard has no chunk that makes it audible: it leaves with the
         last one.
@@ -197,7 +197,7 @@ class Output:
         return leaving
 
     def _interrupt(self) -> None:
-        """Drop what is held, so that no word enters the history that is not heard any more."""
+        """Drop the held frames, so that words that will not be heard do not enter the history."""
         self._spacing.clear()
         self._announced.clear()
         goes_on = not self._playout.interrupt()

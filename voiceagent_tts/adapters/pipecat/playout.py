@@ -1,4 +1,4 @@
-"""`Playout`: which part of the audio that has left the service the transport plays.
+"""`Playout`: tracks which part of the audio sent to the transport is being played.
 
 A transport plays whole chunks: audio that does not fill one waits for more, or for silence at the
 end of its utterance, and an interruption leaves the one that plays. The transport reports when it
@@ -7,7 +7,7 @@ chunk plays, and no clock: other work on the machine delays both, but not by the
 transports make up for the delay while others never do. Only how long a transport that reports
 ahead of its playback still takes is computed, and when more audio may leave for one that is silent.
 
-This module knows no socket and no clock; times are passed in.
+Current times are arguments.
 """
 
 import math
@@ -23,9 +23,9 @@ DEFAULT_CHUNK_S = 0.04
 _PAUSE_S = 0.2
 """Pause between two utterances that are queued one behind the other."""
 _REPORT_TIMEOUT_S = 2.0
-"""A transport that has something to play and reports nothing for longer plays unseen."""
+"""A transport that has audio and reports nothing for longer is assumed to play without reports."""
 _SILENCE_S = 0.5
-"""When a report is this late, the transport may have lost audio: more leaves by the clock."""
+"""A report this late may mean that the transport lost audio: more audio is sent by the clock."""
 _ROUNDING_S = 1e-4
 
 
@@ -43,7 +43,7 @@ class _Run:
 
 
 class Playout:
-    """Counts the chunks that a transport has, and those that it has played.
+    """Counts the chunks that a transport has received and has played.
 
     Chunks are numbered from the first one since the last interruption.
 
@@ -117,7 +117,7 @@ class Playout:
             self._runs.append(_Run(first_chunk, now_s))
 
     def interrupt(self) -> bool:
-        """The transport drops the audio that it has not played; returns False if it goes on."""
+        """The transport drops the audio that it has not played; return False if it continues."""
         if self._is_interruptible:
             self._forget_chunks()
         return self._is_interruptible
@@ -202,7 +202,7 @@ class Playout:
         return now_s - began_s - self.chunk_s
 
     def _earliest_s(self, chunk: int) -> float:
-        """When `chunk` plays, at the earliest."""
+        """Earliest time at which `chunk` plays."""
         known = [run for run in self._runs if run.first_chunk <= chunk]
         return known[-1].at_s + (chunk - known[-1].first_chunk) * self.chunk_s if known else 0.0
 
@@ -212,7 +212,7 @@ class Playout:
         return has_left and self._is_reporting and is_started and chunk <= self._ended_chunks
 
     def wait_s(self, chunk: int, now_s: float) -> float | None:
-        """Time until `chunk` plays; None while only a report can tell."""
+        """Time until `chunk` plays; None while it depends on a report."""
         if self._is_unseen or self._has_begun(chunk):
             return max(0.0, self._earliest_s(chunk) - now_s)
         return None
@@ -256,7 +256,7 @@ class Playout:
         return self.plays(context_id) and self._context_samples > 0
 
     def end_s(self, now_s: float) -> float:
-        """When all audio that has left is played, at the earliest; 0 if there was none."""
+        """Earliest time at which all audio sent has been played; 0 if there was none."""
         if not self._runs:
             return 0.0
         earliest_s = self._earliest_s(self._chunks)

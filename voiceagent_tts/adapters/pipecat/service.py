@@ -1,24 +1,22 @@
 """`VoiceAgentTTSService`: this server as a Pipecat text-to-speech service.
 
-One socket serves the pipeline for its whole life. The conversation's history gets the words of a
-turn exactly as far as they were heard: each word leaves with its audio, timed by the transport's
-playback, underruns included. Text goes to the server clause by clause and comes back verbatim.
+One socket serves the pipeline for its lifetime. The conversation's history receives exactly the
+words of a turn that were heard: each word leaves with its audio, timed by the transport's playback,
+underruns included. Text goes to the server clause by clause and returns verbatim. The service is
+built in layers: `socket` maintains the connection, `speaking` speaks turns and resumes those that
+break off, and this module implements Pipecat's service API. `output`, `playout` and `text` decide
+what leaves for the transport, and when.
 
-The service is built in layers: `socket` keeps the connection, `speaking` speaks turns and resumes
-those that break off, and this module implements Pipecat's service API. `output`, `playout` and
-`text` decide what leaves for the transport, and when.
-
-The service knows no engine and no server, only the wire (`protocol.ClientConnection`) and Pipecat's
-service API, including these private names of Pipecat's base classes: `_settings`,
-`_update_settings`, `_sync_model_name_to_metrics`, `_text_aggregator`, `_turn_context_id`,
-`_word_timestamp_tracker`, `_add_word_timestamps`,
-`_aggregated_frame_sequencer`, `_push_sequencer_frames`, `_apply_context_interruptible`,
-`_refresh_audio_context`, `_record_context_audio_outcome`, `_register_event_handler`,
-`_call_event_handler`, `_report_error`, `_trim_text`, `_is_streaming_tokens`, `_tracing_context`,
-`_tts_texts`, `_transport_destination`,
-and for the connection `_websocket`, `_websocket_connect`, `_connect`, `_disconnect`,
-`_connect_websocket`, `_disconnect_websocket`, `_try_reconnect`, `_receive_messages`,
-`_receive_task_handler` and `_last_connect_time`.
+The service depends only on the wire (`protocol.ClientConnection`) and Pipecat's service API,
+including these private names of Pipecat's base classes: `_settings`, `_update_settings`,
+`_sync_model_name_to_metrics`, `_text_aggregator`, `_turn_context_id`, `_word_timestamp_tracker`,
+`_add_word_timestamps`, `_aggregated_frame_sequencer`, `_push_sequencer_frames`,
+`_apply_context_interruptible`, `_refresh_audio_context`, `_record_context_audio_outcome`,
+`_register_event_handler`, `_call_event_handler`, `_report_error`, `_trim_text`,
+`_is_streaming_tokens`, `_tracing_context`, `_tts_texts`, `_transport_destination`, and for the
+connection `_websocket`, `_websocket_connect`, `_connect`, `_disconnect`, `_connect_websocket`,
+`_disconnect_websocket`, `_try_reconnect`, `_receive_messages`, `_receive_task_handler` and
+`_last_connect_time`.
 """
 
 import asyncio
@@ -80,7 +78,8 @@ from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
 from voiceagent_tts.text.markup import phoneme
 
 _LEAD_S = 1.0
-"""How long before its playback audio leaves for the transport: longer than a busy program stops."""
+"""How long before its playback audio is sent to the transport: longer than pauses of a busy
+program."""
 _UTTERANCE_LEAD_S = 0.3
 """The same for an utterance that follows another one."""
 _SHORTEST_WAIT_S = 0.001
@@ -88,11 +87,11 @@ _END_PATIENCE_S = 3.0
 """How long after its last audio the pipeline's end waits for held words: longer than it takes to
 give up a silent transport."""
 _COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, InterruptionFrame)
-"""Frames with which the words so far become a message of the history."""
+"""Frames that commit the words so far as a message of the history."""
 _TURNS_BEFORE_CUT = 64
-"""Turns of the event loop without a report of the transport before an interruption goes on: it
-takes eight for a chunk on which it catches up, and a word takes twice as many from the report to
-the history. They take a millisecond or two."""
+"""Iterations of the event loop without a report of the transport before an interruption continues.
+A transport that catches up takes eight per chunk, and a word twice as many from the report to the
+history; together one or two milliseconds."""
 
 
 class VoiceAgentTTSService(TurnTTSService):
@@ -112,12 +111,12 @@ class VoiceAgentTTSService(TurnTTSService):
 
     Args:
         url: the server, such as `ws://127.0.0.1:8765`; without a path, `/v1/tts/ws`; `http://`
-            and `https://` mean `ws://` and `wss://`. None for the one that `VOICEAGENT_TTS_URL`
-            names, or else one on this machine.
-        api_key: sent as a bearer token; None for that of `VOICEAGENT_TTS_API_KEY`, if any.
-        extra_headers: further HTTP headers, such as those that a proxy asks for.
+            and `https://` mean `ws://` and `wss://`. None for `VOICEAGENT_TTS_URL`, or else a
+            server on this machine.
+        api_key: sent as a bearer token; None for `VOICEAGENT_TTS_API_KEY`, if it is set.
+        extra_headers: further HTTP headers, such as those that a proxy requires.
         settings: voice, language and so on; `extra` may set any other option of `context.open`. The
-            server chooses what is not given.
+            server chooses options that are missing.
         text_aggregator: collects LLM tokens into the pieces of text that Pipecat passes to
             `run_tts`. The default passes clauses on early; use one of Pipecat's if your text
             transforms need whole sentences.
@@ -211,7 +210,7 @@ class VoiceAgentTTSService(TurnTTSService):
         check_options(**self._open_options(self._settings))
 
     def can_generate_metrics(self) -> bool:
-        """Yes: time to first byte, to first audio, and characters."""
+        """Return True: the service reports TTFB, TTFA and characters."""
         return True
 
     @classmethod
@@ -262,7 +261,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
     @traced_tts
     async def _trace_text(self, text: str, context_id: str) -> None:
-        """Let Pipecat's span have the turn's text, which the decorator writes there."""
+        """Pass the turn's text on to Pipecat's span: the decorator writes it there."""
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
         """Send a piece of the turn's text; its audio arrives on the reader's task."""
@@ -383,7 +382,7 @@ class VoiceAgentTTSService(TurnTTSService):
         return turn.heard_chars(played_ms) if played_ms else None
 
     async def _go_on_after_interruption(self) -> None:
-        """Let the history begin a message for the rest of an utterance that nothing interrupts.
+        """Begin a new message in the history for the rest of an utterance that is not interrupted.
 
         The interruption has ended the message with what was heard, and Pipecat commits no words of
         an utterance that has not started.
@@ -396,11 +395,12 @@ class VoiceAgentTTSService(TurnTTSService):
         await super().push_frame(again)
 
     async def _let_words_arrive(self) -> None:
-        """Let the words that were heard reach the history.
+        """Wait until the words that were heard have reached the history.
 
         An interruption overtakes the frames on their way. A word that it overtakes would be missing
-        from this turn in the history, and begin the next one. So it waits for a transport that
-        catches up, and for a word that is heard almost now. As it leaves, it drops the others.
+        from this turn in the history, and begin the next one. So the interruption waits for a
+        transport that catches up, and for a word that is about to be heard. It drops the other
+        words when it leaves.
         """
         await self._let_transport_catch_up()
         while wait_s := self._output.word_at_hand_s(self._now_s()):
@@ -428,7 +428,7 @@ class VoiceAgentTTSService(TurnTTSService):
         await super().remove_audio_context(context_id)
 
     async def _record_context_audio_outcome(self, context_id: str, received_audio: bool) -> None:
-        """Report nothing more: a turn that failed has its error, and one without words is none."""
+        """Report nothing: a failed turn has reported its error, and missing words are none."""
 
     # Words out.
 
@@ -438,7 +438,7 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._release_words(context_id)
 
     async def _release_words(self, context_id: str | None) -> None:
-        """Let those words leave whose audio the transport has; an interruption drops the others.
+        """Release the words whose audio the transport has; an interruption drops the others.
 
         An aligner's words arrive long after their audio. In the context's queue they would wait
         behind audio that itself waits to be played, and leave when they had long been heard.
@@ -450,14 +450,14 @@ class VoiceAgentTTSService(TurnTTSService):
                 await self._add_word_timestamps([words.popleft()], context_id)
 
     async def _end_audio(self, end: AudioEndFrame) -> None:
-        """Let the last words leave: the transport fills up their chunk."""
+        """Release the last words: the transport fills up their chunk."""
         self._playout.end_context(self._now_s())
         await self._release_words(end.context_id)
         if end.has_unspoken_text:
             self._output.drop_text_of(end.context_id)
 
     async def on_audio_context_completed(self, context_id: str) -> None:
-        """Drop what is known of a context that has ended."""
+        """Drop the state of a context that has ended."""
         self._words.pop(context_id, None)
         await super().on_audio_context_completed(context_id)
 
@@ -502,7 +502,7 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._take_back_noise(frame)
 
     async def _let_held_frames_leave(self) -> None:
-        """Wait for the last words, but not for a transport that reports something else for ever."""
+        """Wait for the last words; limit the wait if the transport reports other things."""
         patience_s = self._playout.lead_s(self._now_s()) + _END_PATIENCE_S
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
@@ -547,14 +547,14 @@ class VoiceAgentTTSService(TurnTTSService):
     async def _wait_for_playback(self, lead_s: float) -> None:
         """Wait until only `lead_s` of the audio that has left is not played yet.
 
-        Words leave with the times of their playback, behind their audio: the later, the more is
-        known of how the transport has played.
+        Words leave with the times of their playback, after their audio: the later they leave, the
+        more of the transport's playback is known.
         """
         while (wait_s := self._playout.lead_s(self._now_s()) - lead_s) > _SHORTEST_WAIT_S:
             await asyncio.sleep(wait_s)
 
     async def _begin_utterance(self) -> None:
-        """Pause between this utterance and one that has hardly ended, or has not."""
+        """Pause between this utterance and one that has just ended or is still playing."""
         await self._wait_for_playback(_UTTERANCE_LEAD_S)
         samples = round(self._playout.pause_s(self._now_s()) * self._output_rate_hz)
         if samples:
@@ -562,7 +562,7 @@ class VoiceAgentTTSService(TurnTTSService):
             await self.push_frame(TTSAudioRawFrame(silence, self._output_rate_hz, 1))
 
     def _concerns(self, transport: BaseOutputTransport, frame: Frame) -> bool:
-        """Whether `frame` of `transport` is about what this service says, and nobody else."""
+        """Whether `frame` of `transport` is about the audio of this service alone."""
         if _output_behind(self) not in (None, transport):
             return False
         is_for_all = isinstance(frame, StartFrame)
@@ -570,9 +570,9 @@ class VoiceAgentTTSService(TurnTTSService):
 
 
 class _TransportObserver(BaseObserver):
-    """Follows what the transport plays.
+    """Observes what the transport plays.
 
-    The transport's own frames about it arrive later, by as much as the program is busy.
+    The transport's own frames about it arrive later if the program is busy.
     """
 
     def __init__(
@@ -613,13 +613,13 @@ def _length_s(audio_bytes: int, sample_rate: int) -> float:
 
 
 async def _yield_to_others() -> None:
-    """Let the other tasks do what they can do now."""
+    """Let the other tasks run until they wait."""
     for _ in range(_TURNS_BEFORE_CUT):
         await asyncio.sleep(0)
 
 
 def _output_behind(processor: FrameProcessor) -> BaseOutputTransport | None:
-    """The output transport behind `processor`; None in a branch that ends without one."""
+    """The output transport after `processor`; None in a branch that ends without one."""
     while (following := processor.next) is not None:
         processor = following
         if isinstance(processor, BaseOutputTransport):

@@ -1,8 +1,7 @@
 """`SocketTTSService`: a Pipecat service with one `tts.v1` socket for the life of the pipeline.
 
-Connects before the first turn, reconnects after a loss or when the server drains, and passes what
-arrives to `_receive_event`. Knows the wire (`protocol.ClientConnection`) and Pipecat's connection
-hooks; no turns.
+Connects before the first turn, reconnects after a loss or when the server drains, and passes events
+to `_receive_event`. Turns are handled in `speaking`.
 """
 
 import asyncio
@@ -74,10 +73,10 @@ class SocketTTSService(WebsocketTTSService):
         self._writer: asyncio.Task[None] | None = None
         self._is_ready = asyncio.Event()  # contexts can be opened
         self._received_at_s = 0.0
-        self._outage: type[Exception] | None = None  # its last kind of error that was reported
+        self._outage: type[Exception] | None = None  # kind of error reported last
         self._tasks: list[asyncio.Task[None]] = []  # the reader first
 
-    # What a subclass does with the socket.
+    # Hooks that a subclass implements.
 
     @abstractmethod
     async def _receive_event(self, event: ClientEvent) -> None:
@@ -89,7 +88,7 @@ class SocketTTSService(WebsocketTTSService):
 
     @abstractmethod
     async def _drop_turns(self) -> None:
-        """The service disconnects for good: speak no turn any more."""
+        """The service disconnects permanently: stop speaking turns."""
 
     @property
     @abstractmethod
@@ -221,7 +220,7 @@ class SocketTTSService(WebsocketTTSService):
         await self._report_error(ErrorFrame(sentence, exception=error))
 
     async def _fail_over_after(self, began_at_s: float) -> None:
-        """Let a substitute take over once the listener has waited for too long in an outage."""
+        """Have Pipecat fail over once the listener has waited too long in an outage."""
         silent_s = self._now_s() - max(began_at_s, self._playout_end_s)
         if self._has_substitute and self.is_usable and silent_s > self._patience_s:
             await self.push_error(

@@ -2,10 +2,10 @@
 
 A turn is spoken by one server context. When that breaks off (the connection is lost, the engine
 dies, the server is silent or overloaded), another context speaks the rest, from the word that broke
-off, in the same audio context of Pipecat; text that arrives meanwhile belongs to the rest. That is
-tried as long as the listener has audio left to hear, and then for `response_timeout_s` of silence;
-for less of it where Pipecat has another service to fail over to. Then the turn fails, or at once if
-the request itself is wrong.
+off, in the same audio context of Pipecat; text that arrives meanwhile belongs to the rest. The
+service retries while the listener has audio left to hear, and then for `response_timeout_s` of
+silence, or less if Pipecat has another service to fail over to. Then the turn fails. It fails at
+once if the request itself is wrong.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _FAILOVER_S = 1.0
 _CHECK_INTERVAL_S = 0.5
 """Time between two checks for turns whose server is silent."""
 _SILENCES_PER_S = 25
-"""The silence that a text without letters and digits is spoken by: 40 ms, one chunk."""
+"""Silence played for a text without letters and digits: 40 ms, one chunk."""
 
 _CATEGORIES = {
     ErrorCode.RATE_LIMITED: ErrorCategory.RATE_LIMIT,
@@ -73,7 +73,7 @@ class TurnTTSService(SocketTTSService):
         self._cut: dict[str, PipecatTurn] = {}  # interrupted turns, by the context that spoke
         self._complete: PipecatTurn | None = None  # the last one, which may still be played
         self._warned: set[str] = set()  # codes of the warnings that were logged
-        self._noise = ""  # words of a failed turn that the history will have, though not heard
+        self._noise = ""  # of a failed turn; enters the history unheard
 
     @abstractmethod
     async def _add_words(self, context_id: str, words: list[WordTime]) -> None:
@@ -168,7 +168,7 @@ class TurnTTSService(SocketTTSService):
                 await self._receive_audio(turn, event)
             case WordsMessage() if turn:
                 turn.active_at_s = self._now_s()
-                words = [turn.place(timestamp) for timestamp in event.timestamps()]
+                words = [turn.to_turn(timestamp) for timestamp in event.timestamps()]
                 await self._call_event_handler("on_words", turn.context_id, words)
                 await self._add_words(turn.context_id, turn.audible_words())
             case WarningMessage():
@@ -262,7 +262,7 @@ class TurnTTSService(SocketTTSService):
             await self._recover_from(turn, error)
 
     async def _recover_from(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
-        """Leave the turn's server context, which has failed, and resume the turn if possible."""
+        """Abandon the turn's failed server context, and resume the turn if possible."""
         if turn.record is None:
             return  # the turn was interrupted
         self._send(self._connection.cancel(turn.record.context_id))
@@ -390,4 +390,4 @@ class TurnTTSService(SocketTTSService):
                 silence = EngineError(f"no answer from the server for {silent_s:.0f} s")
                 await self._recover_from(turn, silence)
             if is_mute and self._websocket is not None:
-                self._websocket.transport.abort()  # a connection may be lost without a sign
+                self._websocket.transport.abort()  # a connection may be lost silently

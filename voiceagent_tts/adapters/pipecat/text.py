@@ -38,7 +38,7 @@ class ClauseAggregator(BaseTextAggregator):
     Pipecat's own aggregator waits for the first letter of the next sentence. This one passes a
     clause on with the white space after it, and the first clause of a reply after two or three
     words. The server joins the pieces and segments the text itself, so prosody depends on when
-    they come and not on where they end. The pieces joined are the text.
+    they come and not on where they end. Joined, the pieces are the text.
     """
 
     def __init__(self, *, language: str | None = None) -> None:
@@ -107,11 +107,11 @@ class VerbatimSpacing:
         self._before = ""  # the last word of this reply
 
     def start_reply(self) -> None:
-        """The next word is the first of a message."""
+        """Note that the next word is the first of a message."""
         self._before = ""
 
     def clear(self) -> None:
-        """Drop all segments, whose words will not come."""
+        """Drop all segments: their words will not arrive."""
         self._rests.clear()
         self._before = ""
 

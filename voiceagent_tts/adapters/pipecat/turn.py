@@ -1,7 +1,7 @@
 """`PipecatTurn`: a turn in one of Pipecat's audio contexts, with the words that Pipecat commits.
 
 Decides which words can be heard in the audio that has arrived, and whether a turn that broke off is
-resumed. Knows no socket and no clock; times are passed in.
+resumed. Current times are arguments.
 """
 
 import enum
@@ -27,15 +27,15 @@ class TurnState(enum.Enum):
     OPEN = enum.auto()
     """More text may come."""
     FINISHING = enum.auto()
-    """No more text comes; what has come is being spoken."""
+    """No more text arrives; the received text is being spoken."""
     COMPLETE = enum.auto()
     """All text was spoken."""
     FAILED = enum.auto()
-    """Text that has not been spoken never will be; more text may come, and is dropped."""
+    """The remaining text will not be spoken; text that still arrives is dropped."""
 
 
 class PipecatTurn(Turn):
-    """A turn, its state, and its words in the form in which Pipecat commits them.
+    """A turn with its state, and its words as Pipecat commits them.
 
     Args:
         context_id: Pipecat's audio context, and the first server context.
@@ -73,7 +73,7 @@ class PipecatTurn(Turn):
 
     @property
     def is_owed_audio(self) -> bool:
-        """Whether a server context has words, or an end, that it has not answered."""
+        """Whether the server context still has to answer words or an end."""
         return self.record is not None and (
             self.state is TurnState.FINISHING
             or has_complete_word(self.text[self._committed_chars :])
@@ -91,7 +91,7 @@ class PipecatTurn(Turn):
         """The server context has spoken all its text; returns the remaining words."""
         self.broken_off_at_s = None
         if done.words_final is not None:
-            self._final_words = [self.place(each) for each in done.words_final.timestamps()]
+            self._final_words = [self.to_turn(each) for each in done.words_final.timestamps()]
         return self._to_commit(self.finish_context(done.chars))
 
     def heard_chars(self, played_ms: int) -> int:

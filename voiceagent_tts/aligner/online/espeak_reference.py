@@ -17,9 +17,9 @@ from voiceagent_tts.aligner.online.phones import phone_spans
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Word, ms_to_samples
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
-from voiceagent_tts.espeak.pieces import Piece
+from voiceagent_tts.espeak.pieces import EspeakPiece
 from voiceagent_tts.espeak.speech import Delivery, Speech, speak
-from voiceagent_tts.espeak.word_times import SpokenText
+from voiceagent_tts.espeak.word_times import EspeakText
 from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.punctuation import ends_clause
@@ -364,7 +364,7 @@ def _starts(words: Iterable[ReferenceWord], first_frame: int, count: int) -> Boo
     return is_start
 
 
-def _piece(words: Sequence[Word], language: str | None) -> Piece:
+def _piece(words: Sequence[Word], language: str | None) -> EspeakPiece:
     """The words with spaces between them, cleaned for speech."""
     text, origins, end = "", list[int](), words[0].char_start
     for word in words:
@@ -380,5 +380,5 @@ def _piece(words: Sequence[Word], language: str | None) -> Piece:
     spoken = Said(cleaned.spoken, offsets)
     if language is not None:
         spoken = normalize(spoken, language, reads_digits=True)
-    text = SpokenText(spoken.text, spoken.offsets)
-    return Piece(tuple(words), text, ends_clause=False, segment_end=None)
+    text = EspeakText(spoken.text, spoken.offsets)
+    return EspeakPiece(tuple(words), text, ends_clause=False, segment_end=None)

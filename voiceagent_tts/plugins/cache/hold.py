@@ -6,7 +6,8 @@ Knows no engine, no audio and no clock: the time is passed in.
 from dataclasses import dataclass
 
 from voiceagent_tts.core import Reading, Segment
-from voiceagent_tts.plugins.cache.phrases import ContextPhrases, Phrase
+from voiceagent_tts.plugins.cache.phrases import Phrase
+from voiceagent_tts.plugins.cache.store import ContextPhrases
 from voiceagent_tts.text.segmenter import Segmenter
 
 HOLD_S = 0.04

@@ -7,9 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from voiceagent_tts.access.audit import audit
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.plugins.cache.engine import phrases_of
-from voiceagent_tts.plugins.cache.phrases import ContextPhrases
-from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.plugins.cache.caching_worker import phrases_of
+from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache
 from voiceagent_tts.protocol.messages import Speed
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
@@ -78,7 +77,7 @@ async def show_cache(request: Request) -> dict[str, Any]:
 
 @router.post("/v1/cache")
 async def warm_cache(request: Request, body: WarmRequest) -> dict[str, int]:
-    """Speak a phrase and store it, in every place that it may have in a context."""
+    """Speak a phrase and store it, in every variant that a context may need."""
     _cache_of(request)
     stored = cached = 0
     for times in _PLACES:
@@ -110,13 +109,13 @@ async def _speak(request: Request, body: WarmRequest, times: int) -> ContextPhra
     origin = Origin(
         caller_of(request.scope), request.url.path, {"request_id": request_id_of(request.scope)}
     )
-    turn = await state.turns.open(origin, body.options(), chars=times * len(body.text))
-    context = turn.context
+    admitted = await state.opener.open(origin, body.options(), chars=times * len(body.text))
+    context = admitted.context
     try:
         for number in range(times):
             if number:
                 context.flush(number)
-            await turn.push_text(body.text)
+            await admitted.push_text(body.text)
         context.finish()
         async for event in context:
             if isinstance(event, ContextFailed):

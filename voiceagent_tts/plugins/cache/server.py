@@ -3,7 +3,7 @@
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.cache import routes
-from voiceagent_tts.plugins.cache.engine import Phrases
+from voiceagent_tts.plugins.cache.caching_worker import CachingProxy
 from voiceagent_tts.plugins.cache.metrics import CacheMetrics
 from voiceagent_tts.plugins.cache.shared import SharedPhrases
 from voiceagent_tts.plugins.cache.store import PhraseCache
@@ -25,7 +25,7 @@ def add_to_server(hooks: ServerHooks) -> None:
     hooks.app.state.cache = cache
     hooks.app.include_router(routes.router)
     if cache is not None:
-        state.synthesizer.proxy = Phrases(cache)
+        state.synthesizer.proxy = CachingProxy(cache)
         state.metrics.registry.register(CacheMetrics(cache))
         state.on_start.append(cache.start)
         state.on_withdrawal.append(cache.refresh)  # it drops the audio of voices that are gone

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 
 from voiceagent_tts.access.redis_server import PREFIX, away_errors, is_full
-from voiceagent_tts.plugins.cache.phrases import Phrase, Spoken
+from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseVoice
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -166,7 +166,7 @@ class SharedPhrases:
             _log.info("cache_redis_has_room")
         self.is_full = is_full
 
-    async def drop_voices(self, voices: Iterable[Spoken]) -> None:
+    async def drop_voices(self, voices: Iterable[PhraseVoice]) -> None:
         """Delete all phrases of some voices.
 
         Raises:
@@ -191,7 +191,7 @@ class SharedPhrases:
     async def _write(self, shared: SharedPhrase) -> None:
         ttl_ms = max(1, round(1000 * shared.ttl_s))
         phrase = shared.phrase
-        data = [_PHRASE, shared.digest, phrase.dump(), _tag(phrase.spoken), ttl_ms]
+        data = [_PHRASE, shared.digest, phrase.dump(), _tag(phrase.voice), ttl_ms]
         await self._store([_INDEX, _NEXT], [*data, round(self._max_bytes)])
 
     async def _read(self, known: set[str]) -> News:
@@ -243,8 +243,8 @@ class SharedPhrases:
         return loaded
 
 
-def _tag(voice: Spoken) -> str:
-    return hashlib.sha256(f"{voice.content}:{voice.voice}:{voice.owner}".encode()).hexdigest()[:16]
+def _tag(voice: PhraseVoice) -> str:
+    return hashlib.sha256(f"{voice.content}:{voice.name}:{voice.owner}".encode()).hexdigest()[:16]
 
 
 def _parsed(digest: str, data: bytes, ttl_s: float) -> list[SharedPhrase]:

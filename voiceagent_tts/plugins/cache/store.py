@@ -1,30 +1,55 @@
-"""The cache of a server: finds phrases, decides which are stored, and tends them in the background.
+"""The cache of a server: finds phrases, decides which are stored, and refreshes them.
 
 `PhraseMemory` has the phrases of this server, bounded in bytes and in time.
 `VoiceContents` hashes cloned voices, since phrases belong to contents and not to names.
 
 A phrase is stored when it was spoken before: sentences that a language model writes once would
-otherwise push out the greetings that every caller hears, and would stay in memory for no use.
+otherwise evict the greetings that every caller hears, and never be used again.
+
+`ContextPhrases` and `Recorder` are the cache as one context uses it. An engine's segment is stored
+when all of its audio has arrived and the times of all of its words are known. What may sound
+different the next time is not stored: a segment without a clear end, and all segments of a context
+that the engine has warned of.
 """
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from voiceagent_tts.access.redis_server import away_errors
-from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, Spoken, VoiceContents
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Segment, WordTimestamp
+from voiceagent_tts.plugins.cache.phrases import (
+    Phrase,
+    PhraseKey,
+    PhraseVoice,
+    SegmentVariant,
+    SynthesisParams,
+    VoiceContents,
+    WordTime,
+    keys_of,
+    said_text,
+    word_times,
+    words_of,
+)
 from voiceagent_tts.plugins.cache.shared import SharedPhrase, SharedPhrases
+from voiceagent_tts.seam.commands import Feeding, SpeechOptions
+from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.voices import VoiceFolder
 
+_MOST_COMPLETE = 16
+"""Complete segments that wait for word times; an aligner may be late, or gone."""
 _REFRESH_S = 1.0
 """Time between two rounds of `refresh`; docs/cache.md promises two seconds."""
 _MOST_COUNTED = 20_000
 """Keys whose uses are counted: some 4 MB."""
+
+KnownTimes = Callable[[int, int, bool], tuple[WordTimestamp, ...] | None]
+"""Returns the times of the words between two characters, on the worker's clock; None while one is
+missing. The last argument is whether no better times will come."""
 
 _log = structlog.get_logger(__name__)
 
@@ -90,11 +115,11 @@ class PhraseCache:
         self._ttl_s = ttl_s
         self._after = after
         self._shared = shared
-        self._clones: set[Spoken] = set()
+        self._clones: set[PhraseVoice] = set()
         """Clones with phrases in memory or in Redis, as far as this server knows."""
         self._uses: dict[str, int] = {}
         """How often each key was asked for; the most recent one last."""
-        self._tending: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
 
     @property
     def is_shared(self) -> bool:
@@ -143,9 +168,9 @@ class PhraseCache:
         Returns:
             Whether it was stored.
         """
-        if not self.voices.is_current(phrase.spoken):
+        if not self.voices.is_current(phrase.voice):
             return False
-        self._note_clone(phrase.spoken)
+        self._note_clone(phrase.voice)
         if not self.memory.put(key.digest, phrase, self._ttl_s):
             return False
         self.counts.stored += 1
@@ -157,13 +182,13 @@ class PhraseCache:
 
     async def start(self) -> None:
         """Refresh the cache in the background until `close`."""
-        self._tending = asyncio.create_task(self._tend_always())
+        self._refreshing = asyncio.create_task(self._refresh_always())
 
     async def close(self) -> None:
         """End the background task and the connection; idempotent."""
-        if self._tending is not None:
-            self._tending.cancel()
-            await asyncio.wait({self._tending})
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait({self._refreshing})
         if self._shared is not None:
             await self._shared.close()
 
@@ -192,12 +217,12 @@ class PhraseCache:
         if news.is_cleared:
             self.memory.clear()
         for each in news.phrases:
-            self._note_clone(each.phrase.spoken)
+            self._note_clone(each.phrase.voice)
             self.memory.put(each.digest, each.phrase, each.ttl_s)
 
-    def _note_clone(self, spoken: Spoken) -> None:
-        if spoken.content:
-            self._clones.add(spoken)
+    def _note_clone(self, voice: PhraseVoice) -> None:
+        if voice.content:
+            self._clones.add(voice)
 
     async def _drop_withdrawn(self) -> None:
         if not self._clones:
@@ -214,7 +239,7 @@ class PhraseCache:
                 return  # tried again with the next round
         self._clones -= withdrawn
 
-    async def _tend_always(self) -> None:
+    async def _refresh_always(self) -> None:
         while True:
             try:
                 await self.refresh()
@@ -269,10 +294,10 @@ class PhraseMemory:
         self._entries.move_to_end(digest)
         return entry.phrase
 
-    def begins(self, text: str, spoken: Spoken) -> bool:
+    def begins(self, text: str, voice: PhraseVoice) -> bool:
         """Whether a phrase of a voice begins with a text, or is that text."""
         phrases = (entry.phrase for entry in self._entries.values())
-        return any(each.spoken == spoken and each.text.startswith(text) for each in phrases)
+        return any(each.voice == voice and each.text.startswith(text) for each in phrases)
 
     def put(self, digest: str, phrase: Phrase, ttl_s: float) -> bool:
         """Keep a phrase for `ttl_s`; return whether it fits at all."""
@@ -297,9 +322,9 @@ class PhraseMemory:
         now = self._clock()
         self._drop_where(lambda entry: entry.expires_at <= now)
 
-    def drop_voices(self, withdrawn: set[Spoken]) -> int:
+    def drop_voices(self, withdrawn: set[PhraseVoice]) -> int:
         """Forget all phrases of some voices; return their number."""
-        return self._drop_where(lambda entry: entry.phrase.spoken in withdrawn)
+        return self._drop_where(lambda entry: entry.phrase.voice in withdrawn)
 
     def clear(self) -> None:
         """Forget all phrases."""
@@ -314,3 +339,221 @@ class PhraseMemory:
         for digest in digests:
             self.drop(digest)
         return len(digests)
+
+
+# The cache as one context uses it.
+
+
+def params_of(
+    capabilities: Capabilities, voice: PhraseVoice, speech: SpeechOptions, feeding: Feeding
+) -> SynthesisParams | None:
+    """Return what shapes the sound of a context; None if no other context may sound like it.
+
+    A voice that is made from a description sounds different with every random seed.
+    """
+    if capabilities.needs_instruct and speech.seed is None:
+        return None
+    return SynthesisParams(
+        capabilities.engine,
+        capabilities.model,
+        capabilities.revision,
+        voice,
+        speech.instruct,
+        speech.speed if capabilities.has_native_speed else 1.0,
+        speech.seed,
+        None if speech.seed is None else feeding,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """The answer of the cache for one segment.
+
+    Attributes:
+        phrase: its audio; None if the engine must speak it.
+        key: its key; None for a segment without anything to speak.
+        is_wanted: whether the audio of the engine shall be stored.
+    """
+
+    phrase: Phrase | None
+    key: PhraseKey | None = None
+    is_wanted: bool = False
+
+
+class ContextPhrases:
+    """Finds and stores the segments of one context.
+
+    Args:
+        cache: the cache of the server.
+        params: what shapes the sound of the context.
+        needs_words: whether a phrase without word times is of no use.
+        lacks_lead: whether the silence before the context's first sound is left out.
+        has_pauses: whether the engine's audio of a segment depends on whether text follows.
+        is_filling: whether every phrase is stored, however often it was used.
+
+    Attributes:
+        needs_words: as given.
+        has_pauses: as given.
+        has_sound: whether a sound of the context comes before what `find` is asked for next: one of
+            a segment that it was asked for, or of live text, for which the caller sets this.
+        cached: segments that came from the cache.
+        stored: phrases that the context has stored.
+    """
+
+    def __init__(
+        self,
+        cache: PhraseCache,
+        params: SynthesisParams,
+        *,
+        needs_words: bool,
+        lacks_lead: bool,
+        has_pauses: bool,
+        is_filling: bool = False,
+    ) -> None:
+        self._cache = cache
+        self._params = params
+        self._all_params = [params]
+        """Parameters of the phrases that the context may use: its owner's, and the shared ones."""
+        if params.voice.owner:
+            shared_voice = replace(params.voice, owner="")
+            self._all_params.append(replace(params, voice=shared_voice))
+        self.needs_words = needs_words
+        self._lacks_lead = lacks_lead
+        self.has_pauses = has_pauses
+        self.has_sound = False
+        self.cached = self.stored = 0
+        self._is_filling = is_filling
+
+    def find(self, segment: Segment, language: str | None, *, is_last: bool = False) -> Lookup:
+        """Look up the next segment of the context.
+
+        Args:
+            segment: the segment.
+            language: its language code; None if the engine chooses.
+            is_last: whether no text of the context comes after it.
+        """
+        variant = SegmentVariant(
+            language,
+            lacks_lead=self._lacks_lead and not self.has_sound,
+            lacks_pause=self.has_pauses and is_last,
+        )
+        words = len(words_of(segment))
+        keys = list(keys_of(self._all_params, variant, segment))
+        if not keys:
+            return Lookup(self._nothing(segment))
+        self.has_sound = True
+        key = next((each for each in keys if self._has(each, words)), keys[0])
+        phrase = self._cache.find(key, words, needs_words=self.needs_words)
+        self.cached += phrase is not None
+        return Lookup(phrase, key, self._is_filling or self._cache.admits(key))
+
+    def _has(self, key: PhraseKey, words: int) -> bool:
+        return self._cache.has(key, words, needs_words=self.needs_words)
+
+    def begins(self, segment: Segment) -> bool:
+        """Whether a text may become a phrase of this voice."""
+        text = said_text(segment)
+        return any(self._cache.memory.begins(text, each.voice) for each in self._all_params)
+
+    def store(self, key: PhraseKey, pcm: bytes, words: tuple[WordTime, ...] | None) -> None:
+        """Store the audio of a segment that `find` has not found."""
+        phrase = Phrase(key.text, self._params.voice, pcm, words)
+        self.stored += self._cache.store(key, phrase)
+
+    def _nothing(self, segment: Segment) -> Phrase | None:
+        """The empty phrase of a segment without anything to speak, which needs no engine."""
+        return None if words_of(segment) else Phrase("", self._params.voice, b"", ())
+
+
+@dataclass(slots=True)
+class _Recording:
+    segment: Segment
+    lookup: Lookup
+    start_sample: int | None = None
+    pcm: list[bytes] = field(default_factory=list[bytes])
+    words: tuple[WordTimestamp, ...] = ()
+
+
+class Recorder:
+    """Records what the worker of one context speaks, on the worker's clock.
+
+    Args:
+        phrases: the cache, as the context uses it.
+
+    Attributes:
+        is_recording: whether a segment that shall be stored is being spoken, or will be soon.
+        complete: segments with all of their audio, whose word times are not all known.
+    """
+
+    def __init__(self, phrases: ContextPhrases) -> None:
+        self._phrases = phrases
+        self._is_trusted = True
+        self.is_recording = False
+        self._speaking: deque[_Recording] = deque()
+        self.complete: list[_Recording] = []
+
+    def expect(self, segment: Segment, lookup: Lookup) -> None:
+        """Add a segment that the engine will speak after those before."""
+        self._speaking.append(_Recording(segment, lookup))
+        self.is_recording = self._is_trusted and (self.is_recording or lookup.is_wanted)
+
+    def push_words(self, words: tuple[WordTimestamp, ...]) -> None:
+        """Record the next words of an engine that reports them."""
+        if self._speaking:
+            self._speaking[0].words += words
+
+    def push_audio(self, chunk: AudioChunk) -> None:
+        """Record the next audio of the engine."""
+        if not self._speaking:
+            return
+        recording = self._speaking[0]
+        if recording.start_sample is None:
+            recording.start_sample = chunk.start_sample
+        if recording.lookup.is_wanted:
+            recording.pcm.append(chunk.pcm)
+
+    def end_segment(self, char_end: int) -> None:
+        """Record that the text before `char_end` is spoken."""
+        while self._speaking and self._speaking[0].segment.char_end <= char_end:
+            recording = self._speaking.popleft()
+            if recording.pcm and recording.segment.char_end == char_end:
+                self.complete.append(recording)
+        self.is_recording = self.is_recording and any(
+            each.lookup.is_wanted for each in self._speaking
+        )
+
+    def distrust(self) -> None:
+        """Store no more segments of this context: they may sound different the next time."""
+        self._is_trusted = self.is_recording = False
+        for recording in self._speaking:
+            recording.pcm.clear()
+
+    def store_known(self, known_times: KnownTimes | None = None, *, is_final: bool = False) -> None:
+        """Store the segments whose words have all been timed.
+
+        Args:
+            known_times: returns the times of words; None where the engine has reported them.
+            is_final: whether no better times will come.
+        """
+        waiting = [each for each in self.complete if not self._store(each, known_times, is_final)]
+        self.complete = waiting[-_MOST_COMPLETE:]
+
+    def _store(self, recording: _Recording, known_times: KnownTimes | None, is_final: bool) -> bool:
+        segment, start_sample = recording.segment, recording.start_sample
+        key = recording.lookup.key
+        assert key is not None and start_sample is not None
+        words = None
+        if self._phrases.needs_words:
+            times: tuple[WordTimestamp, ...] | None = recording.words
+            if known_times is not None:
+                times = known_times(segment.char_start, segment.char_end, is_final)
+            if times is None:
+                return False
+            # An engine may report other words than the text has.
+            if [word.char_start for word in words_of(segment)] != [
+                each.word.char_start for each in times
+            ]:
+                return True
+            words = word_times(times, start_sample)
+        self._phrases.store(key, b"".join(recording.pcm), words)
+        return True

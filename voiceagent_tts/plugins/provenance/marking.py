@@ -16,8 +16,8 @@ from voiceagent_tts.plugins.provenance.keys import WatermarkKey
 from voiceagent_tts.plugins.provenance.watermark import Marker, Unmarked, mark_together
 
 _MOST_TOGETHER = 8
-"""Contexts in one computation, and in one turn of the event loop: more leave a processor's caches,
-and take up to ten times as long."""
+"""Contexts in one computation, and in one iteration of the event loop: more leave a processor's
+caches, and take up to ten times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Marking:
         Args:
             marker: the context's; its samples are marked in the order of the calls.
             pcm: whole samples at 24 kHz.
-            on_marked: called in one of the next turns of the event loop.
+            on_marked: called in a later iteration of the event loop.
         """
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._mark_some)

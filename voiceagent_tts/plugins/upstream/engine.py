@@ -198,7 +198,7 @@ class UpstreamEngine(SegmentEngine[_Row]):
             voices=self._voices,
             max_rows=self._max_rows,
             takes_instruct=True,
-            revision=self._service.place,
+            revision=self._service.address,
             voice_details=tuple(VoiceDetails(name, "preset") for name in self._voices),
         )
 

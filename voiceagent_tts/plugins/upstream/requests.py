@@ -87,7 +87,7 @@ class Upstream:
             download.complete(error)
         except Exception as error:  # its context would wait forever
             self.counts.failures += 1
-            download.complete(EngineError.of(f"the upstream {self._service.place}", error))
+            download.complete(EngineError.of(f"the upstream {self._service.address}", error))
         else:
             download.complete()
 

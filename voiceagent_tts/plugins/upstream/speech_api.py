@@ -55,7 +55,7 @@ class SpeechAPI:
     fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The address for messages."""
         return place_of(self.url)
 
@@ -73,7 +73,7 @@ class SpeechAPI:
 
     def failure(self, status: int, retry_after: str | None) -> VoiceAgentError:
         """The error for an answer with this status, other than success."""
-        what = f"the upstream {self.place} answered with HTTP {status}"
+        what = f"the upstream {self.address} answered with HTTP {status}"
         if status in (401, 403):
             return EngineError(f"{what}: it refuses the key; set VOICEAGENT_TTS_UPSTREAM_KEY")
         if status == 429:
@@ -103,7 +103,7 @@ class SpeechAPI:
             got = "an audio file"
         else:
             return
-        raise EngineError(f"the upstream {self.place}: expected raw PCM, got {got}")
+        raise EngineError(f"the upstream {self.address}: expected raw PCM, got {got}")
 
 
 def place_of(url: str) -> str:

@@ -42,9 +42,9 @@ class OpenAISpeech:
         )
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The address for messages, without secrets."""
-        return self._api.place
+        return self._api.address
 
     async def close(self) -> None:
         """Close all connections."""
@@ -111,19 +111,21 @@ class OpenAISpeech:
             download.push(data)
             await download.wait_for_room()
         if not download.has_begun:
-            raise EngineError(f"the upstream {self._api.place} sent no audio")
+            raise EngineError(f"the upstream {self._api.address} sent no audio")
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         """Turn errors of the connection into sentences."""
-        place = self._api.place
+        address = self._api.address
         try:
             yield
         except httpx.TimeoutException as error:
             raise EngineError(
-                f"the upstream {place} sent nothing for {self._timeout_s:g} s"
+                f"the upstream {address} sent nothing for {self._timeout_s:g} s"
             ) from error
         except httpx.ConnectError as error:
-            raise EngineError(f"the upstream {place} cannot be reached") from error
+            raise EngineError(f"the upstream {address} cannot be reached") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise EngineError(f"the upstream {place} broke off ({type(error).__name__})") from error
+            raise EngineError(
+                f"the upstream {address} broke off ({type(error).__name__})"
+            ) from error

@@ -12,7 +12,7 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.bargein.heard import Heard, heard_in
 from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
 from voiceagent_tts.plugins.bench.bargein.judge_error import JudgeError, measure_judge
-from voiceagent_tts.plugins.bench.bargein.known_speech import Spoken, espeak
+from voiceagent_tts.plugins.bench.bargein.known_speech import KnownSpeech, espeak
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Your order left our warehouse on Tuesday, and it will arrive on Friday morning."
@@ -23,12 +23,12 @@ _Result = TypeVar("_Result")
 
 
 @pytest.fixture(scope="module")
-def spoken() -> Spoken:
+def spoken() -> KnownSpeech:
     """The text in a voice that is not the judge's reference."""
     return espeak(TEXT, *VOICE)
 
 
-def recording(spoken: Spoken, samples: int, text: str = TEXT) -> Recording:
+def recording(spoken: KnownSpeech, samples: int, text: str = TEXT) -> Recording:
     """The first samples of speech."""
     return Recording("agent", "en", text, spoken.pcm[: 2 * samples])
 
@@ -67,7 +67,7 @@ def test_a_word_is_heard_from_its_sound_on() -> None:
         assert after.heard == frozenset(range(index + 1)), word
 
 
-def test_silence_and_an_empty_recording_have_no_words(spoken: Spoken) -> None:
+def test_silence_and_an_empty_recording_have_no_words(spoken: KnownSpeech) -> None:
     """Nothing is heard where nothing was said."""
     judge = Judge()
     silence = Recording("agent", "en", TEXT, bytes(2 * SAMPLE_RATE_HZ))
@@ -90,7 +90,7 @@ def test_silence_after_a_cut_adds_no_word() -> None:
         assert heard.heard == frozenset(range(6))
 
 
-def test_a_language_without_a_reference_is_refused(spoken: Spoken) -> None:
+def test_a_language_without_a_reference_is_refused(spoken: KnownSpeech) -> None:
     """The error names the language."""
     with pytest.raises(InvalidRequestError, match="tlh"):
         Judge().heard(Recording("agent", "tlh", TEXT, spoken.pcm))

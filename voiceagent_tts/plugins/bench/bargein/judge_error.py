@@ -15,7 +15,7 @@ import numpy as np
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.plugins.bench.bargein.heard import heard_in
 from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
-from voiceagent_tts.plugins.bench.bargein.known_speech import Spoken, espeak
+from voiceagent_tts.plugins.bench.bargein.known_speech import KnownSpeech, espeak
 from voiceagent_tts.plugins.bench.bargein.replies import EARLIEST_CUT_S, LATEST_CUT_S
 from voiceagent_tts.plugins.bench.texts import choose_texts
 
@@ -86,7 +86,7 @@ def _in_language(language: str, rng: random.Random) -> JudgeError:
     return error_on(language, spoken, rng)
 
 
-def error_on(name: str, spoken: Sequence[Spoken], rng: random.Random) -> JudgeError:
+def error_on(name: str, spoken: Sequence[KnownSpeech], rng: random.Random) -> JudgeError:
     """Measure a new judge on speech with known word times.
 
     Args:
@@ -107,12 +107,12 @@ def error_on(name: str, spoken: Sequence[Spoken], rng: random.Random) -> JudgeEr
     return JudgeError(name, tuple(errors_ms), tuple(differences))
 
 
-def _recording(spoken: Spoken, samples: int) -> Recording:
+def _recording(spoken: KnownSpeech, samples: int) -> Recording:
     pcm = spoken.pcm[: samples * BYTES_PER_SAMPLE]
     return Recording(spoken.speaker, spoken.language, spoken.text, pcm)
 
 
-def _cuts(spoken: Spoken, rng: random.Random) -> Iterator[int]:
+def _cuts(spoken: KnownSpeech, rng: random.Random) -> Iterator[int]:
     """Moments in samples, where the times of the words on both sides are the voice's own."""
     latest = min(spoken.samples, int(LATEST_CUT_S * SAMPLE_RATE_HZ))
     for _ in range(_CUTS):
@@ -122,7 +122,7 @@ def _cuts(spoken: Spoken, rng: random.Random) -> Iterator[int]:
             yield samples
 
 
-def _errors_ms(spoken: Spoken, judged: Sequence[WordTimestamp]) -> Iterator[float]:
+def _errors_ms(spoken: KnownSpeech, judged: Sequence[WordTimestamp]) -> Iterator[float]:
     """Errors of the words whose native times are exact."""
     for ours, true in zip(judged, spoken.words, strict=False):
         if true.is_exact:

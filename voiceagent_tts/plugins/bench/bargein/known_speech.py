@@ -17,7 +17,7 @@ _NORMAL_WORDS_PER_MINUTE = 175
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class KnownSpeech:
     """A text, its speech, and the true times of its words.
 
     Attributes:
@@ -40,7 +40,7 @@ class Spoken:
         return len(self.pcm) // BYTES_PER_SAMPLE
 
 
-def espeak(text: str, language: str, speaker: str, pace: float = 1.0) -> Spoken:
+def espeak(text: str, language: str, speaker: str, pace: float = 1.0) -> KnownSpeech:
     """Speak `text` with a voice of espeak, `pace` times as fast as normal."""
     library, catalogue = _espeak()
     voice = catalogue.resolve(speaker, language)
@@ -56,7 +56,7 @@ def espeak(text: str, language: str, speaker: str, pace: float = 1.0) -> Spoken:
         words += (word.later(end) for word in speech.words)
         chunks.append(speech.pcm)
         end += len(speech.pcm) // BYTES_PER_SAMPLE
-    return Spoken(language, speaker, text, b"".join(chunks), tuple(words))
+    return KnownSpeech(language, speaker, text, b"".join(chunks), tuple(words))
 
 
 @cache

@@ -23,7 +23,7 @@ from voiceagent_tts.plugins.bench.quality.measures import (
 )
 from voiceagent_tts.plugins.bench.quality.report import last_line, section_of, table_of
 from voiceagent_tts.plugins.bench.quality.speaking import (
-    Spoken,
+    TargetSpeech,
     read_clips,
     speak_items,
     write_clips,
@@ -137,7 +137,7 @@ async def speak_plan(
     failures: list[tuple[str, str]] = []
     for name, items, has_tokens in plan.sets():
         task = progress.add_task(f"{address.name}: {name}", total=len(items))
-        spoken: Spoken = await speak_items(
+        spoken: TargetSpeech = await speak_items(
             target, items, plan.together, has_tokens=has_tokens,
             on_item=lambda task=task: progress.advance(task),
         )  # fmt: skip

@@ -27,7 +27,7 @@ _FAILED = (VoiceAgentError, OSError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class TargetSpeech:
     """What a target made of items.
 
     Attributes:
@@ -71,7 +71,7 @@ async def speak_items(
     *,
     has_tokens: bool = False,
     on_item: Callable[[], None] = lambda: None,
-) -> Spoken:
+) -> TargetSpeech:
     """Speak every item once.
 
     Args:
@@ -99,7 +99,7 @@ async def speak_items(
     callers = [caller(await target.connect()) for _ in range(min(together, len(items)))]
     await asyncio.gather(*callers)
     pairs = list(zip(items, results, strict=True))
-    return Spoken(
+    return TargetSpeech(
         [result for _, result in pairs if isinstance(result, Clip)],
         [(item.name, result) for item, result in pairs if isinstance(result, str)],
     )

@@ -17,19 +17,18 @@ from testbed.waiting import until
 from voiceagent_tts.core import AudioChunk, Segment, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.cache import hold
-from voiceagent_tts.plugins.cache.engine import PhraseEngine
+from voiceagent_tts.plugins.cache.caching_worker import CachingWorker
 from voiceagent_tts.plugins.cache.hold import PhraseHold
 from voiceagent_tts.plugins.cache.phrases import (
-    ContextPhrases,
-    Manner,
     Phrase,
-    Place,
-    Spoken,
+    PhraseVoice,
+    SegmentVariant,
+    SynthesisParams,
     WordTime,
     key_of,
     words_of,
 )
-from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache
 from voiceagent_tts.seam.aligner_messages import AlignCommand
 from voiceagent_tts.seam.commands import (
     Append,
@@ -56,7 +55,7 @@ from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, L
 from voiceagent_tts.synthesizer.workers import EventHandler
 from voiceagent_tts.voices import Voice
 
-MANNER = Manner("qwen3", "m", "r", Spoken("nova"), None, 1.0, None, None)
+PARAMS = SynthesisParams("qwen3", "m", "r", PhraseVoice("nova"), None, 1.0, None, None)
 REQUEST = ContextRequest(
     ContextOptions(voice="nova", language="en", max_lead_s=0, has_markup=True),
     Voice("nova", "w"),
@@ -65,8 +64,8 @@ REQUEST = ContextRequest(
     SpeechOptions(),
     1.0,
 )
-FIRST, LATER = Place("en", lacks_lead=True), Place("en")
-PLACES = (FIRST, LATER)
+FIRST, LATER = SegmentVariant("en", lacks_lead=True), SegmentVariant("en")
+VARIANTS = (FIRST, LATER)
 PHRASE_SAMPLES = 4800
 LIVE_SAMPLES = 24_000
 GREETING = "Hello you two."
@@ -130,22 +129,25 @@ class Opened:
 
     Args:
         phrases: the texts.
-        places: where in a context each of them was spoken.
+        variants: where in a context each of them was spoken.
         cache: has the phrases; None for one that keeps them.
     """
 
     def __init__(
-        self, *phrases: str, places: Sequence[Place] = PLACES, cache: PhraseCache | None = None
+        self,
+        *phrases: str,
+        variants: Sequence[SegmentVariant] = VARIANTS,
+        cache: PhraseCache | None = None,
     ) -> None:
         self.cache = cache or PhraseCache(1e6, 60, 1)
         for text in phrases:
-            self.store(text, places)
+            self.store(text, variants)
         own = ContextPhrases(
-            self.cache, MANNER, needs_words=True, lacks_lead=True, has_pauses=False
+            self.cache, PARAMS, needs_words=True, lacks_lead=True, has_pauses=False
         )
         self.worker = Worker()
         self.context = Context(
-            PhraseEngine(self.worker, own, REQUEST),
+            CachingWorker(self.worker, own, REQUEST),
             REQUEST,
             Limits(),
             Aligners({}).attach,
@@ -155,13 +157,13 @@ class Opened:
         self.words: list[WordTimestamp] = []
         self.samples = 0
 
-    def store(self, text: str, places: Sequence[Place] = PLACES) -> None:
-        """Store a phrase as it is spoken in some places."""
+    def store(self, text: str, variants: Sequence[SegmentVariant] = VARIANTS) -> None:
+        """Store a phrase as it is spoken in some variants."""
         words = tuple(WordTime(240 * n, None, 1.0) for n, _ in enumerate(_words(text)))
-        for place in places:
-            key = key_of(MANNER, place, Segment(text, 0))
+        for variant in variants:
+            key = key_of(PARAMS, variant, Segment(text, 0))
             assert key is not None
-            phrase = Phrase(key.text, MANNER.spoken, b"\x00\x10" * PHRASE_SAMPLES, words)
+            phrase = Phrase(key.text, PARAMS.voice, b"\x00\x10" * PHRASE_SAMPLES, words)
             self.cache.store(key, phrase)
 
     async def play(self) -> list[ContextEvent]:
@@ -284,13 +286,13 @@ async def test_text_that_begins_a_phrase_waits_and_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("is_flushed", [True, False])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("silent", ['<break time="200ms"/>', "🙂", " "])
 async def test_silent_text_before_the_first_sound_is_none(
-    silent: str, place: Place, is_flushed: bool
+    silent: str, variant: SegmentVariant, is_flushed: bool
 ) -> None:
     """A phrase that has stood first is used, and one that has stood elsewhere is spoken live."""
-    opened = Opened(GREETING, MENU, places=[place])
+    opened = Opened(GREETING, MENU, variants=[variant])
     opened.context.push_text(silent)
     if is_flushed:
         opened.context.flush(1)
@@ -298,7 +300,7 @@ async def test_silent_text_before_the_first_sound_is_none(
     opened.context.finish()
     await opened.end()
     done = opened.context.close()
-    assert (done.reason, done.report.cached_segments) == ("complete", int(place is FIRST))
+    assert (done.reason, done.report.cached_segments) == ("complete", int(variant is FIRST))
 
 
 async def test_a_context_that_ends_while_text_is_held_tells_the_worker_nothing() -> None:
@@ -317,7 +319,7 @@ async def test_a_mistake_ends_the_context_alone(monkeypatch: pytest.MonkeyPatch)
     def fail(*_: object) -> None:
         raise IndexError("a bug")
 
-    monkeypatch.setattr(Phrase, "place", fail)
+    monkeypatch.setattr(Phrase, "timed_words", fail)
     opened = Opened(GREETING)
     opened.context.push_text(GREETING)
     opened.context.finish()
@@ -353,7 +355,7 @@ async def test_the_last_text_may_come_with_the_end(text: str) -> None:
     assert opened.worker.texts.replace("|", "") == text.removeprefix(GREETING)
 
 
-PHRASES_AT = {"first": [FIRST], "later": [LATER], "both": PLACES}
+PHRASES_AT = {"first": [FIRST], "later": [LATER], "both": VARIANTS}
 SPEECH = (f"{GREETING} {MENU}", f" {MENU}", " It goes on.", "Hello")
 SILENCE = ("", "🙂 ", '<break time="200ms"/>')
 TEXTS = st.tuples(st.sampled_from(SILENCE), st.sampled_from(SPEECH))

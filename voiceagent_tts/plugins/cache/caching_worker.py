@@ -1,14 +1,14 @@
-"""Speaks contexts from the cache, and with their engines what the cache does not have.
+"""Speaks contexts from the cache, and passes on to their workers what the cache does not have.
 
-To its context, a `PhraseEngine` is the worker: it gets the commands of `seam` and answers with
+To its context, a `CachingWorker` is the worker: it receives the commands of `seam` and answers with
 events, on one clock. The worker behind it receives the segments that are not cached, and counts its
-samples as if there were no others; its events are moved to their place in the context. Text behind
-a cached phrase goes to the worker when that phrase's audio has left here, and a cached phrase
-behind live text waits for the end of that text's audio. So at any time either the worker speaks or
-a phrase does, and all audio comes in the order of the text.
+samples as if there were no others; its events are shifted onto the context's clock. Text after a
+cached phrase goes to the worker once that phrase's audio has been passed on, and a cached phrase
+after live text waits for the end of that text's audio. So at any time either the worker speaks or
+a phrase is played, and all audio comes in the order of the text.
 
-`PhraseAligners` lets aligners hear only what the worker speaks, and moves their answers. `Phrases`
-puts both between the contexts of a server and its workers.
+`CachingAligners` sends the aligners only what the worker speaks, and shifts their answers.
+`CachingProxy` puts both between the contexts of a server and its workers.
 """
 
 import asyncio
@@ -31,14 +31,8 @@ from voiceagent_tts.core import (
 )
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.plugins.cache.hold import Part, PhraseHold
-from voiceagent_tts.plugins.cache.phrases import (
-    ContextPhrases,
-    Phrase,
-    Recorder,
-    Spoken,
-    manner_of,
-)
-from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseVoice
+from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache, Recorder, params_of
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
 from voiceagent_tts.seam.commands import Append, Command, Credit, Flush, Submit
 from voiceagent_tts.seam.events import (
@@ -68,8 +62,8 @@ _FIRST_CHUNK_SAMPLES = FRAME_SAMPLES  # small, so that it is marked, encoded and
 _CHUNK_SAMPLES = SAMPLE_RATE_HZ
 
 
-class Phrases:
-    """Stands between all contexts of a server and their workers; see `Synthesizer.proxy`.
+class CachingProxy:
+    """Puts a `CachingWorker` in front of the worker of each context; see `Synthesizer.proxy`.
 
     Args:
         cache: the cache of the server.
@@ -93,10 +87,10 @@ class Phrases:
         phrases = self._phrases_of(worker, request, aligners)
         if phrases is None:
             return worker, None if aligners is None else aligners.attach
-        engine = PhraseEngine(worker, phrases, request)
+        caching = CachingWorker(worker, phrases, request)
         if aligners is None:
-            return engine, None
-        return engine, functools.partial(PhraseAligners, engine, aligners)
+            return caching, None
+        return caching, functools.partial(CachingAligners, caching, aligners)
 
     def _phrases_of(
         self, worker: Worker, request: ContextRequest, aligners: Aligners | None
@@ -106,16 +100,16 @@ class Phrases:
         if options.cache == "off" or options.is_probe:
             return None
         owner = "" if options.cache == "fill" else options.owner or ""
-        spoken = Spoken(request.voice.name)
+        voice = PhraseVoice(request.voice.name)
         if request.voice.stored:
-            spoken = self.cache.voices.known(request.voice.stored)
-        spoken = replace(spoken, owner=owner)
-        manner = manner_of(capabilities, spoken, request.speech, request.feeding)
-        if manner is None:
+            voice = self.cache.voices.known(request.voice.stored)
+        voice = replace(voice, owner=owner)
+        params = params_of(capabilities, voice, request.speech, request.feeding)
+        if params is None:
             return None
         return ContextPhrases(
             self.cache,
-            manner,
+            params,
             needs_words=aligners is None or aligners.has_any,
             lacks_lead=not request.speech.keeps_silence,
             has_pauses=capabilities.has_pauses,
@@ -144,8 +138,8 @@ class _Waiting:
     sent_samples: int | None = None
 
 
-class PhraseEngine:
-    """The worker of one context, which speaks the phrases that the cache has itself.
+class CachingWorker:
+    """The worker of one context; it plays cached phrases, and has another worker speak the rest.
 
     Args:
         worker: speaks the rest.
@@ -170,7 +164,7 @@ class PhraseEngine:
         is_token_fed = request.feeding == "token"
         self._hold = PhraseHold(phrases, request.language) if is_token_fed else None
         self._language = request.language
-        self.aligners: PhraseAligners | None = None
+        self.aligners: CachingAligners | None = None
         self.is_playing = False
         self.cached_samples = 0
         self._worker = worker
@@ -213,7 +207,7 @@ class PhraseEngine:
         self._worker.detach(context, needs_cancel=needs_cancel and self._is_submitted)
 
     def send(self, command: Command | AlignCommand) -> None:
-        """Receive a command of the context; its phrases are played in a later turn of the loop."""
+        """Receive a command of the context; its phrases are played in a later iteration."""
         match command:
             case Submit():
                 self._submit = command
@@ -304,9 +298,9 @@ class PhraseEngine:
         """The command for the worker: the first one starts its row."""
         assert self._submit is not None
         segment, more = waiting.segment, not waiting.is_last
-        place = (self._context, segment.text, segment.char_start, more, waiting.language)
+        text = (self._context, segment.text, segment.char_start, more, waiting.language)
         if self._is_submitted:
-            return Append(*place, segment.readings)
+            return Append(*text, segment.readings)
         options, continues = self._submit.options, self.cached_samples > 0
         if continues:  # the silence before the worker's first sound is a pause now
             options = replace(options, keeps_silence=True)
@@ -331,7 +325,7 @@ class PhraseEngine:
     # Audio out.
 
     def _step_soon(self) -> None:
-        """Play what waits in a later turn, as any engine answers."""
+        """Play what waits in a later iteration of the event loop, as any worker answers."""
         if self._step is None and (self._waiting or self._text_end is not None):
             self._step = asyncio.get_running_loop().call_soon(self._run)
 
@@ -340,7 +334,7 @@ class PhraseEngine:
         self._guard(self._advance)
 
     def _guard(self, act: Callable[[], None]) -> None:
-        """Act in a turn of the loop that nobody waits for: a mistake ends the context."""
+        """Act in an iteration of the event loop without a caller: an error ends the context."""
         try:
             act()
         except Exception as error:
@@ -366,7 +360,7 @@ class PhraseEngine:
         if waiting.sent_samples is None:
             waiting.sent_samples = 0
             if phrase.samples:
-                words = phrase.place(waiting.segment, self._end_sample)
+                words = phrase.timed_words(waiting.segment, self._end_sample)
                 self._handler(Words(self._context, words, is_cached=True))
         while self._waiting and waiting.sent_samples < phrase.samples:
             limit = _CHUNK_SAMPLES if self._end_sample else _FIRST_CHUNK_SAMPLES
@@ -412,11 +406,11 @@ class PhraseEngine:
             self._handler(Done(self._context, self._end_sample))
 
     def _receive(self, event: Event | AlignEvent) -> None:
-        """Pass an event of the worker on, at its place in the context."""
+        """Pass an event of the worker on, on the context's clock."""
         if isinstance(event, SegmentEnd):
             self._spoken_char_end = max(self._spoken_char_end, event.char_end)
         self._record(event)
-        self._handler(self._moved(event))
+        self._handler(self._shifted(event))
         self._advance()
 
     def _record(self, event: Event | AlignEvent) -> None:
@@ -440,7 +434,7 @@ class PhraseEngine:
             times = None if self.aligners is None else self.aligners.times.known_between
             self.recorder.store_known(times, is_final=is_final)
 
-    def _moved(self, event: Event | AlignEvent) -> Event | AlignEvent:
+    def _shifted(self, event: Event | AlignEvent) -> Event | AlignEvent:
         """An event of the worker on the context's clock."""
         distance = self.cached_samples
         match event:
@@ -458,27 +452,27 @@ class PhraseEngine:
                 pass
         return event
 
-    def placed(self, words: tuple[WordTimestamp, ...]) -> tuple[WordTimestamp, ...]:
+    def shifted(self, words: tuple[WordTimestamp, ...]) -> tuple[WordTimestamp, ...]:
         """Move words on the worker's clock behind the cached phrases that precede them."""
         if not self._cached_before:
             return words
         return tuple(word.later(self._cached_until(word.word.char_start)) for word in words)
 
     def _cached_until(self, char_start: int) -> int:
-        place = bisect_right(self._cached_before, char_start, key=itemgetter(0))
-        return self._cached_before[place - 1][1] if place else 0
+        phrases = bisect_right(self._cached_before, char_start, key=itemgetter(0))
+        return self._cached_before[phrases - 1][1] if phrases else 0
 
 
 def phrases_of(context: Context) -> ContextPhrases | None:
     """The cache as a context uses it; None for one that does not use it."""
-    return context.worker.phrases if isinstance(context.worker, PhraseEngine) else None
+    return context.worker.phrases if isinstance(context.worker, CachingWorker) else None
 
 
-class PhraseAligners(ContextAligners):
+class CachingAligners(ContextAligners):
     """The aligners of a context, which hear only what the worker speaks.
 
     Args:
-        engine: plays the phrases of the context, and has what the worker speaks recorded.
+        worker: plays the phrases of the context, and records what the worker behind it speaks.
         aligners: the aligner processes.
         on_event: receives the aligners' answers, on the context's clock.
         recording: as for `Aligners.attach`.
@@ -488,11 +482,11 @@ class PhraseAligners(ContextAligners):
     """
 
     def __init__(
-        self, engine: PhraseEngine, aligners: Aligners, on_event: OnAlignerEvent, recording: str
+        self, worker: CachingWorker, aligners: Aligners, on_event: OnAlignerEvent, recording: str
     ) -> None:
         super().__init__(aligners.handles(self._receive), recording, aligners.voice_levels)
-        engine.aligners = self
-        self._engine = engine
+        worker.aligners = self
+        self._worker = worker
         self._on_event = on_event
         self.times = WordPolicy(self.sources)
         self._undecided: deque[Word] = deque()
@@ -527,26 +521,26 @@ class PhraseAligners(ContextAligners):
 
     def push_audio(self, chunk: AudioChunk, language: Callable[[], str]) -> None:
         """Send the worker's next audio; `language` returns that of the speech so far."""
-        if not self._engine.is_playing:
-            start_sample = chunk.start_sample - self._engine.cached_samples
+        if not self._worker.is_playing:
+            start_sample = chunk.start_sample - self._worker.cached_samples
             super().push_audio(replace(chunk, start_sample=start_sample), language)
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
         """Report that the text before `char_end` is spoken in the audio so far."""
-        super().end_segment(char_end, end_sample - self._engine.cached_samples)
+        super().end_segment(char_end, end_sample - self._worker.cached_samples)
 
     def close(self) -> None:
         """Disconnect the aligners, and store what has all of its words; idempotent."""
         super().close()
-        self._engine.store(is_final=True)
+        self._worker.store(is_final=True)
 
     def _receive(self, source: Source, event: AlignEvent) -> None:
         match event:
             case Aligned(_, words, tentative):
                 self.times.add_times(source, words)
-                place = self._engine.placed
-                event = replace(event, words=place(words), tentative=place(tentative))
+                shifted = self._worker.shifted
+                event = replace(event, words=shifted(words), tentative=shifted(tentative))
             case _:
                 self.times.drop_source(source)
         self._on_event(source, event)
-        self._engine.store()
+        self._worker.store()

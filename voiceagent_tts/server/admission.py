@@ -1,8 +1,7 @@
-"""Contexts of callers: admitted within their limits, charged, and recorded when they end.
+"""Admits contexts within their callers' limits, charges them, and records their ends.
 
-The span of a context is written from its report.
-
-Every route opens its contexts here; the synthesizer itself knows no keys.
+Every route opens its contexts here; the synthesizer itself does not handle keys. The span of a
+context is written from its report.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ _EVENTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class AdmittedContext:
     """An open context, and what its caller may still use."""
 
     context: Context
@@ -55,7 +54,7 @@ class Turn:
         self.context.push_text(text)
 
 
-class Turns:
+class ContextOpener:
     """Opens the contexts of all callers.
 
     Args:
@@ -64,7 +63,7 @@ class Turns:
         usage: counts what keys use.
         log: the request log.
         metrics: counts refusals, and how long admission takes.
-        tracer: starts the spans of contexts; None where nobody traces.
+        tracer: starts the spans of contexts; None without tracing.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Turns:
         on_event: Callable[[], None] | None = None,
         *,
         chars: int = 1,
-    ) -> Turn:
+    ) -> AdmittedContext:
         """Open a context for a caller whose text has `chars` characters, as far as is known.
 
         Raises:
@@ -124,7 +123,7 @@ class Turns:
         on_event: Callable[[], None] | None,
         chars: int,
         span: Span | None,
-    ) -> Turn:
+    ) -> AdmittedContext:
         admission: Admission | None = None
         try:
             admission = await self._limiter.admit(origin.caller, chars)
@@ -134,14 +133,14 @@ class Turns:
             context = await self._synthesizer.open(
                 options, on_event, on_end, admission.free_row, on_surplus
             )
-            return Turn(context, admission)
+            return AdmittedContext(context, admission)
         except BaseException:
             if admission is not None:
                 admission.end()
             raise
 
     def _charge_surplus(self, admission: Admission, context: Context, chars: int) -> None:
-        """Charge what a text says beyond its characters; a context that cannot pay it ends."""
+        """Charge the length of readings beyond their text; at the limit, fail the context."""
 
         async def charge() -> None:
             try:
@@ -169,7 +168,7 @@ class Turns:
 
 
 def options_of(fields: SpeechFields) -> ContextOptions:
-    """The options of a context that all routes have alike; each adds its own.
+    """Return the options that all routes share; each route adds its own.
 
     Raises:
         InvalidRequestError: the lexicon has a mistake.
@@ -186,7 +185,7 @@ def options_of(fields: SpeechFields) -> ContextOptions:
 
 
 def _start_span(tracer: Tracer, origin: Origin, options: ContextOptions) -> Span:
-    """Start the span of a context that was asked for."""
+    """Start the span of a requested context."""
     span = tracer.start("tts.context", "server", origin.traceparent)
     span.set(
         {
@@ -210,7 +209,7 @@ def _drop_span(span: Span | None, code: str | None = None) -> None:
 
 
 def _end_span(span: Span, context: Context, report: ContextReport) -> None:
-    """Write what became of the context, and end its span."""
+    """Write the outcome of the context, and end its span."""
     moments = ((name, getattr(report.milestones, field)) for field, name in _EVENTS.items())
     for name, at in sorted((moment for moment in moments if moment[1] is not None), key=_time):
         span.event(name, at)
