@@ -16,7 +16,7 @@ from voiceagent_tts import __version__
 from voiceagent_tts.errors import OverloadedError, UnauthorizedError
 from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.protocol.server_connection import TtsV1
-from voiceagent_tts.server import auth, health, page, speech, speech_batch, usage, voices
+from voiceagent_tts.server import auth, health, page, speech, usage, voices
 from voiceagent_tts.server.error_answers import answer_errors, error_response
 from voiceagent_tts.server.held import Hold
 from voiceagent_tts.server.hooks import ServerHooks, is_below
@@ -33,7 +33,7 @@ _SLOWEST_BYTES_PER_S = 4096
 an open file as long as it likes."""
 _OPEN_PATHS = ("/health", *page.OPEN_PATHS)
 """Paths without keys: of probes and of browsers."""
-_ROUTES = (speech, speech_batch, voices, usage, health, page)
+_ROUTES = (speech, voices, usage, health, page)
 
 
 def create_app(state: ServerState) -> FastAPI:
