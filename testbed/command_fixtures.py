@@ -1,17 +1,16 @@
 """Runs the command line in an empty directory."""
 
 import asyncio
-import contextlib
 import io
 import os
-import resource
 import sys
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable
 from pathlib import Path
 
 import pytest
 import structlog
 
+from testbed import file_faults
 from testbed.command_line import EMBEDDED, Command, CommandHere, FullDisk, Outcome, finished, start
 from voiceagent_tts.cli import main
 
@@ -76,14 +75,4 @@ def command_here(
 @pytest.fixture
 def full_disk() -> FullDisk:
     """Within the block, no file of this process, and of those it starts, can grow beyond a size."""
-
-    @contextlib.contextmanager
-    def limited(limit_bytes: int = 100) -> Iterator[None]:
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-    return limited
+    return file_faults.full_disk

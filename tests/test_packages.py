@@ -24,7 +24,7 @@ REACHED_THROUGH = {
     ),
     "nvidia-ml-py": ("voiceagent_tts/engine/gpu_usage.py", "torch.cuda.utilization"),
     "pytest-timeout": ("pyproject.toml", "timeout = "),
-    "python-multipart": ("voiceagent_tts/server/clones.py", "UploadFile"),
+    "python-multipart": ("voiceagent_tts/plugins/clones/voice_routes.py", "UploadFile"),
     "ruff": ("scripts/lint", "ruff check"),
     "pyright": ("scripts/lint", "pyright"),
     "import-linter": ("scripts/lint", "lint-imports"),

@@ -1,7 +1,6 @@
 """Voice names, the workers that speak them, and the folder of cloned voices."""
 
 import os
-import resource
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
+from testbed.file_faults import full_disk
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.events import Capabilities, VoiceDetails
 from voiceagent_tts.voices import (
@@ -123,13 +123,9 @@ def test_other_files_are_no_voices(folder: VoiceFolder) -> None:
 def test_a_full_disk_leaves_the_old_voice(folder: VoiceFolder) -> None:
     """A write that fails half-way changes nothing, leaves nothing, and says what to do."""
     folder.save("anna", b"first")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(InvalidRequestError, match=r"cannot save anna\.safetensors: .*FOLDER"):
-            folder.save("anna", os.urandom(100_000))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    refused = pytest.raises(InvalidRequestError, match=r"cannot save anna\.safetensors: .*FOLDER")
+    with full_disk(1000), refused:
+        folder.save("anna", os.urandom(100_000))
     assert folder.read("anna") == b"first"
     assert len(list(folder.path.iterdir())) == 1
 

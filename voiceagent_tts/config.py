@@ -24,6 +24,7 @@ from pydantic_settings import (
 from voiceagent_tts.settings.access import AccessSettings
 from voiceagent_tts.settings.aligner import AlignerSettings
 from voiceagent_tts.settings.cache import CacheSettings
+from voiceagent_tts.settings.clones import CloneSettings
 from voiceagent_tts.settings.engine import EngineSettings
 from voiceagent_tts.settings.jobs import JobSettings
 from voiceagent_tts.settings.limits import LimitSettings
@@ -54,6 +55,7 @@ class Settings(  # pyright: ignore[reportIncompatibleVariableOverride] # `model_
     EngineSettings,
     UpstreamSettings,
     VoiceSettings,
+    CloneSettings,
     AlignerSettings,
     AccessSettings,
     CacheSettings,

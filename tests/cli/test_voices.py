@@ -21,7 +21,7 @@ from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.server.voice_records import Consent, VoiceRecord, VoiceRecords
+from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
 from voiceagent_tts.voices import VoiceFolder
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -94,17 +94,16 @@ def test_a_voice_of_the_same_name_has_another_consent(
 ) -> None:
     """Whoever withdraws the consent to an earlier voice takes no later one with it."""
     records = VoiceRecords(folder)
-    consent = Consent(name="Anna", language="en", method="attest", statement="I agree.")
-    records.save_consent(consent, None)
+    consent_id = f"cons_{0:032x}"
     add_voice("anna", SOUND, BASE, "quick brown fox")
     with folder.changing():
-        record = VoiceRecord(name="anna", consent_id=consent.id)
+        record = VoiceRecord(name="anna", consent_id=consent_id)
         records.add_voice(record, folder.read("anna"))
     if is_removed:
         assert command_here("voices", "remove", "Anna").status == 0
         assert records.voices() == {}
     add_voice("Anna", SOUND, BASE, replace=not is_removed)
-    assert records.withdraw(consent.id) == []
+    assert records.voices()["anna"].consent_ids == set()
     assert folder.names() == ["anna"]
 
 

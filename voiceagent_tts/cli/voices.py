@@ -157,10 +157,12 @@ def design(
 def remove(name: Name) -> None:
     """Delete a cloned voice, and the record of who added it."""
     from voiceagent_tts.server.voice_records import VoiceRecords
+    from voiceagent_tts.voices import stored_name
 
     folder = _folder(_settings())
     folder.remove(name)  # an unknown name is an error
-    VoiceRecords(folder).remove_voice(name)
+    with folder.changing():
+        VoiceRecords(folder).remove_voice(stored_name(name))
 
 
 @app.command()

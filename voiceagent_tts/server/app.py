@@ -16,17 +16,7 @@ from voiceagent_tts import __version__
 from voiceagent_tts.errors import OverloadedError, UnauthorizedError
 from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.protocol.server_connection import TtsV1
-from voiceagent_tts.server import (
-    auth,
-    clones,
-    consents,
-    health,
-    page,
-    speech,
-    speech_batch,
-    usage,
-    voices,
-)
+from voiceagent_tts.server import auth, health, page, speech, usage, voices
 from voiceagent_tts.server.error_answers import answer_errors, error_response
 from voiceagent_tts.server.held import Hold
 from voiceagent_tts.server.hooks import ServerHooks, is_below
@@ -36,11 +26,6 @@ from voiceagent_tts.server.speaking import HOLD
 from voiceagent_tts.server.state import ServerState
 
 MAX_BODY_BYTES = 1 << 20
-_UPLOAD_BYTES = {
-    "/v1/audio/voices": clones.MAX_UPLOAD_BYTES,
-    consents.PATH: clones.MAX_UPLOAD_BYTES,
-}
-"""Longer bodies, of paths that receive files."""
 BODY_S = 10.0
 """How long a body may take, besides the time that its bytes take at `_SLOWEST_BYTES_PER_S`."""
 _SLOWEST_BYTES_PER_S = 4096
@@ -48,9 +33,7 @@ _SLOWEST_BYTES_PER_S = 4096
 connection open indefinitely."""
 _OPEN_PATHS = ("/health", *page.OPEN_PATHS)
 """Paths without keys: of probes and of browsers."""
-_ROUTES = (
-    speech, speech_batch, voices, clones, consents, usage, health, page,
-)  # fmt: skip
+_ROUTES = (speech, voices, usage, health, page)
 
 
 def create_app(state: ServerState) -> FastAPI:
@@ -66,7 +49,7 @@ def create_app(state: ServerState) -> FastAPI:
     )
     app.state.server = state
     app.state.error_forms = []
-    hooks = ServerHooks(app, state, [*_OPEN_PATHS], {**_UPLOAD_BYTES}, app.state.error_forms)
+    hooks = ServerHooks(app, state, [*_OPEN_PATHS], {}, app.state.error_forms)
     _add_middleware(app, hooks)
     answer_errors(app, state)
     for routes in _ROUTES:

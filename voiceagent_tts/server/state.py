@@ -5,8 +5,8 @@ import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.access.key_ring import KeyChange
@@ -18,7 +18,6 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedErro
 from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.admission import ContextOpener
-from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
 from voiceagent_tts.server.held import HeldBytes, RecentTexts
 from voiceagent_tts.server.metrics import Metrics
@@ -44,16 +43,19 @@ CLOSE_GRACE_S = 2.0
 """Time for a client to read the close of its socket, before the connection is aborted."""
 
 _DRAIN_INTERVAL_S = 0.02
-_MAX_DECODERS = 2
-"""A decoder occupies one of the few threads in which new contexts read voices and lexicons."""
-_VOICE_CHANGES_AT_ONCE = 2
-
-_Result = TypeVar("_Result")
 
 AudioFile = bytes | bytearray
 FileFilter = Callable[[AudioFile, str, ProvenanceFields], Awaitable[AudioFile]]
 """Changes a complete audio file: its bytes, its format (such as `wav`) and where its audio comes
 from."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewVoices:
+    """Which voices a server makes: from recordings, and from descriptions."""
+
+    can_clone: bool = False
+    can_design: bool = False
 
 
 class OpenSocket(Protocol):
@@ -128,10 +130,6 @@ class ServerState:
         self.usage = self.access.usage
         self.clones = VoiceFolder(settings.clones_folder)
         self.voice_records = VoiceRecords(self.clones)
-        self.cloners = ClonerProcesses()
-        self.decoders = asyncio.Semaphore(_MAX_DECODERS)
-        """Limits how many uploads are decoded at the same time."""
-        self._voice_changes = ThreadPoolExecutor(_VOICE_CHANGES_AT_ONCE, "voices")
         self.synthesizer = Synthesizer(
             {
                 name: Supervisor(spec, self.metrics.engine_abort.observe)
@@ -168,6 +166,8 @@ class ServerState:
         """Changes all audio before clients receive it."""
         self.file_filter: FileFilter | None = None
         """Changes whole files before clients receive them."""
+        self.new_voices: Callable[[], NewVoices] = NewVoices
+        """Says which voices can be made now."""
         self.on_start: list[Callable[[], Awaitable[None]]] = []
         """Called once the engine works."""
         self.before_drain: list[Callable[[], Awaitable[None]]] = []
@@ -227,35 +227,6 @@ class ServerState:
     def served(self, key_id: str | None) -> Served:
         """The models and voices that requests of a key may name."""
         return Served(self.models, self._clones_of(key_id))
-
-    @property
-    def clone_model(self) -> CloneModel | None:
-        """The first engine and model that can speak clones; None without one."""
-        for supervisor in self.synthesizer.supervisors.values():
-            capabilities = supervisor.capabilities
-            if capabilities.clone_width is not None and supervisor.group is not None:
-                return CloneModel(capabilities.engine, supervisor.group)
-        return None
-
-    @property
-    def designed_voice(self) -> str | None:
-        """The voice that is designed from a description; None if no model has one."""
-        for supervisor in self.synthesizer.supervisors.values():
-            if supervisor.capabilities.needs_instruct:
-                return supervisor.capabilities.voices[0]
-        return None
-
-    async def change_voices(self, change: Callable[..., _Result], *arguments: Any) -> _Result:
-        """Run a change of the voices in a thread of its own: their file system may be slow.
-
-        Threads in which contexts read voices and lexicons are not occupied meanwhile.
-
-        Raises:
-            Exception: any error of `change`.
-        """
-        return await asyncio.get_running_loop().run_in_executor(
-            self._voice_changes, change, *arguments
-        )
 
     def make_room(self, caller: Caller) -> bool:
         """Make room for one more socket of a caller; return False if there is none.
@@ -326,7 +297,6 @@ class ServerState:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         await self.synthesizer.close()
-        self._voice_changes.shutdown(wait=False, cancel_futures=True)
         await self.access.close()
         self._context_log.close()
         if self._exporter is not None:

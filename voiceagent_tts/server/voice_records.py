@@ -1,68 +1,34 @@
-"""What is known of cloned voices beside their sound: consents, owners and tags, as files.
+"""What is known of cloned voices beside their sound: owners, tags and consents, as files.
 
 The files are beside those of the voices, so that all servers that share these know the same. Knows
 no requests and nothing of how voices are made.
 """
 
 import logging
-import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.voice_file import read_header
-from voiceagent_tts.voices import (
-    CLONE_SUFFIX,
-    CONSENTS,
-    RECORDS,
-    SeenClones,
-    VoiceFolder,
-    own_name,
-    stored_name,
-)
+from voiceagent_tts.voices import CLONE_SUFFIX, SeenClones, VoiceFolder, own_name
 
 Tag = Literal["testing", "production"]
 
-_CONSENT_ID = r"cons_[0-9a-f]{32}"
+_FOLDER = "records"
+"""Subfolder of the voices: `NAME.json`."""
 _NO_KEY = ""
 """What owns the voices that are only an admin's: no key has this id."""
 _logger = logging.getLogger(__name__)
 
 
-def _now() -> str:
+def now() -> str:
+    """The time, as records have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-class Consent(BaseModel):
-    """That a person agreed to a copy of his or her voice.
-
-    Attributes:
-        id: unique, never used again.
-        name: who agreed.
-        language: language of the recorded phrase.
-        method: whether the person said so in a recording, or the caller attests it.
-        statement: what the caller attests; None with a recording.
-        key_id: the key that added it; None on a server without keys.
-        created_at: when, in UTC.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str = Field(default_factory=lambda: f"cons_{uuid.uuid4().hex}", pattern=f"^{_CONSENT_ID}$")
-    name: str
-    language: str
-    method: Literal["recording", "attest"]
-    statement: str | None = None
-    key_id: str | None = None
-    created_at: str = Field(default_factory=_now)
 
 
 class VoiceRecord(BaseModel):
@@ -90,7 +56,7 @@ class VoiceRecord(BaseModel):
     tag: Tag = "production"
     key_id: str | None = None
     is_shared: bool = False
-    created_at: str = Field(default_factory=_now)
+    created_at: str = Field(default_factory=now)
 
     @property
     def consent_ids(self) -> frozenset[str]:
@@ -106,6 +72,15 @@ class VoiceRecord(BaseModel):
         return own_name(self.name, self.key_id)
 
 
+class Owned(Protocol):
+    """A record of what a key has added."""
+
+    @property
+    def key_id(self) -> str | None:
+        """The key; None on a server without keys."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Viewer:
     """Who asks for voices and consents.
@@ -118,7 +93,7 @@ class Viewer:
     key_id: str | None
     is_admin: bool
 
-    def owns(self, record: VoiceRecord | Consent | None) -> bool:
+    def owns(self, record: Owned | None) -> bool:
         """Whether the viewer may change, remove or download it; None stands for a clone alone."""
         return self.is_admin or (record is not None and record.key_id == self.key_id)
 
@@ -128,31 +103,107 @@ class Viewer:
         return is_everyones or self.owns(record)
 
 
-EVERYTHING = Viewer(None, is_admin=True)
-"""What commands see, and a server without keys."""
-
 _UNREADABLE = VoiceRecord(name="unreadable", key_id=_NO_KEY)
 """Stands for a record that cannot be read: whose the voice is, or which key may speak with it, is
 not known."""
 
-_Record = TypeVar("_Record", Consent, VoiceRecord)
+_Record = TypeVar("_Record", bound=BaseModel)
+
+
+class RecordFiles(Generic[_Record]):
+    """The records of one kind, each a file `NAME.json` in a subfolder of the voices.
+
+    Args:
+        clones: the voices.
+        folder: name of the subfolder.
+        kind: what the files hold.
+    """
+
+    def __init__(self, clones: VoiceFolder, folder: str, kind: type[_Record]) -> None:
+        self._clones = clones
+        self._folder = folder
+        self._kind = kind
+
+    def path(self, name: str) -> Path:
+        """Path of a record, which may not exist."""
+        return self._clones.path / self._folder / f"{name}.json"
+
+    def read(self, name: str) -> _Record | None:
+        """Read a record; None if there is none.
+
+        Raises:
+            InvalidRequestError: it is damaged, or cannot be read now.
+        """
+        path = self.path(name)
+        try:
+            return self._kind.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError) as error:
+            raise unreadable(path, error) from error
+
+    def read_all(self) -> dict[str, _Record]:
+        """Read all records by name.
+
+        Raises:
+            InvalidRequestError: one cannot be read.
+        """
+        records = {name: self.read(name) for name in self._names()}
+        return {name: record for name, record in records.items() if record is not None}
+
+    def readable(self) -> Iterator[tuple[str, _Record]]:
+        """Yield the records by name, without those that cannot be read.
+
+        Raises:
+            InvalidRequestError: the subfolder cannot be read.
+        """
+        for name in self._names():
+            try:
+                record = self.read(name)
+            except InvalidRequestError:
+                continue
+            if record is not None:
+                yield name, record
+
+    def _names(self) -> list[str]:
+        folder = self._clones.path / self._folder
+        try:
+            return [path.stem for path in folder.iterdir() if path.suffix == ".json"]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise unreadable(folder, error) from error
+
+    def save(self, name: str, record: _Record) -> None:
+        """Store a record, or replace it.
+
+        Raises:
+            InvalidRequestError: the folder is not writable.
+        """
+        self._clones.write(f"{self._folder}/{name}.json", record.model_dump_json().encode())
+
+    def delete(self, name: str) -> None:
+        """Delete a record, if there is one.
+
+        Raises:
+            InvalidRequestError: the folder is not writable.
+        """
+        self._clones.delete(f"{self._folder}/{name}.json")
 
 
 class VoiceRecords:
-    """Keeps records of the voices in a folder, and of the consents to them.
+    """Keeps the records of the voices in a folder.
 
     Args:
         clones: the voices.
     """
 
     def __init__(self, clones: VoiceFolder) -> None:
+        self.files = RecordFiles(clones, _FOLDER, VoiceRecord)
+        """The records by the names of the voices' files; also those of voices that are gone."""
         self._clones = clones
-        self._voices = clones.path / RECORDS
-        self._consents = clones.path / CONSENTS
         self._read_records: dict[str, tuple[object, VoiceRecord]] = {}
         """Version of the file and record of each voice that was asked for."""
-
-    # Voices.
 
     def voices(self) -> dict[str, VoiceRecord]:
         """Return the records of the stored voices by the names of their files.
@@ -162,8 +213,7 @@ class VoiceRecords:
         Raises:
             InvalidRequestError: none can be read.
         """
-        records = _read_all(self._voices, VoiceRecord)
-        return {stored: record for stored, record in records if stored in self._clones}
+        return {name: record for name, record in self.files.readable() if name in self._clones}
 
     def seen_by(self, viewer: Viewer) -> SeenClones:
         """The clones that a viewer may know of."""
@@ -183,25 +233,21 @@ class VoiceRecords:
             return _UNREADABLE
 
     def _record(self, stored: str) -> VoiceRecord | None:
-        path = self._voices / f"{stored}.json"
+        path = self.files.path(stored)
         try:
             status = path.stat()
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         version = (status.st_mtime_ns, status.st_ino, status.st_size)
         known = self._read_records.get(stored)
         if known is not None and known[0] == version:
             return known[1]
-        record = _read(path, VoiceRecord)
+        record = self.files.read(stored)
         if record is not None:
             self._read_records[stored] = version, record
         return record
-
-    def owned_by(self, key_id: str | None) -> set[str]:
-        """Return the names of the files of the voices that a key has added."""
-        return {stored for stored, each in self.voices().items() if each.key_id == key_id}
 
     def add_voice(self, record: VoiceRecord, voice_file: bytes) -> None:
         """Store a voice and its record, within `changing`; replaces an earlier voice of its name.
@@ -214,127 +260,23 @@ class VoiceRecords:
         # A voice is never without the record of its consent, nor the earlier one another key's,
         # also if this ends in the middle.
         unfinished = record if earlier is None else _replacing(earlier, record)
-        self._save_record(record.stored, unfinished)
+        self.files.save(record.stored, unfinished)
         self._clones.save(record.stored, voice_file)
         if unfinished != record:
-            self._save_record(record.stored, record)
+            self.files.save(record.stored, record)
 
-    def _save_record(self, stored: str, record: VoiceRecord) -> None:
-        self._clones.write(f"{RECORDS}/{stored}.json", record.model_dump_json().encode())
+    def remove_voice(self, stored: str) -> None:
+        """Delete what there is of a voice and its record, within `changing`.
 
-    def remove_voice(self, name: str, viewer: Viewer | None = None) -> None:
-        """Delete the voice that a viewer calls so, and its record; without, what there is of it.
-
-        Raises:
-            InvalidRequestError: the voice is not the viewer's, or the folder is not writable.
-            OverloadedError: the voices cannot be reached.
-        """
-        with self._clones.changing():
-            self._remove(stored_name(name) if viewer is None else self.owned_file(name, viewer))
-
-    def owned_file(self, name: str, viewer: Viewer) -> str:
-        """The name of the file of a voice that a viewer may change, by the viewer's name of it.
-
-        Raises:
-            InvalidRequestError: the viewer has no voice of this name.
-        """
-        stored = self.seen_by(viewer).find(name)
-        if stored is None or not viewer.owns(self.voice(stored)):
-            raise _not_owned(name)
-        return stored
-
-    def _remove(self, stored: str) -> None:
-        # Also one that only other servers can read now.
-        self._clones.delete(f"{stored}{CLONE_SUFFIX}")
-        self._clones.delete(f"{RECORDS}/{stored}.json")
-
-    # Consents.
-
-    def consents(self, viewer: Viewer = EVERYTHING) -> list[Consent]:
-        """Return the consents of a viewer, oldest first; one that cannot be read is left out.
-
-        Raises:
-            InvalidRequestError: none can be read.
-        """
-        consents = (consent for _, consent in _read_all(self._consents, Consent))
-        return sorted(filter(viewer.owns, consents), key=lambda each: each.created_at)
-
-    def consent(self, consent_id: str, viewer: Viewer = EVERYTHING) -> Consent:
-        """Return a consent.
-
-        Raises:
-            InvalidRequestError: the viewer has none of this id, it was withdrawn, or it cannot be
-                read.
-        """
-        is_id = re.fullmatch(_CONSENT_ID, consent_id) is not None
-        consent = _read(self._consents / f"{consent_id}.json", Consent) if is_id else None
-        if consent is None or not viewer.owns(consent):
-            raise InvalidRequestError(
-                f"expected the id of a consent, got {consent_id[:64]!r}; it may be withdrawn",
-                code=ErrorCode.NOT_FOUND,
-            )
-        return consent
-
-    def save_consent(self, consent: Consent, voice_file: bytes | None) -> None:
-        """Store a consent, and the voice of its recording.
+        Args:
+            stored: name of its file; also of a voice that only other servers can read now.
 
         Raises:
             InvalidRequestError: the folder is not writable.
             OverloadedError: the voices cannot be reached.
         """
-        if voice_file is not None:
-            self._clones.write(f"{CONSENTS}/{consent.id}.voice", voice_file)
-        self._clones.write(f"{CONSENTS}/{consent.id}.json", consent.model_dump_json().encode())
-
-    def similarity(self, consent: Consent, voice_file: bytes) -> float | None:
-        """Cosine of the speaker embeddings of a consent and a voice; None if one has none.
-
-        Raises:
-            InvalidRequestError: the voice of the consent cannot be read.
-        """
-        path = self._consents / f"{consent.id}.voice"
-        try:
-            stored = path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _unreadable(path, error) from error
-        agreed, given = speaker_embedding(stored), speaker_embedding(voice_file)
-        if agreed is None or given is None or agreed.shape != given.shape:
-            return None
-        norms = float(np.linalg.norm(agreed) * np.linalg.norm(given))
-        return float(np.dot(agreed, given)) / norms if norms else None
-
-    def withdraw(self, consent_id: str, viewer: Viewer = EVERYTHING) -> list[str]:
-        """Delete a consent, its recording's voice, and every voice that was made with it.
-
-        Returns:
-            The names of the deleted voices.
-
-        Raises:
-            InvalidRequestError: the viewer has none of this id, the folder is not writable, or the
-                record of a voice cannot be read; then nothing is deleted.
-            OverloadedError: the voices cannot be reached; some may be deleted.
-        """
-        with self._clones.changing():
-            consent = self.consent(consent_id, viewer)
-            records = [(path.stem, _read(path, VoiceRecord)) for path in _paths(self._voices)]
-            files = sorted(
-                stored for stored, each in records if each and consent.id in each.consent_ids
-            )
-            for stored in files:
-                self._remove(stored)
-            for suffix in ("voice", "json"):
-                self._clones.delete(f"{CONSENTS}/{consent.id}.{suffix}")
-        return [self.seen_by(viewer).shown(stored) for stored in files]
-
-
-def _not_owned(name: str) -> InvalidRequestError:
-    """The refusal of a voice that is not the caller's: for it, there is none of this name."""
-    return InvalidRequestError(
-        f"expected the name of a cloned voice of this key, got {name[:64]!r}",
-        code=ErrorCode.NOT_FOUND,
-    )
+        self._clones.delete(f"{stored}{CLONE_SUFFIX}")
+        self.files.delete(stored)
 
 
 def _replacing(earlier: VoiceRecord, record: VoiceRecord) -> VoiceRecord:
@@ -346,53 +288,7 @@ def _replacing(earlier: VoiceRecord, record: VoiceRecord) -> VoiceRecord:
     return unfinished.model_copy(update={"key_id": _NO_KEY, "is_shared": False})
 
 
-def speaker_embedding(voice_file: bytes) -> npt.NDArray[np.float32] | None:
-    """The speaker embedding in a voice file: [D] float32; None if it has none."""
-    try:
-        header, tensors_at = read_header(voice_file)
-        entry = header["speaker_embedding"]
-        start, end = entry["data_offsets"]
-        assert entry["dtype"] == "F32"
-        return np.frombuffer(voice_file[tensors_at + start : tensors_at + end], "<f4")
-    except (ValueError, KeyError, TypeError, AssertionError):
-        return None
-
-
-def _read_all(folder: Path, kind: type[_Record]) -> Iterator[tuple[str, _Record]]:
-    """Read the records of a folder by name, without those that cannot be read."""
-    for path in _paths(folder):
-        try:
-            record = _read(path, kind)
-        except InvalidRequestError:
-            continue
-        if record is not None:
-            yield path.stem, record
-
-
-def _paths(folder: Path) -> list[Path]:
-    try:
-        return [path for path in folder.iterdir() if path.suffix == ".json"]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise _unreadable(folder, error) from error
-
-
-def _read(path: Path, kind: type[_Record]) -> _Record | None:
-    """Read a record; None if there is none.
-
-    Raises:
-        InvalidRequestError: it is damaged, or cannot be read now.
-    """
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: OSError | ValidationError) -> InvalidRequestError:
+def unreadable(path: Path, error: OSError | ValidationError) -> InvalidRequestError:
     """The error of a file that cannot be read; only the log has its name, which may be secret."""
     reason = error.strerror if isinstance(error, OSError) else "it is damaged"
     _logger.warning("%s cannot be read: %s", path, reason)

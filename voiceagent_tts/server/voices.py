@@ -1,6 +1,7 @@
 """`GET /v1/audio/voices` and `GET /v1/models`: which voices and models a client can request."""
 
 import asyncio
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -55,8 +56,7 @@ def _voices(state: ServerState, key_id: str | None) -> dict[str, Any]:
             }
             for voice in book.listed()
         ],
-        "can_clone": state.clone_model is not None,
-        "can_design": state.designed_voice is not None,
+        **asdict(state.new_voices()),
     }
 
 

@@ -1,1 +1,1 @@
-"""Texts that are spoken later: a queue in Redis, storage of the files, and news by webhook."""
+"""Texts that no listener waits for: several in one request; jobs, with a queue, files and news."""

@@ -18,12 +18,12 @@ import structlog
 from voiceagent_tts.access.limiter import Caller
 from voiceagent_tts.access.redis_server import away_errors
 from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
+from voiceagent_tts.plugins.jobs.batch import MAX_WAIT_S, speak_file
 from voiceagent_tts.plugins.jobs.queue import LEASE_S, MAX_STARTS, Claim, Job, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.jobs.webhook import NotDeliveredError, Webhooks
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.speaking import Listener
-from voiceagent_tts.server.speech_batch import MAX_WAIT_S, speak_file
 from voiceagent_tts.server.speech_events import error_fields
 from voiceagent_tts.server.speech_request import SpeechRequest
 from voiceagent_tts.server.state import ServerState

@@ -1,13 +1,14 @@
-"""Adds jobs to a server."""
+"""Adds batches and jobs to a server."""
 
-from voiceagent_tts.plugins.jobs import routes
+from voiceagent_tts.plugins.jobs import batch, routes
 from voiceagent_tts.server.hooks import ServerHooks
 
 
 def add_to_server(hooks: ServerHooks) -> None:
-    """Add the routes of jobs, and speak jobs while the server runs."""
+    """Add the routes, and speak jobs while the server runs."""
     jobs = routes.Jobs(hooks.state.settings, hooks.state)
     hooks.app.state.jobs = jobs
+    hooks.app.include_router(batch.router)
     hooks.app.include_router(routes.router)
     hooks.open_paths.append(routes.FILES_PATH)  # links that are signed
     hooks.state.on_start.append(jobs.start)

@@ -11,10 +11,11 @@ from fastapi import APIRouter, File, Form, Request, UploadFile
 from pydantic import StringConstraints
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.plugins.clones.cloning import Cloning
+from voiceagent_tts.plugins.clones.consents import Consent
+from voiceagent_tts.plugins.clones.voice_routes import Statement, note_change, viewer_of
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.clones import Statement, clone_model, note_change, read_upload, viewer_of
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.server.voice_records import Consent
 
 PATH = "/v1/audio/voice_consents"
 PHRASES = {
@@ -56,14 +57,14 @@ async def add_consent(
 
     The answer has the phrase of the language, which the recording has to be of.
     """
-    state: ServerState = request.app.state.server
+    cloning: Cloning = request.app.state.cloning
     language = _known_language(language)
     if (recording is None) == (attest is None):
         raise InvalidRequestError(
             "expected either a recording or attest", code=ErrorCode.INVALID_PARAM
         )
     key_id = caller_of(request.scope).key_id
-    voice_file = None if recording is None else await _voice_of(state, recording, key_id)
+    voice_file = None if recording is None else await _voice_of(cloning, recording, key_id)
     consent = Consent(
         name=name,
         language=language,
@@ -71,7 +72,7 @@ async def add_consent(
         statement=attest,
         key_id=key_id,
     )
-    await state.change_voices(state.voice_records.save_consent, consent, voice_file)
+    await cloning.change(cloning.consents.save, consent, voice_file)
     fields = {"consent": consent.id, "method": consent.method, "language": language}
     if attest is not None:
         fields["statement"] = attest
@@ -82,34 +83,35 @@ async def add_consent(
 @router.get(PATH)
 async def list_consents(request: Request) -> dict[str, Any]:
     """List the consents that the key has added, oldest first; all for an admin."""
-    state: ServerState = request.app.state.server
-    consents = await asyncio.to_thread(state.voice_records.consents, viewer_of(request))
+    cloning: Cloning = request.app.state.cloning
+    consents = await asyncio.to_thread(cloning.consents.seen_by, viewer_of(request))
     return {"object": "list", "data": [_shown(consent) for consent in consents]}
 
 
 @router.get(PATH + "/{consent_id}")
 async def show_consent(request: Request, consent_id: str) -> dict[str, Any]:
     """Show one consent."""
-    state: ServerState = request.app.state.server
+    cloning: Cloning = request.app.state.cloning
     viewer = viewer_of(request)
-    return _shown(await asyncio.to_thread(state.voice_records.consent, consent_id, viewer))
+    return _shown(await asyncio.to_thread(cloning.consents.find, consent_id, viewer))
 
 
 @router.delete(PATH + "/{consent_id}")
 async def withdraw_consent(request: Request, consent_id: str) -> dict[str, Any]:
     """Withdraw a consent: delete it and every voice made with it, also on other servers."""
     state: ServerState = request.app.state.server
-    names = await state.change_voices(state.voice_records.withdraw, consent_id, viewer_of(request))
+    cloning: Cloning = request.app.state.cloning
+    names = await cloning.change(cloning.consents.withdraw, consent_id, viewer_of(request))
     for forget in state.on_withdrawal:
         await forget()
     note_change(request, "consent_withdrawn", consent=consent_id, voices=",".join(names))
     return {"id": consent_id, "deleted": True, "voices": names}
 
 
-async def _voice_of(state: ServerState, recording: UploadFile, key_id: str | None) -> bytes:
-    with state.cloners.place(key_id):
-        samples = await read_upload(state, recording)
-        return (await state.cloners.clone(clone_model(state), samples, "")).content
+async def _voice_of(cloning: Cloning, recording: UploadFile, key_id: str | None) -> bytes:
+    with cloning.processes.place(key_id):
+        samples = await cloning.read_upload(recording)
+        return (await cloning.processes.clone(cloning.model, samples, "")).content
 
 
 def _known_language(language: str) -> str:

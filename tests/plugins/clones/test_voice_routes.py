@@ -21,7 +21,7 @@ from voiceagent_tts.server.serve import RunningServer, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-REFERENCE = Path(__file__).parents[1] / "reference"
+REFERENCE = Path(__file__).parents[2] / "reference"
 BASE = str(REFERENCE / "base-0b6")
 DESIGN = str(REFERENCE / "voice_design-1b7")
 SOUND = (REFERENCE / "reference.wav").read_bytes()

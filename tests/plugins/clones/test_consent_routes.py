@@ -18,16 +18,16 @@ from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.plugins.clones.cloner_processes import MAX_PLACES
+from voiceagent_tts.plugins.clones.cloning import Cloning
+from voiceagent_tts.plugins.clones.consents import EVERYTHING, Consent, Consents
 from voiceagent_tts.seam.cloner_messages import VoiceFile
-from voiceagent_tts.server import clones
-from voiceagent_tts.server.cloner_processes import MAX_PLACES
-from voiceagent_tts.server.clones import _save
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.server.voice_records import Consent, VoiceRecord, VoiceRecords
+from voiceagent_tts.server.voice_records import VoiceRecord
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-REFERENCE = Path(__file__).parents[1] / "reference"
+REFERENCE = Path(__file__).parents[2] / "reference"
 PATH = "/v1/audio/voice_consents"
 ANNA = {"name": "Anna", "language": "en-US", "attest": "Anna signed on 3 May 2026."}
 
@@ -80,22 +80,22 @@ async def test_a_consent_that_is_withdrawn_while_its_voice_is_stored_deletes_it(
 
     A voice that comes after the withdrawal is not stored.
     """
-    state = keeping.state
+    state, cloning = keeping.state, Cloning(keeping.state)
     consent = Consent(name="Anna", language="en", method="attest", statement="She signed.")
-    state.voice_records.save_consent(consent, None)
+    cloning.consents.save(consent, None)
     save, withdrawals = state.clones.save, list[threading.Thread]()
 
     def save_late(name: str, content: bytes) -> str:
-        withdrawals.append(meanwhile(lambda: state.voice_records.withdraw(consent.id)))
+        withdrawals.append(meanwhile(lambda: cloning.consents.withdraw(consent.id)))
         return save(name, content)
 
     monkeypatch.setattr(state.clones, "save", save_late)
     record = VoiceRecord(name="anna", consent_id=consent.id)
-    await _save(state, record, VoiceFile(voice_file(0.1, 0.2), ()), replace=False)
+    await cloning.save(record, VoiceFile(voice_file(0.1, 0.2), ()), replace=False)
     withdrawals[0].join(PATIENCE_S)
     assert "anna" not in state.clones and "anna" not in state.voice_records.voices()
     with pytest.raises(InvalidRequestError, match="withdrawn"):
-        await _save(state, record, VoiceFile(voice_file(0.1, 0.2), ()), replace=False)
+        await cloning.save(record, VoiceFile(voice_file(0.1, 0.2), ()), replace=False)
     assert "anna" not in state.clones and "anna" not in state.voice_records.voices()
 
 
@@ -103,40 +103,40 @@ async def test_a_voice_that_is_removed_while_it_is_replaced_keeps_its_record_or_
     keeping: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A voice without its record would survive the withdrawal of its consent."""
-    state = keeping.state
+    state, cloning = keeping.state, Cloning(keeping.state)
     consent = Consent(name="Anna", language="en", method="attest", statement="She signed.")
-    state.voice_records.save_consent(consent, None)
+    cloning.consents.save(consent, None)
     voice = VoiceFile(voice_file(0.1, 0.2), ())
     record = VoiceRecord(name="anna", consent_id=consent.id)
-    await _save(state, record, voice, replace=False)
+    await cloning.save(record, voice, replace=False)
     save, removals = state.clones.save, list[threading.Thread]()
 
     def save_late(name: str, content: bytes) -> str:
-        removals.append(meanwhile(lambda: state.voice_records.remove_voice("anna")))
+        removals.append(meanwhile(lambda: asyncio.run(cloning.remove("anna", EVERYTHING))))
         return save(name, content)
 
     monkeypatch.setattr(state.clones, "save", save_late)
-    await _save(state, record, voice, replace=True)
+    await cloning.save(record, voice, replace=True)
     removals[0].join(PATIENCE_S)
     assert ("anna" in state.clones) == ("anna" in state.voice_records.voices())
-    state.voice_records.withdraw(consent.id)
+    cloning.consents.withdraw(consent.id)
     assert "anna" not in state.clones
 
 
 async def test_a_name_that_was_taken_meanwhile_is_refused(keeping: RunningServer) -> None:
     """Of two new voices of one name, the second is refused unless it replaces the first."""
-    state = keeping.state
+    state, cloning = keeping.state, Cloning(keeping.state)
     first, second = (VoiceFile(voice_file(number, 0.2), ()) for number in (0.1, 0.9))
     outcomes = await asyncio.gather(
         *(
-            _save(state, VoiceRecord(name="anna"), voice, replace=False)
+            cloning.save(VoiceRecord(name="anna"), voice, replace=False)
             for voice in (first, second)
         ),
         return_exceptions=True,
     )
     refused = [each for each in outcomes if isinstance(each, InvalidRequestError)]
     assert [each.code for each in refused] == [ErrorCode.INVALID_VOICE]
-    await _save(state, VoiceRecord(name="anna"), second, replace=True)
+    await cloning.save(VoiceRecord(name="anna"), second, replace=True)
     assert state.clones.read("anna") == second.content
     state.voice_records.remove_voice("anna")
 
@@ -157,8 +157,7 @@ async def test_uploads_at_the_same_time_stay_within_the_quota(
     monkeypatch.setattr(keeping.state, "settings", settings)
     async with running(settings) as other:
         saving = [
-            _save(
-                state,
+            Cloning(state).save(
                 VoiceRecord(name=f"quota{number}", key_id="k"),
                 VoiceFile(voice_file(0.1, 0.2), ()),
                 replace=False,
@@ -169,10 +168,9 @@ async def test_uploads_at_the_same_time_stay_within_the_quota(
     refused = [each for each in outcomes if isinstance(each, InvalidRequestError)]
     assert [each.code for each in refused] == [ErrorCode.VOICE_QUOTA] * 4
     records = keeping.state.voice_records
-    owned = records.owned_by("k")
+    owned = {stored for stored, each in records.voices().items() if each.key_id == "k"}
     assert len(owned) == 2 and owned == {n for n in keeping.state.clones.names() if "quota" in n}
-    await _save(
-        keeping.state,
+    await Cloning(keeping.state).save(
         VoiceRecord(name=min(owned).removesuffix("@k"), key_id="k"),
         VoiceFile(voice_file(0.3, 0.2), ()),
         replace=True,
@@ -196,7 +194,7 @@ async def test_uploads_leave_threads_to_new_contexts(
             decoding.append(decoding[-1] - 1)
         return np.zeros(24_000, np.float32)
 
-    monkeypatch.setattr("voiceagent_tts.server.clones.read_audio", decode)
+    monkeypatch.setattr("voiceagent_tts.plugins.clones.cloning.read_audio", decode)
     fields = {"name": "Anna", "language": "en"}
     uploads = [
         asyncio.create_task(client.post(PATH, data=fields, files={"recording": b"RIFF"}))
@@ -220,7 +218,7 @@ async def test_only_so_many_uploads_wait_for_a_clone(
         is_free.wait(PATIENCE_S)
         return np.zeros(24_000, np.float32)
 
-    monkeypatch.setattr("voiceagent_tts.server.clones.read_audio", decode)
+    monkeypatch.setattr("voiceagent_tts.plugins.clones.cloning.read_audio", decode)
 
     async def upload() -> httpx.Response:
         fields = {"name": "Anna", "language": "en"}
@@ -286,14 +284,14 @@ async def test_a_voice_is_that_of_its_consent(
 
     The event loop, which serves listeners meanwhile, reads no file of a consent.
     """
-    similarity, threads = VoiceRecords.similarity, set[threading.Thread]()
+    similarity, threads = Consents.similarity, set[threading.Thread]()
 
-    def noted(self: VoiceRecords, consent: Consent, voice_file: bytes) -> float | None:
+    def noted(self: Consents, consent: Consent, voice_file: bytes) -> float | None:
         threads.add(threading.current_thread())
         return similarity(self, consent, voice_file)
 
-    monkeypatch.setattr(VoiceRecords, "similarity", noted)
-    monkeypatch.setattr(clones, "LEAST_SIMILARITY", 0.99)
+    monkeypatch.setattr(Consents, "similarity", noted)
+    monkeypatch.setattr("voiceagent_tts.plugins.clones.cloning.LEAST_SIMILARITY", 0.99)
     sound = (REFERENCE / "reference.wav").read_bytes()
     settings = Settings(
         port=0,
@@ -333,7 +331,7 @@ async def test_a_voice_is_that_of_its_consent(
         other = Consent(name="Bert", language="en", method="recording")
         width = server.state.clones.embedding_width("anna")
         assert width is not None
-        server.state.voice_records.save_consent(other, voice_file(*([1.0] + [0.0] * (width - 1))))
+        Cloning(server.state).consents.save(other, voice_file(*([1.0] + [0.0] * (width - 1))))
         wrong = await clone("anna", consent_id=other.id, replace="true")
         assert (wrong.status_code, wrong.json()["error"]["code"]) == (403, "consent_required")
         withdrawn = (await http.delete(f"{PATH}/{consent_id}")).json()

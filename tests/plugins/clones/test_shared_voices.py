@@ -12,14 +12,14 @@ from testbed.linked_models import link_with_short_runs
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.seam.cloner_messages import VoiceFile
-from voiceagent_tts.server.clones import _save
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
 
 pytestmark = [pytest.mark.thorough, pytest.mark.asyncio(loop_scope="module")]
 
-BASE = str(Path(__file__).parents[1] / "reference" / "base-0b6")
+BASE = str(Path(__file__).parents[2] / "reference" / "base-0b6")
 VOICES = "/v1/audio/voices"
 CONSENTS = "/v1/audio/voice_consents"
 WIDTH = 64
@@ -97,10 +97,10 @@ async def test_servers_share_the_quota_of_a_key(servers: Pair) -> None:
     first, second = servers
     file = VoiceFile(voice(0.0), ())
     for name, server in (("anna", first), ("bert", second)):
-        await _save(server.state, VoiceRecord(name=name, key_id="k"), file, replace=False)
+        await Cloning(server.state).save(VoiceRecord(name=name, key_id="k"), file, replace=False)
     with pytest.raises(InvalidRequestError) as refused:
-        await _save(first.state, VoiceRecord(name="carl", key_id="k"), file, replace=False)
+        await Cloning(first.state).save(VoiceRecord(name="carl", key_id="k"), file, replace=False)
     assert refused.value.code is ErrorCode.VOICE_QUOTA
     with pytest.raises(InvalidRequestError) as refused:
-        await _save(first.state, VoiceRecord(name="bert", key_id="k"), file, replace=False)
+        await Cloning(first.state).save(VoiceRecord(name="bert", key_id="k"), file, replace=False)
     assert refused.value.code is ErrorCode.INVALID_VOICE

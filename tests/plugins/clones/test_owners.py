@@ -16,11 +16,11 @@ from testbed.waiting import PATIENCE_S
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.plugins.clones.cloner_processes import MAX_PLACES, ClonerProcesses
+from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.seam.cloner_messages import VoiceFile
-from voiceagent_tts.server.cloner_processes import MAX_PLACES, ClonerProcesses
-from voiceagent_tts.server.clones import _save
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.server.voice_records import Viewer, VoiceRecord
+from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.settings.access import Quota
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.voices import VoiceBook, VoiceFolder
@@ -99,18 +99,6 @@ async def test_a_consent_is_its_keys_and_every_admins(clients: Clients) -> None:
     assert (await clients["admin"].delete(one)).json()["deleted"]
 
 
-def test_who_speaks_with_a_clone() -> None:
-    """Its key, every admin, and every key if it is no key's or an admin has added it."""
-    own = VoiceRecord(name="anna", key_id="one")
-    shared = VoiceRecord(name="bert", key_id="admin", is_shared=True)
-    of_no_key = VoiceRecord(name="carl")
-    one, two = Viewer("one", is_admin=False), Viewer("two", is_admin=False)
-    assert [one.sees(each) for each in (own, shared, of_no_key, None)] == [True] * 4
-    assert [two.sees(each) for each in (own, shared, of_no_key, None)] == [False, True, True, True]
-    assert Viewer("admin", is_admin=True).sees(own)
-    assert not two.owns(shared) and not two.owns(None)
-
-
 def test_a_key_leaves_places_to_others() -> None:
     """A key that clones many voices waits for itself; others are served meanwhile."""
     cloners = ClonerProcesses()
@@ -136,10 +124,10 @@ async def test_a_voice_that_was_stored_meanwhile_is_not_replaced(server: Running
     take(server, "dora")
     record = VoiceRecord(name="dora", key_id=TWO)
     with pytest.raises(InvalidRequestError) as refused:
-        await _save(server.state, record, VoiceFile(b"recording", ()), replace=False)
+        await Cloning(server.state).save(record, VoiceFile(b"recording", ()), replace=False)
     assert refused.value.code is ErrorCode.INVALID_VOICE
     assert server.state.clones.read(record.stored) == b"other"
-    await _save(server.state, record, VoiceFile(b"recording", ()), replace=True)
+    await Cloning(server.state).save(record, VoiceFile(b"recording", ()), replace=True)
     assert server.state.clones.read(record.stored) == b"recording"
 
 
@@ -151,7 +139,7 @@ async def test_a_name_of_one_key_is_free_for_another(
     other = VoiceFile(b"other", ())
     for name in ("anna", "bert"):
         record = VoiceRecord(name=name, key_id=TWO)
-        await _save(server.state, record, other, replace=replace)
+        await Cloning(server.state).save(record, other, replace=replace)
     for key, name, content in (
         ("one", "anna", b"recording"), ("two", "anna", b"other"), ("two", "bert", b"other"),
         ("admin", "bert", b"recording"), ("admin", f"bert@{TWO}", b"other"),

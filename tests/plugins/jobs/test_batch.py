@@ -1,4 +1,4 @@
-"""Several texts in one request, and speech as lines of JSON with the times of its words."""
+"""Several texts in one request, each a file of its own."""
 
 import asyncio
 import base64
@@ -15,70 +15,23 @@ from structlog.testing import capture_logs
 from testbed.loop_work import loop_work
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
-from voiceagent_tts.server import held, speech_batch
+from voiceagent_tts.plugins.jobs import batch as batches
+from voiceagent_tts.plugins.jobs.batch import MAX_ITEMS
+from voiceagent_tts.server import held
 from voiceagent_tts.server.admission import AdmittedContext
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.server.speech_batch import MAX_ITEMS
 from voiceagent_tts.settings.access import Quota
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BATCH = "/v1/audio/speech/batch"
-SPEECH = "/v1/audio/speech"
 MOST_BYTES = 400_000
 """Bytes that functions make in one iteration of the event loop: some milliseconds."""
-LINES = {"voice": "nova", "language": "en", "response_format": "pcm", "stream_format": "ndjson"}
 
 
 async def batch(http: httpx.AsyncClient, **body: Any) -> httpx.Response:
     """Send a batch."""
     return await http.post(BATCH, json=body)
-
-
-# Lines.
-
-
-async def test_lines_have_words_before_their_audio(http: httpx.AsyncClient) -> None:
-    """Every word arrives before the audio in which it sounds, and all audio arrives."""
-    text = "The first sentence is short. The second one has a few more words in it."
-    response = await http.post("/v1/audio/speech", json={**LINES, "input": text})
-    assert response.headers["content-type"] == "application/x-ndjson"
-    *lines, done = [json.loads(line) for line in response.text.splitlines()]
-    pcm, words = b"", []
-    for line in lines:
-        if line["type"] == "speech.audio.words":
-            assert line["start_ms"][0] * 48 >= len(pcm), "the word comes after its sound"
-            words += zip(line["words"], line["char_start"], line["char_end"], strict=True)
-        else:
-            assert line["type"] == "speech.audio.delta"
-            pcm += base64.b64decode(line["audio"])
-    assert [word for word, _, _ in words] == text.split()
-    assert all(text[start:end] == word for word, start, end in words)
-    assert done["type"] == "speech.audio.done"
-    assert done["audio_ms"] == round(len(pcm) / 48)
-    assert done["provenance"]["sha256"] == hashlib.sha256(pcm).hexdigest()
-
-
-@pytest.mark.parametrize(
-    ("stream_format", "prefix"), [("ndjson", ""), ("sse", "data: ")], ids=["lines", "events"]
-)
-async def test_an_error_after_the_first_audio_is_the_last_object(
-    stream_format: str, prefix: str
-) -> None:
-    """A text that is longer than the server allows ends with an error in place of `done`."""
-    async with (
-        running(Settings(port=0, max_audio_s=3)) as server,
-        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http,
-    ):
-        body = {**LINES, "input": "This goes on and on. " * 20, "stream_format": stream_format}
-        response = await http.post("/v1/audio/speech", json=body)
-    objects = [json.loads(line.removeprefix(prefix)) for line in response.text.split("\n") if line]
-    assert objects[-1]["type"] == "error"
-    assert objects[-1]["error"]["code"] == "text_too_long"
-    assert all(each["type"] != "speech.audio.done" for each in objects)
-
-
-# Batches.
 
 
 async def test_results_are_in_order(http: httpx.AsyncClient) -> None:
@@ -111,29 +64,20 @@ async def test_lines_arrive_as_they_are_ready(http: httpx.AsyncClient) -> None:
     assert all(result["audio"] for result in results)
 
 
-@pytest.mark.parametrize(
-    ("path", "form"),
-    [(BATCH, {"stream_format": "json"}), (BATCH, {"stream_format": "ndjson"}), (SPEECH, {})],
-    ids=["batch", "lines", "file"],
-)
+@pytest.mark.parametrize("stream_format", ["json", "ndjson"])
 async def test_no_file_makes_a_long_turn_of_the_loop(
-    shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch, path: str, form: dict[str, str]
+    shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch, stream_format: str
 ) -> None:
     """However long it is: others have a turn between its parts."""
     item = {"input": "This is a long text. " * 30, "response_format": "wav", "language": "en"}
-    body = {"items": [item], **form} if path == BATCH else {**item, "stream": False}
-    url = f"{shared_server.url}{path}"
+    body = {"items": [item], "stream_format": stream_format}
+    url = f"{shared_server.url}{BATCH}"
     with loop_work(monkeypatch) as work:
         answer = await asyncio.to_thread(httpx.post, url, json=body, timeout=PATIENCE_S)
-    audio = answer.content if path == SPEECH else _audio_of(answer)
+    (result,) = answer.json().get("results", [answer.json()])
+    audio = base64.b64decode(result["audio"])
     assert len(audio) > 4 * MOST_BYTES and soundfile.read(io.BytesIO(audio))[1] == 24_000
     assert work.most_bytes < MOST_BYTES
-
-
-def _audio_of(answer: httpx.Response) -> bytes:
-    body = answer.json()
-    (result,) = body.get("results", [body])
-    return base64.b64decode(result["audio"])
 
 
 async def test_a_text_that_fails_stops_no_other(http: httpx.AsyncClient) -> None:
@@ -226,7 +170,7 @@ async def test_more_texts_than_contexts_wait() -> None:
 async def test_a_text_that_fails_holds_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that fail after their first audio leave their room to the others."""
     monkeypatch.setattr(held, "MAX_CALLER_BYTES", 250_000)
-    monkeypatch.setattr(speech_batch, "_AT_ONCE", 1)
+    monkeypatch.setattr(batches, "_AT_ONCE", 1)
     items = [{"input": "This goes on and on. " * 20}] * 3 + [{"input": "Hello."}]
     async with (
         running(Settings(port=0, max_audio_s=3)) as server,
@@ -244,7 +188,7 @@ async def test_files_that_are_too_large_together_fail(
 ) -> None:
     """As many as there is room for are answered, and the others have an error that is final."""
     monkeypatch.setattr(held, "MAX_CALLER_BYTES", 150_000)
-    monkeypatch.setattr(speech_batch, "_AT_ONCE", 1)
+    monkeypatch.setattr(batches, "_AT_ONCE", 1)
     items = [{"input": "This is a text of two seconds."}] * 3
     body = (await batch(http, items=items, response_format="wav", language="en")).json()
     first, *_, last = body["results"]

@@ -1,0 +1,1 @@
+"""Clones over HTTP: made of recordings and descriptions, and the consents to them."""
