@@ -124,7 +124,7 @@ async def test_a_machine_without_a_place_for_sockets_is_told_so(
     outcome = await command("doctor", environment={"TMPDIR": str(folder)})
     assert (outcome.status, outcome.errors) == (1, "")
     assert re.search(
-        r"^bad +embedded voice .*TMPDIR may name another", outcome.output, re.MULTILINE
+        r"^bad +embedded voice .*set TMPDIR to", outcome.output, re.MULTILINE
     )
     assert list(folder.iterdir()) == []
 
