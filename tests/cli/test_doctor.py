@@ -123,9 +123,7 @@ async def test_a_machine_without_a_place_for_sockets_is_told_so(
     folder.mkdir()
     outcome = await command("doctor", environment={"TMPDIR": str(folder)})
     assert (outcome.status, outcome.errors) == (1, "")
-    assert re.search(
-        r"^bad +embedded voice .*set TMPDIR to", outcome.output, re.MULTILINE
-    )
+    assert re.search(r"^bad +embedded voice .*set TMPDIR to", outcome.output, re.MULTILINE)
     assert list(folder.iterdir()) == []
 
 

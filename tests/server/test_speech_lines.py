@@ -18,7 +18,7 @@ from voiceagent_tts.server.serve import RunningServer, running
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MOST_BYTES = 400_000
-"""Bytes that functions make in one turn of the loop: some milliseconds."""
+"""Bytes that functions make in one iteration of the event loop: some milliseconds."""
 LINES = {"voice": "nova", "language": "en", "response_format": "pcm", "stream_format": "ndjson"}
 
 

@@ -25,9 +25,17 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.errors import EngineError
+from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.seam.commands import Append, Command, Credit, SpeechOptions, Submit
-from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Event, SegmentEnd, Words
+from voiceagent_tts.seam.events import (
+    AudioStep,
+    ContextAudio,
+    Done,
+    Event,
+    Failed,
+    SegmentEnd,
+    Words,
+)
 from voiceagent_tts.synthesizer import context as context_module
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
@@ -73,7 +81,7 @@ class Engine:
         self._waiting.clear()
 
     def send(self, command: Command) -> None:
-        """Speak what is wanted, in a later turn of the event loop."""
+        """Speak what is wanted, in a later iteration of the event loop."""
         match command:
             case Submit() | Append():
                 self._plan(command)
@@ -96,6 +104,13 @@ class Engine:
         self._waiting.append(SegmentEnd(1, char_end, self._planned_samples))
         if not part.more:
             self._waiting.append(Done(1, self._planned_samples))
+
+    def lose_text(self) -> None:
+        """Make noise of the rest of the text, and find that it is lost."""
+        self._waiting.clear()
+        chunk = AudioChunk(self.made_samples, b"\2\0" * FRAME_SAMPLES)
+        self.answer(AudioStep((ContextAudio(1, chunk),)))
+        self.answer(Failed(1, ErrorCode.TEXT_LOST, "the text is lost"))
 
     def _run(self) -> None:
         while self._waiting:
@@ -301,8 +316,8 @@ def test_the_engine_speaks_no_further_ahead_for_a_break() -> None:
     run_scripted(run(), has_sockets=False)
 
 
-def test_a_failure_while_a_break_waits() -> None:
-    """The listener gets the break, as playback allows, then the error and the end."""
+def test_a_failure_is_told_at_once_although_a_break_waits() -> None:
+    """What is before it leaves at once, and the client can have the rest spoken."""
 
     async def run() -> None:
         said = Said(1.0)
@@ -313,8 +328,28 @@ def test_a_failure_while_a_break_waits() -> None:
         await said.end()
         (failed_s, failed), (_, done) = said.events[-2:]
         assert isinstance(failed, ContextFailed) and isinstance(done, ContextDone)
-        break_end_s = 10.0 + WORD_SAMPLES / SAMPLE_RATE_HZ
-        assert failed_s == pytest.approx(break_end_s - 1.0, abs=0.3)
+        assert failed_s == 2.0
         assert said.sent_samples == ms_to_samples(10_000) + WORD_SAMPLES
+
+    run_scripted(run(), has_sockets=False)
+
+
+def test_a_lost_text_takes_nothing_of_what_was_said_before_it() -> None:
+    """Only its own noise is dropped; segments that wait behind a break are heard."""
+
+    async def run() -> None:
+        said = Said(None)
+        said.context.push_text(f"One. {LONG}Two three. ")
+        said.context.flush(1)
+        await asyncio.sleep(0.5)
+        said.context.push_text("Four.")
+        said.context.finish()
+        said.engine.lose_text()
+        await said.end()
+        flushed, failed = (each for _, each in said.events[-3:-1])
+        assert isinstance(flushed, ContextFlushed) and isinstance(failed, ContextFailed)
+        assert said.sent_samples == flushed.end_sample == ms_to_samples(10_000) + 3 * WORD_SAMPLES
+        assert isinstance(error := failed.error, VoiceAgentError)
+        assert error.spoken_chars == len(f"One. {LONG}Two three. ")
 
     run_scripted(run(), has_sockets=False)

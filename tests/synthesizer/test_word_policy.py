@@ -326,6 +326,16 @@ def test_the_last_tentative_time_refines_an_uncommitted_word() -> None:
     assert policy.refined() == [at(WORDS[0], 30)]
 
 
+def test_the_first_word_is_not_refined_to_the_silence_before_it() -> None:
+    """An aligner that has not heard it yet knows less than the loudness of the audio."""
+    policy = WordPolicy([Source.ONLINE])
+    policy.expect(WORDS)
+    policy.push_audio(sound(0.4, 0) + sound(0.3))
+    policy.set_tentative([at(WORDS[0], 80, confidence=0.0)])
+    (first,) = policy.pop_due(ms_to_samples(500), 0)
+    assert first.start_sample == ms_to_samples(400) and policy.refined() is None
+
+
 def test_times_that_were_right_need_no_refinement() -> None:
     """Native words need no refinement."""
     policy = WordPolicy([Source.NATIVE])

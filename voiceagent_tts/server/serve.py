@@ -125,8 +125,8 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         await state.start()
         loop_lag = LoopLag(state.metrics.loop_lag.observe)
         state.metrics.loop_stall.set_function(lambda: loop_lag.longest_s)
-        for beside in (loop_lag.watch(), _give_back_memory(state)):
-            stack.callback(asyncio.create_task(beside).cancel)
+        watching = asyncio.create_task(loop_lag.watch())
+        stack.callback(watching.cancel)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         scheme = "http" if certificate is None else "https"
         url = f"{scheme}://{_connectable(host)}:{port}"
@@ -139,7 +139,7 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
 
 
 async def _give_back_memory(state: ServerState) -> None:
-    """Give back memory now and then, while nobody speaks."""
+    """Give back memory now and then, while nobody speaks; what is loaded must be frozen."""
     while True:
         await asyncio.sleep(_GIVE_BACK_S)
         if not state.synthesizer.contexts_active:
@@ -208,6 +208,8 @@ async def serve(
         server = starting.result()
         # What is loaded stays. A full collection that visits it stops the event loop for 0.1 s.
         gc.freeze()
+        giving_back = asyncio.create_task(_give_back_memory(server.state))
+        stack.callback(giving_back.cancel)
         on_ready(server)
         await asyncio.wait({server.serving, ended}, return_when=asyncio.FIRST_COMPLETED)
         await server.drain(hurried.is_set)

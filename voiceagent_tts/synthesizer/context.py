@@ -219,6 +219,7 @@ class Context:
         self._new_words: list[WordTimestamp] = []
         """Published words that the reader does not have; they overtake the other events."""
         self._events: deque[ContextEvent] = deque()
+        self._spoken_end_sample = 0  # end of the segments that are whole, and of their breaks
         self._arrival = asyncio.Event()
         self._notify = on_event or self._arrival.set
 
@@ -566,6 +567,7 @@ class Context:
                 if self.state >= ContextState.ENDED:  # breaks, too, count as audio
                     return
                 self._intake.mark_spoken(char_end)
+                self._spoken_end_sample = self._listener.end_sample
             case Warned(_, code, message):
                 self._warn(ContextWarned(code, message))
             case Done():
@@ -638,8 +640,13 @@ class Context:
 
     @property
     def _is_held(self) -> bool:
-        """Whether the next event, words apart, is audio that playback does not allow yet."""
-        head = self._events[0] if self._events else None
+        """Whether the next event, words apart, is audio that playback does not allow yet.
+
+        None is after a failure: the client is told of it at once, and can have the rest spoken.
+        """
+        if not self._events or self._error_code is not None:
+            return False
+        head = self._events[0]
         return isinstance(head, AudioChunk) and head.start_sample >= self._pacer.granted_samples
 
     @property
@@ -735,13 +742,21 @@ class Context:
         self._new_words.clear()
         self._events.clear()
 
+    def _drop_noise(self, spoken_chars: int) -> None:
+        """Drop the audio of a sequence that has lost its text, and the words in it."""
+        self._new_words = [w for w in self._new_words if w.word.char_end <= spoken_chars]
+        self._events = deque(each for each in self._events if not self._is_noise(each))
+
+    def _is_noise(self, event: ContextEvent) -> bool:
+        return isinstance(event, AudioChunk) and event.start_sample >= self._spoken_end_sample
+
     # The end.
 
     def _fail(self, error: VoiceAgentError) -> None:
         with contextlib.suppress(Exception):  # the failed part may fail again
             if error.code is ErrorCode.TEXT_LOST:
                 error.spoken_chars = self._words.lose_text(self._intake.spoken_char_end)
-                self._drop_events()  # noise, and the words in it
+                self._drop_noise(error.spoken_chars)
             else:
                 self._words.break_off()
                 self._publish(time.monotonic())

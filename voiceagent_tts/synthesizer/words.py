@@ -513,10 +513,10 @@ class WordPolicy:
         refined: list[WordTimestamp] = []
         start = 0
         for place, published in enumerate(self._published):
-            known = self._known.get(place)
-            timestamp = (
-                self._tentative.get(place, published) if known is None else _with_doubt(known)
-            )
+            if (known := self._known.get(place)) is not None:
+                timestamp = _with_doubt(known)
+            else:
+                timestamp = self._tentative_of(place) or published
             start = max(start, timestamp.start_sample)
             refined.append(_moved_to(timestamp, start))
         return None if refined == self._published else refined
@@ -524,15 +524,19 @@ class WordPolicy:
     def _best(self, place: int) -> tuple[Source, WordTimestamp]:
         if (known := self._known.get(place)) is not None:
             return known.source, _with_doubt(known)
-        if (tentative := self._tentative.get(place)) is not None:
-            # The aligner has confidence 0 in a word that it has only just heard, or not at all.
-            if place == 0 and tentative.confidence == 0.0:
-                start = max(tentative.start_sample, self._first_speech)
-                tentative = replace(tentative, start_sample=start)
+        if (tentative := self._tentative_of(place)) is not None:
             return Source.TENTATIVE, tentative
         return Source.ESTIMATE, WordTimestamp(
             self._words[place], self._estimate(place), None, ESTIMATE_CONFIDENCE
         )
+
+    def _tentative_of(self, place: int) -> WordTimestamp | None:
+        tentative = self._tentative.get(place)
+        # The aligner has confidence 0 in a word that it has only just heard, or not at all.
+        if place == 0 and tentative is not None and tentative.confidence == 0.0:
+            start = max(tentative.start_sample, self._first_speech)
+            tentative = replace(tentative, start_sample=start)
+        return tentative
 
     def _estimate(self, place: int) -> int:
         if place == 0:

@@ -149,6 +149,7 @@ class _Host:
             if self._spans is not None:
                 self._spans.command(command)
             commands.append(command)
+            self._idle_at = time.monotonic() + _IDLE_S  # also where it takes one step to speak
 
     def _send(self, event: Message) -> None:
         if isinstance(event, AudioStep):

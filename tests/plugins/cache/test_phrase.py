@@ -42,8 +42,18 @@ def test_a_phrase_survives_its_bytes(
     assert Phrase.load(phrase.dump()) == phrase
 
 
+def test_a_phrase_is_read_by_servers_of_other_versions() -> None:
+    """A server drops the phrases of a clone that is removed, whichever version stored them."""
+    line = (
+        b'{"text": "Hi.", "spoken": {"voice": "anna", "content": "0f", "owner": "k1"}, '
+        b'"words": [[0, null, 1.0]]}\n'
+    )
+    phrase = Phrase("Hi.", PhraseVoice("anna", "0f", "k1"), b"\1\0", (WordTime(0, None, 1.0),))
+    assert Phrase.load(line + b"\1\0") == phrase and phrase.dump() == line + b"\1\0"
+
+
 @pytest.mark.parametrize(
-    "data", [b"", b"\n", b"[]\n", b"{}\n", b'{"text": "a", "voice": {}, "words": 3}\n', b"\xff\n"]
+    "data", [b"", b"\n", b"[]\n", b"{}\n", b'{"text": "a", "spoken": {}, "words": 3}\n', b"\xff\n"]
 )
 def test_other_bytes_are_no_phrase(data: bytes) -> None:
     """Whatever else is in Redis is refused, and not misread."""

@@ -1,1 +1,1 @@
-"""Phrases that were spoken before: audio and words. Knows no contexts, no pacing and no routes."""
+"""Phrases that were spoken before: audio and words, by a worker in front of the engine's."""

@@ -20,7 +20,8 @@ from voiceagent_tts.text.words import split_words
 from voiceagent_tts.voices import VoiceFolder
 
 _FORMAT = 2
-"""Version of keys and phrases; a change of it invalidates everything stored."""
+"""Version of the keys: after a change no stored phrase is found. `Phrase.dump` keeps its names, as
+servers of other versions read it too, and drop the phrases of a clone that is removed."""
 _WORD_BYTES = 100
 _OTHER_BYTES = 500
 
@@ -153,7 +154,9 @@ class Phrase:
     def dump(self) -> bytes:
         """Serialize: one line of JSON, then the audio."""
         words = None if self.words is None else [list(_fields(word)) for word in self.words]
-        fields = {"text": self.text, "voice": asdict(self.voice), "words": words}
+        voice = self.voice
+        spoken = {"voice": voice.name, "content": voice.content, "owner": voice.owner}
+        fields = {"text": self.text, "spoken": spoken, "words": words}
         return json.dumps(fields).encode() + b"\n" + self.pcm
 
     @classmethod
@@ -168,7 +171,9 @@ class Phrase:
             fields = json.loads(line)
             words = fields["words"]
             times = None if words is None else tuple(WordTime(*word) for word in words)
-            return cls(fields["text"], PhraseVoice(**fields["voice"]), pcm, times)
+            spoken = fields["spoken"]
+            voice = PhraseVoice(spoken["voice"], spoken["content"], spoken["owner"])
+            return cls(fields["text"], voice, pcm, times)
         except (KeyError, TypeError) as error:
             raise ValueError("expected a phrase of this version") from error
 
