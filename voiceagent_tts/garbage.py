@@ -5,6 +5,9 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_M_MMAP_THRESHOLD = -3
+"""From glibc's malloc.h."""
+
 
 @contextmanager
 def without_collection() -> Iterator[None]:
@@ -20,6 +23,16 @@ def without_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def map_large_blocks() -> None:
+    """Have blocks of a mebibyte and more go back to the system as soon as they are freed.
+
+    By default glibc keeps a block as large as the largest that was freed so far, for each thread
+    that had one: forty uploads of 30 MiB left 220 MB in a server that had nothing left to do.
+    """
+    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        mallopt(_M_MMAP_THRESHOLD, 1 << 20)
 
 
 def give_back_memory() -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from voiceagent_tts.config import Settings
-from voiceagent_tts.garbage import give_back_memory
+from voiceagent_tts.garbage import give_back_memory, map_large_blocks
 from voiceagent_tts.server.app import create_app
 from voiceagent_tts.server.connections import RequestProtocol, SocketProtocol
 from voiceagent_tts.server.metrics import LoopLag
@@ -185,6 +185,7 @@ async def serve(
         EngineError: the engine cannot start.
     """
     _permit_open_files()
+    map_large_blocks()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     ending, hurried = asyncio.Event(), asyncio.Event()
 
