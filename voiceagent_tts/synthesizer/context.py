@@ -511,6 +511,8 @@ class Context:
         self._stop_timer()
         self._drop_events()
         refined = self._words.refined() if self._words.is_complete else None
+        if refined is not None:
+            refined = tuple(keep_inside(refined, self._listener.end_sample))
         report = self._report()
         self._on_end(self, report)
         return ContextDone(report.reason, report, refined)
