@@ -373,6 +373,8 @@ async def test_better_times_lie_inside_the_audio() -> None:
     opened.context.finish()
     aligner.answer(at(ONE, 0.0), at(TWO, 2.5))
     opened.engine.answer(Done(1, 2 * SAMPLE_RATE_HZ))
+    assert not opened.context.is_read, "the aligner may still answer"
+    assert opened.context.cut(2 * SAMPLE_RATE_HZ).text_spoken == TEXT
     await until(lambda: not opened.read() and opened.context.is_read, "all has left")
     final = opened.context.close().words_final
     assert final is not None and final[-1].start_sample == 2 * SAMPLE_RATE_HZ - 1
