@@ -333,9 +333,8 @@ async def test_breaks_count_as_audio() -> None:
 # Cuts.
 
 
-async def test_a_cut_goes_by_the_best_times_known() -> None:
-    """A word that left by an estimate was not heard, if its true time turns out to be later."""
-    aligner = Aligner()
+async def estimated(aligner: Aligner) -> tuple[Opened, int]:
+    """A context with 2 s of audio whose words have left by estimates; the start of the last."""
     opened = Opened(aligner)
     context, engine = opened.context, opened.engine
     context.push_text(TEXT)
@@ -350,13 +349,35 @@ async def test_a_cut_goes_by_the_best_times_known() -> None:
         return len(words) == 2
 
     await until(both_have_left, "the words have left by estimates")
-    played_samples = words[1].start_sample + ms_to_samples(20)
+    return opened, words[1].start_sample
+
+
+async def test_a_cut_goes_by_the_best_times_known() -> None:
+    """A word that left by an estimate was not heard, if its true time turns out to be later."""
+    aligner = Aligner()
+    opened, last_start = await estimated(aligner)
+    context = opened.context
+    played_samples = last_start + ms_to_samples(20)
     assert context.cut(played_samples).text_spoken == TEXT
     aligner.answer(at(ONE, 0.0), at(TWO, 1.5))
     assert context.cut(played_samples).text_spoken == "One"
     cut = context.cancel(played_samples)
     assert cut is not None and (cut.text_spoken, cut.text_remaining) == ("One", " two.")
     assert opened.read()[-1] == ContextCancelled(cut, 2 * SAMPLE_RATE_HZ, "played_ms")
+
+
+async def test_better_times_lie_inside_the_audio() -> None:
+    """An aligner may find the last word behind it, but all words of a played text were heard."""
+    aligner = Aligner()
+    opened, _ = await estimated(aligner)
+    opened.context.finish()
+    aligner.answer(at(ONE, 0.0), at(TWO, 2.5))
+    opened.engine.answer(Done(1, 2 * SAMPLE_RATE_HZ))
+    assert not opened.context.is_read, "the aligner may still answer"
+    assert opened.context.cut(2 * SAMPLE_RATE_HZ).text_spoken == TEXT
+    await until(lambda: not opened.read() and opened.context.is_read, "all has left")
+    final = opened.context.close().words_final
+    assert final is not None and final[-1].start_sample == 2 * SAMPLE_RATE_HZ - 1
 
 
 # Failures.

@@ -469,7 +469,7 @@ class Context:
             waiting_text: more text of the client, which was not pushed.
         """
         words, is_final = self._words.best, self._words.is_complete
-        if is_final:
+        if self._words.policy.has_all_audio:
             words = keep_inside(words, self._listener.end_sample)
         text = self._intake.text + waiting_text
         return TimedText(text, words, self._clock.sent_samples, is_final and not waiting_text)
@@ -511,6 +511,8 @@ class Context:
         self._stop_timer()
         self._drop_events()
         refined = self._words.refined() if self._words.is_complete else None
+        if refined is not None:
+            refined = tuple(keep_inside(refined, self._listener.end_sample))
         report = self._report()
         self._on_end(self, report)
         return ContextDone(report.reason, report, refined)
