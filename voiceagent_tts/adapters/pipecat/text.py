@@ -198,7 +198,7 @@ def _last_said(messages: Sequence[Any]) -> Any:
 
 def _shorten(messages: Sequence[Any], message: Any, end: str) -> list[LLMContextMessage]:
     end = end.strip()
-    if message is None or not message["content"].endswith(end):
+    if message is None or not end or not message["content"].endswith(end):
         return list(messages)
     rest = message["content"].removesuffix(end).rstrip()
     shortened: list[Any] = [{**message, "content": rest}] if rest else []
