@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from contextlib import AsyncExitStack, suppress
+import socket
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -424,6 +425,34 @@ async def test_a_connection_without_a_request_ends(
         answer = await reader.read()
     writer.close()
     assert answer.count(b"HTTP/1.1 200") == (kind == "a second request")
+
+
+async def test_many_connections_at_once_are_accepted_a_few_at_a_time(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop has other work between them; and none of them is refused meanwhile."""
+    server = await start_server()
+    loop = asyncio.get_running_loop()
+    accepted = [0]
+    original = connections.RequestProtocol.connection_made
+
+    def connection_made(self: asyncio.Protocol, transport: asyncio.BaseTransport) -> None:
+        accepted[-1] += 1
+        original(self, transport)
+
+    def count() -> None:
+        accepted.append(0)
+        if sum(accepted) < 300:
+            loop.call_soon(count)
+
+    monkeypatch.setattr(connections.RequestProtocol, "connection_made", connection_made)
+    count()
+    with ExitStack() as stack:
+        for _ in range(300):  # without a return to the event loop: all wait in the kernel
+            address = ("127.0.0.1", _port_of(server))
+            stack.enter_context(socket.create_connection(address, timeout=PATIENCE_S))
+        await until(lambda: sum(accepted) >= 300, "all are accepted")
+    assert max(accepted) <= 16
 
 
 @pytest.mark.parametrize("part", [b"X-a: b\r\n", b"x"], ids=["many headers", "a long one"])
