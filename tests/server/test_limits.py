@@ -229,6 +229,8 @@ async def usage_of(server: RunningServer, key: str, query: str = "") -> httpx.Re
 async def test_a_cancelled_context_counts_until_its_row_is_free(start_server: StartServer) -> None:
     """A key opens and cancels as fast as it can: it never has more rows than contexts."""
     server = await start_server(api_keys=("key",), key_limits=Quota(contexts=2))
+    synthesizer = server.state.synthesizer
+    await until(lambda: not synthesizer.rows_used, "the server's own probe has left its row")
     async with Wire.connected(server.websocket_url, **KEY) as wire:
         with silent(server):  # the worker frees no row meanwhile
             for _ in range(2):
@@ -237,8 +239,9 @@ async def test_a_cancelled_context_counts_until_its_row_is_free(start_server: St
                 await wire.until(ContextOpened, context)
                 await wire.cancel(context)
                 await wire.until(DoneMessage, context)
-            assert server.state.synthesizer.rows_used == 2
+            assert synthesizer.rows_used == 2
             assert (await refusal_of(wire)).code == "rate_limited"
+        await until(lambda: synthesizer.rows_used < 2, "the worker has freed a row")
         assert (await wire.say("Now there is room.")).done.reason == "complete"
 
 
