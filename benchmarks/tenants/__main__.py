@@ -158,16 +158,16 @@ def _stall_s(server: ServerProcess) -> float:
 
 def _kept_mb(server: ServerProcess) -> float:
     """Memory without the cache of phrases, which is bounded, and kept on purpose."""
-    return _rss_mb(server) - _metric(server, "tts_cache_bytes") / 1e6
+    return _rss_mb(server) - _metric(server, "tts_cache_bytes", if_none=0.0) / 1e6
 
 
-def _metric(server: ServerProcess, name: str) -> float:
+def _metric(server: ServerProcess, name: str, if_none: float = math.nan) -> float:
     import httpx
 
     headers = {"Authorization": f"Bearer {ADMIN.secret}"}
     text = httpx.get(f"{server.url}/metrics", headers=headers, timeout=60).text
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[:1] != "#")
-    return float(lines.get(name, "nan"))
+    return float(lines.get(name, if_none))
 
 
 # One server for each attack.
