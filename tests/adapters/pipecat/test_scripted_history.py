@@ -1,17 +1,14 @@
 """An interrupted turn in Pipecat's history, on a scripted clock: word for word what was heard."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
 
 import pytest
-from pipecat.frames.frames import EndFrame, Frame, InterruptionFrame, TTSSpeakFrame
+from pipecat.frames.frames import EndFrame, InterruptionFrame, TTSSpeakFrame
 
 from testbed.scripted_pipecat import HoldUp, Loudspeaker, agent, cut, reply
 from testbed.scripted_server import Script, Step
 from testbed.scripted_time import run_scripted
-from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 
@@ -193,157 +190,3 @@ def test_a_reply_whose_engine_dies_is_whole(first: list[Script]) -> None:
     messages, played_samples = run_scripted(run())
     assert messages == ["w w w"]
     assert played_samples >= few * WORD_MS * SAMPLE_RATE_HZ // 1000
-
-
-KNOWN = 4
-"""Words whose times the server knows from the start."""
-CUT_S = 2.02
-
-
-def estimated(
-    late_ms: int, end_s: float = 9.0, *, words: int = WORDS, cancel_s: float = 0
-) -> Script:
-    """Words that leave by estimates, but for the first ones; the others are later than those."""
-    true_ms = tuple(index * WORD_MS + late_ms * (index >= KNOWN) for index in range(words))
-    sent = [step for step in word_steps(AHEAD_S, words=words) if step.at_s < end_s]
-    rest_ms = tuple(index * WORD_MS for index in range(len(sent), words))
-    spoken = script(audio_steps(0.0, 80, words), sent, [Step(end_s, words_ms=rest_ms)])
-    return replace(spoken, true_ms=true_ms, cancel_s=cancel_s)
-
-
-def history(
-    frames: Sequence[Frame], spoken: Script, *then: tuple[float, Sequence[Frame]], **options: Any
-) -> list[str]:
-    """The messages after `frames` and, so much later each time, the others."""
-
-    async def run() -> list[str]:
-        following = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, words=3), [Step(1.5)])
-        async with agent(following, Loudspeaker(40), first=[spoken], **options) as talk:
-            await talk.say(frames)
-            for wait_s, others in then:
-                await asyncio.sleep(wait_s)
-                for frame in others:
-                    await talk.worker.queue_frame(frame)
-            await asyncio.sleep(2.0)
-            return talk.messages
-
-    return run_scripted(run())
-
-
-@pytest.mark.parametrize("end_s", [9.0, 1.7], ids=["at the cut", "at the end of the audio"])
-@pytest.mark.parametrize("late_ms", [0, 250, 900, 3_000])
-def test_words_that_left_by_an_estimate_and_were_not_heard_are_taken_back(
-    late_ms: int, end_s: float
-) -> None:
-    """The server knows, at the cut or before, that they are later: so does the history."""
-    spoken = estimated(late_ms, end_s)
-    messages, (played_samples,) = cut(reply(TEXT), spoken, CUT_S)
-    played_ms = 1000 * played_samples / SAMPLE_RATE_HZ
-    truth = sum(start_ms + HEARD_MS <= played_ms for start_ms in spoken.true_ms)
-    assert [len(message.split()) for message in messages] == [truth]
-
-
-@pytest.mark.parametrize("after_s", [CUT_S, 2.9], ids=["in its middle", "near its end"])
-@pytest.mark.parametrize("following", [TTSSpeakFrame("x x x"), None])
-def test_unheard_words_are_taken_back_also_with_others_waiting(
-    following: Frame | None, after_s: float
-) -> None:
-    """All audio is complete at the server while the first utterance plays."""
-    frames = reply("w w w w w w w w w w") + ([following] if following else [])
-    spoken = estimated(3_000, 1.2, words=10)
-    assert history(frames, spoken, (after_s, [InterruptionFrame()])) == ["w w w w"]
-
-
-@pytest.mark.parametrize("last_ms", [1_499, 1_500, 2_000])
-def test_a_reply_that_was_heard_to_its_end_stays_whole(last_ms: int) -> None:
-    """Also if an aligner finds its last word at the end of the audio, or behind it."""
-    spoken = script(audio_steps(0.0, 100, 5), word_steps(AHEAD_S, words=5))
-    spoken = replace(spoken, true_ms=(0, 310, 620, 930, last_ms))
-    assert history(reply("a b c d e"), spoken, (4.0, [InterruptionFrame()])) == ["a b c d e"]
-
-
-@pytest.mark.parametrize("end_s", [9.0, CUT_S + 0.03], ids=["late", "too late"])
-def test_unheard_words_are_taken_back_when_the_answer_comes(end_s: float) -> None:
-    """A cancel that crosses the end of its context is answered by that end alone."""
-    spoken = estimated(900, end_s, cancel_s=0.06)
-    assert history(reply(TEXT), spoken, (CUT_S, [InterruptionFrame()])) == ["w w w w"]
-
-
-@pytest.mark.parametrize("wait_s", [0.0, 0.02])
-@pytest.mark.parametrize(
-    ("then", "message"),
-    [(TTSSpeakFrame("w w w"), ["w w w"]), (InterruptionFrame(), [])],
-    ids=["an utterance", "another interruption"],
-)
-def test_what_follows_at_once_keeps_no_unheard_word(
-    then: Frame, message: list[str], wait_s: float
-) -> None:
-    """The answer comes when the next words are said, and these stay."""
-    spoken = estimated(900, cancel_s=0.06)
-    cut = (CUT_S, [InterruptionFrame()])
-    assert history(reply(TEXT), spoken, cut, (wait_s, [then])) == ["w w w w", *message]
-
-
-def test_an_answer_does_not_overtake_the_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy program passes the interruption on later than the server answers."""
-
-    async def wait(service: VoiceAgentTTSService) -> None:
-        await asyncio.sleep(0.02)
-
-    monkeypatch.setattr(VoiceAgentTTSService, "stop_all_metrics", wait)
-    assert history(reply(TEXT), estimated(900), (CUT_S, [InterruptionFrame()])) == ["w w w w"]
-
-
-@pytest.mark.parametrize("end_s", [9.0, 1.2])
-def test_unheard_words_of_transformed_text_are_taken_back(end_s: float) -> None:
-    """The history has the LLM's text, and the server has what is spoken."""
-
-    async def spell(text: str, kind: str) -> str:
-        return text.replace("*", "").replace("kg", "kilograms")
-
-    messages = history(
-        reply("One **two** three 6 kg of seven eight nine ten"),
-        estimated(900, end_s, words=10),
-        (CUT_S, [InterruptionFrame()]),
-        text_transforms=[("*", spell)],
-    )
-    assert messages == ["One **two** three 6"]
-
-
-@pytest.mark.parametrize("end_s", [9.0, 1.2])
-def test_unheard_words_lie_behind_what_has_reached_the_listener(end_s: float) -> None:
-    """A word whose best time is in the output's buffer at the cut."""
-    messages = history(
-        reply(TEXT), estimated(250, end_s), (CUT_S, [InterruptionFrame()]), output_latency_s=0.4
-    )
-    assert [len(message.split()) for message in messages] == [5]
-
-
-def test_a_reply_of_which_nothing_was_heard_leaves_no_message() -> None:
-    """Its first words had left by estimates."""
-    spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S), [Step(9.0)])
-    late_ms = tuple(index * WORD_MS + 2_000 for index in range(WORDS))
-    messages, _ = cut(reply(TEXT), replace(spoken, true_ms=late_ms), 0.7)
-    assert messages == []
-
-
-def test_nothing_is_taken_back_from_the_turn_before() -> None:
-    """Also if its end is the beginning of the interrupted turn, of which no word has left."""
-
-    async def run() -> list[str]:
-        spoken = script(audio_steps(0.0, 100, 2), word_steps(AHEAD_S, words=2))
-        async with agent(spoken, Loudspeaker(40), output_latency_s=0.5) as talk:
-            await talk.say(reply("w w"))
-            await asyncio.sleep(2.0)
-            late_ms = tuple(index * WORD_MS + 2_000 for index in range(WORDS))
-            late = script(audio_steps(0.0, 80), word_steps(AHEAD_S))
-            talk.server.script = replace(late, true_ms=late_ms)
-            for frame in reply(TEXT):
-                await talk.worker.queue_frame(frame)
-            await asyncio.sleep(0.2)
-            await talk.worker.queue_frame(InterruptionFrame())
-            await asyncio.sleep(0.5)
-            assert talk.loudspeaker.played_samples[1] > 0.05 * SAMPLE_RATE_HZ
-            return talk.messages
-
-    assert run_scripted(run()) == ["w w"]

@@ -10,7 +10,6 @@ from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 
 from voiceagent_tts.adapters.pipecat.text import (
     ClauseAggregator,
-    SaidText,
     VerbatimSpacing,
     joint,
     without_end,
@@ -162,53 +161,3 @@ def test_the_end_of_a_message_is_removed(said: str, end: str, left: str | None) 
     messages: list[Any] = [before, {"role": "assistant", "content": said}, after]
     kept = [] if left is None else [{"role": "assistant", "content": left}]
     assert without_end(messages, end) == [before, *kept, after]
-
-
-CALL = {"role": "assistant", "tool_calls": [{"id": "1"}]}
-RESULT = {"role": "tool", "content": "three four", "tool_call_id": "1"}
-IMAGE = {"role": "assistant", "content": [{"type": "text", "text": "three four"}]}
-
-
-def left(*words: str) -> SaidText:
-    """Words that have left, one each second."""
-    said = SaidText("turn")
-    for start_s, word in enumerate(words):
-        said.add(word, start_s)
-    return said
-
-
-@pytest.mark.parametrize("after", [[], [CALL, RESULT], [IMAGE], [{"role": "user", "content": "?"}]])
-def test_messages_without_text_do_not_hide_what_was_said(after: list[Any]) -> None:
-    """Calls of functions and their results, for example."""
-    said = left("One", " two", " three", " four")
-    messages: list[Any] = [{"role": "assistant", "content": "OK. One two three four"}, *after]
-    shortened = [{"role": "assistant", "content": "OK. One two"}, *after]
-    assert said.without_unheard(said.find(messages), heard_s=1.0) == shortened
-    assert without_end(messages, "three four") == shortened
-
-
-def test_a_reply_in_one_message_with_another_loses_its_own_words_alone() -> None:
-    """Both may say the same."""
-    messages: list[Any] = [{"role": "assistant", "content": "ha ha ha"}]
-    said = left(" ha")
-    assert said.without_unheard(said.find(messages), heard_s=0.0) == messages
-    shortened = [{"role": "assistant", "content": "ha ha"}]
-    assert said.without_unheard(messages, heard_s=-1.0) == shortened
-
-
-@pytest.mark.parametrize("last", ["One two", "Two three", "One two three!"])
-def test_a_message_that_does_not_end_with_what_was_said_stays(last: str) -> None:
-    """Something else has changed the history."""
-    earlier = {"role": "assistant", "content": "One two three"}
-    messages: list[Any] = [earlier, {"role": "assistant", "content": last}]
-    said = left("One", " two", " three")
-    assert said.without_unheard(said.find(messages), heard_s=-1.0) == messages
-
-
-def test_a_later_message_that_says_the_same_stays() -> None:
-    """The server answered late."""
-    messages: list[Any] = [{"role": "assistant", "content": "One two"}]
-    said = left("One", " two")
-    messages = [*said.find(messages), {"role": "assistant", "content": "One two"}]
-    shortened = {"role": "assistant", "content": "One"}
-    assert said.without_unheard(messages, heard_s=0.0) == [shortened, messages[1]]

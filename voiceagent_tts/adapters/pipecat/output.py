@@ -7,7 +7,7 @@ drops held frames. Frames of other processors pass unchanged.
 """
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pipecat.frames.frames import (
     AggregatedTextFrame,
@@ -26,7 +26,7 @@ from pipecat.frames.frames import (
 )
 
 from voiceagent_tts.adapters.pipecat.playout import Playout
-from voiceagent_tts.adapters.pipecat.text import SaidText, VerbatimSpacing
+from voiceagent_tts.adapters.pipecat.text import VerbatimSpacing
 
 _AT_HAND_S = 0.03
 """A word that is due this soon may be heard by the time at which an interruption reaches the
@@ -64,11 +64,10 @@ _BOUNDARIES = (
 
 @dataclass(slots=True)
 class _Held:
-    """A frame that leaves when `chunk` plays; `position_s` is a word's start in its context."""
+    """A frame that leaves when `chunk` plays."""
 
     frame: Frame
     chunk: int
-    position_s: float
 
 
 class Output:
@@ -76,13 +75,9 @@ class Output:
 
     Args:
         playout: follows the audio among them.
-
-    Attributes:
-        said: the last words that have left, all of one context.
     """
 
     def __init__(self, playout: Playout) -> None:
-        self.said = SaidText(None)
         self._playout = playout
         self._spacing = VerbatimSpacing()
         self._held: deque[_Held] = deque()
@@ -141,19 +136,10 @@ class Output:
         """Return the next held frame if its audio plays now."""
         if not self._held or self.wait_s(now_s) != 0.0:
             return None
-        held = self._held.popleft()
-        frame = held.frame
+        frame = self._held.popleft().frame
         self._last_ns = max(self._last_ns, round(now_s * 1e9))
-        if isinstance(frame, TTSTextFrame):
-            self._note_said(frame, held.position_s)
         frame.pts = self._last_ns  # or it would wait in the transport behind the audio there
         return frame
-
-    def _note_said(self, word: TTSTextFrame, position_s: float) -> None:
-        if word.context_id != self.said.context_id:
-            self.said = SaidText(word.context_id)
-        if word.append_to_context:
-            self.said.add(word.raw_text or word.text, position_s)
 
     def wait_s(self, now_s: float) -> float | None:
         """Time until the next frame leaves; None while it depends on a report of the transport."""
@@ -187,8 +173,7 @@ class Output:
                 chunk = self._playout.last_chunk
             case _:
                 chunk = _AT_ONCE
-        position_s = self._playout.position_s(frame.pts or 0)
-        self._held.append(_Held(frame, max(chunk, held_chunk), position_s))
+        self._held.append(_Held(frame, max(chunk, held_chunk)))
 
     def _announced_before(self, frame: Frame) -> list[AggregatedTextFrame]:
         """The segments that leave ahead of `frame`, their next word or the end.
@@ -211,7 +196,7 @@ class Output:
         self._announced.clear()
         goes_on = not self._playout.interrupt()
         kept = [each for each in self._held if not each.frame.interruptible]
-        self._held = deque(each if goes_on else replace(each, chunk=_AT_ONCE) for each in kept)
+        self._held = deque(each if goes_on else _Held(each.frame, _AT_ONCE) for each in kept)
 
     def _is_spoken(self, context_id: str | None) -> bool:
         """Whether text that leaves now was spoken; Pipecat assumes it once a context has ended."""

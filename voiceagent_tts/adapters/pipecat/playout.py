@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pipecat.frames.frames import TTSAudioRawFrame
 
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, samples_to_ms
 
 DEFAULT_CHUNK_S = 0.04
 """Length of the chunks that Pipecat's transports play by default."""
@@ -72,7 +72,6 @@ class Playout:
     def _forget_chunks(self) -> None:
         self._left_samples = 0  # of all contexts, at 24 kHz, with what fills up chunks
         self._context_start = 0  # where the context begins in them
-        self._before: dict[str | None, tuple[int, int]] = {}  # start and length of the one before
         self._ended_s = 0.0  # length of what was played
         self._lost_chunks = 0  # that no report will come for
         self._is_reporting = False  # about these chunks: those before an interruption end late
@@ -87,7 +86,6 @@ class Playout:
         """The audio of `context_id` follows that of the previous context."""
         if context_id == self._context_id:
             return  # Pipecat has reopened it after a long silence
-        self._before = {self._context_id: (self._context_start, self._context_samples)}
         self._context_id, self._context_start = context_id, self._left_samples
         self._frame_samples = self._context_samples = 0
 
@@ -231,13 +229,9 @@ class Playout:
         """The transport does not report: its chunks play as early as they can."""
         self._is_unseen = True
 
-    def position_s(self, pts: int) -> float:
-        """The start of a word in the current context, by its time at Pipecat."""
-        return pts / 1e9 - self.baseline_s
-
     def chunk_at(self, pts: int) -> int:
         """The chunk that makes a word of the current context audible, by its time at Pipecat."""
-        return self._chunk_of(self.position_s(pts))
+        return self._chunk_of(pts / 1e9 - self.baseline_s)
 
     def _chunk_of(self, position_s: float) -> int:
         start_s = self._context_start / SAMPLE_RATE_HZ
@@ -282,13 +276,11 @@ class Playout:
         return max(0.0, min(_PAUSE_S, self.end_s(now_s) + _PAUSE_S - now_s))
 
     def played_ms(self, context_id: str, now_s: float) -> int:
-        """Audio of `context_id` in the chunks that have begun, without what is not heard yet."""
-        spans = self._before | {self._context_id: (self._context_start, self._context_samples)}
-        start, samples = spans.get(context_id, (0, 0))
+        """Audio of `context_id` in the chunks that have begun."""
+        if context_id != self._context_id:
+            return 0
         chunk = min(self._ended_chunks, self._chunks - 1)
         while chunk >= 0 and self.wait_s(chunk, now_s) != 0.0:
             chunk -= 1
-        played_samples = (chunk + 1) * self._chunk_samples - start
-        if 0 < played_samples < samples:  # with the start of the last word that was heard
-            played_samples += 1 - round(self.latency_s * SAMPLE_RATE_HZ)
-        return max(0, math.ceil(1000 * min(played_samples, samples) / SAMPLE_RATE_HZ))
+        played_samples = (chunk + 1) * self._chunk_samples - self._context_start
+        return samples_to_ms(max(0, min(played_samples, self._context_samples)))

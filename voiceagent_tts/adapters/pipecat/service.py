@@ -64,11 +64,7 @@ from voiceagent_tts.adapters.pipecat.settings import (
     server_settings,
 )
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
-from voiceagent_tts.adapters.pipecat.text import (
-    ClauseAggregator,
-    joint,
-    without_end,
-)
+from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
@@ -200,7 +196,6 @@ class VoiceAgentTTSService(TurnTTSService):
         self._leaving: asyncio.Task[None] | None = None
         self._words: dict[str, deque[WordTime]] = {}  # by context; their audio has not left
         self._releasing = asyncio.Lock()
-        self._interrupting = asyncio.Lock()
         self._register_event_handler("on_words")
         self._max_buffer_delay_ms = max_buffer_delay_ms
         self._max_lead_s = max_lead_s
@@ -358,34 +353,13 @@ class VoiceAgentTTSService(TurnTTSService):
         if isinstance(frame, AggregatedTextFrame | LLMFullResponseStartFrame):
             self._starts_sentence = True
         elif isinstance(frame, InterruptionFrame):
-            return await self._interrupt(frame, direction)
+            await self._let_words_arrive()
         await super().process_frame(frame, direction)
-
-    async def _interrupt(self, frame: InterruptionFrame, direction: FrameDirection) -> None:
-        """Let the history end with what was heard, and end every turn."""
-        await self._let_words_arrive()
-        async with self._interrupting:
-            turn = self._playing_turn()
-            played_ms = self._playout.played_ms(turn.context_id, self._now_s()) if turn else 0
-            await super().process_frame(frame, direction)
+        if isinstance(frame, InterruptionFrame):
             for context_id in list(self._turns):
                 if not self.audio_context_available(context_id):
                     await self._abandon_turn(context_id)
-            self._complete.clear()
-            if turn is not None and played_ms:
-                turn.said = self._output.said
-                await self._correct_history(turn.said.find)
-        if turn is not None and turn.said and turn.state is TurnState.COMPLETE:
-            await self._take_back_unheard(turn, turn.heard_chars(played_ms))
-        await self._go_on_after_interruption()
-
-    def _playing_turn(self) -> PipecatTurn | None:
-        """The turn that is interrupted now; None if its words stay, or none of it has left."""
-        if self._started is not None and not self._started.interruptible:
-            return None
-        turns = [*self._turns.values(), *self._complete]
-        context_id = self._output.said.context_id
-        return next((turn for turn in turns if turn.context_id == context_id), None)
+            await self._go_on_after_interruption()
 
     async def _go_on_after_interruption(self) -> None:
         """Begin a new message in the history for the rest of an utterance that is not interrupted.
@@ -544,18 +518,6 @@ class VoiceAgentTTSService(TurnTTSService):
         removal = HistoryCorrectionFrame(partial(without_end, end=noise))
         removal.pts = commit.pts  # or it overtakes the commit on the way through the transport
         await self.push_frame(removal)
-
-    async def _take_back_unheard(self, turn: PipecatTurn, heard_chars: int) -> None:
-        async with self._interrupting:  # whose frame commits the words
-            if turn.said is not None:
-                heard_s = turn.heard_s(heard_chars)
-                await self._correct_history(partial(turn.said.without_unheard, heard_s=heard_s))
-
-    async def _correct_history(self, correct: Callable[..., Any]) -> None:
-        """Correct it now, whatever is being said; an interruption does not drop the correction."""
-        correction = HistoryCorrectionFrame(correct)
-        correction.interruptible, correction.pts = False, round(self._now_s() * 1e9)
-        await super().push_frame(correction)
 
     async def _wait_for_playback(self, lead_s: float) -> None:
         """Wait until only `lead_s` of the audio that has left is not played yet.

@@ -11,7 +11,6 @@ once if the request itself is wrong.
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -26,7 +25,6 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
 from voiceagent_tts.protocol.messages import (
-    CancelledMessage,
     DoneMessage,
     ErrorMessage,
     SampleRate,
@@ -34,8 +32,6 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
 )
 
-_COMPLETE_TURNS = 64
-"""More turns than wait to be played at one time."""
 _CONNECT_WAIT_S = 1.0
 """How long one attempt to open a context waits for the connection."""
 _FAILOVER_S = 1.0
@@ -73,19 +69,12 @@ class TurnTTSService(SocketTTSService):
         self._response_timeout_s = response_timeout_s
         self._turns: dict[str, PipecatTurn] = {}  # by audio context
         self._resuming: dict[str, asyncio.Task[None]] = {}  # by audio context
-        # Interrupted turns and how much of them was played, by the context that spoke.
-        self._cut: dict[str, tuple[PipecatTurn, int]] = {}
-        self._complete: deque[PipecatTurn] = deque(maxlen=_COMPLETE_TURNS)  # which may still play
         self._warned: set[str] = set()  # codes of the warnings that were logged
         self._noise = ""  # of a failed turn; enters the history unheard
 
     @abstractmethod
     async def _add_words(self, context_id: str, words: list[WordTime]) -> None:
         """Commit words whose audio has arrived; each leaves behind its audio."""
-
-    @abstractmethod
-    async def _take_back_unheard(self, turn: PipecatTurn, heard_chars: int) -> None:
-        """Remove from the history what it has of an interrupted turn behind `heard_chars`."""
 
     async def _connect(self) -> None:
         await super()._connect()
@@ -179,15 +168,6 @@ class TurnTTSService(SocketTTSService):
                 self._log_warning(event)
             case DoneMessage() if turn:
                 await self._finish_context(turn, event)
-            case CancelledMessage(context_id=context_id) if context_id in self._cut:
-                # By better times than those of the words, which may have left by an estimate.
-                turn, _ = self._cut.pop(context_id)
-                heard_chars = turn.spoken_char_end + len(event.text_spoken)
-                await self._take_back_unheard(turn, heard_chars)
-            case DoneMessage(context_id=context_id) if context_id in self._cut:
-                turn, played_ms = self._cut.pop(context_id)  # the cancel came too late
-                turn.note_final_words(event)
-                await self._take_back_unheard(turn, turn.heard_chars(played_ms))
             case ErrorMessage() if turn:
                 await self._recover_from(turn, event.to_error())
             case ErrorMessage(context_id=None):
@@ -246,7 +226,6 @@ class TurnTTSService(SocketTTSService):
         is_open = turn.state is TurnState.OPEN
         if turn.samples > 0:
             turn.state = TurnState.COMPLETE
-            self._complete.append(turn)
         if is_open:
             await self._move_turn_from(turn.context_id)
         if self.audio_context_available(turn.context_id):
@@ -266,7 +245,6 @@ class TurnTTSService(SocketTTSService):
 
     async def _receive_loss(self, error: ConnectionLostError) -> None:
         """Recover every turn from the loss of the socket."""
-        self._cut.clear()
         for turn in list(self._turns.values()):
             await self._recover_from(turn, error)
 
@@ -366,10 +344,8 @@ class TurnTTSService(SocketTTSService):
         if turn is None:
             return
         if turn.record is not None:
-            context_played_ms = turn.played_ms(played_ms)
-            self._send(self._connection.cancel(turn.record.context_id, context_played_ms))
-            if context_played_ms:  # or the history has nothing of it
-                self._cut[turn.record.context_id] = turn, played_ms
+            played_ms = turn.played_ms(played_ms)
+            self._send(self._connection.cancel(turn.record.context_id, played_ms))
             turn.record = None
         await self._stop_resuming(context_id)
 
@@ -378,7 +354,6 @@ class TurnTTSService(SocketTTSService):
         for context_id in list(self._resuming):
             await self._stop_resuming(context_id)
         self._turns.clear()
-        self._cut.clear()
 
     async def _check_for_silence(self) -> None:
         """Recover the turns of a silent server, before Pipecat ends them as spoken."""

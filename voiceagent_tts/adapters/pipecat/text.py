@@ -6,7 +6,7 @@ without spaces. This module knows no sockets and no times.
 """
 
 import unicodedata
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
@@ -27,8 +27,6 @@ _FIRST_CLAUSE_CHARS = 12
 """Length from which the first clause of a reply ends at any white space: two or three words."""
 _CLAUSE_CHARS = 48
 """Length from which a later clause ends at any white space."""
-
-_ROUNDING_S = 1e-6
 
 _WIDE_ENDS = WIDE_SENTENCE_ENDS | WIDE_CLAUSE_ENDS
 _ENDS_BEFORE_SPACE = (SENTENCE_ENDS | CLAUSE_ENDS) - _WIDE_ENDS
@@ -150,59 +148,19 @@ class VerbatimSpacing:
         return between if is_known else None
 
 
-class SaidText:
-    """What has left of a turn, and the message of the history that ends with it.
-
-    Args:
-        context_id: the turn's audio context.
-    """
-
-    def __init__(self, context_id: str | None) -> None:
-        self.context_id = context_id
-        self._words: list[tuple[str, float]] = []  # as committed; start by the time they left with
-        self._message: Any = None
-
-    def add(self, text: str, start_s: float) -> None:
-        """Append a word, with the white space before it."""
-        self._words.append((text, start_s))
-
-    def find(self, messages: list[LLMContextMessage]) -> list[LLMContextMessage]:
-        """Note the message, right after it was committed; later ones may say the same."""
-        message, said = _last_said(messages), "".join(text for text, _ in self._words)
-        if message is not None and message["content"].endswith(said.strip()):
-            self._message = message
-        return messages
-
-    def without_unheard(
-        self, messages: list[LLMContextMessage], heard_s: float
-    ) -> list[LLMContextMessage]:
-        """The messages of a history, this one without the words behind the last one heard."""
-        unheard = "".join(text for text, start_s in self._words if start_s > heard_s + _ROUNDING_S)
-        return _shorten(messages, self._message, unheard)
-
-
 def without_end(messages: list[LLMContextMessage], end: str) -> list[LLMContextMessage]:
-    """The messages of a history, the assistant's last text without `end`."""
-    return _shorten(messages, _last_said(messages), end)
-
-
-def _last_said(messages: Sequence[Any]) -> Any:
-    """The assistant's last message with text, which a call of a function has not; or None."""
-    for message in reversed(messages):
-        if isinstance(message, dict) and message.get("role") == "assistant":
-            content = message.get("content")
-            if content and isinstance(content, str):
-                return message
-    return None
-
-
-def _shorten(messages: Sequence[Any], message: Any, end: str) -> list[LLMContextMessage]:
-    end = end.strip()
-    if message is None or not end or not message["content"].endswith(end):
-        return list(messages)
-    rest = message["content"].removesuffix(end).rstrip()
-    shortened: list[Any] = [{**message, "content": rest}] if rest else []
-    return [kept for each in messages for kept in (shortened if each is message else [each])]
+    """The messages of a history, the last one of the assistant without `end`."""
+    for index in reversed(range(len(messages))):
+        message = messages[index]
+        if not isinstance(message, dict) or message.get("role") != "assistant":
+            continue
+        content = message.get("content")
+        if not isinstance(content, str) or not content.endswith(end.strip()):
+            break
+        rest = content.removesuffix(end.strip()).rstrip()
+        shortened: list[Any] = [{**message, "content": rest}] if rest else []
+        return [*messages[:index], *shortened, *messages[index + 1 :]]
+    return messages
 
 
 def joint(before: str, after: str) -> str:

@@ -6,12 +6,10 @@ resumed. Current times are arguments.
 
 import enum
 
-from voiceagent_tts.adapters.pipecat.text import SaidText
 from voiceagent_tts.adapters.turn import RESUME_WAIT_S, Turn
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
-from voiceagent_tts.text.cut import cut_text
 from voiceagent_tts.text.segmenter import has_complete_word
 
 _RESUME_ATTEMPTS = 3
@@ -59,10 +57,6 @@ class PipecatTurn(Turn):
         self._attempts = 0  # to resume, since a word was spoken
         self._failures = 0  # of these, those that sent audio
         self._committed_chars = 0  # of the text that was returned as words
-        self._commits: list[tuple[int, float]] = []  # end and start in seconds of these
-        self.said: SaidText | None = None
-        """What had left of it when it was interrupted."""
-        self._final_words: list[WordTimestamp] = []  # of the last context, at their best times
         self._has_noise = False  # whether a context made noise in place of the last of these
 
     @property
@@ -94,26 +88,7 @@ class PipecatTurn(Turn):
     def finish(self, done: DoneMessage) -> list[WordTime]:
         """The server context has spoken all its text; returns the remaining words."""
         self.broken_off_at_s = None
-        self.note_final_words(done)
         return self._to_commit(self.finish_context(done.chars))
-
-    def note_final_words(self, done: DoneMessage) -> None:
-        """Note the better times of the current context's words, if there are any."""
-        if done.words_final is not None:
-            self._final_words = [self.to_turn(each) for each in done.words_final.timestamps()]
-
-    def heard_s(self, heard_chars: int) -> float:
-        """Start of the last word that was heard, by the time with which it was returned."""
-        heard = [start_s for char_end, start_s in self._commits if char_end <= heard_chars]
-        return heard[-1] if heard else -1.0
-
-    def heard_chars(self, played_ms: int) -> int:
-        """Length of the text that was heard, as far as its words have got better times."""
-        words = self._final_words
-        if not words or ms_to_samples(played_ms) >= self.samples:
-            return len(self.text)
-        cut = cut_text(self.text, words, ms_to_samples(played_ms), is_final=True)
-        return max(len(cut.text_spoken), words[0].word.char_start)
 
     def break_off(self) -> list[WordTime]:
         """The server context has failed; returns the remaining words that are audible."""
@@ -152,8 +127,6 @@ class PipecatTurn(Turn):
                 # Tags before the word are part of it. Pipecat looks for each word in one piece of
                 # the text, and pieces end at white space.
                 parts = self.text[self._committed_chars : char_end].split()
-                start_s = timestamp.start_sample / SAMPLE_RATE_HZ
-                commits += [(part, start_s) for part in parts]
-                self._commits.append((char_end, start_s))
+                commits += [(part, timestamp.start_sample / SAMPLE_RATE_HZ) for part in parts]
                 self._committed_chars, self._has_noise = char_end, False
         return commits
