@@ -47,7 +47,6 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
     parse_client_message,
 )
-from voiceagent_tts.text.cut import cut_text
 
 _TONE_HZ = 200.0
 _LEVEL = 8_000
@@ -89,8 +88,8 @@ class Script:
         end_s: when the end is sent, after the first text.
         cancel_s: seconds from a cancel to its confirmation; audio goes on until then.
         failure: the error with which it ends (`tts.v1` only); None for a whole utterance.
-        true_ms: starts of the words that are known at the cut and at the end (`tts.v1` only); none
-            if those that were sent are right.
+        true_ms: starts of the words that are known at the end (`tts.v1` only); none if those that
+            were sent are right.
     """
 
     steps: tuple[Step, ...]
@@ -122,7 +121,7 @@ class _Voice(Protocol):
 
     async def words(self, starts_ms: tuple[int, ...]) -> None: ...
 
-    async def cancelled(self, played_ms: int | None) -> None: ...
+    async def cancelled(self) -> None: ...
 
     async def fail(self, error: VoiceAgentError) -> None: ...
 
@@ -154,12 +153,12 @@ class _Player:
         else:
             await self._voice.fail(self.script.failure)
 
-    async def cancel(self, played_ms: int | None = None) -> None:
+    async def cancel(self) -> None:
         """Go on for as long as the script says, then confirm."""
         await asyncio.sleep(self.script.cancel_s)
         if not self._task.done():
             self._task.cancel()
-            await self._voice.cancelled(played_ms)
+            await self._voice.cancelled()
 
     async def finished(self) -> None:
         """Wait for the end."""
@@ -212,13 +211,11 @@ class _TtsV1Voice:
             for stamp, start_ms in zip(self._stamps, self.true_ms, strict=False)
         ]
 
-    async def cancelled(self, played_ms: int | None) -> None:
-        played_samples = self._sent if played_ms is None else ms_to_samples(played_ms)
-        cut = cut_text(self.text, self._final or self._stamps, played_samples, is_final=False)
+    async def cancelled(self) -> None:
         await self._send(
             CancelledMessage(
-                context_id=self._context_id, audio_sent_ms=0, text_spoken=cut.text_spoken,
-                text_remaining=cut.text_remaining, partial=cut.is_partial, basis="clock",
+                context_id=self._context_id, audio_sent_ms=0, text_spoken="", text_remaining="",
+                partial=False, basis="clock",
             ).encode()
         )  # fmt: skip
         await self.end("cancelled")
@@ -259,7 +256,7 @@ class _JsonVoice:
             times = {"words": names, "start": starts_s, "end": starts_s}
             await self._say("timestamps", word_timestamps=times)
 
-    async def cancelled(self, played_ms: int | None) -> None:
+    async def cancelled(self) -> None:
         await self.end()
 
     async def fail(self, error: VoiceAgentError) -> None:
@@ -345,7 +342,7 @@ class ScriptedServer:
                             players[context_id] = self._play(message.text, voices[context_id])
                             voices[context_id].true_ms = players[context_id].script.true_ms
                     case ContextCancel(context_id=context_id) if context_id in players:
-                        cancelling.create_task(players[context_id].cancel(message.played_ms))
+                        cancelling.create_task(players[context_id].cancel())
                     case ContextEnd() | _:
                         pass
 
@@ -415,7 +412,7 @@ class _HttpVoice:
     async def words(self, starts_ms: tuple[int, ...]) -> None:
         """OpenAI's API has no word times."""
 
-    async def cancelled(self, played_ms: int | None) -> None:
+    async def cancelled(self) -> None:
         """A client cancels by closing the connection."""
 
     async def fail(self, error: VoiceAgentError) -> None:

@@ -317,9 +317,7 @@ class TTS(tts.TTS[Literal["words"]]):
     def _replace(self, socket: Socket, session: aiohttp.ClientSession) -> None:
         if socket.is_lost:
             self._sockets.discard(socket)
-        if (
-            socket is self._socket and not session.closed
-        ):  # when the job ends, its session is closed
+        if socket is self._socket and not session.closed:  # it is once the job has ended
             self.prewarm()
 
     async def _warm(self) -> None:
