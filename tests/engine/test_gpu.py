@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -32,7 +33,7 @@ pytestmark = ON_GPU
 ROWS, CAPACITY = 4, 1024
 
 
-@pytest.fixture(autouse=True)
+@contextmanager
 def exact_float32() -> Iterator[None]:
     """Forbid TF32, which an engine that a test loads may allow: float32 products are exact."""
     backends = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
@@ -42,6 +43,13 @@ def exact_float32() -> Iterator[None]:
     yield
     for backend, precision in zip(backends, before, strict=True):
         backend.fp32_precision = precision
+
+
+@pytest.fixture(autouse=True)
+def without_tf32() -> Iterator[None]:
+    """Each test computes in exact float32."""
+    with exact_float32():
+        yield
 
 
 def load(dtype: torch.dtype, kernels: Kernels) -> tuple[Checkpoint, Codec]:
@@ -73,8 +81,12 @@ def make_runner(parts: tuple[Checkpoint, Codec], *, has_graphs: bool) -> Runner:
 
 @pytest.fixture(scope="module")
 def graphed(parts: tuple[Checkpoint, Codec]) -> Runner:
-    """A runner whose passes are all captured, once; each test frees its rows."""
-    return make_runner(parts, has_graphs=True)
+    """A runner whose passes are all captured, once; each test frees its rows.
+
+    It is made before a test's own fixtures, and its graphs keep the precision of their capture.
+    """
+    with exact_float32():
+        return make_runner(parts, has_graphs=True)
 
 
 def speak(runner: Runner) -> dict[int, RowOutput]:
