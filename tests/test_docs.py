@@ -325,3 +325,14 @@ def test_every_link_leads_somewhere(paper: Path) -> None:
     prose = re.sub(r"^```.*?^```$", "", paper.read_text(encoding="utf-8"), flags=re.M | re.S)
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", prose)
     assert [target for target in targets if not (paper.parent / target).exists()] == []
+
+
+def test_every_decision_has_a_number_of_its_own() -> None:
+    """Code and documents name a decision by its number, which its file and its title share."""
+    files = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    numbers = [int(file.name[:4]) for file in files]
+    assert numbers == list(range(1, len(files) + 1))
+    assert all(
+        file.read_text().startswith(f"# {number}. ")
+        for number, file in zip(numbers, files, strict=True)
+    )

@@ -34,7 +34,7 @@ _IN_LAYERS: Mapping[Precision, tuple[Kernel, ...]] = {
     "int4": ("int4", *_EIGHT),
     "auto": (*_EIGHT, *_HALF),
 }
-"""Kernels of the transformers' layers, the fastest first (decision 39)."""
+"""Kernels of the transformers' layers, the fastest first (decision 26)."""
 
 _OUTSIDE: Mapping[Precision, tuple[Kernel, ...]] = {
     "float32": _EXACT,
