@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from testbed.examples import examples
 from testbed.waiting import until
-from voiceagent_tts.core import AudioChunk, Segment, Word, WordTimestamp
+from voiceagent_tts.core import AudioChunk, Reading, Segment, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.cache import hold
 from voiceagent_tts.plugins.cache.caching_worker import CachingWorker
@@ -274,6 +274,40 @@ async def test_a_dash_between_two_phrases_does_no_harm() -> None:
     assert done.report.cached_segments == 2
 
 
+@pytest.mark.parametrize(
+    ("deltas", "phrases", "live"),
+    [
+        (["The", " weather"], 0, "The| weather"),
+        ([*GREETING, " ", "Pr"], 1, ""),
+        ([*GREETING, " ", "Pr", "ess one.", " Or", " stay."], 2, " Or| stay."),
+        (["Hello you two", " all"], 0, "Hello you two all"),
+    ],
+)
+async def test_a_phrase_is_recognized_as_it_is_written(
+    deltas: list[str], phrases: int, live: str
+) -> None:
+    """Token by token; other text, and text behind a phrase, does not wait."""
+    opened = Opened(GREETING, f" {MENU}")
+    for delta in deltas:
+        opened.context.push_text(delta)
+    await opened.play()
+    assert opened.samples == phrases * PHRASE_SAMPLES
+    assert opened.worker.texts == live
+    opened.context.abandon()
+
+
+def test_readings_stay_with_their_text() -> None:
+    """A word of a lexicon in text that was held keeps its pronunciation."""
+    hold = PhraseHold(
+        ContextPhrases(
+            PhraseCache(1e6, 60, 1), PARAMS, needs_words=True, lacks_lead=True, has_pauses=False
+        ),
+        "en",
+    )
+    segment = Segment("Ask aaaaa now", 0, (Reading(4, 9, "engine x"),))
+    assert [part.segment for part in hold.push(segment, 0.0)] == [segment]
+
+
 async def test_text_that_begins_a_phrase_waits_and_is_given_up() -> None:
     """The worker gets it in one piece, once the rest of the phrase has not come."""
     opened = Opened(GREETING)
@@ -281,6 +315,8 @@ async def test_text_that_begins_a_phrase_waits_and_is_given_up() -> None:
     opened.context.push_text(" you")
     assert opened.worker.texts == ""
     await until(lambda: opened.worker.texts == "Hello you", "the text is live")
+    opened.context.push_text(" all.")
+    assert opened.worker.texts == "Hello you| all.", "what follows does not wait"
     opened.context.cancel()
     assert opened.worker.commands[-1] == Cancel(1)
 
@@ -311,21 +347,6 @@ async def test_a_context_that_ends_while_text_is_held_tells_the_worker_nothing()
     assert opened.worker.commands == []
     await asyncio.sleep(0)
     assert opened.worker.commands == []
-
-
-async def test_a_mistake_ends_the_context_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `internal`, as one in a worker's events."""
-
-    def fail(*_: object) -> None:
-        raise IndexError("a bug")
-
-    monkeypatch.setattr(Phrase, "timed_words", fail)
-    opened = Opened(GREETING)
-    opened.context.push_text(GREETING)
-    opened.context.finish()
-    (failed,) = [each for each in await opened.play() if isinstance(each, ContextFailed)]
-    assert failed.error.code is ErrorCode.INTERNAL
-    assert opened.context.close().reason == "error"
 
 
 async def test_a_mistake_in_giving_up_ends_the_context_alone(

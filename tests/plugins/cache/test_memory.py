@@ -60,15 +60,5 @@ def test_a_new_phrase_replaces_the_old_one() -> None:
     for _ in range(2):
         memory.put("a", phrase(), 60)
     assert memory.size_bytes == SIZE
-
-
-def test_a_withdrawn_voice_takes_its_phrases_along() -> None:
-    """Other contents of the same name stay."""
-    memory = PhraseMemory(10 * SIZE, Clock())
-    memory.put("old", phrase("ann", "1"), 60)
-    memory.put("new", phrase("ann", "2"), 60)
-    memory.put("other", phrase("bob", "1"), 60)
-    assert memory.drop_voices({PhraseVoice("ann", "1")}) == 1
-    assert memory.digests() == ["new", "other"]
     memory.clear()
     assert memory.size_bytes == 0
