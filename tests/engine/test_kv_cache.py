@@ -1,57 +1,13 @@
-"""Pages of key-value memory: never lost, never shared by two rows, and as many as fit."""
+"""How many rows and pages fit into memory; `test_scheduler` gives pages out and takes them back."""
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from voiceagent_tts.engine.kv_cache import MemoryNeeds, PageAllocator, rows_that_fit
-from voiceagent_tts.errors import ErrorCode, OverloadedError, VoiceAgentError
+from voiceagent_tts.engine.kv_cache import MemoryNeeds, rows_that_fit
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 
-PAGES, ROWS = 12, 5
 GB = 10**9
-
-_calls = st.lists(
-    st.tuples(st.integers(0, ROWS - 1), st.one_of(st.none(), st.integers(0, 5))), max_size=60
-)
-
-
-@given(_calls)
-def test_pages_are_conserved_and_of_one_row(calls: list[tuple[int, int | None]]) -> None:
-    """However rows take and release pages, each is free or owned by one row, in a fixed order."""
-    allocator = PageAllocator(PAGES)
-    held: dict[int, list[int]] = {row: [] for row in range(ROWS)}
-    for row, count in calls:
-        if count is None:
-            allocator.release(row)
-            held[row] = []
-        elif count > allocator.free:
-            with pytest.raises(
-                OverloadedError, match=f"{count} pages .* {allocator.free} are free"
-            ):
-                allocator.allocate(row, count)
-        else:
-            taken = list(allocator.allocate(row, count))
-            assert taken[: len(held[row])] == held[row]
-            assert len(taken) == len(held[row]) + count
-            held[row] = taken
-        pages = Counter(page for row in range(ROWS) for page in allocator._pages.get(row, ()))
-        assert not pages or max(pages.values()) == 1
-        assert set(pages) <= set(range(1, PAGES + 1))
-        assert allocator.free + len(pages) == PAGES
-        assert {row: list(allocator._pages.get(row, ())) for row in held} == held
-
-
-def test_the_lowest_pages_are_taken_first() -> None:
-    """The lowest free pages are taken first, so pages that were never needed stay untouched."""
-    allocator = PageAllocator(9)
-    allocator.allocate(0, 3)
-    allocator.allocate(1, 2)
-    allocator.release(0)
-    assert list(allocator.allocate(2, 4)) == [1, 2, 3, 6]
-
 
 NEEDS = MemoryNeeds(
     weights=4 * GB, rows=GB // 2, graphs=GB // 2, voices=GB // 4, page=GB // 32, row_pages=16

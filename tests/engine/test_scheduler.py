@@ -198,20 +198,6 @@ def test_windows_grow_with_the_lead() -> None:
     assert grown == sorted(grown)
 
 
-@pytest.mark.parametrize("frames", [1, 3, 16])
-def test_a_context_chooses_its_first_window(frames: int) -> None:
-    """`initial_frames` frames are decoded together, up to the largest window."""
-    context = listening(initial_frames=frames)
-    assert context.active is not None
-    scheduler = Scheduler(Pace(), rows=1, pages=1)
-    made = 0
-    while not (plan := scheduler.plan([context], 0.0)).decode:
-        made += 1
-        context.active.add_frame(is_end=False)
-    assert plan.decode == [(context, min(frames, 12))]
-    assert made == min(frames, 12) - 1
-
-
 def test_first_sounds_go_before_listeners_with_plenty() -> None:
     """A row with more than a second of lead waits while another row owes its first sound."""
     rich, poor, new = listening(row=0), listening(row=1), listening(row=2)
@@ -315,7 +301,8 @@ def test_retry_after_is_when_the_first_row_is_likely_to_be_free() -> None:
 def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None:
     """However rows start, grow and are released, nothing is given out twice, and all is returned.
 
-    A start takes the lowest free row, and one more page than the number of its context.
+    A start takes the lowest free row and pages, so those never needed stay untouched: one page more
+    than the number of its context.
     """
     scheduler = Scheduler(Pace(), rows=4, pages=9)
     contexts = [waiting(number) for number in range(5)]
@@ -335,7 +322,8 @@ def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None
                 assert number + 1 > 9 - len(held)
                 continue
             assert started is not None and started is context.active
-            assert (started.row, len(started.pages)) == (lowest, number + 1)
+            free = sorted(set(range(1, 10)) - held)
+            assert (started.row, list(started.pages)) == (lowest, free[: number + 1])
             active[number] = started
         elif call == "extend" and number in active:
             before, is_free = active[number].pages, len(held) < 9
@@ -396,9 +384,8 @@ def waiting(arrival: int, *, is_batch: bool = False) -> EngineContext:
     return context
 
 
-def listening(row: int = 0, *, initial_frames: int | None = None) -> EngineContext:
+def listening(row: int = 0) -> EngineContext:
     """Make a context with text, unlimited credit and a row."""
     context = waiting(row)
-    context.options = SpeechOptions(initial_frames=initial_frames)
     context.active = ActiveSequence(row)
     return context

@@ -44,11 +44,12 @@ def test_windows_grow_and_change_nothing() -> None:
     assert np.abs(difference).max() <= 8  # random weights amplify rounding
 
 
-def test_a_context_chooses_how_much_comes_first() -> None:
-    """The first chunk has as many frames as `initial_frames` asks for."""
+@pytest.mark.parametrize("frames", [1, 3, 16])
+def test_a_context_chooses_how_much_comes_first(frames: int) -> None:
+    """The first chunk has as many frames as `initial_frames` asks for, up to the largest window."""
     driver = Driver()
-    driver.run(*driver.open(1, LONG, initial_frames=6))
-    assert chunks_of(driver.events, 1)[0] == 6
+    driver.run(*driver.open(1, LONG, initial_frames=frames))
+    assert chunks_of(driver.events, 1)[0] == min(frames, 12)
 
 
 def test_a_file_waits_for_listeners() -> None:
@@ -131,28 +132,22 @@ def test_a_prompt_without_memory_is_refused() -> None:
     assert driver.engine.metrics["free_pages"] == 1
 
 
-def test_a_run_that_goes_on_waits_for_memory() -> None:
-    """Files, and contexts that have spoken, wait until other contexts release pages."""
+@pytest.mark.parametrize("others", [({}, {"is_batch": True}), ({"continues": True},)])
+def test_a_run_that_goes_on_waits_for_memory(others: tuple[dict[str, bool], ...]) -> None:
+    """Files, and contexts that have spoken, wait until other contexts release pages.
+
+    The listener of a turn that began with cached audio (`continues`) has heard its beginning.
+    """
     driver = Driver(pages=1)
     driver.run(*driver.open(1, "One.", more=True))
-    driver.send(*driver.open(2, TEXT), *driver.open(3, TEXT, is_batch=True))
+    for context, options in enumerate(others, start=2):
+        driver.send(*driver.open(context, TEXT, **options))
     for _ in range(3):
         driver.engine.step()
     driver.run(Append(1, " Two.", 4, False, "en"))
-    assert all(isinstance(last_of(driver.events, context), Done) for context in (1, 2, 3))
-    assert all(pcm_of(driver.events, context) for context in (1, 2, 3))
-
-
-def test_a_turn_that_began_with_cached_audio_waits_for_memory() -> None:
-    """Its listener has heard its beginning, so it is not refused where a new turn would be."""
-    driver = Driver(pages=1)
-    driver.run(*driver.open(1, "One.", more=True))
-    driver.send(*driver.open(2, TEXT, continues=True))
-    for _ in range(3):
-        driver.engine.step()
-    driver.run(Append(1, " Two.", 4, False, "en"))
-    assert all(isinstance(last_of(driver.events, context), Done) for context in (1, 2))
-    assert pcm_of(driver.events, 2)
+    for context in range(1, 2 + len(others)):
+        assert isinstance(last_of(driver.events, context), Done)
+        assert pcm_of(driver.events, context)
 
 
 def test_files_leave_memory_to_those_who_listen() -> None:
@@ -241,7 +236,8 @@ def test_a_load_beyond_real_time_is_refused() -> None:
 
 
 def test_every_metric_is_documented(driver: Driver) -> None:
-    """docs/monitoring.md lists each metric under its name, with its type."""
+    """docs/monitoring.md lists each metric under its name, with its type; so does `/metrics`."""
+    assert set(driver.engine.metrics) <= set(WORKER_METRICS)
     page = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text(encoding="utf-8")
     table = page[page.index("| metric of qwen3 |") :].partition("\n\n")[0]
     documented = dict(re.findall(r"^\| `tts_worker_(\w+)` \| (\w+) \|", table, re.MULTILINE))
@@ -278,8 +274,3 @@ def test_thousands_of_contexts_leave_nothing(contexts: int) -> None:
     assert driver.engine.metrics["free_pages"] == pages
     assert len(driver.runner.free_rows) == 64
     assert objects[-1] - objects[0] < contexts / 10  # shapes that occur for the first time
-
-
-def test_every_metric_of_the_engine_is_named() -> None:
-    """`/metrics` has a help text for everything that the engine reports."""
-    assert set(Driver().engine.metrics) <= set(WORKER_METRICS)
