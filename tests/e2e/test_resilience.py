@@ -362,6 +362,7 @@ async def test_pain_10_a_silent_engine_ends_readiness(
         await wire.finish(received)
         assert received.cancelled is not None
         assert received.cancelled.text_remaining == SENTENCE
+        await until_free(server)
 
 
 async def test_a_client_that_goes_before_the_first_sound(start_server: StartServer) -> None:

@@ -44,25 +44,3 @@ def test_credit_waits_for_a_step_of_playback() -> None:
     assert playback.granted_s(0.49) is None
     assert playback.granted_s(0.5) == 2.5
     assert playback.granted_s(0.5) is None
-
-
-def test_an_unpaced_context_gets_credit_for_what_it_sends() -> None:
-    """Without pacing only unsent audio is limited, whatever has been played."""
-    playback = Playback(0.0)
-    assert playback.granted_s() == 10.0
-    playback.send(3.0)
-    assert playback.granted_s() == 13.0
-    assert playback.pacer.due_at is None, "only what is sent allows more"
-
-
-def test_credit_follows_playback_by_itself() -> None:
-    """While sent audio plays, more credit is due after a step, without another event."""
-    playback = Playback(0.2)
-    playback.granted_s()
-    assert playback.pacer.due_at is None, "nothing plays"
-    playback.send(1.0)
-    assert playback.granted_s() is None
-    due_at = playback.pacer.due_at
-    assert due_at == pytest.approx(START + 0.05)
-    assert playback.granted_s(0.05) == pytest.approx(0.25)
-    assert playback.pacer.due_at == pytest.approx(START + 0.1)

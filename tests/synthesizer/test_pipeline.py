@@ -7,7 +7,6 @@ import asyncio
 from typing import Any, cast
 
 import numpy as np
-import pytest
 
 from testbed.waiting import until
 from voiceagent_tts.audio.stretch import HELD_SAMPLES
@@ -18,7 +17,7 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.errors import EngineError, ErrorCode
+from voiceagent_tts.errors import EngineError
 from voiceagent_tts.seam.aligner_messages import Aligned
 from voiceagent_tts.seam.commands import Cancel, Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Event, SegmentEnd, Words
@@ -393,21 +392,3 @@ async def test_a_cancelled_failure_is_a_cancel() -> None:
     assert opened.context.close().reason == "cancelled"
     (report,) = opened.reports
     assert (report.reason, report.code) == ("cancelled", None)
-
-
-async def test_a_part_that_fails_by_itself_ends_its_context(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A mistake in what a timer starts is `internal` for this context, and its row is free."""
-    opened = Opened(limits=Limits(settle_s=0.0))
-    context = opened.context
-
-    def fail(*_: object) -> bool:
-        raise IndexError("a bug")
-
-    monkeypatch.setattr(type(context._intake), "expire", fail)
-    context.push_text(TEXT)
-    await until(lambda: context.state is ContextState.ENDED, "the context has ended")
-    (failed,) = [each for each in opened.read() if isinstance(each, ContextFailed)]
-    assert failed.error.code is ErrorCode.INTERNAL
-    assert context.close().reason == "error"

@@ -1,16 +1,13 @@
 """A synthesizer opens contexts on its workers, on the real espeak worker."""
 
 import asyncio
-import os
-import signal
 
 import pytest
 
-from testbed.contexts import SENTENCE, UNPACED, collect, first, worker_of
+from testbed.contexts import SENTENCE, UNPACED, collect, worker_of
 from testbed.servers import StartSynthesizer
 from testbed.waiting import until
-from voiceagent_tts.core import AudioChunk
-from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.options import ContextOptions
 
@@ -39,22 +36,6 @@ async def test_closing_ends_every_context(start_synthesizer: StartSynthesizer) -
     assert (await collecting).report.reason == "cancelled"
 
 
-async def test_a_dead_engine_fails_its_contexts(start_synthesizer: StartSynthesizer) -> None:
-    """The contexts of a killed worker fail, and the next one waits for its successor."""
-    synthesizer = await start_synthesizer()
-    context = await synthesizer.open(UNPACED)
-    context.push_text(SENTENCE * 100)
-    await first(context, AudioChunk)
-    os.kill(worker_of(synthesizer).pid, signal.SIGKILL)
-    spoken = await collect(context)
-    assert isinstance(spoken.error, EngineError)
-    assert spoken.report.reason == "error"
-    context = await synthesizer.open(UNPACED)
-    context.push_text("Hello.")
-    context.finish()
-    assert (await collect(context)).report.reason == "complete"
-
-
 async def test_rows_are_not_promised_twice(start_synthesizer: StartSynthesizer) -> None:
     """A context is refused while all rows are used; an ended one makes room at once."""
     synthesizer = await start_synthesizer()
@@ -65,22 +46,3 @@ async def test_rows_are_not_promised_twice(start_synthesizer: StartSynthesizer) 
     assert refused.value.retry_after_ms
     contexts[0].abandon()
     await synthesizer.open(UNPACED)
-
-
-@pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        (ContextOptions(voice="nobody"), ErrorCode.INVALID_VOICE),
-        (ContextOptions(language="klingon"), ErrorCode.INVALID_LANGUAGE),
-        (ContextOptions(text_feeding="token"), ErrorCode.INVALID_PARAM),
-    ],
-)
-async def test_impossible_options_are_refused(
-    start_synthesizer: StartSynthesizer, options: ContextOptions, code: ErrorCode
-) -> None:
-    """Options that no voice supports are refused before a row is reserved."""
-    synthesizer = await start_synthesizer()
-    with pytest.raises(InvalidRequestError) as refused:
-        await synthesizer.open(options)
-    assert refused.value.code is code
-    assert worker_of(synthesizer).rows_used == 0

@@ -251,23 +251,6 @@ async def test_close_is_idempotent(worker: WorkerClient) -> None:
     assert isinstance((await collect(events))[-1], Failed)
 
 
-async def test_the_supervisor_replaces_a_dead_worker() -> None:
-    """The next context after a kill -9 is spoken by a new worker."""
-    supervisor = Supervisor(WorkerSpec("espeak"))
-    await supervisor.start()
-    try:
-        first = await supervisor.wait_for_worker(1.0)
-        os.kill(first.pid, signal.SIGKILL)
-        await first.closed.wait()
-        second = await supervisor.wait_for_worker(30.0)
-        assert second.pid != first.pid
-        assert isinstance((await collect(speak(second)[1]))[-1], Done)
-        assert supervisor.restarts == 1
-    finally:
-        await supervisor.close()
-        await supervisor.close()
-
-
 async def test_a_close_that_is_cancelled_ends_as_cancelled() -> None:
     """The caller's cancellation reaches it, and the worker is stopped all the same."""
     supervisor = Supervisor(WorkerSpec("espeak"))
