@@ -161,6 +161,19 @@ async def test_abandon_is_idempotent(start_synthesizer: StartSynthesizer) -> Non
 # Cuts.
 
 
+async def test_a_cut_goes_by_the_clock_without_a_position(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """Of all that was sent, only what has had time to play was heard."""
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(UNPACED)
+    text = " ".join([SENTENCE] * 20)  # a minute, so that a late test is not late enough to hear all
+    context.push_text(text)
+    context.finish()
+    spoken = await collect(context)
+    assert context.cut().text_spoken != context.cut(spoken.samples).text_spoken == text
+
+
 async def test_only_the_end_leaves_after_a_cancel(start_synthesizer: StartSynthesizer) -> None:
     """Audio that is reported as sent after the cancel publishes no words.
 
