@@ -35,62 +35,23 @@ SPEAKABLE_TEXTS = {
 REFUSED_MESSAGES: dict[str, tuple[Any, ErrorCode]] = {
     "binary garbage": (b"\x01\x00\xff\xfe", ErrorCode.INVALID_MESSAGE),
     "no JSON": ("hello", ErrorCode.INVALID_JSON),
-    "an empty message": ("", ErrorCode.INVALID_JSON),
-    "an array": ("[]", ErrorCode.INVALID_MESSAGE),
     "a JSON depth bomb": ("[" * 30_000, ErrorCode.INVALID_JSON),
-    "a closed depth bomb": (
-        '{"type":"ping","x":' + "[" * 30_000 + "]" * 30_000 + "}",
-        ErrorCode.INVALID_JSON,
-    ),
-    "a lone surrogate": (
-        r'{"type":"text","context_id":"a","text":"a \ud800 b"}',
-        ErrorCode.INVALID_JSON,
-    ),
     "no type": ({"context_id": "a"}, ErrorCode.INVALID_MESSAGE),
-    "a type that is no string": ({"type": 7}, ErrorCode.INVALID_MESSAGE),
     "an unknown type": ({"type": "dance"}, ErrorCode.UNKNOWN_TYPE),
-    "text without a context": ({"type": "text", "text": "hi"}, ErrorCode.INVALID_MESSAGE),
-    "text that is a number": (
-        {"type": "text", "context_id": "a", "text": 5},
-        ErrorCode.INVALID_PARAM,
-    ),
-    "an id that is empty": (
-        {"type": "text", "context_id": "", "text": "hi"},
-        ErrorCode.INVALID_PARAM,
-    ),
-    "an id with a control character": (
-        {"type": "text", "context_id": "a\x00", "text": "hi"},
-        ErrorCode.INVALID_PARAM,
-    ),
-    "an id that is too long": (
-        {"type": "text", "context_id": "x" * 129, "text": "hi"},
-        ErrorCode.INVALID_PARAM,
-    ),
-    "an integer that is too large": (
-        '{"type":"ping","t":1' + "0" * 9_999 + "}",
-        ErrorCode.INVALID_JSON,
-    ),
+    "text for no context": ({"type": "text", "text": "hi"}, ErrorCode.INVALID_MESSAGE),
     "a float for an integer": ({"type": "ping", "t": 1.5}, ErrorCode.INVALID_PARAM),
-    "an end of an unknown context": (
-        {"type": "end", "context_id": "a"},
-        ErrorCode.CONTEXT_NOT_FOUND,
-    ),
-    "a cancel of an unknown context": (
-        {"type": "cancel", "context_id": "a"},
-        ErrorCode.CONTEXT_NOT_FOUND,
-    ),
-    "a flush of an unknown context": (
-        {"type": "flush", "context_id": "a", "flush_id": 1},
-        ErrorCode.CONTEXT_NOT_FOUND,
-    ),
-    "a cut of an unknown context": (
-        {"type": "cut", "context_id": "a", "played_ms": 1},
-        ErrorCode.CONTEXT_NOT_FOUND,
-    ),
-    "a negative playout": (
-        {"type": "cut", "context_id": "a", "played_ms": -1},
-        ErrorCode.INVALID_PARAM,
-    ),
+    **{
+        f"{kind} of an unknown context": (
+            {"type": kind, "context_id": "a", **fields},
+            ErrorCode.CONTEXT_NOT_FOUND,
+        )
+        for kind, fields in (
+            ("end", {}),
+            ("cancel", {}),
+            ("flush", {"flush_id": 1}),
+            ("cut", {"played_ms": 1}),
+        )
+    },
     "a message of 100,000 characters": (
         {"type": "text", "context_id": "a", "text": "word " * 20_000},
         ErrorCode.MESSAGE_TOO_BIG,
@@ -100,20 +61,12 @@ REFUSED_MESSAGES: dict[str, tuple[Any, ErrorCode]] = {
         ErrorCode.INVALID_VOICE,
     ),
 }
+"""One of each kind; `tests/protocol/test_messages.py` has all that a message may have wrong."""
 REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
     "an unknown voice": ({"voice": "nobody"}, ErrorCode.INVALID_VOICE),
     "an unknown language": ({"language": "klingon"}, ErrorCode.INVALID_LANGUAGE),
-    "a voice of the wrong type": ({"voice": 1}, ErrorCode.INVALID_PARAM),
-    "an unknown encoding": ({"audio": {"encoding": "mp3"}}, ErrorCode.INVALID_PARAM),
     "an unknown rate": ({"audio": {"sample_rate": 11025}}, ErrorCode.INVALID_PARAM),
-    "a rate that is text": ({"audio": {"sample_rate": "24000"}}, ErrorCode.INVALID_PARAM),
-    "audio that is text": ({"audio": "pcm"}, ErrorCode.INVALID_PARAM),
-    "a speed that is too high": ({"speed": 100}, ErrorCode.INVALID_PARAM),
-    "a negative lead": ({"max_lead_s": -1}, ErrorCode.INVALID_PARAM),
-    "a negative delay": ({"max_buffer_delay_ms": -1}, ErrorCode.INVALID_PARAM),
-    "a negative seed": ({"seed": -1}, ErrorCode.INVALID_PARAM),
     "a message of 100,000 characters": ({"x": "x" * 100_000}, ErrorCode.MESSAGE_TOO_BIG),
-    "too much metadata": ({"metadata": {"a": "x" * 2_000}}, ErrorCode.INVALID_PARAM),
 }
 
 
@@ -206,6 +159,7 @@ async def test_a_second_cancel_or_end_is_ignored(wire: Wire) -> None:
     for _ in range(2):
         await wire.send_raw({"type": "end", "context_id": ended.record.context_id})
         await wire.cancel(cancelled)
+        await wire.send_raw({"type": "end", "context_id": cancelled.record.context_id})
     assert (await wire.finish(ended)).done.reason == "complete"
     assert (await wire.finish(cancelled)).done.reason == "cancelled"
     await wire.cancel(cancelled)
@@ -219,6 +173,8 @@ async def test_a_context_id_is_used_once(wire: Wire) -> None:
     again = {"type": "context.open", "context_id": "twice", "voice": "f3"}
     await wire.send_raw(again)
     assert (await refusal(wire)).code == ErrorCode.CONTEXT_EXISTS
+    await wire.send_raw({**again, "speed": 9})
+    assert (await refusal(wire)).code == ErrorCode.INVALID_PARAM
     await wire.text(received, "Hello.")
     await wire.end(received)
     await wire.finish(received)
