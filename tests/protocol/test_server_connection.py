@@ -49,6 +49,7 @@ def test_text_opens_a_context_with_the_sessions_defaults() -> None:
         ContextOpen(context_id="c", voice="ryan", speed=0.5),
         ContextText(context_id="c", text="Hi"),
     ]
+    assert server.receive(client_message("text", text="")) == [], "it says nothing"
     assert server.receive(client_message("context.open", "d")) == [ContextOpen(context_id="d")]
 
 
