@@ -241,7 +241,7 @@ async def test_a_sentence_does_not_wait_for_the_next_letter(wire: Wire) -> None:
 
 
 async def test_text_waits_no_longer_than_asked(wire: Wire) -> None:
-    """In text without punctuation, `max_buffer_delay_ms` releases whole words; the last may grow."""
+    """`max_buffer_delay_ms` releases words without punctuation; the last one may grow, and waits."""
     received = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=100)
     await wire.text(received, "Hello there my fri")
     words = await wire.until(WordsMessage, received)
