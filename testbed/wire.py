@@ -218,8 +218,12 @@ class Wire:
 
     async def say(self, text: str, **options: Unpack[OpenOptions]) -> ReceivedContext:
         """Speak a whole text to its end, by default without pacing."""
-        received = await self.open(**{"max_lead_s": 0, **options})
-        await self.text(received, text)
+        return await self.speak(await self.open(**{"max_lead_s": 0, **options}), text)
+
+    async def speak(self, received: ReceivedContext, *texts: str) -> ReceivedContext:
+        """Send the rest of a context's text, and read to its end."""
+        for text in texts:
+            await self.text(received, text)
         await self.end(received)
         return await self.finish(received)
 

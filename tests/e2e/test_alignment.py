@@ -58,9 +58,7 @@ async def open_aligned(wire: Wire, **options) -> ReceivedContext:
 async def say_once(wire: Wire, text: str, **options) -> ReceivedContext:
     """Speak a whole text to its end, as fast as a listener plays it."""
     received = await open_aligned(wire, **options)
-    await wire.text(received, text)
-    await wire.end(received)
-    return await wire.finish(received)
+    return await wire.speak(received, text)
 
 
 async def say(wire: Wire, text: str, **options) -> ReceivedContext:
@@ -162,8 +160,7 @@ async def test_flushes_wait_for_their_words(aligned: RunningServer) -> None:
         for part in ("One two three.", " Four five", " six seven"):
             await wire.text(received, part)
             await wire.flush(received)
-        await wire.end(received)
-        await wire.finish(received)
+        await wire.speak(received)
     events = [event for event in received.events if not isinstance(event, ClientAudio)]
     sent = ""
     for event in events:

@@ -45,9 +45,7 @@ async def test_a_turn_begins_with_a_cached_phrase_and_goes_on_live(
         await wire.until(FlushedMessage, received)
         assert received.pcm[: len(phrase)] == phrase
         assert len(received.pcm) > len(phrase)
-        await wire.text(received, f" {PHRASE}")
-        await wire.end(received)
-        await wire.finish(received)
+        await wire.speak(received, f" {PHRASE}")
         assert received.pcm[-len(phrase) // 2 :] != bytes(len(phrase) // 2)
         assert [each.word.text for each in received.words] == f"{text} {PHRASE}".split()
         cut = await wire.open(max_lead_s=0.3, **VOICE)

@@ -48,8 +48,7 @@ async def _say(wire: Wire, chunks: list[str], language: str | None) -> ReceivedC
     received = await wire.open(max_lead_s=0, max_buffer_delay_ms=3000, language=language)
     for chunk in chunks:
         await wire.text(received, chunk)
-    await wire.end(received)
-    return await wire.finish(received)
+    return await wire.speak(received)
 
 
 def _chunks(text: str, longest: int) -> list[str]:

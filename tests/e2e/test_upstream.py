@@ -21,9 +21,7 @@ async def test_words_and_cuts_come_on_top_of_an_upstream(
     async with Wire.connected(server.websocket_url) as wire:
         received = await wire.open(language="en", voice="nova", max_lead_s=0)
         received.is_aligned = True
-        await wire.text(received, TEXT)
-        await wire.end(received)
-        await wire.finish(received)
+        await wire.speak(received, TEXT)
         assert [each.word.text for each in received.words] == TEXT.split()
         assert received.record.done is not None
         assert received.record.done.reason == "complete"
@@ -60,9 +58,7 @@ async def test_contexts_beyond_capacity_go_upstream(
     async with Wire.connected(server.websocket_url) as wire:
         received = await wire.open(language="en", max_lead_s=0)
         received.is_aligned = True
-        await wire.text(received, TEXT)
-        await wire.end(received)
-        await wire.finish(received)
+        await wire.speak(received, TEXT)
         assert [each.word.text for each in received.words] == TEXT.split()
     overflow = synthesizer.workers["overflow"].worker
     assert overflow is not None

@@ -175,9 +175,7 @@ async def test_a_context_id_is_used_once(wire: Wire) -> None:
     assert (await refusal(wire)).code == ErrorCode.CONTEXT_EXISTS
     await wire.send_raw({**again, "speed": 9})
     assert (await refusal(wire)).code == ErrorCode.INVALID_PARAM
-    await wire.text(received, "Hello.")
-    await wire.end(received)
-    await wire.finish(received)
+    await wire.speak(received, "Hello.")
     assert received.done.reason == "complete"
     await wire.send_raw(again)
     assert (await refusal(wire)).code == ErrorCode.CONTEXT_EXISTS
@@ -193,9 +191,7 @@ async def test_a_65th_context_waits_for_room(wire: Wire) -> None:
     assert contexts[64].error.retryable
     await wire.cancel(contexts[0])
     room = await wire.open(max_lead_s=0)
-    await wire.text(room, "There is room.")
-    await wire.end(room)
-    assert (await wire.finish(room)).done.reason == "complete"
+    assert (await wire.speak(room, "There is room.")).done.reason == "complete"
     for received in contexts[1:64]:
         await wire.text(received, "Hello.")
         await wire.end(received)
@@ -212,8 +208,7 @@ async def test_too_much_text_is_not_taken(wire: Wire) -> None:
     for _ in range(4):
         await wire.send_raw(message)
         assert (await refusal(wire)).code == ErrorCode.TEXT_TOO_LONG
-    await wire.end(received)
-    await wire.finish(received)
+    await wire.speak(received)
     assert (received.done.reason, received.done.chars) == ("complete", len("Hello."))
     await check_alive(wire)
 
@@ -236,8 +231,7 @@ async def test_text_opens_an_unknown_context(wire: Wire) -> None:
     assert (await refusal(wire)).code == ErrorCode.CONTEXT_NOT_FOUND
     received = wire.expect("new", "Hello.")
     await wire.send_raw({"type": "text", "context_id": "new", "text": "Hello."})
-    await wire.end(received)
-    await wire.finish(received)
+    await wire.speak(received)
     opened = received.events[0]
     assert isinstance(opened, ContextOpened)
     assert (opened.voice, received.done.reason) == ("f3", "complete")
@@ -265,8 +259,7 @@ async def test_nothing_leaks_into_another_context(wire: Wire) -> None:
         await wire.text(received, f" {chunk}" if index else chunk)
         for message, _ in refused[index::9]:
             await wire.send_raw(message)
-    await wire.end(received)
-    await wire.finish(received)
+    await wire.speak(received)
     assert [word.word for word in received.words] == [word.word for word in alone.words]
     assert len(wire.answers) == 1 + len(refused)  # `ready`, and one error for each message
     await check_alive(wire)

@@ -126,9 +126,7 @@ async def test_no_figure_holds_what_was_said(server: RunningServer) -> None:
     """`/metrics` contains neither words nor ids."""
     async with Wire.connected(server.websocket_url) as wire:
         received = await wire.open("id-of-a-caller")
-        await wire.text(received, "Xylophone.")
-        await wire.end(received)
-        await wire.finish(received)
+        await wire.speak(received, "Xylophone.")
     text = server.state.metrics.render().decode()
     assert "Xylophone" not in text
     assert "id-of-a-caller" not in text

@@ -89,9 +89,7 @@ async def test_nothing_waits_behind_an_open(
             await wire.send_raw({"type": "ping", "t": 3})
             await wire.until(PongMessage)
             assert not waiting.events, "the other context was still waiting"
-        await wire.text(waiting, "And goodbye.")
-        await wire.end(waiting)
-        assert (await wire.finish(waiting)).done.reason == "complete"
+        assert (await wire.speak(waiting, "And goodbye.")).done.reason == "complete"
         assert isinstance(waiting.events[0], ContextOpened)
 
 

@@ -151,9 +151,7 @@ async def test_a_flush_speaks_what_there_is(wire: Wire) -> None:
     check_coverage("No mark ends this", received.words)
     await wire.flush(received)
     assert (await wire.until(FlushedMessage, received)).audio_ms == flushed.audio_ms
-    await wire.text(received, ", and more.")
-    await wire.end(received)
-    await wire.finish(received)
+    await wire.speak(received, ", and more.")
     assert received.done.reason == "complete"
 
 
@@ -165,9 +163,7 @@ async def test_a_list_begins_after_a_break_or_a_flush(wire: Wire) -> None:
     flushed = await wire.open(max_lead_s=0, language="en")
     await wire.text(flushed, "Steps:\n    ")
     await wire.flush(flushed)
-    await wire.text(flushed, "1. Open the box.")
-    await wire.end(flushed)
-    await wire.finish(flushed)
+    await wire.speak(flushed, "1. Open the box.")
     assert flushed.done.reason == "complete"
 
 
@@ -209,9 +205,7 @@ async def test_an_unexpected_failure_ends_its_context_alone(
     (failure,) = [entry for entry in logs if entry["event"] == "server_failed"]
     assert failure["context_id"] == failing.record.context_id and failure["session_id"]
     assert "work_or_fail" in failure["calls"] and secret not in str(logs)
-    await wire.text(healthy, "and after it.")
-    await wire.end(healthy)
-    await wire.finish(healthy)
+    await wire.speak(healthy, "and after it.")
     assert healthy.done.reason == "complete"
 
 
@@ -241,14 +235,12 @@ async def test_a_sentence_does_not_wait_for_the_next_letter(wire: Wire) -> None:
 
 
 async def test_text_waits_no_longer_than_asked(wire: Wire) -> None:
-    """`max_buffer_delay_ms` releases words without punctuation; the last one may grow, and waits."""
+    """`max_buffer_delay_ms` releases words without punctuation; the last one waits: it may grow."""
     received = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=100)
     await wire.text(received, "Hello there my fri")
     words = await wire.until(WordsMessage, received)
     assert words.words == ["Hello", "there", "my"]
-    await wire.text(received, "end")
-    await wire.end(received)
-    await wire.finish(received)
+    await wire.speak(received, "end")
     assert received.words[-1].word.text == "friend"
 
 
@@ -375,9 +367,7 @@ async def test_a_tiny_lead_still_plays(wire: Wire) -> None:
     for sample_rate in (8000, 24000):
         audio = AudioFormat(sample_rate=sample_rate)
         received = await wire.open(max_lead_s=1e-9, language="en", audio=audio)
-        await wire.text(received, "Hello.")
-        await wire.end(received)
-        assert (await wire.finish(received)).done.reason == "complete"
+        assert (await wire.speak(received, "Hello.")).done.reason == "complete"
 
 
 async def test_times_of_characters(wire: Wire) -> None:

@@ -83,8 +83,7 @@ async def test_a_cancelled_context_states_what_was_sent(wire: Wire) -> None:
     assert received.done.provenance is not None
     assert received.done.provenance.sha256 == hashlib.sha256(received.pcm).hexdigest()
     silent = await wire.open(language="en")
-    await wire.end(silent)
-    await wire.finish(silent)
+    await wire.speak(silent)
     assert silent.done.provenance is None
 
 
