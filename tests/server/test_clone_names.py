@@ -3,21 +3,17 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
-import torch
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from testbed.linked_models import link_with_short_runs
+from testbed.clones import cloning_settings, voice_file
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
-from voiceagent_tts.config import Settings
-from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.settings.access import Quota
@@ -25,41 +21,25 @@ from voiceagent_tts.synthesizer.context import Context
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-BASE = Path(__file__).parents[1] / "reference" / "base-0b6"
 WRITE = frozenset({Scope.SPEAK, Scope.VOICES_WRITE})
 ONE, TWO, THREE = (make_key(name, WRITE, Quota()) for name in ("one", "two", "three"))
 ADMIN = make_key("admin", WRITE | {Scope.ADMIN}, Quota())
 TEXT = "Hello. "
 
 
-def voice(number: float) -> bytes:
-    """A voice file of the model; another number is another voice."""
-    return Cloned(torch.full((64,), number)).to_bytes()
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
     """A server of a tiny model, where `anna` is a voice of `one`, of `two`, and of everyone."""
-    folder = tmp_path_factory.mktemp("models") / BASE.name
-    link_with_short_runs(BASE, folder, frames=8)
-    keys = folder.parent / "keys.json"
+    keys = tmp_path_factory.mktemp("keys") / "keys.json"
     keys.write_text(KeyDocument(keys=tuple(e.key for e in (ONE, TWO, THREE, ADMIN))).dump())
-    settings = Settings(
-        port=0,
-        engine="qwen3",
-        models=(str(folder),),
-        threads=1,
-        aligner="off",
-        keys=str(keys),
-        voices_folder=tmp_path_factory.mktemp("voices"),
-    )
+    settings = cloning_settings(tmp_path_factory, frames=8, keys=str(keys))
     async with running(settings) as server:
         records = server.state.voice_records
         for number, key in enumerate((ONE, TWO)):
-            records.add_voice(VoiceRecord(name="anna", key_id=key.key.id), voice(number))
+            records.add_voice(VoiceRecord(name="anna", key_id=key.key.id), voice_file(number))
         shared = VoiceRecord(name="anna", key_id=ADMIN.key.id, is_shared=True)
-        records.add_voice(shared, voice(2))
-        records.add_voice(VoiceRecord(name="zoe", key_id=ONE.key.id), voice(3))
+        records.add_voice(shared, voice_file(2))
+        records.add_voice(VoiceRecord(name="zoe", key_id=ONE.key.id), voice_file(3))
         yield server
 
 
@@ -234,7 +214,7 @@ async def test_a_voice_that_is_replaced_before_the_first_text_is_refused(
         await send("context.open", voice="anna", language="en")
         await until("context.opened")
         server.state.voice_records.remove_voice("anna")
-        server.state.voice_records.add_voice(shared, voice(4))
+        server.state.voice_records.add_voice(shared, voice_file(4))
         await send("text", text=TEXT)
         failed = await until("error", "done")
         assert failed["code"] == "invalid_voice" and "open a new context" in failed["message"]

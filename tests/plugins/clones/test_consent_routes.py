@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import pytest_asyncio
-import torch
 from structlog.testing import capture_logs
 
+from testbed.clones import voice_file
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.plugins.clones.cloner_processes import MAX_PLACES
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.consents import EVERYTHING, Consent, Consents
@@ -269,11 +268,6 @@ async def test_an_odd_id_is_not_found(client: httpx.AsyncClient, consent_id: str
     """Ids are compared, and never used as paths."""
     answer = await client.delete(f"{PATH}/{consent_id}")
     assert answer.status_code in (404, 405)
-
-
-def voice_file(*embedding: float) -> bytes:
-    """A voice file with this embedding."""
-    return Cloned(torch.tensor(embedding)).to_bytes()
 
 
 @pytest.mark.thorough

@@ -4,21 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
+from testbed.clones import voice_file
 from testbed.file_faults import damaged, full_disk, no_files, no_folder
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.plugins.clones.consents import Consent, Consents, speaker_embedding
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecord, VoiceRecords
 from voiceagent_tts.voices import VoiceFolder
 
 OWNER = Viewer("k", is_admin=False)
-
-
-def voice_file(*embedding: float) -> bytes:
-    """A voice file with this embedding."""
-    return Cloned(torch.tensor(embedding)).to_bytes()
 
 
 def stores(path: Path) -> tuple[VoiceRecords, Consents]:

@@ -1,17 +1,13 @@
 """Two servers that share a folder of voices."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
-import torch
 
-from testbed.linked_models import link_with_short_runs
-from voiceagent_tts.config import Settings
+from testbed.clones import cloning_settings, voice_file
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.seam.cloner_messages import VoiceFile
 from voiceagent_tts.server.serve import RunningServer, running
@@ -19,10 +15,8 @@ from voiceagent_tts.server.voice_records import VoiceRecord
 
 pytestmark = [pytest.mark.thorough, pytest.mark.asyncio(loop_scope="module")]
 
-BASE = str(Path(__file__).parents[2] / "reference" / "base-0b6")
 VOICES = "/v1/audio/voices"
 CONSENTS = "/v1/audio/voice_consents"
-WIDTH = 64
 
 Pair = tuple[RunningServer, RunningServer]
 
@@ -30,17 +24,7 @@ Pair = tuple[RunningServer, RunningServer]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
     """Two servers of a tiny Base model with one folder of voices."""
-    folder = tmp_path_factory.mktemp("models") / Path(BASE).name
-    link_with_short_runs(Path(BASE), folder, frames=24)  # random weights run away from a short text
-    settings = Settings(
-        port=0,
-        engine="qwen3",
-        models=(str(folder),),
-        threads=1,
-        aligner="off",
-        voices_folder=tmp_path_factory.mktemp("voices"),
-        voices_per_key=2,
-    )
+    settings = cloning_settings(tmp_path_factory, voices_per_key=2)
     async with running(settings) as first, running(settings) as second:
         yield first, second
 
@@ -53,11 +37,6 @@ async def clients(servers: Pair) -> AsyncIterator[tuple[httpx.AsyncClient, httpx
         yield one, two
     for name in servers[0].state.clones.names():
         servers[0].state.voice_records.remove_voice(name)
-
-
-def voice(number: float) -> bytes:
-    """A voice file of the model; another number is another voice."""
-    return Cloned(torch.full((WIDTH,), number)).to_bytes()
 
 
 async def speak(client: httpx.AsyncClient, name: str) -> httpx.Response:
@@ -74,15 +53,15 @@ async def test_a_voice_is_added_replaced_and_withdrawn_on_all_servers(
     attested = {"name": "Anna", "language": "en", "attest": "Anna signed on 3 May 2026."}
     consent_id = (await one.post(CONSENTS, data=attested)).json()["id"]
     fields = {"name": "Anna", "consent_id": consent_id}
-    added = await one.post(VOICES, data=fields, files={"voice_file": voice(0.0)})
+    added = await one.post(VOICES, data=fields, files={"voice_file": voice_file(0.0)})
     assert added.status_code == 201, added.text
     assert "anna" in second.state.voice_records.voices()
     assert any((await speak(two, "anna")).content)
     replaced = await one.post(
-        VOICES, data=fields | {"replace": "true"}, files={"voice_file": voice(0.5)}
+        VOICES, data=fields | {"replace": "true"}, files={"voice_file": voice_file(0.5)}
     )
     assert replaced.status_code == 201, replaced.text
-    assert second.state.clones.read("anna") == voice(0.5)
+    assert second.state.clones.read("anna") == voice_file(0.5)
     assert any((await speak(two, "anna")).content)
     withdrawn = await two.delete(f"{CONSENTS}/{consent_id}")
     assert withdrawn.json()["voices"] == ["anna"]
@@ -95,7 +74,7 @@ async def test_a_voice_is_added_replaced_and_withdrawn_on_all_servers(
 async def test_servers_share_the_quota_of_a_key(servers: Pair) -> None:
     """A voice counts on every server."""
     first, second = servers
-    file = VoiceFile(voice(0.0), ())
+    file = VoiceFile(voice_file(0.0), ())
     for name, server in (("anna", first), ("bert", second)):
         await Cloning(server.state).save(VoiceRecord(name=name, key_id="k"), file, replace=False)
     with pytest.raises(InvalidRequestError) as refused:

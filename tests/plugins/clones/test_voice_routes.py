@@ -13,17 +13,15 @@ import soundfile
 import torch
 from structlog.testing import capture_logs
 
-from testbed.linked_models import link_with_short_runs
+from testbed.clones import cloning_settings, voice_file
 from testbed.server_process import ServerProcess
-from voiceagent_tts.config import Settings
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.server.serve import RunningServer, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 REFERENCE = Path(__file__).parents[2] / "reference"
-BASE = str(REFERENCE / "base-0b6")
-DESIGN = str(REFERENCE / "voice_design-1b7")
+DESIGN = "voice_design-1b7"
 SOUND = (REFERENCE / "reference.wav").read_bytes()
 CONSENT = "Anna agreed on 3 May 2026."
 PATH = "/v1/audio/voices"
@@ -32,18 +30,7 @@ PATH = "/v1/audio/voices"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cloning_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
     """A server of the tiny Base and VoiceDesign models over an empty folder."""
-    folder = tmp_path_factory.mktemp("models")
-    for model in (BASE, DESIGN):  # random weights would run away from a short text
-        link_with_short_runs(Path(model), folder / Path(model).name, frames=24)
-    settings = Settings(
-        port=0,
-        engine="qwen3",
-        models=tuple(str(folder / Path(model).name) for model in (BASE, DESIGN)),
-        threads=1,
-        aligner="off",
-        voices_folder=tmp_path_factory.mktemp("voices"),
-    )
-    async with running(settings) as server:
+    async with running(cloning_settings(tmp_path_factory, models=(DESIGN,))) as server:
         yield server
 
 
@@ -115,7 +102,7 @@ async def test_a_text_that_is_not_the_transcript_is_refused(
 @pytest.mark.thorough
 async def test_a_voice_file_becomes_a_voice(cloning: httpx.AsyncClient) -> None:
     """What one server lets download, another one stores."""
-    file = voice_file(width=64)
+    file = voice_file(0.0)
     fields = {"name": "berta", "consent": CONSENT}
     added = await cloning.post(PATH, data=fields, files={"voice_file": ("a.safetensors", file)})
     assert added.status_code == 201, added.text
@@ -159,7 +146,7 @@ async def test_a_taken_name_is_refused(
     cloning_server: RunningServer, cloning: httpx.AsyncClient, name: str, replace: str
 ) -> None:
     """A clone is replaced on request only, and a built-in voice never."""
-    kept = voice_file(width=64)
+    kept = voice_file(0.0)
     cloning_server.state.clones.save("anna", kept)
     taken = await cloning.post(PATH, **upload(name, replace=replace))
     assert (taken.status_code, taken.json()["error"]["code"]) == (400, "invalid_voice")
@@ -171,15 +158,10 @@ async def test_pain_09_a_clone_is_replaced_on_request(
     cloning_server: RunningServer, cloning: httpx.AsyncClient
 ) -> None:
     """The next context speaks with the new one."""
-    kept = voice_file(width=64)
+    kept = voice_file(0.0)
     cloning_server.state.clones.save("anna", kept)
     assert (await cloning.post(PATH, **upload("anna", replace="true"))).status_code == 201
     assert cloning_server.state.clones.read("anna") != kept
-
-
-def voice_file(width: int) -> bytes:
-    """A voice file with an embedding of `width` numbers."""
-    return Cloned(torch.zeros(width)).to_bytes()
 
 
 def wav(seconds: float) -> bytes:
