@@ -1,8 +1,10 @@
 """Speech of a voice whose network predicts durations, and where another program hears its words."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import soxr
-from pocketsphinx import Decoder
+from pocketsphinx import Config, Decoder
 
 from voiceagent_tts.audio.pcm import float_to_pcm, pcm_to_float
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Segment, WordTimestamp
@@ -29,8 +31,24 @@ def all_of(
     return b"".join(parts), speech.words, [len(part) // 2 for part in parts]
 
 
-def aligned(decoder: Decoder, text: str, pcm: bytes) -> list[tuple[float, float]]:
-    """Start and end of each word in milliseconds, by pocketsphinx."""
+def errors_ms(voice: LoadedVoice, texts: Iterable[str]) -> tuple[list[float], list[float]]:
+    """How much later the voice has the starts and ends of its words than pocketsphinx.
+
+    That program knows the words, and hears the audio.
+    """
+    decoder = Decoder(Config(lm=None, loglevel="FATAL"))
+    starts, ends = list[float](), list[float]()
+    for text in texts:
+        pcm, words, _ = all_of(speech(voice, text))
+        for word, (start_ms, end_ms) in zip(words, _aligned(decoder, text, pcm), strict=True):
+            assert word.end_sample is not None
+            starts.append(word.start_sample / 24 - start_ms)
+            ends.append(word.end_sample / 24 - end_ms)
+    return starts, ends
+
+
+def _aligned(decoder: Decoder, text: str, pcm: bytes) -> list[tuple[float, float]]:
+    """Start and end of each word in milliseconds."""
     silence = np.zeros(SAMPLE_RATE_HZ // 10, np.float32)
     audio = np.concatenate((silence, pcm_to_float(pcm), silence, silence))
     decoder.set_align_text(text)

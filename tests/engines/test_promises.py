@@ -245,6 +245,7 @@ def test_a_full_engine_refuses_and_recovers(start: Start) -> None:
     driver.run(driver.submit(1, TEXT), driver.submit(2, TEXT))
     (failed,) = driver.run(driver.submit(3, TEXT))
     assert isinstance(failed, Failed) and failed.code is ErrorCode.OVERLOADED
+    assert failed.message.startswith("all 2 rows of ")
     assert driver.engine.rows_used == 2
     driver.run(Cancel(1))
     assert isinstance(driver.run(driver.submit(4, "Hi."), credit(4))[-1], Done)

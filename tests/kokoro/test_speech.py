@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from pocketsphinx import Config, Decoder
 
-from testbed.spoken_words import aligned, all_of, speech
+from testbed.spoken_words import all_of, errors_ms, speech
 from voiceagent_tts.audio.levels import onsets
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
 from voiceagent_tts.phonemes.voice import LoadedVoice
@@ -29,13 +28,7 @@ def test_words_are_where_a_forced_alignment_has_them(
     voices: dict[str, LoadedVoice], name: str
 ) -> None:
     """pocketsphinx, which knows the words and hears the audio, finds the same times."""
-    decoder = Decoder(Config(lm=None, loglevel="FATAL"))
-    starts, ends = [], []
-    for text in HELD_OUT:
-        pcm, words, _ = all_of(speech(voices[name], text))
-        for word, (start_ms, end_ms) in zip(words, aligned(decoder, text, pcm), strict=True):
-            starts.append(word.start_sample / 24 - start_ms)
-            ends.append(word.end_sample / 24 - end_ms)
+    starts, ends = errors_ms(voices[name], HELD_OUT)
     assert abs(np.median(starts)) < 20 and abs(np.median(ends)) < 30
     assert np.percentile(np.abs(starts), 90) < 60
 

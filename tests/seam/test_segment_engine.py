@@ -11,7 +11,7 @@ from voiceagent_tts.core import Word
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.commands import Append, Cancel, Prepare, SpeechOptions, Submit
 from voiceagent_tts.seam.engine import Inbox, Outbox
-from voiceagent_tts.seam.events import Capabilities, Done, Failed
+from voiceagent_tts.seam.events import Capabilities, Failed
 from voiceagent_tts.seam.segment_engine import SegmentEngine, SegmentRow
 
 BAD = "unspeakable"
@@ -89,14 +89,6 @@ def test_one_context_fails_and_the_others_continue() -> None:
     assert engine.rows_used == 0
 
 
-def test_a_row_too_many_is_refused_with_a_sentence() -> None:
-    """It names the engine and its rows."""
-    driver, _ = tones(max_rows=1)
-    _, refused = driver.run(driver.submit(1, " "), *(driver.submit(i, "Hi.") for i in (2, 3)))[1:]
-    assert isinstance(refused, Failed) and refused.context == 3
-    assert refused.message == "all 1 rows of the test are in use"
-
-
 def test_a_new_context_of_a_number_has_a_row_of_its_own() -> None:
     """What works for the row that was cancelled sees that it is not open."""
     driver, engine = tones()
@@ -105,15 +97,6 @@ def test_a_new_context_of_a_number_has_a_row_of_its_own() -> None:
     assert engine._is_open(row)
     driver.run(Cancel(1), driver.submit(1, "Hello."))
     assert not engine._is_open(row) and engine._is_open(engine._rows[1])
-
-
-def test_credit_and_audio_move_the_row() -> None:
-    """A row has credit until its audio reaches it; the end of its audio is reported."""
-    driver, engine = tones()
-    driver.run(driver.submit(1, "Hello."), credit(1, 4, playout_end=10.0))
-    row = engine._rows[1]
-    assert (row.end_sample, row.has_credit, row.can_send) == (4, False, False)
-    assert driver.run(credit(1, 6))[-1] == Done(1, 6)
 
 
 def test_listeners_come_before_files_and_silent_rows_before_sounding_ones() -> None:

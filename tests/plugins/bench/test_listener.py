@@ -9,22 +9,6 @@ from voiceagent_tts.plugins.bench.listener import play
 SECOND = SAMPLE_RATE_HZ
 
 
-def test_audio_that_comes_in_time_plays_without_a_gap():
-    """A message that arrives in time starts exactly at the end of the one before it."""
-    playback = play([10.0, 10.5, 11.75], [SECOND, SECOND, SECOND])
-    assert playback.starts == (10.0, 11.0, 12.0)
-    assert playback.underruns == 0
-    assert playback.lateness_s == (-0.5, -0.25)
-
-
-def test_late_audio_is_an_underrun_of_its_lateness():
-    """A late message is played on arrival, and later messages move with it."""
-    playback = play([0.0, 1.25, 1.3], [SECOND, SECOND, SECOND])
-    assert playback.starts == (0.0, 1.25, 2.25)
-    assert playback.underruns == 1
-    assert playback.underrun_s == 0.25
-
-
 @given(
     st.lists(st.tuples(st.floats(0, 5), st.integers(1, SECOND)), min_size=1, max_size=30),
     st.floats(0, 1000),

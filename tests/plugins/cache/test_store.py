@@ -1,9 +1,9 @@
-"""The cache of one server: what it stores, what it counts, and what it drops."""
+"""The cache of one server: what it stores, counts and drops, bounded in bytes, by use and age."""
 
 from pathlib import Path
 
 from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, PhraseVoice, WordTime
-from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.plugins.cache.store import PhraseCache, PhraseMemory
 from voiceagent_tts.voices import VoiceFolder
 
 NOVA = PhraseVoice("nova")
@@ -75,3 +75,64 @@ async def test_a_voice_without_a_file_has_no_content(tmp_path: Path) -> None:
     assert cache.store(KEY, phrase(voice))
     await cache.refresh()
     assert len(cache.memory) == 1
+
+
+PHRASE_BYTES = Phrase("", PhraseVoice("v"), bytes(1000), ()).size_bytes
+
+
+class Clock:
+    """Time that the test advances."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def sized(size: int = 1000) -> Phrase:
+    """A phrase of `PHRASE_BYTES` bytes."""
+    return Phrase("", PhraseVoice("v"), bytes(size), ())
+
+
+def test_the_least_recently_used_phrase_makes_room() -> None:
+    """The size never exceeds the maximum."""
+    memory = PhraseMemory(3 * PHRASE_BYTES, Clock())
+    for name in "abc":
+        assert memory.put(name, sized(), 60)
+    assert memory.get("a") is not None
+    memory.put("d", sized(), 60)
+    assert [name for name in "abcd" if name in memory] == ["a", "c", "d"]
+    assert (memory.size_bytes, memory.evicted) == (3 * PHRASE_BYTES, 1)
+
+
+def test_a_phrase_that_is_too_large_pushes_nothing_out() -> None:
+    """It is left out itself."""
+    memory = PhraseMemory(3 * PHRASE_BYTES, Clock())
+    memory.put("a", sized(), 60)
+    assert not memory.put("b", sized(size=10_000), 60)
+    assert memory.digests() == ["a"]
+
+
+def test_a_phrase_is_dropped_when_its_time_is_over() -> None:
+    """Its use does not prolong its time."""
+    clock = Clock()
+    memory = PhraseMemory(10 * PHRASE_BYTES, clock)
+    memory.put("a", sized(), 60)
+    memory.put("b", sized(), 90)
+    clock.now = 59
+    assert memory.get("a") is not None
+    clock.now = 60
+    assert memory.get("a") is None
+    clock.now = 90
+    memory.drop_expired()
+    assert (len(memory), memory.size_bytes) == (0, 0)
+
+
+def test_a_new_phrase_replaces_the_old_one() -> None:
+    """Its size counts once."""
+    memory = PhraseMemory(10 * PHRASE_BYTES, Clock())
+    for _ in range(2):
+        memory.put("a", sized(), 60)
+    assert memory.size_bytes == PHRASE_BYTES
+    memory.clear()
+    assert memory.size_bytes == 0
