@@ -27,9 +27,7 @@ def self_signed_credentials() -> Credentials:
     """
     root_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     private_key = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     chain = (_certificate(_SIGNER, key, root_key), _certificate(_ROOT, root_key, root_key))
     pem = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain)

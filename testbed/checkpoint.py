@@ -36,11 +36,7 @@ from voiceagent_tts.garbage import without_collection
 from voiceagent_tts.model.checkpoint import build_network, building
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.codec_encoder import CodecEncoder
-from voiceagent_tts.model.config import (
-    CODEC_FOLDER,
-    read_codec_config,
-    read_model_config,
-)
+from voiceagent_tts.model.config import CODEC_FOLDER, read_codec_config, read_model_config
 from voiceagent_tts.model.layers import Weights
 from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
 

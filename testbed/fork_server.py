@@ -75,19 +75,10 @@ _MODULES = {
     ("-m", "testbed.throttled_worker", "espeak"): _LIGHT,
     ("-m", "testbed.throttled_worker", "pocket"): _WITH_TORCH,
     ("-m", "testbed.throttled_worker", "qwen3"): _WITH_TORCH,
-    (
-        "-m",
-        "testbed.throttled_server",
-    ): _LIGHT,
-    (
-        "-m",
-        "voiceagent_tts.audio.file_decoder",
-    ): _LIGHT,
+    ("-m", "testbed.throttled_server"): _LIGHT,
+    ("-m", "voiceagent_tts.audio.file_decoder"): _LIGHT,
     ("-m", "voiceagent_tts", "voices", "add"): _WITH_TORCH,
-    (
-        "-m",
-        "voiceagent_tts",
-    ): _LIGHT,
+    ("-m", "voiceagent_tts"): _LIGHT,
     ("-u", "-c", "import sys;exec(eval(sys.stdin.readline()))"): _OF_TESTS,  # pytest-xdist
 }
 """The beginnings of command lines, after `python`, with what is loaded for them."""

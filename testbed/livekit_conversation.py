@@ -5,15 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from livekit.agents import (
-    Agent,
-    AgentSession,
-    APIConnectOptions,
-    inference,
-    llm,
-    stt,
-    tts,
-)
+from livekit.agents import Agent, AgentSession, APIConnectOptions, inference, llm, stt, tts
 from livekit.agents.llm import ChatMessage
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS
 from livekit.agents.voice.agent_session import SessionConnectOptions

@@ -110,12 +110,7 @@ class RandomModel:
         generation = config_of(GenerationConfig, GENERATION)
         return Checkpoint(self.config, generation, self._tokenizer(), network, None)
 
-    def codec(
-        self,
-        device: torch.device,
-        *,
-        is_packed: bool = True,
-    ) -> Codec:
+    def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
         """Make the codec's decoder; arguments as of `load_codec`."""
         with building(torch.float32, device):
             decoder = CodecDecoder(self.codec_config.decoder_config)

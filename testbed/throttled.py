@@ -74,11 +74,7 @@ class Throttled:
     """Delays or drops the events of the engine inside it."""
 
     def __init__(
-        self,
-        make_engine: MakeEngine,
-        inbox: Inbox,
-        outbox: Outbox,
-        throttle: Throttle,
+        self, make_engine: MakeEngine, inbox: Inbox, outbox: Outbox, throttle: Throttle
     ) -> None:
         self._outbox = outbox
         self._throttle = throttle

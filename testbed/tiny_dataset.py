@@ -35,8 +35,7 @@ def random_dataset(folder: Path, base: Path, clips: int) -> Path:
         shape = (frames, talker.num_code_groups)
         end = talker.code_predictor_config.vocab_size
         write_codes(
-            folder / "clips" / f"{number}.npz",
-            torch.randint(0, end, shape, generator=generator),
+            folder / "clips" / f"{number}.npz", torch.randint(0, end, shape, generator=generator)
         )
         text = _TEXTS[number % len(_TEXTS)] + " Yes." * (number // len(_TEXTS))
         entries.append(ClipEntry(f"{number}.wav", str(number), text, None, frames, 40.0))

@@ -23,12 +23,7 @@ import pytest
 
 from testbed.alone import Name, has_none, left_out, to_be_judged_alone
 from testbed.cost import cpu_recorded, fixture_recorded
-from testbed.ending import (
-    cancel_when_it_hangs,
-    note_time_limit,
-    repeated_alarm,
-    start_clock_again,
-)
+from testbed.ending import cancel_when_it_hangs, note_time_limit, repeated_alarm, start_clock_again
 from testbed.examples import is_left_out, register_profiles
 from testbed.fork_server import ForkServers
 from testbed.http_server import server_threads
@@ -216,12 +211,7 @@ def pytest_fixture_setup(
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Let a test that hangs end what it has started; skip one that misses a part."""
-    with (
-        skipped_if_missing(),
-        cpu_recorded(item),
-        repeated_alarm(item),
-        cancel_when_it_hangs(item),
-    ):
+    with skipped_if_missing(), cpu_recorded(item), repeated_alarm(item), cancel_when_it_hangs(item):
         return (yield)
 
 

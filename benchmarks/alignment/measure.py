@@ -9,13 +9,7 @@ from benchmarks.alignment.cuts import errors_ms
 from testbed.known_speech import KnownSpeech
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.aligner.sessions import AlignSession
-from voiceagent_tts.core import (
-    BYTES_PER_SAMPLE,
-    FRAME_SAMPLES,
-    SAMPLE_RATE_HZ,
-    Word,
-    WordTimestamp,
-)
+from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, SAMPLE_RATE_HZ, Word, WordTimestamp
 from voiceagent_tts.text.words import split_words
 
 _SESSIONS = 100

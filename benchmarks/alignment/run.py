@@ -147,10 +147,7 @@ def main(
 
 
 def _recordings_error(contexts: Sequence[KnownSpeech]) -> Figures:
-    rates_hz = {
-        "recordings_own_mae_ms": SAMPLE_RATE_HZ,
-        "telephone_own_mae_ms": TELEPHONE_RATE_HZ,
-    }
+    rates_hz = {"recordings_own_mae_ms": SAMPLE_RATE_HZ, "telephone_own_mae_ms": TELEPHONE_RATE_HZ}
     try:
         errors_ms = {name: own_errors_ms(contexts, rate) for name, rate in rates_hz.items()}
     except RecordingsMissingError:

@@ -25,12 +25,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.bargein.conditions import (
-    MAIN,
-    Condition,
-    ServerSpec,
-    conditions_for,
-)
+from benchmarks.bargein.conditions import MAIN, Condition, ServerSpec, conditions_for
 from benchmarks.bargein.report import Result, complaints_about, markdown_of, plot, table_of
 from benchmarks.bargein.truth import heard_of, read_speeches
 from benchmarks.bargein.voices import service_of

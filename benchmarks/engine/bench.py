@@ -15,12 +15,7 @@ from benchmarks.engine.loading import LoadedRows, load_rows
 from benchmarks.engine.roofline import Roofline
 from benchmarks.engine.roofline import StepTime as LeastTime
 from testbed.agent_text import agent_monologue
-from voiceagent_tts.checks.step_times import (
-    WINDOW_FRAMES,
-    StepTime,
-    rows_in_time,
-    time_steps,
-)
+from voiceagent_tts.checks.step_times import WINDOW_FRAMES, StepTime, rows_in_time, time_steps
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.model_source import ModelSource
 from voiceagent_tts.engine.options import Qwen3Options

@@ -91,10 +91,7 @@ def replay_seconds(device: torch.device) -> dict[str, float]:
             replay = stream.compile(add)
             first_s.append(_once(replay, device))
             later_s.append(_once(replay, device))
-    return {
-        "first_replay": statistics.median(first_s),
-        "later_replay": statistics.median(later_s),
-    }
+    return {"first_replay": statistics.median(first_s), "later_replay": statistics.median(later_s)}
 
 
 def _once(work: Callable[[], object], device: torch.device) -> float:

@@ -94,10 +94,7 @@ class Work:
     @property
     def totals(self) -> dict[str, float]:
         """Launches, and megabytes with one digit."""
-        return {
-            "launches": self.launches.total(),
-            "megabytes": round(self.bytes.total() / 1e6, 1),
-        }
+        return {"launches": self.launches.total(), "megabytes": round(self.bytes.total() / 1e6, 1)}
 
 
 class _Operations(TorchDispatchMode):

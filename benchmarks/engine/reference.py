@@ -232,10 +232,7 @@ def _table(results: list[Result]) -> Table:
         contest = result.contest
         cells = [
             f"{precision}: {statistics.median(ms):.0f} ms ({min(ms):.0f} to {max(ms):.0f})"
-            for precision, ms in (
-                (contest.official, result.official),
-                (contest.ours, result.ours),
-            )
+            for precision, ms in ((contest.official, result.official), (contest.ours, result.ours))
         ]
         table.add_row(contest.name, *cells, f"{result.frames_ratio:.2f}", f"{contest.target}")
     return table

@@ -21,11 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.common.report import provenance, publish
-from benchmarks.engine.bench import (
-    ROWS,
-    build_bench,
-    measure_rows,
-)
+from benchmarks.engine.bench import ROWS, build_bench, measure_rows
 from benchmarks.engine.figures import table_of
 from benchmarks.engine.plot import plot
 from testbed.random_model import published_random_model

@@ -285,9 +285,7 @@ def _summary(found: list[Finding]) -> dict[str, float]:
     }
 
 
-def main(
-    reference: Annotated[Path, typer.Option(help="Folder of cases and checkpoints.")],
-) -> None:
+def main(reference: Annotated[Path, typer.Option(help="Folder of cases and checkpoints.")]) -> None:
     """Compare with the official package's results. Exits with 1 if anything differs."""
     console = Console(stderr=True)
     try:

@@ -198,9 +198,7 @@ async def test_a_context_that_is_cancelled_while_it_opens_gives_everything_back(
     await limiter.admit(ONE)
 
 
-async def test_a_clock_that_jumps_ends_windows_and_breaks_nothing(
-    clock: Clock,
-) -> None:
+async def test_a_clock_that_jumps_ends_windows_and_breaks_nothing(clock: Clock) -> None:
     """Set forward, the windows are over; set back, a client waits no longer than a window more."""
     limiter = limiter_of(key_limits=Quota(chars_per_minute=1000))
     await (await limiter.admit(ONE)).charge(1000)

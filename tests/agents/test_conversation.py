@@ -66,9 +66,7 @@ QUESTION = "What can you tell me about your week?"
 
 @contextlib.asynccontextmanager
 async def conversing(
-    url: str,
-    transcriber: Transcriber | None = None,
-    language_model: LanguageModel | None = None,
+    url: str, transcriber: Transcriber | None = None, language_model: LanguageModel | None = None
 ) -> AsyncIterator[tuple[Conversation, TalkingUser]]:
     """A conversation on the server at `url`, with stand-ins by default."""
     async with TTSClient(url) as client:

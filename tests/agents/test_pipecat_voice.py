@@ -124,14 +124,8 @@ async def test_a_caller_interrupts_the_bot_and_the_history_has_what_was_heard(
     """The bot falls silent, and the language model is told what the caller heard, and no more."""
     question = await user_sounds.speech(served.websocket_url, "What can you tell me about it?")
     words = await words_of(served.websocket_url, REPLY)
-    environment = {
-        "VOICEAGENT_TTS_URL": served.websocket_url,
-        "LOCAL_LLM_URL": language_model.url,
-    }
-    async with (
-        running_bot(free_port, **environment) as url,
-        calling_bot(url) as caller,
-    ):
+    environment = {"VOICEAGENT_TTS_URL": served.websocket_url, "LOCAL_LLM_URL": language_model.url}
+    async with running_bot(free_port, **environment) as url, calling_bot(url) as caller:
         began_at = await caller.wait_until_audible(0.0)
         await caller.until(lambda: caller.blocks[-1][0] > began_at + 1.5)
         caller.microphone.say(question)

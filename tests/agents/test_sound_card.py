@@ -15,11 +15,7 @@ import pytest
 from agents import stand_ins
 from testbed import user_sounds
 from testbed.server_process import ServerProcess
-from testbed.sound_server import (
-    SoundServer,
-    devices_at_44100_hz,
-    sound_server,
-)
+from testbed.sound_server import SoundServer, devices_at_44100_hz, sound_server
 from voiceagent_tts.client import TTSClient, WordTimestamp
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 

@@ -107,9 +107,7 @@ def test_every_word_is_sent_once_with_the_end_of_the_audio(
     assert driver.sessions.rows_used == 0
 
 
-def test_tentative_words_are_not_final(
-    spoken: tuple[bytes, list[WordTimestamp]],
-) -> None:
+def test_tentative_words_are_not_final(spoken: tuple[bytes, list[WordTimestamp]]) -> None:
     """Tentative words begin with the first word that is not final; final words stay final."""
     driver = Driver()
     driver.step(Follow(1, "en", "v"), Expect(1, tuple(split_words(TEXT))))

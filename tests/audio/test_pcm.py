@@ -7,11 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from voiceagent_tts.audio.pcm import (
-    encode,
-    float_to_pcm,
-    pcm_to_float,
-)
+from voiceagent_tts.audio.pcm import encode, float_to_pcm, pcm_to_float
 from voiceagent_tts.core import ENCODED_SAMPLE_BYTES
 
 EVERY_SAMPLE = np.arange(-32_768, 32_768).astype("<i2").tobytes()

@@ -11,10 +11,7 @@ from benchmarks.alignment.cuts import cuts_of, errors_ms
 from benchmarks.alignment.playback import BARGE_IN_S, FORCED_S, play
 from benchmarks.alignment.speech import DEVELOPMENT, HELD_OUT
 from testbed.known_speech import KnownSpeech, espeak
-from testbed.recordings import (
-    RecordingsMissingError,
-    telephone_prompts,
-)
+from testbed.recordings import RecordingsMissingError, telephone_prompts
 from testbed.sentences import ENGLISH, OTHERS
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.core import SAMPLE_RATE_HZ, samples_to_ms

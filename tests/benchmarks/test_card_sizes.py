@@ -25,10 +25,7 @@ def shallow() -> ModelConfig:
 
 @pytest.mark.parametrize(
     ("dtype", "rows"),
-    [
-        (torch.bfloat16, [64, 64]),
-        pytest.param(torch.float32, [8, 64], marks=pytest.mark.thorough),
-    ],
+    [(torch.bfloat16, [64, 64]), pytest.param(torch.float32, [8, 64], marks=pytest.mark.thorough)],
 )
 def test_a_larger_card_fits_more(
     dtype: torch.dtype, rows: list[int], monkeypatch: pytest.MonkeyPatch

@@ -96,12 +96,7 @@ def test_every_section_has_a_limit() -> None:
 
 @pytest.mark.parametrize(
     "section",
-    [
-        "machine",
-        "quick-1.7b",
-        pytest.param("load-1.7b", marks=pytest.mark.thorough),
-        "cap-0.6b",
-    ],
+    ["machine", "quick-1.7b", pytest.param("load-1.7b", marks=pytest.mark.thorough), "cap-0.6b"],
 )
 def test_sections_run_on_a_cpu(tmp_path: Path, section: str) -> None:
     """Each section keeps figures that JSON can represent, including those of its targets."""
@@ -232,11 +227,7 @@ def wait_for_more(record: Record, figures: int, process: subprocess.Popen[bytes]
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "sections",
-    [
-        ("quick-1.7b",),
-        pytest.param(("cap-0.6b", "sdpa"), marks=pytest.mark.thorough),
-    ],
+    "sections", [("quick-1.7b",), pytest.param(("cap-0.6b", "sdpa"), marks=pytest.mark.thorough)]
 )
 def test_without_graphs_there_are_still_figures(
     sections: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]

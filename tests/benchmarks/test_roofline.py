@@ -6,13 +6,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from benchmarks.engine.roofline import (
-    Card,
-    Roofline,
-    body_weights,
-    codec_weights,
-    known_card,
-)
+from benchmarks.engine.roofline import Card, Roofline, body_weights, codec_weights, known_card
 from testbed.checkpoint import META
 from testbed.published import CODEC, SIZES, model_config
 from voiceagent_tts.model.checkpoint import build_network, building

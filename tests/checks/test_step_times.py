@@ -6,11 +6,7 @@ from dataclasses import replace
 import pytest
 
 from testbed.engine_driving import CUSTOM_VOICE, load
-from voiceagent_tts.checks.step_times import (
-    StepTime,
-    rows_in_time,
-    time_steps,
-)
+from voiceagent_tts.checks.step_times import StepTime, rows_in_time, time_steps
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import SamplingParams, sampling_params

@@ -115,11 +115,7 @@ def test_other_codes_are_refused(codes: np.ndarray, expected: str, tmp_path: Pat
     ],
 )
 def test_other_files_are_refused(
-    run: Callable[[Path, Path, Path], None],
-    source: str,
-    target: str,
-    expected: str,
-    tmp_path: Path,
+    run: Callable[[Path, Path, Path], None], source: str, target: str, expected: str, tmp_path: Path
 ) -> None:
     """Files that are missing or of another kind, and missing folders, are refused with a reason."""
     (tmp_path / "text").write_text("no sound and no codes\n")

@@ -194,11 +194,7 @@ async def test_what_a_limit_cut_off_is_kept_and_said(
 
 @pytest.mark.parametrize("name", ["a.wav", "a.json"])
 def test_a_full_disk_is_said_and_leaves_what_was_there(
-    name: str,
-    served: ServerProcess,
-    command_here: CommandHere,
-    tmp_path: Path,
-    full_disk: FullDisk,
+    name: str, served: ServerProcess, command_here: CommandHere, tmp_path: Path, full_disk: FullDisk
 ) -> None:
     """If a file cannot be written, one line says so, and an older file stays unchanged."""
     (tmp_path / name).write_text("older")

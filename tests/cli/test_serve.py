@@ -285,11 +285,7 @@ async def test_a_path_that_cannot_be_used_is_found_at_the_start(
     ],
 )
 def test_a_wrong_setting_is_named_without_its_value(
-    given: dict[str, Any],
-    file: str,
-    sentence: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, Any], file: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line names the setting, whatever its source, but not the value, which may be a key."""
     (tmp_path / "settings.toml").write_text(file)

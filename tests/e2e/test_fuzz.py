@@ -172,10 +172,7 @@ BROKEN_FRAMES: dict[str, tuple[bytes, tuple[int, ...]]] = {
     "reserved bit": (frame(TEXT, _PING_TEXT, rsv=1), (PROTOCOL_ERROR,)),
     "no mask": (frame(TEXT, _PING_TEXT, masked=False), (PROTOCOL_ERROR,)),
     "continuation of nothing": (frame(CONTINUATION, b"x"), (PROTOCOL_ERROR,)),
-    "text within a text": (
-        frame(TEXT, b"{", fin=False) + frame(TEXT, b"}"),
-        (PROTOCOL_ERROR,),
-    ),
+    "text within a text": (frame(TEXT, b"{", fin=False) + frame(TEXT, b"}"), (PROTOCOL_ERROR,)),
     "long ping": (frame(PING, b"x" * 126), (PROTOCOL_ERROR,)),
     "fragmented ping": (frame(PING, b"x", fin=False), (PROTOCOL_ERROR,)),
     "invalid UTF-8": (frame(TEXT, _BAD_UTF8), (INVALID_DATA,)),

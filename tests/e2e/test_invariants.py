@@ -7,24 +7,14 @@ from typing import get_args
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from testbed.examples import examples
 from testbed.server_process import ServerProcess
 from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, ms_to_samples
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.protocol.messages import (
-    AudioFormat,
-    CutMessage,
-    ErrorMessage,
-    PongMessage,
-)
+from voiceagent_tts.protocol.messages import AudioFormat, CutMessage, ErrorMessage, PongMessage
 from voiceagent_tts.text.cut import cut_text
 
 _SNIPPETS = (

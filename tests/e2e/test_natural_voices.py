@@ -18,12 +18,7 @@ from testbed.missing import skipped_if_missing
 from testbed.waiting import until
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
-from voiceagent_tts.core import (
-    BYTES_PER_SAMPLE,
-    SAMPLE_RATE_HZ,
-    WordTimestamp,
-    ms_to_samples,
-)
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.kokoro.published import PUBLISHED
 from voiceagent_tts.protocol.client_connection import ClientAudio

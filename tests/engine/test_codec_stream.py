@@ -159,10 +159,7 @@ def test_a_first_frame_waits_for_no_other_window() -> None:
     calls = split_windows({0: 12, 1: 1, 2: 13}, [0] * 3, sizes)
     assert [
         (frames, [(window.row, window.start) for window in windows]) for frames, windows in calls
-    ] == [
-        (1, [(1, 0), (2, 0)]),
-        (12, [(0, 0), (2, 1)]),
-    ]
+    ] == [(1, [(1, 0), (2, 0)]), (12, [(0, 0), (2, 1)])]
 
 
 @given(

@@ -15,8 +15,7 @@ NEEDS = MemoryNeeds(
 
 
 @pytest.mark.parametrize(
-    ("gb", "rows", "pages"),
-    [(8, 8, 88), (8, 2, 32), (80, 8, 128), (5.75, 8, 16)],
+    ("gb", "rows", "pages"), [(8, 8, 88), (8, 2, 32), (80, 8, 128), (5.75, 8, 16)]
 )
 def test_what_fits_becomes_pages(gb: float, rows: int, pages: int) -> None:
     """All remaining memory becomes pages, up to the number that all rows can fill."""

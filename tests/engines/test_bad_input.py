@@ -9,15 +9,7 @@ import pytest
 
 from testbed.kokoro import QUICK, THOROUGH
 from testbed.random_texts import random_text
-from testbed.segment_driving import (
-    Driver,
-    Start,
-    append,
-    credit,
-    of_type,
-    samples_of,
-    words_of,
-)
+from testbed.segment_driving import Driver, Start, append, credit, of_type, samples_of, words_of
 from voiceagent_tts.core import Reading
 from voiceagent_tts.seam.commands import Cancel, SpeechOptions, Submit
 from voiceagent_tts.seam.events import Cancelled, Done, Event, Failed, SegmentEnd
@@ -146,11 +138,7 @@ def test_one_word_of_5000_letters_is_one_word(driver: Driver) -> None:
     assert driver.run(Cancel(1)) == [Cancelled(1)]
 
 
-@pytest.mark.parametrize(
-    "engine",
-    ["espeak", "hibari", THOROUGH],
-    indirect=True,
-)
+@pytest.mark.parametrize("engine", ["espeak", "hibari", THOROUGH], indirect=True)
 def test_readings_of_any_kind_are_spoken(driver: Driver) -> None:
     """Readings at borders, beside each other, overlapping and over white space end with `Done`."""
     text = "aaa bbb, ccc. ddd eee"

@@ -18,15 +18,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, WarningCode
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.commands import Cancel, Prepare, SpeechOptions
 from voiceagent_tts.seam.engine import Engine
-from voiceagent_tts.seam.events import (
-    AudioStep,
-    Cancelled,
-    Done,
-    Failed,
-    SegmentEnd,
-    Warned,
-    Words,
-)
+from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Failed, SegmentEnd, Warned, Words
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Hello there, agents."

@@ -12,12 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.environments import (
-    Environment,
-    build_distributions,
-    install_with_pip,
-    install_with_uv,
-)
+from testbed.environments import Environment, build_distributions, install_with_pip, install_with_uv
 from testbed.server_process import ServerProcess
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts import __version__

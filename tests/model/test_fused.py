@@ -186,11 +186,7 @@ def _attended(
     ],
 )
 def test_attention_sees_what_it_should(
-    where: Where,
-    sizes: tuple[int, int, int],
-    starts: list[int],
-    steps: int,
-    dtype: torch.dtype,
+    where: Where, sizes: tuple[int, int, int], starts: list[int], steps: int, dtype: torch.dtype
 ) -> None:
     """Rows of any length, in pages in any order, attend and write to the cache as plain rows do."""
     run, device = where

@@ -5,30 +5,13 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from testbed.examples import examples
-from testbed.protocol_ends import (
-    send_opened,
-    session_limits,
-)
+from testbed.protocol_ends import send_opened, session_limits
 from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, Word, WordTimestamp
-from voiceagent_tts.errors import (
-    EngineError,
-    ErrorCode,
-    InvalidRequestError,
-    VoiceAgentError,
-)
-from voiceagent_tts.protocol.client_connection import (
-    ClientAudio,
-    ClientConnection,
-)
+from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.protocol.client_connection import ClientAudio, ClientConnection
 from voiceagent_tts.protocol.contexts import WireState
 from voiceagent_tts.protocol.messages import (
     CancelledMessage,

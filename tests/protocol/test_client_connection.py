@@ -3,11 +3,7 @@ from typing import Any
 
 import pytest
 
-from testbed.protocol_ends import (
-    connected_ends,
-    ready_server,
-    session_limits,
-)
+from testbed.protocol_ends import connected_ends, ready_server, session_limits
 from voiceagent_tts.core import Cut, Word, WordTimestamp
 from voiceagent_tts.errors import (
     EngineError,
@@ -16,10 +12,7 @@ from voiceagent_tts.errors import (
     OverloadedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.client_connection import (
-    MAX_RECORDS,
-    ClientConnection,
-)
+from voiceagent_tts.protocol.client_connection import MAX_RECORDS, ClientConnection
 from voiceagent_tts.protocol.messages import (
     AudioMessage,
     ContextCut,

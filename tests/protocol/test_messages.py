@@ -6,13 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from voiceagent_tts.core import (
-    EXACT_CONFIDENCE,
-    MAX_MESSAGE_PCM_BYTES,
-    Cut,
-    Word,
-    WordTimestamp,
-)
+from voiceagent_tts.core import EXACT_CONFIDENCE, MAX_MESSAGE_PCM_BYTES, Cut, Word, WordTimestamp
 from voiceagent_tts.errors import (
     EngineError,
     ErrorCode,

@@ -10,13 +10,8 @@ from testbed.protocol_ends import (
     session_limits,
     speaking_server,
 )
-from voiceagent_tts.errors import (
-    ErrorCode,
-)
-from voiceagent_tts.protocol.client_connection import (
-    ClientAudio,
-    ClientConnection,
-)
+from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.protocol.client_connection import ClientAudio, ClientConnection
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     ContextCancel,

@@ -27,13 +27,7 @@ from voiceagent_tts.seam.wire import decode, encode
 _NUMBER = st.integers(0, 2**53)
 _TEXT = st.text()  # hypothesis includes lone surrogates only where asked for
 _PLAIN_WORD = st.builds(Word, _TEXT, _NUMBER, _NUMBER)
-_WORD = st.builds(
-    WordTimestamp,
-    _PLAIN_WORD,
-    _NUMBER,
-    st.none() | _NUMBER,
-    st.booleans(),
-)
+_WORD = st.builds(WordTimestamp, _PLAIN_WORD, _NUMBER, st.none() | _NUMBER, st.booleans())
 _AUDIO = st.builds(ContextAudio, _NUMBER, st.builds(AudioChunk, _NUMBER, st.binary(max_size=64)))
 _FEEDING = st.sampled_from(("token", "segment"))
 _OPTIONS = st.builds(

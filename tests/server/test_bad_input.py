@@ -333,11 +333,7 @@ REFUSED_BODIES: dict[str, tuple[bytes, int, ErrorCode]] = {
         400,
         ErrorCode.INVALID_JSON,
     ),
-    "a body of 5 MiB": (
-        b'{"input": "' + b"a" * (5 << 20) + b'"}',
-        413,
-        ErrorCode.MESSAGE_TOO_BIG,
-    ),
+    "a body of 5 MiB": (b'{"input": "' + b"a" * (5 << 20) + b'"}', 413, ErrorCode.MESSAGE_TOO_BIG),
     "an array": (b"[]", 400, ErrorCode.INVALID_PARAM),
 }
 REFUSED_FIELDS: dict[str, tuple[dict[str, Any], ErrorCode]] = {

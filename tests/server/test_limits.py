@@ -160,9 +160,7 @@ async def test_other_dialects_have_the_same_limits(
                     break
 
 
-async def test_http_answers_429_with_retry_after_in_openais_form(
-    start_server: StartServer,
-) -> None:
+async def test_http_answers_429_with_retry_after_in_openais_form(start_server: StartServer) -> None:
     """OpenAI's client raises its RateLimitError; `Retry-After` has whole seconds, rounded up."""
     server = await start_server(
         api_keys=("key",), key_limits=Quota(contexts_per_s=1000, contexts=1)
@@ -270,9 +268,7 @@ async def test_idle_sockets_keep_nobody_out(start_server: StartServer) -> None:
             await connected("two")
 
 
-async def test_usage_shows_contexts_characters_and_audio_by_key(
-    start_server: StartServer,
-) -> None:
+async def test_usage_shows_contexts_characters_and_audio_by_key(start_server: StartServer) -> None:
     """Sockets and HTTP count alike, refused contexts not at all."""
     server = await start_server(api_keys=("key", "other"))
     async with Wire.connected(server.websocket_url, **KEY) as wire:

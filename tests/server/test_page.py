@@ -12,21 +12,11 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from testbed.browser import (
-    PageLog,
-    headless,
-    lit_words,
-    onsets,
-    opened,
-    recorded_samples,
-)
+from testbed.browser import PageLog, headless, lit_words, onsets, opened, recorded_samples
 from testbed.server_process import ServerProcess, serving
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.asyncio(loop_scope="module"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
 OUT = Path(__file__).parents[2] / "out"
 WORDS = ["Mellow.", "Raven.", "Lima.", "Venom.", "Yellow.", "Marina."]

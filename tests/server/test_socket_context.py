@@ -57,10 +57,7 @@ async def _stopped(redis: RedisProcess) -> AsyncIterator[None]:
 
 @pytest.mark.parametrize("name", ["lexicon", "worker", "redis"])
 async def test_nothing_waits_behind_an_open(
-    start_server: StartServer,
-    free_port: int,
-    tmp_path: Path,
-    name: str,
+    start_server: StartServer, free_port: int, tmp_path: Path, name: str
 ) -> None:
     """Cancel, cut and ping are answered while another context of the socket waits to be opened."""
     options: dict[str, Any] = {"voices_folder": tmp_path}

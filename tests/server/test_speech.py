@@ -374,9 +374,7 @@ async def test_without_streaming_the_length_is_known(
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_an_answer_that_is_too_long_to_collect_is_an_error(
-    start_server: StartServer,
-) -> None:
+async def test_an_answer_that_is_too_long_to_collect_is_an_error(start_server: StartServer) -> None:
     """`max_audio_s` bounds what `stream: false` keeps in memory; a longer text is refused."""
     server = await start_server(max_audio_s=1.0)
     body = {"input": "Hello there. " * 40, "response_format": "wav", "stream": False}

@@ -43,12 +43,7 @@ from voiceagent_tts.text.segmenter import Segmenter
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SENTENCE = "The quick brown fox jumps over the lazy dog."
-SUBTYPES = {
-    "pcm_s16le": "PCM_16",
-    "pcm_f32le": "FLOAT",
-    "pcm_mulaw": "ULAW",
-    "pcm_alaw": "ALAW",
-}
+SUBTYPES = {"pcm_s16le": "PCM_16", "pcm_f32le": "FLOAT", "pcm_mulaw": "ULAW", "pcm_alaw": "ALAW"}
 
 
 def engine_samples(server: RunningServer) -> float:

@@ -7,14 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from testbed.contexts import (
-    SENTENCE,
-    UNPACED,
-    collect,
-    first,
-    made_samples,
-    worker_of,
-)
+from testbed.contexts import SENTENCE, UNPACED, collect, first, made_samples, worker_of
 from testbed.servers import StartSynthesizer
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp

@@ -10,22 +10,12 @@ import numpy as np
 
 from testbed.waiting import until
 from voiceagent_tts.audio.stretch import HELD_SAMPLES
-from voiceagent_tts.core import (
-    SAMPLE_RATE_HZ,
-    AudioChunk,
-    Word,
-    WordTimestamp,
-    ms_to_samples,
-)
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import EngineError
 from voiceagent_tts.seam.aligner_messages import Aligned
 from voiceagent_tts.seam.commands import Cancel, Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Event, SegmentEnd, Words
-from voiceagent_tts.synthesizer.aligners import (
-    ContextAligners,
-    OnAlignerEvent,
-    VoiceLevels,
-)
+from voiceagent_tts.synthesizer.aligners import ContextAligners, OnAlignerEvent, VoiceLevels
 from voiceagent_tts.synthesizer.context import Context, ContextState
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,

@@ -84,12 +84,7 @@ def test_markers_need_no_partner(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("2 * 3 and 2*3", "2 × 3 and 2×3"),
-        ("a * b", "a b"),
-        ("* 3", "3"),
-    ],
+    ("text", "expected"), [("2 * 3 and 2*3", "2 × 3 and 2×3"), ("a * b", "a b"), ("* 3", "3")]
 )
 def test_an_asterisk_between_numbers_is_multiplication(text: str, expected: str) -> None:
     """`*` between numbers is spoken as "times"; elsewhere it is decoration."""

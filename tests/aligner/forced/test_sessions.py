@@ -147,8 +147,7 @@ def test_contexts_share_a_pass_and_ended_segments_go_first() -> None:
         driver.step(Follow(context, "en", "v"), Expect(context, WORDS))
     middle = WORDS[4].char_start
     driver.step(
-        *(audio(context, 0, 2 * SECOND) for context in (1, 2, 3)),
-        SegmentEnd(3, middle, 2 * SECOND),
+        *(audio(context, 0, 2 * SECOND) for context in (1, 2, 3)), SegmentEnd(3, middle, 2 * SECOND)
     )
     first, second = fake.calls[:2]
     assert len(first[0].words) == 4, "the segment that has ended"

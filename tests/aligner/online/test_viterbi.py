@@ -13,11 +13,7 @@ from voiceagent_tts.aligner.online.tuning import (
     SKIP_COST,
     STAY_COST,
 )
-from voiceagent_tts.aligner.online.viterbi import (
-    PathEnd,
-    State,
-    ViterbiSearch,
-)
+from voiceagent_tts.aligner.online.viterbi import PathEnd, State, ViterbiSearch
 
 FAR = 20.0
 

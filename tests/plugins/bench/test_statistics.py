@@ -1,11 +1,7 @@
 import numpy as np
 import pytest
 
-from voiceagent_tts.plugins.bench.statistics import (
-    percentiles,
-    share,
-    share_difference,
-)
+from voiceagent_tts.plugins.bench.statistics import percentiles, share, share_difference
 
 
 def test_an_interval_contains_the_truth_about_as_often_as_it_says() -> None:

@@ -1,8 +1,4 @@
-from voiceagent_tts.plugins.bench.texts import (
-    KINDS,
-    LANGUAGES,
-    committed_texts,
-)
+from voiceagent_tts.plugins.bench.texts import KINDS, LANGUAGES, committed_texts
 
 
 def test_every_language_has_every_kind() -> None:

@@ -64,11 +64,7 @@ async def _keep_and_withdraw(client: httpx.AsyncClient) -> None:
     assert consent in (await client.get(PATH)).json()["data"]
     one = f"{PATH}/{consent['id']}"
     assert (await client.get(one)).json() == consent
-    assert (await client.delete(one)).json() == {
-        "id": consent["id"],
-        "deleted": True,
-        "voices": [],
-    }
+    assert (await client.delete(one)).json() == {"id": consent["id"], "deleted": True, "voices": []}
     assert (await client.get(one)).status_code == 404
 
 

@@ -18,10 +18,7 @@ from voiceagent_tts.protocol.messages import ProvenanceFields
 
 PCM = (8_000 * np.sin(np.arange(24_000) / 20)).astype("<i2").tobytes()
 PROVENANCE = ProvenanceFields(
-    sha256="ab" * 32,
-    model="qwen3-tts",
-    time="2026-11-23T08:00:00+00:00",
-    key_id="0123456789abcdef",
+    sha256="ab" * 32, model="qwen3-tts", time="2026-11-23T08:00:00+00:00", key_id="0123456789abcdef"
 )
 
 

@@ -41,11 +41,7 @@ def test_recomputation_and_smaller_batches_need_less() -> None:
     config = config_of(ModelConfig, model_config(SIZES["1.7b"], "base"))
     base, kept, large = (
         memory_need(config, options, clip_s=20.0)
-        for options in (
-            OPTIONS,
-            replace(OPTIONS, recompute=False),
-            replace(OPTIONS, batch_clips=8),
-        )
+        for options in (OPTIONS, replace(OPTIONS, recompute=False), replace(OPTIONS, batch_clips=8))
     )
     assert base.activations_gb < kept.activations_gb
     assert large.activations_gb == pytest.approx(4 * base.activations_gb)
