@@ -3,8 +3,11 @@
 import json
 from typing import Any
 
+import pytest
+
 from voiceagent_tts.protocol.client_connection import ClientConnection
 from voiceagent_tts.protocol.messages import SessionLimits
+from voiceagent_tts.protocol.refusals import RefusedMessageError
 from voiceagent_tts.protocol.server_connection import ServerConnection, WireMessages
 
 
@@ -47,3 +50,10 @@ def connected_ends() -> tuple[ClientConnection, ServerConnection]:
     server.receive(client.open("c"))
     client.receive(*send_opened(server))
     return client, server
+
+
+def refusal(server: ServerConnection, data: str | bytes) -> RefusedMessageError:
+    """Return the error with which a message is refused."""
+    with pytest.raises(RefusedMessageError) as caught:
+        server.receive(data)
+    return caught.value

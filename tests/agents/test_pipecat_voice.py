@@ -2,10 +2,10 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from pipecat.workers.runner import WorkerRunner
 from agents import pipecat_voice, stand_ins
 from testbed import user_sounds
 from testbed.listening import words_of
+from testbed.openai_server import openai_server, stream_reply
 from testbed.server_process import ServerProcess
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.webrtc_caller import calling_bot
@@ -29,43 +30,30 @@ ROOT = Path(__file__).parents[2]
 REPLY = "This is a rather long reply that the user is going to interrupt before it has ended"
 
 
+@dataclass
 class LanguageModel:
-    """An OpenAI-compatible language model with one reply, which records what it is asked.
+    """A running language model with one reply.
 
     Attributes:
         url: address of its API.
         requests: the messages of each request.
     """
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.requests: list[list[dict[str, Any]]] = []
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer with `REPLY`."""
-        self.requests.append((await request.json())["messages"])
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        for word in REPLY.split(" "):
-            choice = {"index": 0, "delta": {"content": f"{word} "}}
-            chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-            data = json.dumps({**chunk, "choices": [choice]})
-            await response.write(f"data: {data}\n\n".encode())
-        await response.write(b"data: [DONE]\n\n")
-        return response
+    url: str
+    requests: list[list[dict[str, Any]]]
 
 
 @pytest.fixture
 async def language_model() -> AsyncIterator[LanguageModel]:
-    """A running language model."""
-    app, model = web.Application(), LanguageModel("")
-    app.router.add_post("/v1/chat/completions", model.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    model.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    yield model
-    await runner.cleanup()
+    """A language model that says `REPLY`, word by word."""
+    requests: list[list[dict[str, Any]]] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        requests.append((await request.json())["messages"])
+        return await stream_reply(request, *(f"{word} " for word in REPLY.split(" ")))
+
+    async with openai_server(chat_completions=answer) as url:
+        yield LanguageModel(url, requests)
 
 
 @contextlib.asynccontextmanager

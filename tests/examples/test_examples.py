@@ -25,6 +25,7 @@ from websockets.exceptions import InvalidMessage
 from testbed.browser import headless, opened
 from testbed.caller import calling
 from testbed.http_server import answering
+from testbed.openai_server import openai_server, stream_reply
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import PATIENCE_S
@@ -82,22 +83,10 @@ async def openai_url() -> AsyncIterator[str]:
     """The address of an OpenAI-compatible language model with one reply."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        response.force_close()
-        await response.prepare(request)
-        choice = {"index": 0, "delta": {"role": "assistant", "content": REPLY}}
-        chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-        data = json.dumps({**chunk, "choices": [choice]})
-        await response.write(f"data: {data}\n\ndata: [DONE]\n\n".encode())
-        return response
+        return await stream_reply(request, REPLY)
 
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    await runner.cleanup()
+    async with openai_server(chat_completions=answer) as url:
+        yield url
 
 
 @pytest.mark.parametrize(

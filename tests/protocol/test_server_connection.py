@@ -6,6 +6,7 @@ import pytest
 from testbed.protocol_ends import (
     client_message,
     ready_server,
+    refusal,
     send_opened,
     session_limits,
     speaking_server,
@@ -22,15 +23,7 @@ from voiceagent_tts.protocol.messages import (
     ContextText,
     DoneMessage,
 )
-from voiceagent_tts.protocol.refusals import RefusedMessageError
 from voiceagent_tts.protocol.server_connection import MAX_HANDLE, ServerConnection
-
-
-def _refusal(server: ServerConnection, data: str | bytes) -> RefusedMessageError:
-    with pytest.raises(RefusedMessageError) as caught:
-        server.receive(data)
-    return caught.value
-
 
 # What a client may send.
 
@@ -48,21 +41,6 @@ def test_text_opens_a_context_with_the_sessions_defaults() -> None:
     assert server.receive(client_message("context.open", "d")) == [ContextOpen(context_id="d")]
 
 
-@pytest.mark.parametrize(
-    "lexicon",
-    [{"": "x"}, {"zq": "\0"}, {"zq": {}}, {"zq": 1}, [], "zq", {f"zq{n}": "x" for n in range(501)}],
-    ids=lambda lexicon: str(lexicon)[:12],
-)
-def test_a_bad_lexicon_is_refused(lexicon: object) -> None:
-    """With a stable code, and without showing an entry."""
-    server = ready_server()
-    message = {"type": "context.open", "context_id": "bad", "lexicon": lexicon}
-    error = _refusal(server, json.dumps(message))
-    assert error.code is ErrorCode.INVALID_PARAM
-    assert "lexicon: " in error.message
-    assert "zq" not in error.message
-
-
 @pytest.mark.parametrize("ending", ["done", "refused", "over the cap"])
 def test_a_spent_id_stays_spent(ending: str) -> None:
     """However a context ended, late text for it never opens another one."""
@@ -72,10 +50,10 @@ def test_a_spent_id_stays_spent(ending: str) -> None:
             server.receive(client_message("context.open"))
             server.done("c", "complete", chars=0)
         case "refused":
-            _refusal(server, client_message("context.open", speed=9))
+            refusal(server, client_message("context.open", speed=9))
         case _:
             server.receive(client_message("context.open", "other"))
-            error = _refusal(server, client_message("text", text="Hi"))
+            error = refusal(server, client_message("text", text="Hi"))
             assert error.code is ErrorCode.TOO_MANY_CONTEXTS
             server.done("other", "complete", chars=0)
     for late in (
@@ -83,8 +61,8 @@ def test_a_spent_id_stays_spent(ending: str) -> None:
         client_message("flush", flush_id=1),
         client_message("end"),
     ):
-        assert _refusal(server, late).code is ErrorCode.CONTEXT_CLOSED
-    assert _refusal(server, client_message("context.open")).code is ErrorCode.CONTEXT_EXISTS
+        assert refusal(server, late).code is ErrorCode.CONTEXT_CLOSED
+    assert refusal(server, client_message("context.open")).code is ErrorCode.CONTEXT_EXISTS
     assert server.receive(client_message("cancel")) == []
     assert server.receive(client_message("cut", played_ms=5)) == [
         ContextCut(context_id="c", played_ms=5)
@@ -94,10 +72,10 @@ def test_a_spent_id_stays_spent(ending: str) -> None:
 def test_an_open_that_is_too_long_is_done() -> None:
     """An open that was not read opens nothing, like any other that was refused."""
     server = ready_server()
-    error = _refusal(server, client_message("context.open", note="x" * 100_000))
+    error = refusal(server, client_message("context.open", note="x" * 100_000))
     assert error.code is ErrorCode.MESSAGE_TOO_BIG
     assert [json.loads(frame)["type"] for frame in server.refused(error)] == ["error", "done"]
-    assert _refusal(server, client_message("text", text="Hi")).code is ErrorCode.CONTEXT_CLOSED
+    assert refusal(server, client_message("text", text="Hi")).code is ErrorCode.CONTEXT_CLOSED
 
 
 def test_tombstones_are_bounded() -> None:
@@ -106,7 +84,7 @@ def test_tombstones_are_bounded() -> None:
     for context_id in "abc":
         server.receive(client_message("context.open", context_id))
         server.done(context_id, "complete", chars=0)
-    assert _refusal(server, client_message("context.open", "b")).code is ErrorCode.CONTEXT_EXISTS
+    assert refusal(server, client_message("context.open", "b")).code is ErrorCode.CONTEXT_EXISTS
     assert server.receive(client_message("context.open", "a")) == [ContextOpen(context_id="a")]
 
 
@@ -120,7 +98,7 @@ def test_ended_and_cancelled_contexts_take_no_text() -> None:
         assert server.receive(client_message(kind)) == [message]
         assert server.receive(client_message(kind)) == []
         for late in (client_message("text", text="Hi"), client_message("flush", flush_id=1)):
-            assert _refusal(server, late).code is ErrorCode.CONTEXT_CLOSED
+            assert refusal(server, late).code is ErrorCode.CONTEXT_CLOSED
 
 
 def test_an_ended_context_can_be_cancelled_and_cut() -> None:
@@ -139,7 +117,7 @@ def test_flush_ids_rise() -> None:
     server = speaking_server()
     for flush_id in (0, 1, 7):
         server.receive(client_message("flush", flush_id=flush_id))
-    assert _refusal(server, client_message("flush", flush_id=7)).code is ErrorCode.INVALID_PARAM
+    assert refusal(server, client_message("flush", flush_id=7)).code is ErrorCode.INVALID_PARAM
     assert server.receive(client_message("flush", flush_id=8)) == [
         ContextFlush(context_id="c", flush_id=8)
     ]
@@ -151,7 +129,7 @@ def test_cancelling_without_reading_is_bounded() -> None:
     for number in range(3):
         server.receive(client_message("context.open", f"{number}"))
         server.receive(client_message("cancel", f"{number}"))
-    assert _refusal(server, client_message("context.open", "3")).code is ErrorCode.TOO_MANY_CONTEXTS
+    assert refusal(server, client_message("context.open", "3")).code is ErrorCode.TOO_MANY_CONTEXTS
 
 
 def test_a_draining_server_opens_nothing() -> None:
@@ -159,8 +137,8 @@ def test_a_draining_server_opens_nothing() -> None:
     server = speaking_server()
     server.draining(deadline_ms=30_000)
     assert server.receive(client_message("text", text="Hi"))
-    assert _refusal(server, client_message("context.open", "d")).code is ErrorCode.DRAINING
-    assert _refusal(server, client_message("text", "e", text="Hi")).code is ErrorCode.DRAINING
+    assert refusal(server, client_message("context.open", "d")).code is ErrorCode.DRAINING
+    assert refusal(server, client_message("text", "e", text="Hi")).code is ErrorCode.DRAINING
 
 
 def test_handles_are_never_reused() -> None:
@@ -172,12 +150,12 @@ def test_handles_are_never_reused() -> None:
         opened = json.loads(*send_opened(server, f"{number}"))
         assert opened["handle"] == number + 1
         server.done(f"{number}", "complete", chars=0)
-    assert _refusal(server, client_message("context.open", "more")).code is ErrorCode.DRAINING
+    assert refusal(server, client_message("context.open", "more")).code is ErrorCode.DRAINING
 
 
 def test_clients_send_no_binary_messages() -> None:
     """A binary message is refused, whatever is in it."""
-    assert _refusal(ready_server(), b'{"type":"ping"}').code is ErrorCode.INVALID_MESSAGE
+    assert refusal(ready_server(), b'{"type":"ping"}').code is ErrorCode.INVALID_MESSAGE
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ REFUSED_MESSAGES: dict[str, tuple[Any, ErrorCode]] = {
 REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
     "an unknown voice": ({"voice": "nobody"}, ErrorCode.INVALID_VOICE),
     "an unknown language": ({"language": "klingon"}, ErrorCode.INVALID_LANGUAGE),
+    "a mistake in the lexicon": ({"lexicon": {"zq": {}}}, ErrorCode.INVALID_PARAM),
     "an unknown rate": ({"audio": {"sample_rate": 11025}}, ErrorCode.INVALID_PARAM),
     "a message of 100,000 characters": ({"x": "x" * 100_000}, ErrorCode.MESSAGE_TOO_BIG),
 }
@@ -107,6 +108,7 @@ async def test_a_bad_open_is_answered(wire: Wire, name: str) -> None:
     await wire.finish(received)
     assert received.error is not None
     assert received.error.code == code
+    assert "zq" not in received.error.message, "an entry of a lexicon is the client's text"
     assert received.done.reason == "error"
     await wire.send_raw({"type": "context.open", "context_id": "bad"})
     assert (await refusal(wire)).code == ErrorCode.CONTEXT_EXISTS

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from testbed.protocol_ends import refusal
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.dialects.cartesia import Cartesia
@@ -18,7 +19,6 @@ from voiceagent_tts.protocol.messages import (
     PongMessage,
     SessionLimits,
 )
-from voiceagent_tts.protocol.refusals import RefusedMessageError
 from voiceagent_tts.protocol.server_connection import Command, ServerConnection, TtsV1, WireMessages
 
 _UUID = "f786b574-daa5-4673-aa0c-cbe3e8534c02"
@@ -60,12 +60,6 @@ def _begin(connection: ServerConnection, data: str | None = None) -> list[Comman
 
 def _events(messages: WireMessages) -> list[dict[str, Any]]:
     return [json.loads(message) for message in messages]
-
-
-def _refusal(connection: ServerConnection, data: str | bytes) -> RefusedMessageError:
-    with pytest.raises(RefusedMessageError) as caught:
-        connection.receive(data)
-    return caught.value
 
 
 # What a client may send.
@@ -171,10 +165,10 @@ def test_text_after_the_end_is_refused() -> None:
     """While the context is spoken, and when it is done; a new id is fine."""
     connection = _connection()
     _begin(connection, _request(**{"continue": False}))
-    assert _refusal(connection, _request()).code == ErrorCode.CONTEXT_CLOSED
+    assert refusal(connection, _request()).code == ErrorCode.CONTEXT_CLOSED
     connection.done("c", "complete", chars=9)
     for _ in range(2):
-        error = _refusal(connection, _request())
+        error = refusal(connection, _request())
         assert (error.code, error.refuses_open) == (ErrorCode.CONTEXT_EXISTS, False)
         [event] = _events(connection.refused(error))
         assert (event["context_id"], event["error_code"]) == ("c", "context_exists")
@@ -200,7 +194,7 @@ def test_text_after_the_end_is_refused() -> None:
 def test_a_bad_field_is_named(fields: Any, code: ErrorCode, named: str) -> None:
     """In Cartesia's shape, with its context, which is over; the next context is not touched."""
     connection = _connection()
-    error = _refusal(connection, _request(**fields))
+    error = refusal(connection, _request(**fields))
     assert error.code == code
     told, done = _events(connection.refused(error))
     assert told["type"] == "error" and not told["done"]
@@ -214,7 +208,7 @@ def test_a_bad_request_does_not_end_a_context_that_speaks() -> None:
     """It is refused, and the context goes on."""
     connection = _connection()
     _begin(connection)
-    answers = _events(connection.refused(_refusal(connection, _request(transcript=[]))))
+    answers = _events(connection.refused(refusal(connection, _request(transcript=[]))))
     assert [answer["type"] for answer in answers] == ["error"]
     assert connection.receive(_request("More.")) == [ContextText(context_id="c", text="More.")]
 
@@ -226,7 +220,7 @@ def test_a_bad_request_does_not_end_a_context_that_speaks() -> None:
 def test_what_is_no_request_is_refused(data: str | bytes) -> None:
     """The answer is an error with a null context: Pipecat's service wants the field."""
     connection = _connection()
-    [event] = _events(connection.refused(_refusal(connection, data)))
+    [event] = _events(connection.refused(refusal(connection, data)))
     assert (event["type"], event["context_id"], event["status_code"]) == ("error", None, 400)
     assert len(connection.receive(_request())) == 2
 
@@ -234,7 +228,7 @@ def test_what_is_no_request_is_refused(data: str | bytes) -> None:
 def test_a_request_that_is_too_long_is_refused() -> None:
     """It has changed nothing: its context can still be opened."""
     connection = _connection()
-    error = _refusal(connection, _request("a" * 100_000))
+    error = refusal(connection, _request("a" * 100_000))
     assert error.code == ErrorCode.MESSAGE_TOO_BIG
     [event] = _events(connection.refused(error))
     assert (event["context_id"], event["status_code"]) == ("c", 413)
@@ -245,7 +239,7 @@ def test_what_could_not_be_opened_is_done() -> None:
     """Too many contexts: an error and `done`, and the dialect forgets the context."""
     connection = _connection(max_contexts=1)
     _begin(connection)
-    error = _refusal(connection, _request(context_id="d"))
+    error = refusal(connection, _request(context_id="d"))
     told, done = _events(connection.refused(error))
     assert (told["error_code"], told["status_code"]) == ("too_many_contexts", 429)
     assert (done["type"], done["context_id"]) == ("done", "d")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.protocol_ends import refusal
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.plugins.dialects.vllm_omni import VllmOmni
@@ -19,7 +20,6 @@ from voiceagent_tts.protocol.messages import (
     Prepare,
     SessionLimits,
 )
-from voiceagent_tts.protocol.refusals import RefusedMessageError
 from voiceagent_tts.protocol.server_connection import Answer, ServerConnection, WireMessages
 
 _CONFIG = {
@@ -151,12 +151,6 @@ class _Client:
             self.words.append((word, round(offset_s + start, 6), round(offset_s + end, 6)))
 
 
-def _refusal(connection: ServerConnection, data: str | bytes) -> RefusedMessageError:
-    with pytest.raises(RefusedMessageError) as caught:
-        connection.receive(data)
-    return caught.value
-
-
 # What a client may send.
 
 
@@ -210,7 +204,7 @@ def test_nothing_may_precede_the_config() -> None:
     """Text and its end are refused; the list of voices may be asked for."""
     connection = _connection()
     for data in (_message("input.text", text="Hi"), _message("input.done")):
-        assert "session.config first" in _refusal(connection, data).message
+        assert "session.config first" in refusal(connection, data).message
     [answer] = connection.receive(_message("voice.list"))
     assert isinstance(answer, Answer)
     assert json.loads(answer.data) == {
@@ -224,7 +218,7 @@ def test_a_config_waits_for_the_end_of_the_utterance() -> None:
     """In the middle it is refused; behind `input.done` it holds for the next utterance."""
     connection = _configured()
     _say(connection)
-    assert "input.done first" in _refusal(connection, _message("session.config")).message
+    assert "input.done first" in refusal(connection, _message("session.config")).message
     connection.receive(_message("input.done"))
     connection.receive(_message("session.config", voice="ash"))
     opened = connection.receive(_message("input.text", text="Hi"))[0]
@@ -298,7 +292,7 @@ def test_a_close_is_a_close() -> None:
 def test_what_is_wrong_is_said(data: Any, code: ErrorCode, named: str) -> None:
     """As an `error` of the dialect, with our code; the session goes on as it was configured."""
     connection = _configured()
-    error = _refusal(connection, json.dumps(data) if isinstance(data, dict) else data)
+    error = refusal(connection, json.dumps(data) if isinstance(data, dict) else data)
     [message] = connection.refused(error)
     told = json.loads(message)
     assert told.keys() == {"type", "message", "code"}
@@ -472,7 +466,7 @@ def test_what_cannot_be_opened_is_an_error() -> None:
     connection.receive(_message("session.config", **_CONFIG))
     first = _say(connection)
     connection.receive(_message("input.done"))
-    error = _refusal(connection, _message("input.text", text="Next."))
+    error = refusal(connection, _message("input.text", text="Next."))
     assert _kinds(connection.refused(error)) == ["error"]
     assert connection.receive(_message("input.done")) == []
     messages = _audio(connection, first, 0, 0.1) + connection.done(first, "complete", chars=3)
