@@ -111,7 +111,8 @@ bench-alignment: setup
 	$(BIN)/python -m benchmarks.alignment
 
 bench-engine: setup
-	$(BIN)/python -m benchmarks.engine.steps
+	$(BIN)/python -m benchmarks.gpu --sections engine-1.7b --out out/engine \
+		--device $(if $(shell command -v nvidia-smi),cuda,cpu)
 
 bench-gpu: setup
 	$(BIN)/python -m benchmarks.gpu

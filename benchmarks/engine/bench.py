@@ -4,15 +4,14 @@ Needs no plots and no command line, so that it runs on a machine with few packag
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.common.report import percentiles
 from benchmarks.engine.card import card_of, device_name
-from benchmarks.engine.figures import STAGES
 from benchmarks.engine.loading import LoadedRows, load_rows
-from benchmarks.engine.roofline import Roofline
+from benchmarks.engine.roofline import STAGES, Roofline
 from benchmarks.engine.roofline import StepTime as LeastTime
 from testbed.agent_text import agent_monologue
 from voiceagent_tts.checks.step_times import WINDOW_FRAMES, StepTime, rows_in_time, time_steps
@@ -146,26 +145,6 @@ def build_bench(
     """
     described = {"model": source.name, "attention": options.attention or "default"}
     return EngineBench(load_rows(options, source), codec, described)
-
-
-def measure_rows(
-    bench: EngineBench,
-    rows: Sequence[int],
-    positions: int,
-    steps: int,
-    tick: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:
-    """Time every number of rows.
-
-    Returns:
-        `lines`, and the summary of `rows_figures`.
-    """
-    lines = list[Line]()
-    for count in rows:
-        lines.append(bench.measure(count, positions, steps))
-        tick()
-    figures = [line.figures() for line in lines]
-    return {**rows_figures(figures), "lines": figures}
 
 
 def rows_figures(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

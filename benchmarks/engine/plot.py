@@ -7,13 +7,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from benchmarks.engine.figures import STAGES
+from benchmarks.engine.roofline import STAGES
 from voiceagent_tts.core import FRAME_S
-
-
-def plot(title: str, lines: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw milliseconds over rows, stage by stage, with the roofline."""
-    plot_sections({title: lines}, path)
 
 
 def plot_sections(sections: Mapping[str, Sequence[dict[str, Any]]], path: Path) -> None:

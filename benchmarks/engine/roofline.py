@@ -16,6 +16,8 @@ from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES
 from voiceagent_tts.model.codec_layers import DILATIONS, KERNEL
 from voiceagent_tts.model.config import CodecDecoderConfig, ModelConfig, TransformerConfig
 
+STAGES = ("predictor", "talker", "codec", "host")
+"""Stages of a step, in the order of reports; the host's has no least time."""
 _CODEBOOK_KERNEL = 3
 _MIXING_WIDENING = 4
 """Ratio of a ConvNeXt block's inner width to its outer one."""
