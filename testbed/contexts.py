@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from testbed.servers import worker_of
 from testbed.waiting import until
 from voiceagent_tts.core import AudioChunk
 from voiceagent_tts.synthesizer.context import Context
@@ -16,7 +17,6 @@ from voiceagent_tts.synthesizer.events import (
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-from voiceagent_tts.synthesizer.workers import WorkerClient
 
 SENTENCE = "The quick brown fox jumps over the lazy dog."
 NEVER_S = 10**6
@@ -80,13 +80,6 @@ async def first(context: Context, kind: type[ContextEvent]) -> ContextEvent:
         if isinstance(event, kind):
             return event
     raise AssertionError(f"{kind} did not come")
-
-
-def worker_of(synthesizer: Synthesizer) -> WorkerClient:
-    """Return the client of the running engine worker."""
-    worker = synthesizer.supervisors["espeak"].worker
-    assert worker is not None
-    return worker
 
 
 async def made_samples(synthesizer: Synthesizer, least: int) -> int:

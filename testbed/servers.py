@@ -11,6 +11,7 @@ import httpx
 from testbed.waiting import until
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
+from voiceagent_tts.synthesizer.workers import WorkerClient
 
 StartServer = Callable[..., Awaitable[RunningServer]]
 StartSynthesizer = Callable[..., Awaitable[Synthesizer]]
@@ -19,13 +20,27 @@ StartSynthesizer = Callable[..., Awaitable[Synthesizer]]
 @contextlib.contextmanager
 def silent(server: RunningServer) -> Iterator[None]:
     """Suspend the embedded voice: within the block no sound comes, however late the test is."""
-    worker = server.state.synthesizer.supervisors["espeak"].worker
-    assert worker is not None
-    os.kill(worker.pid, signal.SIGSTOP)
+    pid = worker_of(server).pid
+    os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(worker.pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
+
+
+def worker_of(of: RunningServer | Synthesizer, engine: str = "espeak") -> WorkerClient:
+    """Return the running worker of an engine."""
+    synthesizer = of if isinstance(of, Synthesizer) else of.state.synthesizer
+    worker = synthesizer.supervisors[engine].worker
+    assert worker is not None
+    return worker
+
+
+async def until_free(server: RunningServer) -> None:
+    """Wait until no context is open and no row of the embedded voice is in use."""
+    synthesizer = server.state.synthesizer
+    await until(lambda: synthesizer.contexts_active == 0, "no context is open")
+    await until(lambda: worker_of(server).rows_used == 0, "no row is in use")
 
 
 def metric_value(server: RunningServer, name: str, **labels: str) -> float:

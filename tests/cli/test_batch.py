@@ -14,7 +14,7 @@ import soundfile
 from testbed.agent_text import agent_sentences
 from testbed.command_line import Command, CommandHere, FullDisk, finished, start
 from testbed.server_process import ServerProcess
-from testbed.servers import StartServer
+from testbed.servers import StartServer, worker_of
 from testbed.waiting import until
 from voiceagent_tts.cli.batch import sections_of
 from voiceagent_tts.text.words import split_words
@@ -145,8 +145,7 @@ async def test_a_worker_that_dies_costs_nothing(
     server = await start_server(throttle={"rtf": 0.2})
     (texts / "dos.txt").write_bytes(b"One line.\r\nAnother line.\r\n")
     argv = ("batch", "texts", "-o", "wavs", "--words", "--url", server.websocket_url)
-    worker = server.state.synthesizer.supervisors["espeak"].worker
-    assert worker is not None
+    worker = worker_of(server)
     await until(lambda: worker.rows_used == 0, "the start-up probe has gone")
     process = await start(*argv, folder=tmp_path)
     await until(lambda: bool(server.state.sessions), "the command has connected")

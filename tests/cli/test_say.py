@@ -20,7 +20,7 @@ import soundfile
 from testbed.agent_text import agent_sentences
 from testbed.command_line import Command, CommandHere, FullDisk, finished, start
 from testbed.server_process import ServerProcess
-from testbed.servers import StartServer
+from testbed.servers import StartServer, worker_of
 from voiceagent_tts.cli.say import _TextWindow
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.text.words import split_words
@@ -126,8 +126,7 @@ async def test_say_speaks_standard_input_as_it_comes(
 
 def audio_samples(server: RunningServer) -> int:
     """Return the number of samples that the server's engine has made so far."""
-    worker = server.state.synthesizer.supervisors["espeak"].worker
-    assert worker is not None
+    worker = worker_of(server)
     return worker.stats.audio_samples
 
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from testbed.servers import StartServer
+from testbed.servers import StartServer, until_free
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
 from voiceagent_tts.server import serve
@@ -171,13 +171,10 @@ async def say(url: str, number: int, **options: Any) -> bytes:
         return bytes((await wire.say(sentence(number), voice=REPEATABLE, language="en")).pcm)
 
 
-async def until_free(server: RunningServer) -> None:
+async def until_left(server: RunningServer) -> None:
     """Wait until no socket, context or row is in use."""
-    worker = server.state.synthesizer.supervisors["espeak"].worker
-    assert worker is not None
     await until(lambda: not server.state.sessions, "every socket is closed")
-    await until(lambda: not server.state.synthesizer.contexts_active, "no context is open")
-    await until(lambda: not worker.rows_used, "no row is in use")
+    await until_free(server)
 
 
 @pytest.mark.parametrize("name", LATE_BUT_COMPLETE)
@@ -187,7 +184,7 @@ async def test_a_slow_network_mixes_nothing_up(server: RunningServer, name: str)
     async with chaotic(server.websocket_url, LATE_BUT_COMPLETE[name]) as url:
         together = await asyncio.gather(*(say(url, number) for number in range(CLIENTS)))
     assert together == alone
-    await until_free(server)
+    await until_left(server)
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -198,7 +195,7 @@ async def test_every_client_of_a_broken_network_has_an_end(
     monkeypatch.setattr(serve, "PING_INTERVAL_S", 0.5)
     server = await start_server()
     await say(server.websocket_url, CLIENTS)
-    await until_free(server)
+    await until_left(server)
     tasks, process = len(asyncio.all_tasks()), psutil.Process()
     gc.collect()
     descriptors, rss_bytes = process.num_fds(), process.memory_info().rss
@@ -210,7 +207,7 @@ async def test_every_client_of_a_broken_network_has_an_end(
                     return_exceptions=True,
                 )
                 assert all(isinstance(end, ConnectionClosed) for end in ends), ends
-        await until_free(server)
+        await until_left(server)
     await until(lambda: len(asyncio.all_tasks()) <= tasks, "no task is left")
     await until(lambda: process.num_fds() <= descriptors, "no descriptor is left")
     assert process.memory_info().rss - rss_bytes < 30e6

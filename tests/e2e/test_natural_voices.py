@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from testbed.kokoro import FOLDER, kokoro_files
 from testbed.missing import skipped_if_missing
+from testbed.servers import worker_of
 from testbed.waiting import until
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
@@ -103,13 +104,6 @@ async def client(server: RunningServer) -> AsyncIterator[TTSClient]:
 def rows_used(server: RunningServer) -> int:
     """Rows in use."""
     return server.state.synthesizer.rows_used
-
-
-def worker_of(server: RunningServer, engine: str) -> Any:
-    """The worker of an engine."""
-    worker = server.state.synthesizer.supervisors[engine].worker
-    assert worker is not None
-    return worker
 
 
 async def spoken(client: TTSClient, text: str, **options: Any) -> list:

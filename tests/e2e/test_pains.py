@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
-from testbed.servers import StartServer
+from testbed.servers import StartServer, worker_of
 from testbed.waiting import undisturbed, until
 from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.core import FRAME_SAMPLES, PlayoutClock
@@ -78,8 +78,7 @@ async def test_pain_03_above_capacity_a_reply_is_refused(start_server: StartServ
     server = await start_server(
         engine="qwen3", models=(str(RANDOM_MODEL),), rows=2, threads=1, aligner="off"
     )
-    worker = server.state.synthesizer.supervisors[str(RANDOM_MODEL)].worker
-    assert worker is not None
+    worker = worker_of(server, str(RANDOM_MODEL))
     await until(lambda: worker.rows_used == 0, "the start-up probe has gone")
     async with Wire.connected(server.websocket_url) as wire:
         replies = [await started(wire, SENTENCE, voice="vivian") for _ in range(3)]

@@ -17,7 +17,7 @@ import torch
 
 from testbed.linked_models import link_with_short_quick_runs
 from testbed.papers import table_rows
-from testbed.servers import scrape
+from testbed.servers import scrape, worker_of
 from testbed.waiting import undisturbed, until
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
@@ -191,8 +191,7 @@ async def test_how_often_a_clone_was_at_hand_is_counted(cloned: RunningServer) -
                 await context.send_text(SENTENCE)
                 await anext(aiter(context))
     clones.remove("anna")
-    worker = cloned.state.synthesizer.supervisors[BASE].worker
-    assert worker is not None
+    worker = worker_of(cloned, BASE)
     await until(lambda: worker.stats.metrics["clone_cache_hits_total"] > 0, "a heartbeat tells")
     metrics = await scrape(cloned)
     assert metrics[f'tts_worker_clone_cache_hits_total{{worker="{BASE}"}}'] > 0

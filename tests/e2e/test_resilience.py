@@ -15,7 +15,7 @@ import psutil
 import pytest
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 
-from testbed.servers import StartServer
+from testbed.servers import StartServer, until_free, worker_of
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, PlayoutClock
@@ -24,23 +24,8 @@ from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server import serve, websocket
 from voiceagent_tts.server import speaking as speech_over_http
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.synthesizer.workers import WorkerClient
 
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
-
-
-def worker_of(server: RunningServer) -> WorkerClient:
-    """Return the running engine."""
-    worker = server.state.synthesizer.supervisors["espeak"].worker
-    assert worker is not None
-    return worker
-
-
-async def until_free(server: RunningServer) -> None:
-    """Wait until no context is open and no row is in use."""
-    synthesizer = server.state.synthesizer
-    await until(lambda: synthesizer.contexts_active == 0, "no context is open")
-    await until(lambda: worker_of(server).rows_used == 0, "no row is in use")
 
 
 async def speaking(

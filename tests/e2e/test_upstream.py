@@ -3,7 +3,7 @@
 import pytest
 
 from testbed.server_process import ServerProcess
-from testbed.servers import StartServer, scrape
+from testbed.servers import StartServer, scrape, worker_of
 from testbed.wire import Wire
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -51,8 +51,7 @@ async def test_contexts_beyond_capacity_go_upstream(
         aligner="online",
     )
     synthesizer = server.state.synthesizer
-    worker = synthesizer.supervisors["espeak"].worker
-    assert worker is not None
+    worker = worker_of(synthesizer)
     assert "overflow" not in synthesizer.supervisors
     rows = [worker.attach(lambda event: None) for _ in range(worker.capabilities.max_rows)]
     async with Wire.connected(server.websocket_url) as wire:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from testbed.servers import StartServer, StartSynthesizer
+from testbed.servers import StartServer, StartSynthesizer, worker_of
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
 from voiceagent_tts.config import Settings
@@ -62,8 +62,7 @@ async def test_freed_memory_goes_back_while_nobody_speaks(monkeypatch: pytest.Mo
 async def test_readiness_follows_the_engine(start_server: StartServer) -> None:
     """A dead engine ends readiness until its successor has spoken."""
     server = await start_server(watchdog_s=0.3)
-    worker = server.state.synthesizer.supervisors["espeak"].worker
-    assert worker is not None
+    worker = worker_of(server)
     os.kill(worker.pid, signal.SIGSTOP)
     await until(lambda: not server.state.watchdog.is_healthy, "the hanging engine is noticed")
     async with httpx.AsyncClient(base_url=server.url) as http:

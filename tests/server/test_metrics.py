@@ -8,7 +8,7 @@ import time
 import httpx
 import pytest
 
-from testbed.servers import metric_value, scrape
+from testbed.servers import metric_value, scrape, worker_of
 from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -34,8 +34,7 @@ async def test_contexts_and_rows_are_gauged(server: RunningServer) -> None:
         for received in contexts:
             await wire.cancel(received)
             await wire.finish(received)
-        worker = server.state.synthesizer.supervisors["espeak"].worker
-        assert worker is not None
+        worker = worker_of(server)
         await until(lambda: not worker.rows_used, "the rows are free")
         metrics = await scrape(server)
     assert metrics["tts_contexts_active"] == metrics["tts_slots_used"] == 0
@@ -73,8 +72,7 @@ async def test_each_worker_reports_its_own_metrics(server: RunningServer) -> Non
     """Audio and compute time are counted per worker."""
     async with Wire.connected(server.websocket_url) as wire:
         received = await wire.say(SENTENCE)
-    worker = server.state.synthesizer.supervisors["espeak"].worker
-    assert worker is not None
+    worker = worker_of(server)
     await until(lambda: worker.stats.audio_samples >= received.audio_ms * 24, "a heartbeat tells")
     metrics = await scrape(server)
     assert metrics['tts_worker_audio_seconds_total{worker="espeak"}'] * 1000 >= received.audio_ms
@@ -97,8 +95,7 @@ async def test_errors_are_counted_by_code(server: RunningServer) -> None:
 
 async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> None:
     """A context of a dead engine counts as an error, not as a cancel, and so does what ends it."""
-    worker = server.state.synthesizer.supervisors["espeak"].worker
-    assert worker is not None
+    worker = worker_of(server)
     body = {"input": SENTENCE * 400, "response_format": "pcm"}
     async with (
         Wire.connected(server.websocket_url) as wire,
@@ -153,8 +150,7 @@ async def test_a_cancel_is_timed_to_its_answer_and_to_the_free_row(server: Runni
         await wire.text(received, SENTENCE * 20)
         await wire.until(ClientAudio, received)
         await wire.until(ClientAudio, received)
-        worker = server.state.synthesizer.supervisors["espeak"].worker
-        assert worker is not None
+        worker = worker_of(server)
         await until(lambda: worker.rows_used == 1, "the server's own probe is over")
         before = metric_value(server, aborts)
         await wire.cancel(received)
@@ -223,8 +219,7 @@ async def test_a_worker_reports_its_realtime_factor(server: RunningServer) -> No
     """The embedded voice needs less than a second of compute per second of audio."""
     async with Wire.connected(server.websocket_url) as wire:
         await wire.say(SENTENCE * 3)
-    worker = server.state.synthesizer.supervisors["espeak"].worker
-    assert worker is not None
+    worker = worker_of(server)
     await until(lambda: worker.realtime_factor is not None, "two heartbeats with audio")
     metrics = await scrape(server)
     assert metrics['tts_worker_realtime_factor{worker="espeak"}'] > 0

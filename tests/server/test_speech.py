@@ -16,7 +16,7 @@ import pytest_asyncio
 import soundfile
 from structlog.testing import capture_logs
 
-from testbed.servers import StartServer, metric_value
+from testbed.servers import StartServer, metric_value, worker_of
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.audio.levels import leading_silence_samples
@@ -105,8 +105,7 @@ async def test_a_client_that_goes_cancels(
     async with http.stream("POST", "/v1/audio/speech", json=body) as response:
         await anext(response.aiter_bytes(100))
     synthesizer = shared_server.state.synthesizer
-    worker = synthesizer.supervisors["espeak"].worker
-    assert worker is not None
+    worker = worker_of(synthesizer)
     await until(lambda: not synthesizer.contexts_active, "no context is open")
     await until(lambda: not worker.rows_used, "no row is used")
     assert metric_value(shared_server, "tts_contexts_total", reason="cancelled") == before + 1

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from testbed.contexts import SENTENCE, UNPACED, collect, first, made_samples, worker_of
-from testbed.servers import StartSynthesizer
+from testbed.contexts import SENTENCE, UNPACED, collect, first, made_samples
+from testbed.servers import StartSynthesizer, worker_of
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError

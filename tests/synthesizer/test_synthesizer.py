@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from testbed.contexts import SENTENCE, UNPACED, collect, worker_of
-from testbed.servers import StartSynthesizer
+from testbed.contexts import SENTENCE, UNPACED, collect
+from testbed.servers import StartSynthesizer, worker_of
 from testbed.waiting import until
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.synthesizer.events import ContextReport

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.contexts import NEVER_S, UNPACED, collect, first
-from testbed.servers import StartSynthesizer
+from testbed.servers import StartSynthesizer, worker_of
 from testbed.waiting import undisturbed, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
@@ -215,9 +215,7 @@ async def test_a_cancel_of_cached_audio_frees_its_row(start: Start) -> None:
     await first(context, AudioChunk)
     context.cancel()
     assert (await collect(context)).report.reason == "cancelled"
-    worker = synthesizer.supervisors["espeak"].worker
-    assert worker is not None
-    assert worker.rows_used == 0
+    assert worker_of(synthesizer).rows_used == 0
 
 
 async def test_cached_audio_is_paced_like_live_audio(start: Start) -> None:
@@ -384,8 +382,7 @@ async def test_a_cached_phrase_that_fails_ends_its_context_alone(
         failure = await first(context, ContextFailed)
         assert failure.error.code is ErrorCode.INTERNAL
         assert (await collect(context)).report.reason == "error"
-    worker = synthesizer.supervisors["espeak"].worker
-    assert worker is not None and worker.rows_used == 0
+    assert worker_of(synthesizer).rows_used == 0
     assert (await say(synthesizer, GREETING)).report.cached_segments == 1
 
 

@@ -16,7 +16,7 @@ import soundfile
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from testbed.servers import metric_value
+from testbed.servers import metric_value, worker_of
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.config import Settings
@@ -97,8 +97,7 @@ async def test_contexts_share_a_socket(shared_server: RunningServer) -> None:
 
 async def test_an_interruption_frees_the_row(shared_server: RunningServer) -> None:
     """A context closed in its text stops, and the socket speaks the next one."""
-    worker = shared_server.state.synthesizer.supervisors["espeak"].worker
-    assert worker is not None
+    worker = worker_of(shared_server)
     async with connected(shared_server, output_format="pcm_24000") as websocket:
         await send(websocket, text=f"{SENTENCE} {SENTENCE} ", context_id="long")
         await websocket.recv()

@@ -12,7 +12,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedError
 
-from testbed.servers import metric_value
+from testbed.servers import metric_value, until_free
 from testbed.slow_lexicon import SLOW_VOICE, slow_lexicon
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
@@ -123,14 +123,6 @@ async def check_alive(raw: Raw, dialect: str) -> None:
     assert pcm_of(await raw.until("session.done"))
 
 
-async def check_rows_are_free(server: RunningServer) -> None:
-    """Check that no row is in use."""
-    worker = server.state.synthesizer.supervisors["espeak"].worker
-    assert worker is not None
-    await until(lambda: not worker.rows_used, "no row is used")
-    await until(lambda: not server.state.synthesizer.contexts_active, "no context is open")
-
-
 # vLLM-Omni's dialect
 
 
@@ -147,7 +139,7 @@ async def test_utterances_follow_each_other(shared_server: RunningServer) -> Non
             lengths.append(len(pcm_of(events)) // BYTES_PER_SAMPLE)
         assert sum(lengths) == round(made_samples(shared_server) - before)
         assert min(lengths[0], lengths[2]) > 2 * lengths[1] > 0
-    await check_rows_are_free(shared_server)
+    await until_free(shared_server)
 
 
 async def test_utterances_keep_their_order_while_one_waits(tmp_path: Path) -> None:
@@ -263,7 +255,7 @@ async def test_a_cancel_frees_the_row(shared_server: RunningServer) -> None:
         await raw.until("chunk", context_id="a")
         await raw.send(cancel, cancel)
         await raw.until("done", context_id="a")
-        await check_rows_are_free(shared_server)
+        await until_free(shared_server)
         await raw.send(request("a", "Too late."), cancel)
         assert (await raw.error())["error_code"] == "context_exists"
         await check_alive(raw, "cartesia")
@@ -319,7 +311,7 @@ async def test_text_of_many_messages_is_limited(shared_server: RunningServer, di
             await raw.send(request("a", ""))
             await raw.until("done", context_id="a")
         await check_alive(raw, dialect)
-    await check_rows_are_free(shared_server)
+    await until_free(shared_server)
 
 
 @pytest.mark.parametrize("field", ["voice", "language"])
@@ -361,7 +353,7 @@ async def test_a_dropped_socket_cancels(shared_server: RunningServer, dialect: s
             await raw.send(request("a", SENTENCE * 50))
             await raw.until("chunk", context_id="a")
         raw.websocket.transport.abort()
-    await check_rows_are_free(shared_server)
+    await until_free(shared_server)
     assert metric_value(shared_server, "tts_contexts_total", reason="cancelled") == before + 1
 
 
@@ -381,5 +373,5 @@ async def test_a_client_that_never_reads_is_closed(
         await until(
             lambda: metric_value(server, "tts_slow_consumer_closes_total") == 1, "it is closed"
         )
-        await check_rows_are_free(server)
+        await until_free(server)
         raw.websocket.transport.abort()

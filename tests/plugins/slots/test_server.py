@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from testbed.servers import StartServer
+from testbed.servers import StartServer, worker_of
 from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.plugins.slots.server import agent_line
@@ -39,8 +39,7 @@ async def test_a_server_answers_agent_checks(start_server: StartServer, free_por
         await writer.wait_closed()
         return line
 
-    worker = server.state.synthesizer.supervisors["espeak"].worker
-    assert worker is not None
+    worker = worker_of(server)
     await until(lambda: not worker.rows_used, "the server's own probe is over")
     assert await asked() == "ready 100%\n"
     async with Wire.connected(server.websocket_url) as wire:
