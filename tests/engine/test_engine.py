@@ -44,24 +44,6 @@ def test_the_first_frame_sent_has_sound(driver: Driver) -> None:
     assert np.abs(first).max() > 33
 
 
-def test_a_seed_is_a_voice_whatever_else_runs(driver: Driver) -> None:
-    """A row's samples do not depend on other rows, some of which are cancelled."""
-    alone = pcm_of(driver.run(*driver.open(1, TEXT)), 1)
-    others = [driver.open(context, LONG, seed=context) for context in (2, 3, 4)]
-    driver.send(*(command for commands in others for command in commands))
-    for _ in range(3):
-        driver.engine.step()
-    driver.send(Cancel(3), *driver.open(5, TEXT))
-    for _ in range(3):
-        driver.engine.step()
-    driver.send(Cancel(2))
-    driver.run()
-    together = pcm_of(driver.events, 5)
-    assert len(together) == len(alone)
-    difference = np.frombuffer(together, "<i2").astype(int) - np.frombuffer(alone, "<i2")
-    assert np.abs(difference).max() <= 8  # rounding, amplified by random weights
-
-
 def test_cancel_frees_the_row_by_the_next_step(driver: Driver) -> None:
     """A cancel is answered within the step that receives it; no event of its context follows."""
     driver.send(*driver.open(1, LONG))
@@ -84,18 +66,6 @@ def test_without_credit_nothing_is_made(driver: Driver) -> None:
     assert len(pcm_of(driver.events, 1)) == 2 * 5 * FRAME_SAMPLES
     driver.run(Credit(1, 0.0, 7 * FRAME_SAMPLES))
     assert len(pcm_of(driver.events, 1)) == 2 * 7 * FRAME_SAMPLES
-
-
-def test_speaks_while_the_text_is_written(driver: Driver) -> None:
-    """With token feeding audio begins before the sentence is complete, and a starved row waits."""
-    submit, credit = driver.open(1, "Hello there, ", more=True, feeding="token")
-    driver.run(submit, credit)
-    so_far = len(pcm_of(driver.events, 1))
-    assert so_far > 0
-    assert driver.engine.step() is None, "a row without text was stepped"
-    driver.run(Append(1, "this is more. ", 13, False, None))
-    assert len(pcm_of(driver.events, 1)) > so_far
-    assert isinstance(last_of(driver.events, 1), Done)
 
 
 def test_each_segment_has_its_language(driver: Driver) -> None:

@@ -27,7 +27,6 @@ from voiceagent_tts.seam.events import (
     Event,
     Failed,
     Ready,
-    SegmentEnd,
     Words,
 )
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient, WorkerSpec
@@ -59,20 +58,6 @@ async def collect(events: "asyncio.Queue[Event]") -> list[Event]:
     while not collected or not isinstance(collected[-1], (Done, Cancelled, Failed)):
         collected.append(await events.get())
     return collected
-
-
-async def test_speaks_with_words_before_sound(worker: WorkerClient) -> None:
-    """A segment's words come before its audio, the audio is gap-free, and `Done` is last."""
-    _, events = speak(worker)
-    collected = await collect(events)
-    kinds = [type(event) for event in collected]
-    assert kinds.index(Words) < kinds.index(AudioStep)
-    assert kinds[-2:] == [SegmentEnd, Done]
-    chunks = [event.rows[0].chunk for event in collected if isinstance(event, AudioStep)]
-    assert chunks[0].start_sample == 0
-    for before, after in zip(chunks, chunks[1:], strict=False):
-        assert before.end_sample == after.start_sample
-    assert collected[-1] == Done(1, chunks[-1].end_sample)
 
 
 async def test_a_row_is_used_until_it_ends(worker: WorkerClient) -> None:
@@ -141,19 +126,6 @@ async def test_a_handler_that_fails_leaves_nothing_in_the_worker(
     await events.get()
     assert isinstance(await events.get(), Failed)
     assert sent[-1] == Cancel(context)
-
-
-async def test_a_killed_worker_fails_its_contexts(worker: WorkerClient) -> None:
-    """After kill -9 in mid-utterance every context gets `engine_error`, and no row stays used."""
-    queues = [speak(worker, TEXT * 500)[1] for _ in range(3)]
-    os.kill(worker.pid, signal.SIGKILL)
-    for events in queues:
-        last = (await collect(events))[-1]
-        assert isinstance(last, Failed)
-        assert last.code is ErrorCode.ENGINE_ERROR
-    assert worker.rows_used == 0
-    with pytest.raises(EngineError):
-        worker.attach(lambda event: None)
 
 
 async def test_what_a_worker_sent_before_its_end_is_received() -> None:
@@ -244,11 +216,13 @@ async def test_an_engine_that_cannot_start_says_so() -> None:
 
 
 async def test_close_is_idempotent(worker: WorkerClient) -> None:
-    """Closing is idempotent and fails the open contexts."""
+    """Closing is idempotent and fails the open contexts; no other is attached."""
     _, events = speak(worker, TEXT * 500)
     await worker.close()
     await worker.close()
     assert isinstance((await collect(events))[-1], Failed)
+    with pytest.raises(EngineError):
+        worker.attach(lambda event: None)
 
 
 async def test_a_close_that_is_cancelled_ends_as_cancelled() -> None:
