@@ -106,22 +106,6 @@ async def test_a_signal_ends_a_start_that_takes_long(end: int, tmp_path: Path) -
     assert not worker.is_running()
 
 
-@pytest.mark.thorough  # several contexts do in tests/e2e/test_drain.py
-async def test_a_context_that_speaks_may_finish_after_sigterm(tmp_path: Path) -> None:
-    """A context in progress may finish after SIGTERM."""
-    process = await start("serve", "--port", "0", folder=tmp_path)
-    async with TTSClient(await ready_url(process)) as client:
-        context = await client.open(language="en", max_lead_s=1)
-        await context.send_text("This sentence was begun before the server was told to end.")
-        await context.end()
-        events = aiter(context)
-        await anext(events)
-        process.terminate()
-        *_, done = [event async for event in events]
-    assert isinstance(done, DoneMessage) and done.reason == "complete"
-    assert (await finished(process)).status == 0
-
-
 @pytest.mark.thorough
 async def test_logs_can_be_json(tmp_path: Path) -> None:
     """With `--log-json` every line on standard error is a JSON object."""

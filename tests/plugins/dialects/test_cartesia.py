@@ -11,7 +11,6 @@ from voiceagent_tts.plugins.dialects.cartesia import Cartesia
 from voiceagent_tts.plugins.dialects.shared import silence
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
-    ContextCancel,
     ContextEnd,
     ContextFlush,
     ContextOpen,
@@ -149,16 +148,6 @@ def test_flushes_are_counted() -> None:
     assert connection.receive(_request("", flush=True)) == [
         ContextFlush(context_id="c", flush_id=2)
     ]
-
-
-def test_a_cancel_is_obeyed_once() -> None:
-    """A second cancel, and that of a context which never was or is done, change nothing."""
-    connection = _connection()
-    _begin(connection)
-    cancel = json.dumps({"context_id": "c", "cancel": True})
-    assert connection.receive(cancel) == [ContextCancel(context_id="c")]
-    assert connection.receive(cancel) == []
-    assert connection.receive(json.dumps({"context_id": "other", "cancel": True})) == []
 
 
 def test_text_after_the_end_is_refused() -> None:

@@ -248,12 +248,12 @@ async def test_a_flush_speaks_what_there_is(shared_server: RunningServer) -> Non
 
 
 async def test_a_cancel_frees_the_row(shared_server: RunningServer) -> None:
-    """Only `done` follows a cancel; a second cancel and text sent meanwhile have no effect."""
+    """Only `done` follows a cancel; other cancels and text sent meanwhile have no effect."""
     cancel = {"context_id": "a", "cancel": True}
     async with connected(shared_server, "cartesia") as raw:
         await raw.send(request("a", SENTENCE * 20, more=True))
         await raw.until("chunk", context_id="a")
-        await raw.send(cancel, cancel)
+        await raw.send(cancel, cancel, {"context_id": "never was", "cancel": True})
         await raw.until("done", context_id="a")
         await until_free(shared_server)
         await raw.send(request("a", "Too late."), cancel)

@@ -13,7 +13,6 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.plugins.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.protocol.messages import (
-    Close,
     ContextEnd,
     ContextOpen,
     ContextText,
@@ -252,11 +251,6 @@ def test_ends_are_answered_in_order() -> None:
     last = _Client(_audio(connection, third, 0, 0.5) + connection.done(third, "complete", chars=3))
     assert [event["utterance_index"] for event in last.done] == [2]
     assert last.sentences[0]["utterance_index"] == 2
-
-
-def test_a_close_is_a_close() -> None:
-    """`session.close` closes the socket."""
-    assert _configured().receive(_message("session.close")) == [Close()]
 
 
 @pytest.mark.parametrize(
