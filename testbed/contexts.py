@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from testbed.servers import worker_of
 from testbed.waiting import until
-from voiceagent_tts.core import AudioChunk
+from voiceagent_tts.core import AudioChunk, WordTimestamp
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -14,6 +14,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextFlushed,
     ContextReport,
     ContextWords,
+    Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
@@ -26,13 +27,19 @@ UNPACED = ContextOptions(language="en", max_lead_s=0, max_buffer_delay_ms=NEVER_
 
 @dataclass(frozen=True)
 class ContextOutput:
-    """All events of a context by kind."""
+    """All events of a context by kind; `samples` is where its audio ends."""
 
-    words: list[str]
+    pcm: bytes
+    timestamps: list[WordTimestamp]
     samples: int
     flushes: list[int]
     error: Exception | None
     report: ContextReport
+
+    @property
+    def words(self) -> list[str]:
+        """The texts of all words."""
+        return [timestamp.word.text for timestamp in self.timestamps]
 
 
 async def collect(context: Context) -> ContextOutput:
@@ -42,23 +49,26 @@ async def collect(context: Context) -> ContextOutput:
     take much sooner.
     """
     has_native_words = context.worker.capabilities.has_native_words
-    words: list[str] = []
-    samples, flushes, error = 0, [], None
+    pcm, words = bytearray(), list[WordTimestamp]()
+    samples, flushes, error, is_behind = 0, list[int](), None, False
     async for event in context:
         match event:
             case AudioChunk():
                 assert event.start_sample == samples or samples == 0
                 samples = event.end_sample
+                pcm += event.pcm
             case ContextWords(timestamps):
-                assert timestamps[0].start_sample >= samples or not has_native_words
-                words += [timestamp.word.text for timestamp in timestamps]
+                is_behind |= timestamps[0].start_sample < samples
+                words += timestamps
             case ContextFlushed(flush_id, end_sample):
                 assert end_sample == samples
                 flushes.append(flush_id)
             case ContextFailed(cause):
                 error = cause
             case ContextDone(_, report):
-                return ContextOutput(words, samples, flushes, error, report)
+                by_aligner = {Source.ONLINE, Source.FORCED} & report.words.sources.keys()
+                assert not is_behind or by_aligner or not has_native_words
+                return ContextOutput(bytes(pcm), words, samples, flushes, error, report)
             case ContextCancelled():
                 pass
     raise AssertionError("a context ends with ContextDone")

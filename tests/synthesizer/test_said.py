@@ -47,18 +47,8 @@ async def spoken(context: Context, text: str, step: int = 1_000) -> ContextOutpu
 
 async def heard(context: Context, text: str) -> tuple[np.ndarray, list[WordTimestamp]]:
     """Speak `text`; samples [S] and words."""
-    context.push_text(text)
-    context.finish()
-    pcm, words = b"", list[WordTimestamp]()
-    async for event in context:
-        match event:
-            case AudioChunk():
-                pcm += event.pcm
-            case ContextWords(timestamps):
-                words += timestamps
-            case _:
-                pass
-    return np.frombuffer(pcm, "<i2"), words
+    output = await spoken(context, text)
+    return np.frombuffer(output.pcm, "<i2"), output.timestamps
 
 
 @pytest.mark.parametrize("step", [1, 4, 1_000])

@@ -20,11 +20,9 @@ from voiceagent_tts.seam.events import AudioStep, Event
 from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
-    ContextDone,
     ContextFailed,
     ContextFlushed,
     ContextReport,
-    ContextWords,
     Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, Limits
@@ -58,22 +56,10 @@ class Heard:
 
 
 async def hear(context: Context) -> Heard:
-    """Read to the end; audio has no gap, and words come before they can be heard."""
-    pcm, words = bytearray(), list[WordTimestamp]()
-    async for event in context:
-        match event:
-            case AudioChunk():
-                assert event.start_sample == len(pcm) // 2
-                pcm += event.pcm
-            case ContextWords(new):
-                words += new
-            case ContextDone(_, report):
-                phrases = phrases_of(context)
-                stored = 0 if phrases is None else phrases.stored
-                return Heard(bytes(pcm), words, report, stored)
-            case _:
-                pass
-    raise AssertionError("a context ends with ContextDone")
+    """Read to the end, as `collect` does."""
+    output, phrases = await collect(context), phrases_of(context)
+    stored = 0 if phrases is None else phrases.stored
+    return Heard(output.pcm, output.timestamps, output.report, stored)
 
 
 async def say(synthesizer: Synthesizer, *parts: str, options: ContextOptions = UNPACED) -> Heard:

@@ -15,10 +15,9 @@ from voiceagent_tts.protocol.messages import (
     ContextFlush,
     ContextOpen,
     ContextText,
-    PongMessage,
     SessionLimits,
 )
-from voiceagent_tts.protocol.server_connection import Command, ServerConnection, TtsV1, WireMessages
+from voiceagent_tts.protocol.server_connection import Command, ServerConnection, WireMessages
 
 _UUID = "f786b574-daa5-4673-aa0c-cbe3e8534c02"
 _FORMAT = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000}
@@ -309,9 +308,3 @@ def test_signs_alone_are_answered_with_silence(
     assert done["type"] == "done"
     connection.receive(_request(" ", context_id="d", **{"continue": False}))
     assert len(connection.done("d", "complete", chars=1)) == 1
-
-
-def test_our_own_dialect_translates_nothing() -> None:
-    """`tts.v1` reads and writes the messages as they are."""
-    assert TtsV1().read('{"type":"end","context_id":"c"}', 99) == [ContextEnd(context_id="c")]
-    assert TtsV1().write(PongMessage(t=1)) == ['{"type":"pong","t":1}']

@@ -265,10 +265,6 @@ async def test_a_cancel_frees_the_row(shared_server: RunningServer) -> None:
 
 BAD_MESSAGES: dict[str, Any] = {
     "no JSON": "hello",
-    "an empty message": "",
-    "an array": "[]",
-    "a JSON depth bomb": "[" * 30_000,
-    "a lone surrogate": r'{"type":"input.text","context_id":"a","text":"\ud800"}',
     "binary garbage": b"\x00\xff",
     "numbers for text": {"type": "input.text", "text": 7, "context_id": "a", "transcript": 7},
     "100,000 characters": {
