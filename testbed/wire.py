@@ -227,6 +227,21 @@ class Wire:
         await self.end(received)
         return await self.finish(received)
 
+    async def start(self, text: str, **options: Unpack[OpenOptions]) -> ReceivedContext:
+        """Open a context with its whole text, and read up to its first audio."""
+        received = await self.open(**options)
+        await self.text(received, text)
+        await self.end(received)
+        await self.until(ClientAudio, received)
+        return received
+
+    async def stop(
+        self, received: ReceivedContext, played_ms: int | None = None
+    ) -> ReceivedContext:
+        """Cancel a context, and read to its end."""
+        await self.cancel(received, played_ms)
+        return await self.finish(received)
+
     async def finish(self, received: ReceivedContext) -> ReceivedContext:
         """Read until a context has ended."""
         while received.record.done is None:

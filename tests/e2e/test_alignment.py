@@ -280,8 +280,7 @@ async def test_the_whole_chain_under_barge_ins(start_server: StartServer, tmp_pa
             for _ in range(source.randint(1, 40)):
                 await wire.receive()
             await wire.until(ClientAudio, received)
-            await wire.cancel(received)
-            await wire.finish(received)
+            await wire.stop(received)
             assert received.words, "a context without words"
             assert received.cancelled is not None
             assert received.cancelled.text_spoken in (

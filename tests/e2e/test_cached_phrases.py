@@ -52,8 +52,7 @@ async def test_a_turn_begins_with_a_cached_phrase_and_goes_on_live(
         cut.is_aligned = True
         await wire.text(cut, text)
         await wire.until(ClientAudio, cut)
-        await wire.cancel(cut, played_ms=100)
-        await wire.finish(cut)
+        await wire.stop(cut, played_ms=100)
         assert cut.cancelled is not None
         assert cut.cancelled.text_spoken + cut.cancelled.text_remaining == text
     metrics = await scrape(server)

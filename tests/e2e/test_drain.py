@@ -17,15 +17,6 @@ from voiceagent_tts.protocol.messages import DrainingMessage
 SENTENCE = "The quick brown fox jumps over the lazy dog, again and again."
 
 
-async def _speaking(wire: Wire, text: str) -> ReceivedContext:
-    """A context in progress, most of whose audio the server has not sent yet."""
-    received = await wire.open(max_lead_s=0.3, language="en")
-    await wire.text(received, text)
-    await wire.end(received)
-    await wire.until(ClientAudio, received)
-    return received
-
-
 async def _close_code(wire: Wire) -> int | None:
     with contextlib.suppress(ConnectionClosed):
         while True:
@@ -46,7 +37,11 @@ async def test_contexts_finish_after_sigterm(start_process: StartProcess) -> Non
     async with contextlib.AsyncExitStack() as stack:
         sockets = [Wire.connected(server.websocket_url) for _ in range(4)]
         idle, *wires = [await stack.enter_async_context(socket) for socket in sockets]
-        spoken = [await _speaking(wire, SENTENCE) for wire in wires for _ in range(2)]
+        spoken = [
+            await wire.start(SENTENCE, max_lead_s=0.3, language="en")
+            for wire in wires
+            for _ in range(2)
+        ]
         late, held = idle.expect("late"), await idle.open()
         await idle.text(held, "Hello.")  # an open context keeps the server alive
         server.terminate()
@@ -102,7 +97,7 @@ async def test_a_second_sigterm_ends_at_once(start_process: StartProcess) -> Non
     server = start_process(drain_s="600")
     workers = server.worker_processes()
     async with Wire.connected(server.websocket_url) as wire:
-        received = await _speaking(wire, SENTENCE * 30)
+        received = await wire.start(SENTENCE * 30, max_lead_s=0.3, language="en")
         server.terminate()
         await wire.until(DrainingMessage)
         server.terminate()
@@ -116,7 +111,7 @@ async def test_the_deadline_ends_the_drain(start_process: StartProcess) -> None:
     """A context that still speaks after `drain_s` is ended, even if its audio is not paced."""
     server = start_process(drain_s="0.2")
     async with Wire.connected(server.websocket_url) as wire:
-        paced = await _speaking(wire, SENTENCE * 30)
+        paced = await wire.start(SENTENCE * 30, max_lead_s=0.3, language="en")
         unpaced = await wire.open(max_lead_s=0, language="en")
         for _ in range(10):
             await wire.text(unpaced, SENTENCE * 20)

@@ -192,8 +192,7 @@ async def test_pain_15_fifty_barge_ins_on_one_socket_leak_no_audio(server: Runni
         for _ in range(50):
             reply = await started(wire, SENTENCE * 5, max_lead_s=0.5)
             await wire.until(ClientAudio, reply)
-            await wire.cancel(reply)
-            await wire.finish(reply)
+            await wire.stop(reply)
             assert reply.done.reason == "cancelled"
             assert server.state.synthesizer.contexts_active <= 1
         assert not any(isinstance(answer, ErrorMessage) for answer in wire.answers)

@@ -32,11 +32,7 @@ async def speaking(
     wire: Wire, *, max_lead_s: float | None = 0.3, sentences: int = 20
 ) -> ReceivedContext:
     """Open a context and wait until it speaks."""
-    received = await wire.open(max_lead_s=max_lead_s, language="en")
-    await wire.text(received, SENTENCE * sentences)
-    await wire.end(received)
-    await wire.until(ClientAudio, received)
-    return received
+    return await wire.start(SENTENCE * sentences, max_lead_s=max_lead_s, language="en")
 
 
 # Clients
@@ -332,8 +328,7 @@ async def test_pain_10_a_silent_engine_ends_readiness(
             assert response.json()["error"]["code"] == ErrorCode.ENGINE_ERROR
             assert (await http.get("/health/ready")).status_code == 503
             assert (await http.get("/health/live")).status_code == 200
-        await wire.cancel(received)
-        await wire.finish(received)
+        await wire.stop(received)
         assert received.cancelled is not None
         assert received.cancelled.text_remaining == SENTENCE
         await until_free(server)

@@ -56,8 +56,7 @@ async def speak(wire: Wire, random: Random) -> bool:
         if reply.record.done is None:
             await wire.receive()
     if fate >= 0.7 and reply.record.done is None:
-        await wire.cancel(reply)
-        await wire.finish(reply)
+        await wire.stop(reply)
     return fate >= 0.7
 
 

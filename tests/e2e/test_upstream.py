@@ -29,8 +29,7 @@ async def test_words_and_cuts_come_on_top_of_an_upstream(
         cut.is_aligned = True
         await wire.text(cut, TEXT)
         await wire.until(ClientAudio, cut)
-        await wire.cancel(cut, played_ms=400)
-        await wire.finish(cut)
+        await wire.stop(cut, played_ms=400)
         assert cut.cancelled is not None
         assert cut.cancelled.text_spoken.startswith("Your")
         assert cut.cancelled.text_spoken + cut.cancelled.text_remaining == TEXT

@@ -32,8 +32,7 @@ async def test_contexts_and_rows_are_gauged(server: RunningServer) -> None:
         assert metrics["tts_slots"] == 512
         assert metrics["tts_ws_connections"] == 1
         for received in contexts:
-            await wire.cancel(received)
-            await wire.finish(received)
+            await wire.stop(received)
         worker = worker_of(server)
         await until(lambda: not worker.rows_used, "the rows are free")
         metrics = await scrape(server)
@@ -56,12 +55,8 @@ async def test_what_was_spoken_is_counted(server: RunningServer) -> None:
 async def test_discarded_audio_is_counted(server: RunningServer) -> None:
     """A barge-in counts the audio that was generated but not heard."""
     async with Wire.connected(server.websocket_url) as wire:
-        received = await wire.open(max_lead_s=2)
-        await wire.text(received, SENTENCE * 5)
-        await wire.end(received)
-        await wire.until(ClientAudio, received)
-        await wire.cancel(received)
-        await wire.finish(received)
+        received = await wire.start(SENTENCE * 5, max_lead_s=2)
+        await wire.stop(received)
         metrics = await scrape(server)
     assert 0 < metrics["tts_audio_discarded_seconds_total"] <= 2.1
     assert metrics["tts_audio_discarded_seconds_total"] <= metrics["tts_audio_seconds_total"]
@@ -153,8 +148,7 @@ async def test_a_cancel_is_timed_to_its_answer_and_to_the_free_row(server: Runni
         worker = worker_of(server)
         await until(lambda: worker.rows_used == 1, "the server's own probe is over")
         before = metric_value(server, aborts)
-        await wire.cancel(received)
-        await wire.finish(received)
+        await wire.stop(received)
         await until(lambda: metric_value(server, aborts) == before + 1, "the row is free")
     metrics = await scrape(server)
     assert metrics["tts_cancel_latency_seconds_count"] == 1

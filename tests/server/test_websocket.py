@@ -99,10 +99,7 @@ async def test_audio_is_paced_by_its_listener(wire: Wire) -> None:
     """At most `max_lead_s` and one message are sent ahead of a listener who plays at once."""
 
     async def listen() -> list[float]:
-        received = await wire.open(max_lead_s=1, language="en")
-        await wire.text(received, f"{SENTENCE} {SENTENCE}")
-        await wire.end(received)
-        await wire.until(ClientAudio, received)
+        received = await wire.start(f"{SENTENCE} {SENTENCE}", max_lead_s=1, language="en")
         began = time.monotonic()
         leads_s = []
         while received.record.done is None:
@@ -259,8 +256,7 @@ async def test_a_cancel_goes_by_what_was_played(wire: Wire) -> None:
         received = await wire.open(language="en")
         await wire.text(received, SENTENCE * 20)  # a minute: a late test has not heard all of it
         await wire.until(ClientAudio, received)
-        await wire.cancel(received, played_ms)
-        await wire.finish(received)
+        await wire.stop(received, played_ms)
         assert received.cancelled is not None
         assert received.cancelled.basis == basis
         assert received.cancelled.audio_sent_ms == received.audio_ms == received.done.audio_ms
@@ -272,12 +268,8 @@ async def test_a_cancel_may_meet_the_end(wire: Wire) -> None:
     for sample_rate in (24000, 8000):
         for _ in range(20):
             audio = AudioFormat(sample_rate=sample_rate)
-            received = await wire.open(max_lead_s=0, language="en", audio=audio)
-            await wire.text(received, "Hi.")
-            await wire.end(received)
-            await wire.until(ClientAudio, received)
-            await wire.cancel(received)
-            await wire.finish(received)
+            received = await wire.start("Hi.", max_lead_s=0, language="en", audio=audio)
+            await wire.stop(received)
             assert received.done.reason in ("complete", "cancelled")
     await wire.send_raw({"type": "ping", "t": 7})
     assert await wire.until(PongMessage) == PongMessage(t=7)
@@ -320,24 +312,17 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
 
 async def test_contexts_share_a_socket_evenly(wire: Wire) -> None:
     """A long context does not delay the first audio of other contexts on its socket."""
-    long = await wire.open(max_lead_s=0, language="en")
-    await wire.text(long, SENTENCE * 200)
-    await wire.end(long)
-    await wire.until(ClientAudio, long)
+    long = await wire.start(SENTENCE * 200, max_lead_s=0, language="en")
     for _ in range(5):
         assert (await wire.say("Hello.", language="en")).done.reason == "complete"
     assert long.record.done is None, "the long context delays no other"
-    await wire.cancel(long)
-    await wire.finish(long)
+    await wire.stop(long)
 
 
 async def test_a_close_is_obeyed_at_once(shared_server: RunningServer) -> None:
     """`close` cancels its contexts without waiting for their audio; the close code is 1000."""
     async with Wire.connected(shared_server.websocket_url) as wire:
-        received = await wire.open(max_lead_s=0, language="en")
-        await wire.text(received, SENTENCE * 400)
-        await wire.end(received)
-        await wire.until(ClientAudio, received)
+        received = await wire.start(SENTENCE * 400, max_lead_s=0, language="en")
         await wire.send_raw(wire.connection.close())
         with pytest.raises(ConnectionClosedOK) as closed:
             while True:

@@ -78,8 +78,7 @@ async def test_a_cancelled_context_states_what_was_sent(wire: Wire) -> None:
     await wire.text(received, TEXT * 5)
     await wire.end(received)
     await until_audio(wire, received)
-    await wire.cancel(received)
-    await wire.finish(received)
+    await wire.stop(received)
     assert received.done.provenance is not None
     assert received.done.provenance.sha256 == hashlib.sha256(received.pcm).hexdigest()
     silent = await wire.open(language="en")
