@@ -4,21 +4,10 @@ import pytest
 
 from testbed.segment_driving import Driver, credit, of_type, words_of
 from voiceagent_tts.core import Reading, WarningCode
-from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.seam.events import Failed, Warned
+from voiceagent_tts.seam.events import Warned
 from voiceagent_tts.text.words import split_words
 
 pytestmark = [pytest.mark.kokoro, pytest.mark.xdist_group("kokoro")]
-
-
-def test_it_offers_its_voices_and_languages(driver: Driver) -> None:
-    """The default first; a voice speaks no language but its own."""
-    capabilities = driver.engine.capabilities
-    assert capabilities.voices[0] == "af_heart" and len(capabilities.voices) == 41
-    assert {"en", "en-gb", "en-us", "es", "fr", "hi", "it", "pt", "pt-br"} == set(
-        capabilities.languages
-    )
-    assert capabilities.has_monolingual_voices and capabilities.has_native_words
 
 
 def test_a_text_is_spoken_to_its_end_at_any_speed(driver: Driver) -> None:
@@ -40,11 +29,3 @@ def test_the_reader_follows_the_voice(driver: Driver) -> None:
     fields = {"readings": (Reading(0, 3, "Son", "ʘǂ"),)}
     (warned,) = of_type(Warned, driver.run(driver.submit(2, "Son", voice="em_alex", **fields)))
     assert warned.code is WarningCode.IPA_IGNORED
-
-
-@pytest.mark.parametrize("voice", ["jf_alpha", "zf_xiaobei", "heart"])
-def test_a_voice_that_nothing_here_reads_is_unknown(driver: Driver, voice: str) -> None:
-    """Japanese and Mandarin ones, and hibari's; the failure frees the row."""
-    (failed,) = of_type(Failed, driver.run(driver.submit(1, "Hello.", voice=voice)))
-    assert (failed.context, failed.code) == (1, ErrorCode.INVALID_VOICE)
-    assert driver.engine.rows_used == 0

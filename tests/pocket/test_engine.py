@@ -2,24 +2,12 @@
 
 import pytest
 
-from testbed.pocket import SMALL_MODEL
 from testbed.segment_driving import Driver, credit, of_type, pcm_of, samples_of
 from voiceagent_tts.core import FRAME_SAMPLES, Reading
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.pocket.states import PocketModel
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
-
-
-def test_capabilities_name_the_languages_and_voices(driver: Driver) -> None:
-    """The catalogue, the default voice first; words are left to the aligners."""
-    capabilities = driver.engine.capabilities
-    assert capabilities.engine == "pocket" and SMALL_MODEL in capabilities.model
-    assert capabilities.languages == ("en",)
-    assert capabilities.voices[0] == "alba" and "marius" in capabilities.voices
-    assert not capabilities.has_native_words and capabilities.clone_width is not None
-    details = {voice.name: voice for voice in capabilities.voice_details}
-    assert (details["juergen"].language, details["juergen"].gender) == ("de", "male")
+from voiceagent_tts.seam.events import Failed, SegmentEnd
 
 
 def test_a_reading_is_said_and_not_its_mask(driver: Driver) -> None:
@@ -29,16 +17,6 @@ def test_a_reading_is_said_and_not_its_mask(driver: Driver) -> None:
     events = driver.run(masked, credit(1))
     assert pcm_of(events, 1) == spelled
     assert [event.char_end for event in of_type(SegmentEnd, events)] == [16]
-
-
-def test_a_voice_of_the_catalogue_that_cannot_be_had_is_said(driver: Driver) -> None:
-    """Without a network, a voice that was never downloaded fails its context alone."""
-    wanted = driver.submit(1, "Hello.", voice="george")
-    events = driver.run(wanted, driver.submit(2, "Hello."), credit(1), credit(2))
-    (failed,) = of_type(Failed, events)
-    assert failed.code is ErrorCode.INVALID_VOICE
-    assert "'george'" in failed.message and "not on this machine" in failed.message
-    assert isinstance(events[-1], Done)
 
 
 def test_a_failure_of_the_model_concerns_one_context(
