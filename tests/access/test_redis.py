@@ -294,26 +294,18 @@ async def test_a_lease_that_could_not_be_given_back_is_when_redis_writes_again(
     await client.aclose()
 
 
-async def test_contexts_that_are_refused_while_redis_is_away_leave_nothing_to_give_back(
-    servers: Servers, redis: RedisProcess
+@pytest.mark.parametrize("without_redis", ["refuse", "local"])
+async def test_contexts_without_redis_leave_nothing_to_give_back(
+    servers: Servers, redis: RedisProcess, without_redis: str
 ) -> None:
-    """Of those that ask meanwhile, only the first may have reached it."""
-    limiter = (await servers.start(Quota(contexts=2), "refuse")).limiter
+    """Refused or counted by this server alone: only the first may have reached Redis."""
+    limiter = (await servers.start(Quota(contexts=2), without_redis)).limiter
     redis.stop()
     for _ in range(20):
-        await refused(limiter)
-    await limiter.close()
-    assert len(limiter._unreleased) <= 1
-
-
-async def test_contexts_that_come_and_go_without_redis_leave_nothing_to_give_back(
-    servers: Servers, redis: RedisProcess
-) -> None:
-    """Nor do those that this server has counted alone."""
-    limiter = (await servers.start(Quota(contexts=2))).limiter
-    redis.stop()
-    for _ in range(20):
-        (await limiter.admit(CALLER)).end()
+        if without_redis == "refuse":
+            await refused(limiter)
+        else:
+            (await limiter.admit(CALLER)).end()
     await limiter.close()
     assert len(limiter._unreleased) <= 1
 

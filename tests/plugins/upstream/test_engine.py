@@ -74,7 +74,11 @@ async def test_each_segment_is_a_request(start: Start, upstream: ScriptedUpstrea
         "One is here.", "Two is here.", "Three is here.",
     ]  # fmt: skip
     for request in upstream.requests:
-        assert (request["voice"], request["model"]) == ("bert", "m")
+        assert (request["voice"], request["model"], request["response_format"]) == (
+            "bert",
+            "m",
+            "pcm",
+        )
         assert (request["instructions"], request["lang_code"]) == ("calm", "a")
     assert set(upstream.keys) == {"bearer k-1"}
     assert upstream.most_at_once == 1

@@ -7,22 +7,11 @@ import pytest
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.plugins.upstream.speech_api import (
     SpeechAPI,
-    SpeechRequest,
     retry_wait_s,
     voices_in,
 )
 
 API = SpeechAPI("http://user:secret@host:1/v1?x=secret", "tts-1", {"lang_code": "a"})
-
-
-def test_a_request_has_what_the_api_knows() -> None:
-    """And the fields of the settings, which may replace it."""
-    body = API.body(SpeechRequest("Hello.", "anna", "calm"))
-    assert body == {
-        "model": "tts-1", "input": "Hello.", "voice": "anna", "response_format": "pcm",
-        "instructions": "calm", "lang_code": "a",
-    }  # fmt: skip
-    assert "instructions" not in API.body(SpeechRequest("Hello.", "anna"))
 
 
 @pytest.mark.parametrize(
