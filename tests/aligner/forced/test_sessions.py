@@ -20,8 +20,7 @@ from voiceagent_tts.seam.aligner_messages import (
     Finish,
     Follow,
 )
-from voiceagent_tts.seam.commands import Cancel
-from voiceagent_tts.seam.events import AudioStep, Cancelled, ContextAudio, Done, Failed, SegmentEnd
+from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Failed, SegmentEnd
 from voiceagent_tts.text.words import split_words
 
 TEXT = "one two three four five six seven eight nine ten"
@@ -178,18 +177,6 @@ def test_an_unknown_language_is_refused() -> None:
     assert isinstance(failed, Failed)
     assert failed.code is ErrorCode.INVALID_LANGUAGE
     assert fake.calls == []
-
-
-def test_cancel_drops_a_context() -> None:
-    """A cancel is answered, even for an unknown context, and nothing follows it."""
-    driver = Driver(FakeAligner())
-    driver.step(Follow(1, "en", "v"), Expect(1, WORDS))
-    assert driver.step(Cancel(1), audio(1, 0, 5 * SECOND), Finish(1)) == [Cancelled(1)]
-    assert driver.step(Cancel(7)) == [Cancelled(7)]
-    driver.step(Follow(2, "en", "v"))
-    driver.sessions.close()
-    driver.sessions.close()
-    assert driver.sessions.rows_used == 0
 
 
 def test_a_context_without_words_ends() -> None:
