@@ -16,8 +16,7 @@ from testbed.caller import RATE_HZ, calling
 from testbed.listening import words_of
 from testbed.livekit_conversation import count, heard
 from testbed.missing import import_portaudio
-from voiceagent_tts.client import ClientAudio, TTSClient
-from voiceagent_tts.protocol.messages import AudioFormat
+from testbed.user_sounds import speech
 from voiceagent_tts.server.serve import RunningServer
 
 ROOT = Path(__file__).parent.parent.parent
@@ -25,17 +24,9 @@ QUESTION = "What can you tell me about it?"
 CUT_S = 2.0
 
 
-async def spoken(url: str, text: str) -> bytes:
-    """`text` as the audio of a user who speaks."""
-    audio = AudioFormat(sample_rate=RATE_HZ)
-    async with TTSClient(url) as client:
-        speech = client.say(text, voice="nova", language="en", audio=audio, max_lead_s=0.0)
-        return b"".join([event.pcm async for event in speech if isinstance(event, ClientAudio)])
-
-
 async def test_a_conversation_at_the_console(server: RunningServer) -> None:
     """The agent greets, answers, stops when it is interrupted, and commits what was heard."""
-    question = await spoken(server.websocket_url, QUESTION)
+    question = await speech(server.websocket_url, QUESTION, rate_hz=RATE_HZ)
     console = (sys.executable, "-m", "livekit.agents", "console", "agents/livekit_voice.py")
     env = {**os.environ, "VOICEAGENT_TTS_URL": server.websocket_url}
     async with calling(*console, cwd=str(ROOT), env=env) as caller:

@@ -5,15 +5,8 @@ from pathlib import Path
 import pytest
 
 from agents import voice_server
-from voiceagent_tts.client import ClientAudio, TTSClient
+from testbed.user_sounds import speech
 from voiceagent_tts.server.serve import RunningServer
-
-
-async def spoken(url: str, text: str) -> bytes:
-    """`text` as audio."""
-    async with TTSClient(url) as client:
-        speech = client.say(text, max_lead_s=0.0)
-        return b"".join([event.pcm async for event in speech if isinstance(event, ClientAudio)])
 
 
 async def test_the_agent_starts_a_server_if_there_is_none(
@@ -24,7 +17,7 @@ async def test_the_agent_starts_a_server_if_there_is_none(
     monkeypatch.setattr(voice_server, "DEFAULT_PORT", 9)
     log = tmp_path / "server.log"
     async with voice_server.voice_server(log) as url:
-        assert await spoken(url, "Hi.")
+        assert await speech(url, "Hi.")
         port = int(url.split(":")[2].split("/")[0])
         assert await voice_server.is_listening("127.0.0.1", port)
     assert not await voice_server.is_listening("127.0.0.1", port)
@@ -39,7 +32,7 @@ async def test_a_running_server_is_used(
     monkeypatch.setattr(voice_server, "DEFAULT_PORT", port)
     monkeypatch.delenv("VOICEAGENT_TTS_URL", raising=False)
     async with voice_server.voice_server(log) as url:
-        assert await spoken(url, "Hi.")
+        assert await speech(url, "Hi.")
     monkeypatch.setenv("VOICEAGENT_TTS_URL", "ws://elsewhere")
     async with voice_server.voice_server(log) as url:
         assert url == "ws://elsewhere"
