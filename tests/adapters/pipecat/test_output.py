@@ -2,6 +2,7 @@
 
 import pytest
 from pipecat.frames.frames import (
+    AggregatedTextFrame,
     DataFrame,
     Frame,
     InputAudioRawFrame,
@@ -10,6 +11,8 @@ from pipecat.frames.frames import (
     LLMFullResponseStartFrame,
     LLMMessagesTransformFrame,
     TTSAudioRawFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
     TTSTextFrame,
 )
 from pipecat.utils.text.base_text_aggregator import TextType
@@ -87,3 +90,27 @@ def test_the_end_of_a_reply_waits_behind_its_words_without_a_time() -> None:
     assert output.receive(LLMFullResponseEndFrame(), NOW_S)
     assert not output.receive(word(NOW_S + 0.5), NOW_S)
     assert not output.receive(end, NOW_S)
+
+
+def segment(context_id: str) -> AggregatedTextFrame:
+    """A segment of a context, as Pipecat announces it."""
+    frame = AggregatedTextFrame("w", TextType.SENTENCE)
+    frame.context_id, frame.will_be_spoken = context_id, True
+    return frame
+
+
+@pytest.mark.parametrize("has_audio", [True, False])
+def test_a_segment_is_announced_if_it_is_spoken(has_audio: bool) -> None:
+    """At the end of its context if none of its words is timed; none leaves ahead of audio."""
+    output, playout = speaking(1.0)
+    playout.end_context(NOW_S)
+    playout.go_on_unseen()
+    announced = segment("two")
+    assert not output.receive(announced, NOW_S)
+    assert output.receive(TTSStartedFrame(context_id="two"), NOW_S)
+    if has_audio:
+        samples = bytes(2 * SAMPLE_RATE_HZ)
+        assert output.receive(TTSAudioRawFrame(samples, SAMPLE_RATE_HZ, 1), NOW_S)
+    assert output.receive(TTSStoppedFrame(context_id="two"), NOW_S)
+    assert output.pop_due(NOW_S + 9.0) is (announced if has_audio else None)
+    assert not output.is_holding

@@ -92,6 +92,20 @@ def test_a_chunk_plays_once_the_one_before_has_ended() -> None:
     assert playout.played_ms("one", 9.0) == 80
 
 
+def test_an_utterance_whose_start_is_not_reported_plays_from_its_first_chunk() -> None:
+    """A transport that was interrupted between two chunks reports the start of the one left."""
+    playout = playing("one", 1.0, 5.0)
+    playout.interrupt()
+    playout.transport_stopped(5.5)
+    playout.transport_started(5.5)  # with the chunk that is left
+    add(playout, "two", 1.0, 5.53)
+    end_chunk(playout, 5.54)  # that chunk
+    assert playout.wait_s(0, 5.56) is None
+    end_chunk(playout, 5.57)
+    assert (playout.wait_s(1, 5.57), playout.wait_s(2, 5.6)) == (0.0, None)
+    assert playout.played_ms("two", 5.57) == 80
+
+
 def test_a_transport_that_reports_ahead_plays_in_its_own_time() -> None:
     """One with a buffer reports chunks as played that it has only got."""
     playout = playing("one", 1.0, 5.0)

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 import pytest
-from pipecat.frames.frames import EndFrame, InterruptionFrame, TTSSpeakFrame
+from pipecat.frames.frames import EndFrame, Frame, InterruptionFrame, TTSSpeakFrame
 
 from testbed.scripted_pipecat import HoldUp, Loudspeaker, agent, cut, reply
 from testbed.scripted_server import Script, Step
-from testbed.scripted_time import run_scripted
+from testbed.scripted_time import ScriptedLoop, run_scripted
+from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 
@@ -68,15 +70,23 @@ def test_a_word_of_audio_that_fills_no_chunk_is_not_in_the_history(after_s: floa
     assert len(committed.split()) == heard(played_samples) > 2
 
 
+def sentence(text: str) -> list[Frame]:
+    """An utterance outside of a reply."""
+    return [TTSSpeakFrame(text)]
+
+
 @pytest.mark.parametrize(
-    ("after_s", "chunk_ms"), [(0.01, 20), (1.45, 40), (1.968, 10), (3.676, 20)]
+    ("after_s", "chunk_ms"), [(0.01, 20), (0.95, 40), (1.45, 40), (1.968, 10), (3.676, 20)]
 )
-def test_utterances_in_a_row_have_their_own_words(after_s: float, chunk_ms: int) -> None:
-    """In the first word of one, in its last one, and in the pause between two."""
+@pytest.mark.parametrize("known", [0, 5])
+@pytest.mark.parametrize("said", [(reply, sentence, sentence), (sentence, reply, reply)])
+def test_utterances_in_a_row_have_their_own_words(
+    said: tuple[Callable[[str], list[Frame]], ...], known: int, after_s: float, chunk_ms: int
+) -> None:
+    """In the first word of one, in a later one, in its last one, and in the pause between two."""
     few = 5
-    spoken = script(audio_steps(0.0, 80, few), word_steps(AHEAD_S, words=few))
-    text = " ".join("w" * few)
-    frames = [*reply(text), TTSSpeakFrame(text), TTSSpeakFrame(text)]
+    spoken = script(audio_steps(0.0, 80, few), word_steps(AHEAD_S, known, few))
+    frames = [frame for utterance in said for frame in utterance(" ".join("w" * few))]
     committed, played_samples = cut(frames, spoken, after_s, chunk_ms)
     counts = [min(few, heard(samples)) for samples in played_samples]
     assert [len(message.split()) for message in committed] == [each for each in counts if each]
@@ -103,6 +113,38 @@ def test_other_work_moves_no_word(
         reply(TEXT), spoken, after_s, hold_up=hold_up, catches_up=catches_up
     )
     assert len(committed.split()) == heard(played_samples) > 1
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+def test_a_reply_after_an_interruption_between_two_chunks_has_its_words(
+    monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """The transport plays one more chunk then, and does not report the start of the next reply."""
+    hold_ups_s = [0.04]
+
+    async def end_chunk(service: VoiceAgentTTSService) -> None:
+        if hold_ups_s:
+            cast("ScriptedLoop", asyncio.get_running_loop()).hold_up(hold_ups_s.pop())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+    monkeypatch.setattr(VoiceAgentTTSService, "stop_all_metrics", end_chunk)
+
+    async def run() -> tuple[list[str], list[int]]:
+        spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S, WORDS))
+        async with agent(spoken, Loudspeaker(40)) as talk:
+            for _ in range(2):
+                await talk.say(reply(TEXT))
+                await asyncio.sleep(1.0)
+                await talk.worker.queue_frame(InterruptionFrame())
+                await asyncio.sleep(0.3)
+            return talk.messages, talk.loudspeaker.played_samples
+
+    messages, played_samples = run_scripted(run())
+    assert [len(message.split()) for message in messages] == [
+        heard(each) for each in played_samples
+    ]
+    assert len(messages) == 2
 
 
 def test_a_reply_that_is_too_short_to_be_heard_is_a_message_of_its_own() -> None:

@@ -95,9 +95,8 @@ class Output:
                     self._spacing.apply(frame)
             case AggregatedTextFrame() if frame.will_be_spoken:
                 self._spacing.announce(frame)
-                if self._playout.plays(frame.context_id):
-                    self._announced.append(frame)
-                    return False
+                self._announced.append(frame)
+                return False
             case LLMFullResponseStartFrame() | LLMAssistantPushAggregationFrame():
                 self._spacing.start_reply()
             case InterruptionFrame():
@@ -178,22 +177,23 @@ class Output:
     def _announced_before(self, frame: Frame) -> list[AggregatedTextFrame]:
         """The segments that leave ahead of `frame`, their next word or the end.
 
-        Pipecat announces a segment when its text is there. Then it would leave before the last
-        words of the segment before, which wait for their audio.
+        Pipecat announces a segment when its text is there, and a context's first one when the audio
+        before it has left, with the time of the last word. The transport would hold back all words
+        before that time, which wait for their audio, and lose them at an interruption.
         """
-        is_end = isinstance(frame, TTSStoppedFrame) and self._is_spoken(frame.context_id)
+        is_end = isinstance(frame, TTSStoppedFrame)
         segment_id = getattr(frame, "segment_id", None)
         if not is_end and all(each.id != segment_id for each in self._announced):
             return []
         leaving: list[AggregatedTextFrame] = []
         while self._announced and (is_end or segment_id not in {each.id for each in leaving}):
             leaving.append(self._announced.popleft())
-        return leaving
+        return leaving if not is_end or self._is_spoken(frame.context_id) else []
 
     def _interrupt(self) -> None:
         """Drop the held frames, so that words that will not be heard do not enter the history."""
         self._spacing.clear()
-        self._announced.clear()
+        self._announced = deque(each for each in self._announced if not each.interruptible)
         goes_on = not self._playout.interrupt()
         kept = [each for each in self._held if not each.frame.interruptible]
         self._held = deque(each if goes_on else _Held(each.frame, _AT_ONCE) for each in kept)

@@ -142,6 +142,11 @@ class Playout:
 
     def chunk_ended(self, length_s: float, now_s: float) -> None:
         """The transport has played one more chunk, and plays the next one if it has one."""
+        # A transport that was interrupted between two chunks reports the start of the one that is
+        # left, and not that of the next utterance.
+        began_s = now_s - length_s
+        if not self._is_reporting and self._runs and began_s > self._runs[0].at_s - _ROUNDING_S:
+            self.transport_started(began_s)
         if not self._is_reporting:
             return
         if (late_s := self._late_s(now_s)) > _SILENCE_S:
@@ -214,7 +219,8 @@ class Playout:
     def wait_s(self, chunk: int, now_s: float) -> float | None:
         """Time until `chunk` plays; None while it depends on a report."""
         if self._is_unseen or self._has_begun(chunk):
-            return max(0.0, self._earliest_s(chunk) - now_s)
+            wait_s = self._earliest_s(chunk) - now_s
+            return wait_s if wait_s > _ROUNDING_S else 0.0
         return None
 
     def at_hand_s(self, chunk: int, now_s: float) -> float:
