@@ -115,6 +115,23 @@ def test_other_work_moves_no_word(
     assert len(committed.split()) == heard(played_samples) > 1
 
 
+@pytest.mark.parametrize("catches_up", [False, True])
+@pytest.mark.parametrize(("hold_up", "after_s"), [(HoldUp(1.2, 0.9), 2.6), (HoldUp(1.6, 0.2), 2.2)])
+def test_other_work_at_the_start_of_an_utterance_moves_no_word(
+    hold_up: HoldUp, after_s: float, catches_up: bool
+) -> None:
+    """A transport that hurries reports the start later than it was."""
+    few = 5
+    spoken = script(audio_steps(0.0, 80, few), word_steps(AHEAD_S, few, few))
+    text = " ".join("w" * few)
+    committed, played_samples = cut(
+        [*reply(text), *reply(text)], spoken, after_s, hold_up=hold_up, catches_up=catches_up
+    )
+    assert [len(message.split()) for message in committed] == [
+        min(few, heard(samples)) for samples in played_samples
+    ]
+
+
 @pytest.mark.parametrize("turns", [0, 1, 2])
 def test_a_reply_after_an_interruption_between_two_chunks_has_its_words(
     monkeypatch: pytest.MonkeyPatch, turns: int

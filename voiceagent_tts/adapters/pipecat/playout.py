@@ -36,10 +36,12 @@ class _Run:
     Attributes:
         first_chunk: number of the first one.
         at_s: when that plays, at the earliest.
+        left_at_s: when it could play at the earliest, before the transport reported its start.
     """
 
     first_chunk: int
     at_s: float
+    left_at_s: float
 
 
 class Playout:
@@ -114,7 +116,7 @@ class Playout:
             self._is_new_utterance = False
         has_gap = self._ended_chunks >= first_chunk or not self._is_reporting
         if not self._runs or (has_gap and now_s > self._earliest_s(first_chunk)):
-            self._runs.append(_Run(first_chunk, now_s))
+            self._runs.append(_Run(first_chunk, now_s, now_s))
 
     def interrupt(self) -> bool:
         """The transport drops the audio that it has not played; return False if it continues."""
@@ -135,10 +137,10 @@ class Playout:
         self._note_report(now_s)
         self._is_reporting, self._lost_chunks = True, 0
         chunk = self._unstarted.popleft()
-        at_s = max(now_s, self._earliest_s(chunk))
+        left_at_s = self._earliest_s(chunk)
         while self._runs and self._runs[-1].first_chunk >= chunk:
             self._runs.pop()
-        self._runs.append(_Run(chunk, at_s))
+        self._runs.append(_Run(chunk, max(now_s, left_at_s), left_at_s))
 
     def chunk_ended(self, length_s: float, now_s: float) -> None:
         """The transport has played one more chunk, and plays the next one if it has one."""
@@ -153,6 +155,9 @@ class Playout:
             self._lost_chunks += min(int(late_s / self.chunk_s), self._waiting_chunks)
         self._note_report(now_s)
         self._end(self._ended_s + length_s)
+        early_s = self._earliest_s(self._ended_chunks) - now_s
+        if early_s > 0 and self._runs:  # the start was reported late, and playback catches up
+            self._runs[0].at_s = max(self._runs[0].left_at_s, self._runs[0].at_s - early_s)
 
     def transport_stopped(self, now_s: float) -> None:
         """The transport has played an utterance, or has waited too long for more of it."""
