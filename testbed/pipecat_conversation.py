@@ -38,7 +38,7 @@ from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport
 from voiceagent_tts.server.serve import RunningServer
 
 HEARD_SAMPLES = 480
-"""Played length from which a word counts as heard: the service's default `output_latency_s`."""
+"""Played length from which a word counts as heard."""
 _IN_FLIGHT_S = 0.04
 """Longest time that a word or its audio takes from the service to the history or the loudspeaker,
 while the machine does not hold them up."""

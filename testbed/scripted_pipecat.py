@@ -199,7 +199,7 @@ async def agent(
     loudspeaker: Loudspeaker,
     *,
     first: Iterable[Script] = (),
-    output_latency_s: float = 0.02,
+    output_latency_s: float = 0.0,
     is_switched: bool = False,
 ) -> AsyncIterator[Agent]:
     """Run a pipeline within the block.

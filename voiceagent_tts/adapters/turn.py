@@ -1,7 +1,8 @@
 """`Turn`: one turn of an agent, spoken by one server context after another.
 
 When a context breaks off, the next one resumes the turn at the word that broke off. Both hosts use
-this module: it decides where to resume and translates each context's positions into the turn's.
+this module: it decides where to resume, when a word is heard, and translates each context's
+positions into the turn's.
 
 Positions are samples at 24 kHz of the turn's audio and characters of the turn's text; those of a
 server context count from that context's start. This module depends on neither host.
@@ -26,10 +27,27 @@ from voiceagent_tts.text.words import split_words
 
 RESUME_WAIT_S = 0.3
 """Wait before the second and later attempts to resume; the first attempt starts at once."""
+_HEARD_SAMPLES = ms_to_samples(20)
+"""Length of a word from which it counts as heard."""
 _MAX_MISSING_SAMPLES = ms_to_samples(80)
 """A word that lacks more of its end than this, or than half of it, is spoken again."""
 _UNKNOWN_WORD_SAMPLES = ms_to_samples(250)
 """Assumed length of a word whose end is not known."""
+
+
+def heard_samples(played: int, latency_s: float) -> int:
+    """How much the listener has heard of the audio that an output has played.
+
+    Args:
+        played: length of that audio in samples.
+        latency_s: delay between the output and the listener.
+    """
+    return max(0, played - ms_to_samples(1000 * latency_s))
+
+
+def audible_at(word_start: int, latency_s: float = 0.0) -> int:
+    """How much an output has played once a word counts as heard; the inverse of that."""
+    return word_start + _HEARD_SAMPLES + ms_to_samples(1000 * latency_s)
 
 
 class Turn:

@@ -24,7 +24,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 NOW_S = 5.0
 
 
-def speaking(seconds: float, latency_s: float = 0.02) -> tuple[Output, Playout]:
+def speaking(seconds: float, latency_s: float = 0.0) -> tuple[Output, Playout]:
     """An utterance whose audio the transport has."""
     playout = Playout(latency_s)
     playout.transport_ready(0.04)

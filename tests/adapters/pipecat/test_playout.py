@@ -18,9 +18,11 @@ def audio(seconds: float) -> TTSAudioRawFrame:
     return TTSAudioRawFrame(bytes(2 * round(seconds * SAMPLE_RATE_HZ)), SAMPLE_RATE_HZ, 1)
 
 
-def playing(context_id: str, seconds: float, now_s: float, chunk_s: float = 0.04) -> Playout:
+def playing(
+    context_id: str, seconds: float, now_s: float, chunk_s: float = 0.04, latency_s: float = 0.0
+) -> Playout:
     """A transport that has got an utterance whole."""
-    playout = Playout(latency_s=0.02)
+    playout = Playout(latency_s)
     playout.transport_ready(chunk_s)
     add(playout, context_id, seconds, now_s)
     return playout
@@ -60,7 +62,7 @@ def test_a_word_is_heard_once_20_ms_of_it_were_played(position_s: float, chunk: 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=10), CHUNKS_S)
 def test_each_utterance_is_filled_up_to_a_chunk(lengths_ms: list[int], chunk_s: float) -> None:
     """However many are queued, the next one begins where the transport begins it."""
-    playout, end_s = Playout(latency_s=0.02), 1.0
+    playout, end_s = Playout(latency_s=0.0), 1.0
     playout.transport_ready(chunk_s)
     for index, length_ms in enumerate(lengths_ms):
         add(playout, str(index), length_ms / 1000, 1.0)
@@ -71,7 +73,7 @@ def test_each_utterance_is_filled_up_to_a_chunk(lengths_ms: list[int], chunk_s: 
 
 def test_the_pause_between_two_utterances_is_what_is_missing() -> None:
     """0.2 s behind audio that still plays, less after it, none after an interruption."""
-    assert Playout(latency_s=0.02).pause_s(0.0) == 0.0
+    assert Playout(latency_s=0.0).pause_s(0.0) == 0.0
     playout = playing("one", 1.0, 5.0)
     assert playout.pause_s(5.5) == pytest.approx(0.2)
     assert playout.pause_s(6.05) == pytest.approx(0.15)
@@ -89,7 +91,7 @@ def test_a_chunk_plays_once_the_one_before_has_ended() -> None:
     assert (playout.wait_s(0, 5.02), playout.wait_s(1, 9.0)) == (0.0, None)
     end_chunk(playout, 9.0)
     assert (playout.wait_s(1, 9.0), playout.wait_s(2, 9.0)) == (0.0, None)
-    assert playout.played_ms("one", 9.0) == 80
+    assert playout.heard_ms("one", 9.0) == 80
 
 
 def test_an_utterance_whose_start_is_not_reported_plays_from_its_first_chunk() -> None:
@@ -103,7 +105,17 @@ def test_an_utterance_whose_start_is_not_reported_plays_from_its_first_chunk() -
     assert playout.wait_s(0, 5.56) is None
     end_chunk(playout, 5.57)
     assert (playout.wait_s(1, 5.57), playout.wait_s(2, 5.6)) == (0.0, None)
-    assert playout.played_ms("two", 5.57) == 80
+    assert playout.heard_ms("two", 5.57) == 80
+
+
+@pytest.mark.parametrize(("latency_s", "heard_ms"), [(0.0, 120), (0.05, 70), (0.2, 0)])
+def test_what_is_on_its_way_to_the_listener_is_not_heard(latency_s: float, heard_ms: int) -> None:
+    """What the server is told at a cancel."""
+    playout = playing("one", 1.0, 5.0, latency_s=latency_s)
+    playout.transport_started(5.0)
+    end_chunk(playout, 5.04)
+    end_chunk(playout, 5.08)
+    assert playout.heard_ms("one", 5.08) == heard_ms
 
 
 def test_a_transport_that_reports_ahead_plays_in_its_own_time() -> None:
@@ -113,7 +125,7 @@ def test_a_transport_that_reports_ahead_plays_in_its_own_time() -> None:
     for _ in range(25):
         end_chunk(playout, 5.0)
     assert playout.wait_s(10, 5.1) == pytest.approx(0.3)
-    assert playout.played_ms("one", 5.1) == 120
+    assert playout.heard_ms("one", 5.1) == 120
 
 
 def test_a_transport_without_audio_plays_the_next_as_it_comes() -> None:
@@ -171,7 +183,7 @@ def test_a_transport_that_reports_nothing_is_followed_by_the_clock() -> None:
 
 def test_without_a_transport_the_clock_decides() -> None:
     """At once: no report will ever come."""
-    playout = Playout(latency_s=0.02)
+    playout = Playout(latency_s=0.0)
     add(playout, "one", 1.0, 5.0)
     assert playout.wait_s(5, 5.1) == pytest.approx(0.1)
 

@@ -183,6 +183,25 @@ def test_a_reply_that_is_too_short_to_be_heard_is_a_message_of_its_own() -> None
     assert run_scripted(run()) == ["w w w", "w"]
 
 
+@pytest.mark.parametrize("after_s", [0.3, 1.05, 1.4])
+def test_words_that_are_on_their_way_to_the_listener_are_not_heard(after_s: float) -> None:
+    """Also those of the last 0.4 s of a reply, of which no more is played."""
+    few, latency_s = 5, 0.4
+
+    async def run() -> tuple[list[str], int]:
+        spoken = script(audio_steps(0.0, 100, few), word_steps(AHEAD_S, few, few))
+        async with agent(spoken, Loudspeaker(40), output_latency_s=latency_s) as talk:
+            await talk.say(reply("w w w w w"))
+            await asyncio.sleep(after_s)
+            await talk.worker.queue_frame(InterruptionFrame())
+            await asyncio.sleep(0.5)
+            return talk.messages, talk.loudspeaker.played_samples[0]
+
+    messages, played_samples = run_scripted(run())
+    count = heard(played_samples - round(latency_s * SAMPLE_RATE_HZ))
+    assert [len(message.split()) for message in messages] == [count] * bool(count)
+
+
 @pytest.mark.parametrize(
     ("loudspeaker", "is_switched", "lost_s"),
     [

@@ -18,7 +18,7 @@ LOST = VoiceAgentError("lost", code=ErrorCode.CONNECTION_LOST)
 
 def new_turn(text: str = TEXT) -> PipecatTurn:
     """A turn with all its text and without a server context."""
-    turn = PipecatTurn("turn", OpenOptions(), latency_s=0.02, now_s=0.0)
+    turn = PipecatTurn("turn", OpenOptions(), now_s=0.0)
     turn.text = text
     return turn
 

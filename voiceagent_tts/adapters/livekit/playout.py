@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from livekit.agents.voice import io
 
+from voiceagent_tts.adapters.turn import audible_at, heard_samples
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp, ms_to_samples
 
 if TYPE_CHECKING:
     from livekit.agents import AgentSession, AgentStateChangedEvent
     from livekit.agents.voice.speech_handle import SpeechHandle
 
-_HEARD_SAMPLES = ms_to_samples(20)
-"""Played length from which a word counts as heard."""
 _TOLERANCE_SAMPLES = ms_to_samples(50)
 """Tolerance for outputs that round, drop ends, play in blocks, or report a start or a pause
 late."""
@@ -49,7 +48,7 @@ class Playout:
         """Whether all of the text was spoken."""
         self.char_end = 0
         """End of the text whose words are known, or were spoken before a context broke off."""
-        self._latency_samples = ms_to_samples(1000 * latency_s)
+        self._latency_s = latency_s
         self._clock = PlayoutClock()
         self.awaits_start = False
         """Whether the listener has heard nothing yet, and the output will report the start."""
@@ -116,7 +115,7 @@ class Playout:
 
     def forget_unheard(self) -> None:
         """Drop the words whose audio has not arrived and never will."""
-        while self._words and self._words[-1].start_sample + _HEARD_SAMPLES > self.samples:
+        while self._words and audible_at(self._words[-1].start_sample) > self.samples:
             self._words.pop()
         self.char_end = self._words[-1].word.char_end if self._words else 0
 
@@ -134,18 +133,15 @@ class Playout:
                 passed.
             now: when playback has ended.
         """
-        heard = round(played_s * SAMPLE_RATE_HZ)
+        played = round(played_s * SAMPLE_RATE_HZ)
         if self._has_started:
             possible = self._clock.played_samples(self._playing_at(now))
-            heard = min(heard, possible + _TOLERANCE_SAMPLES)
-        heard -= self._latency_samples
+            played = min(played, possible + _TOLERANCE_SAMPLES)
+        heard = heard_samples(played, self._latency_s)
         if self.is_complete and self.samples - heard < _TOLERANCE_SAMPLES:
             return self.text
-        ends = [
-            word.word.char_end
-            for word in self._words
-            if word.start_sample + _HEARD_SAMPLES <= heard
-        ]
+        words = [word for word in self._words if audible_at(word.start_sample) <= heard]
+        ends = [word.word.char_end for word in words]
         return self.text[: max(ends, default=0)]
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from pipecat.frames.frames import TTSAudioRawFrame
 
+from voiceagent_tts.adapters.turn import audible_at, heard_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, samples_to_ms
 
 DEFAULT_CHUNK_S = 0.04
@@ -50,7 +51,7 @@ class Playout:
     Chunks are numbered from the first one since the last interruption.
 
     Args:
-        latency_s: length of a word that must have been played before the word counts as heard.
+        latency_s: delay between the transport and the listener.
 
     Attributes:
         baseline_s: the time from which Pipecat counts the current context's words.
@@ -61,7 +62,7 @@ class Playout:
     def __init__(self, latency_s: float) -> None:
         self.baseline_s = 0.0
         self.chunk_s = DEFAULT_CHUNK_S
-        self.latency_s = latency_s
+        self._latency_s = latency_s
         self.reports = 0
         self._context_id: str | None = None
         self._frame_samples = 0  # of the context, at the sample rate of its frames
@@ -245,9 +246,8 @@ class Playout:
         return self._chunk_of(pts / 1e9 - self.baseline_s)
 
     def _chunk_of(self, position_s: float) -> int:
-        start_s = self._context_start / SAMPLE_RATE_HZ
-        audible_s = start_s + max(0.0, position_s) + self.latency_s
-        return max(0, math.ceil((audible_s - _ROUNDING_S) / self.chunk_s) - 1)
+        start = self._context_start + round(max(0.0, position_s) * SAMPLE_RATE_HZ)
+        return math.ceil(audible_at(start, self._latency_s) / self._chunk_samples) - 1
 
     @property
     def last_chunk(self) -> int:
@@ -286,12 +286,12 @@ class Playout:
             return 0.0  # nothing was played, or it was interrupted
         return max(0.0, min(_PAUSE_S, self.end_s(now_s) + _PAUSE_S - now_s))
 
-    def played_ms(self, context_id: str, now_s: float) -> int:
-        """Audio of `context_id` in the chunks that have begun."""
+    def heard_ms(self, context_id: str, now_s: float) -> int:
+        """Audio of `context_id` that the listener has heard once the chunks that play are over."""
         if context_id != self._context_id:
             return 0
         chunk = min(self._ended_chunks, self._chunks - 1)
         while chunk >= 0 and self.wait_s(chunk, now_s) != 0.0:
             chunk -= 1
-        played_samples = (chunk + 1) * self._chunk_samples - self._context_start
-        return samples_to_ms(max(0, min(played_samples, self._context_samples)))
+        heard = heard_samples((chunk + 1) * self._chunk_samples, self._latency_s)
+        return samples_to_ms(max(0, min(heard - self._context_start, self._context_samples)))

@@ -119,9 +119,8 @@ class VoiceAgentTTSService(TurnTTSService):
         max_buffer_delay_ms: how long the server may hold text back to wait for its sentence.
         max_lead_s: how far the server may run ahead of playback.
         response_timeout_s: a turn breaks off when the server owes audio and is silent for longer.
-        output_latency_s: a word enters the history this long after its first sample was played. The
-            default is enough sound to be noticed; add what your transport buffers before audio
-            reaches the listener.
+        output_latency_s: delay between the transport and the listener (the network, the player's
+            buffer); words count as heard that much later.
         reconnect_attempts: attempts, 0.25 s apart; after these, the next turn connects.
         **kwargs: fields of `Settings` (`model`, `voice` or `voice_id`, `language` and so on), as
             Pipecat's own services accept them, which `settings` overrides; and arguments of
@@ -147,7 +146,7 @@ class VoiceAgentTTSService(TurnTTSService):
         max_buffer_delay_ms: int | None = None,
         max_lead_s: float | None = None,
         response_timeout_s: float = 10.0,
-        output_latency_s: float = 0.02,
+        output_latency_s: float = 0.0,
         reconnect_attempts: int = 240,
         **kwargs: Any,
     ) -> None:
@@ -301,8 +300,8 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._abandon_turn(context_id)
 
     def _add_turn(self, context_id: str) -> PipecatTurn:
-        options, latency_s = self._open_options(self._settings), self._playout.latency_s
-        turn = PipecatTurn(context_id, options, latency_s=latency_s, now_s=self._now_s())
+        options = self._open_options(self._settings)
+        turn = PipecatTurn(context_id, options, now_s=self._now_s())
         self._turns[context_id] = turn
         return turn
 
@@ -394,7 +393,7 @@ class VoiceAgentTTSService(TurnTTSService):
             await _yield_to_others()
 
     async def _abandon_turn(self, context_id: str) -> None:
-        await self._stop_turn(context_id, self._playout.played_ms(context_id, self._now_s()))
+        await self._stop_turn(context_id, self._playout.heard_ms(context_id, self._now_s()))
 
     async def remove_audio_context(self, context_id: str | None) -> None:
         """End a context's queue, and mark the end of its audio there."""
@@ -417,7 +416,7 @@ class VoiceAgentTTSService(TurnTTSService):
             self._words.setdefault(context_id, deque()).extend(words)
             await self._release_words(context_id)
 
-    async def _release_words(self, context_id: str | None) -> None:
+    async def _release_words(self, context_id: str | None, *, ends: bool = False) -> None:
         """Release the words whose audio the transport has; an interruption drops the others.
 
         An aligner's words arrive long after their audio. In the context's queue they would wait
@@ -425,14 +424,14 @@ class VoiceAgentTTSService(TurnTTSService):
         """
         async with self._releasing:  # both where words arrive and where audio leaves
             while words := self._words.get(context_id or ""):  # gone after an interruption
-                if not self._playout.makes_audible(context_id, words[0][1]):
+                if not (ends or self._playout.makes_audible(context_id, words[0][1])):
                     return
                 await self._add_word_timestamps([words.popleft()], context_id)
 
     async def _end_audio(self, end: AudioEndFrame) -> None:
-        """Release the last words: the transport fills up their chunk."""
+        """Release the last words, which leave with the last chunk at the latest."""
         self._playout.end_context(self._now_s())
-        await self._release_words(end.context_id)
+        await self._release_words(end.context_id, ends=True)
         if end.has_unspoken_text:
             self._output.drop_text_of(end.context_id)
 

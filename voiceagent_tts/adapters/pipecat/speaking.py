@@ -338,13 +338,13 @@ class TurnTTSService(SocketTTSService):
         if resuming is not None:
             await self.cancel_task(resuming)
 
-    async def _stop_turn(self, context_id: str, played_ms: int) -> None:
-        """Cancel a turn of which `played_ms` have been played."""
+    async def _stop_turn(self, context_id: str, heard_ms: int) -> None:
+        """Cancel a turn of which the listener has heard `heard_ms`."""
         turn = self._turns.pop(context_id, None)
         if turn is None:
             return
         if turn.record is not None:
-            played_ms = turn.played_ms(played_ms)
+            played_ms = turn.played_ms(heard_ms)
             self._send(self._connection.cancel(turn.record.context_id, played_ms))
             turn.record = None
         await self._stop_resuming(context_id)

@@ -6,8 +6,8 @@ resumed. Current times are arguments.
 
 import enum
 
-from voiceagent_tts.adapters.turn import RESUME_WAIT_S, Turn
-from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
+from voiceagent_tts.adapters.turn import RESUME_WAIT_S, Turn, audible_at
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, samples_to_ms
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
 from voiceagent_tts.text.segmenter import has_complete_word
@@ -39,13 +39,10 @@ class PipecatTurn(Turn):
     Args:
         context_id: Pipecat's audio context, and the first server context.
         options: how every server context of this turn speaks.
-        latency_s: length of a word that must have arrived before the word counts as heard.
         now_s: the current time.
     """
 
-    def __init__(
-        self, context_id: str, options: OpenOptions, *, latency_s: float, now_s: float
-    ) -> None:
+    def __init__(self, context_id: str, options: OpenOptions, *, now_s: float) -> None:
         super().__init__(context_id)
         self.options = options
         self.state = TurnState.OPEN
@@ -53,7 +50,6 @@ class PipecatTurn(Turn):
         """When text was last sent or anything arrived."""
         self.broken_off_at_s: float | None = None
         """Since when no server context speaks the rest, or none has spoken one more word of it."""
-        self._latency_samples = ms_to_samples(1000 * latency_s)
         self._attempts = 0  # to resume, since a word was spoken
         self._failures = 0  # of these, those that sent audio
         self._committed_chars = 0  # of the text that was returned as words
@@ -116,7 +112,7 @@ class PipecatTurn(Turn):
 
     @property
     def _audible_samples(self) -> int:
-        return self.samples - self._latency_samples
+        return self.samples - audible_at(0)
 
     def _to_commit(self, words: list[WordTimestamp]) -> list[WordTime]:
         """`words` as Pipecat commits them, without a word that broke off and is spoken again."""
