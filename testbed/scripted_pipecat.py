@@ -8,7 +8,7 @@ import contextlib
 import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from pipecat.clocks.base_clock import BaseClock
 from pipecat.frames.frames import (
@@ -199,8 +199,8 @@ async def agent(
     loudspeaker: Loudspeaker,
     *,
     first: Iterable[Script] = (),
-    output_latency_s: float = 0.0,
     is_switched: bool = False,
+    **options: Any,
 ) -> AsyncIterator[Agent]:
     """Run a pipeline within the block.
 
@@ -208,15 +208,13 @@ async def agent(
         script: what the server sends for each context.
         loudspeaker: the pipeline's output.
         first: what it sends for the first contexts.
-        output_latency_s: the service's.
         is_switched: whether the service is one of several between which one can switch.
+        **options: arguments of the service.
     """
     context = LLMContext()
     history = LLMContextAggregatorPair(context).assistant()
     async with ScriptedServer(script, first).running() as server:
-        service = VoiceAgentTTSService(
-            url=server.addresses["ws"], output_latency_s=output_latency_s
-        )
+        service = VoiceAgentTTSService(url=server.addresses["ws"], **options)
         speaker = ServiceSwitcher([service]) if is_switched else service
         worker = PipelineWorker(
             Pipeline([speaker, loudspeaker, history]),

@@ -30,15 +30,18 @@ from voiceagent_tts.core import (
     ms_to_samples,
 )
 from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.protocol.contexts import context_closed
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     AudioMessage,
     CancelledMessage,
     ContextCancel,
+    ContextCut,
     ContextEnd,
     ContextOpen,
     ContextOpened,
     ContextText,
+    CutMessage,
     DoneMessage,
     ErrorMessage,
     ReadyMessage,
@@ -47,7 +50,10 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
     parse_client_message,
 )
+from voiceagent_tts.text.cut import cut_text
 
+_ESTIMATED = 0.3
+"""Confidence of words whose true times are known later."""
 _TONE_HZ = 200.0
 _LEVEL = 8_000
 _WORD = re.compile(r"\S+")
@@ -90,6 +96,8 @@ class Script:
         failure: the error with which it ends (`tts.v1` only); None for a whole utterance.
         true_ms: starts of the words that are known at the end (`tts.v1` only); none if those that
             were sent are right.
+        closed_s: seconds after the first text from which it accepts no more, as at a limit of its
+            audio (`tts.v1` only); None for never.
     """
 
     steps: tuple[Step, ...]
@@ -97,6 +105,7 @@ class Script:
     cancel_s: float = 0.0
     failure: VoiceAgentError | None = None
     true_ms: tuple[int, ...] = ()
+    closed_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -153,6 +162,12 @@ class _Player:
         else:
             await self._voice.fail(self.script.failure)
 
+    @property
+    def accepts_text(self) -> bool:
+        """Whether more text is spoken."""
+        closed_s = self.script.closed_s
+        return closed_s is None or _now() < self.played.began + closed_s
+
     async def cancel(self) -> None:
         """Go on for as long as the script says, then confirm."""
         await asyncio.sleep(self.script.cancel_s)
@@ -184,6 +199,7 @@ class _TtsV1Voice:
         self.text = ""
         """What has arrived; its words are reported."""
         self.true_ms: tuple[int, ...] = ()
+        self.reason = "complete"
         self._stamps: list[WordTimestamp] = []
 
     async def audio(self, pcm: bytes) -> None:
@@ -200,7 +216,8 @@ class _TtsV1Voice:
                 break  # a context that resumes has fewer words
             self._chars = found.end()
             word = Word(found[0], found.start(), self._chars)
-            stamps.append(WordTimestamp(word, ms_to_samples(start_ms), None, 1.0))
+            confidence = _ESTIMATED if self.true_ms else 1.0
+            stamps.append(WordTimestamp(word, ms_to_samples(start_ms), None, confidence))
         self._stamps += stamps
         await self._send(WordsMessage.of(stamps, context_id=self._context_id).encode())
 
@@ -210,6 +227,16 @@ class _TtsV1Voice:
             replace(stamp, start_sample=ms_to_samples(start_ms))
             for stamp, start_ms in zip(self._stamps, self.true_ms, strict=False)
         ]
+
+    async def cut(self, played_ms: int) -> None:
+        """Answer by the best times."""
+        words, played = self._final or self._stamps, ms_to_samples(played_ms)
+        cut = cut_text(self.text, words, min(played, self._sent), is_final=False)
+        message = CutMessage(
+            context_id=self._context_id, text_spoken=cut.text_spoken,
+            text_remaining=cut.text_remaining, partial=cut.is_partial,
+        )  # fmt: skip
+        await self._send(message.encode())
 
     async def cancelled(self) -> None:
         await self._send(
@@ -224,10 +251,10 @@ class _TtsV1Voice:
         await self._send(ErrorMessage.of(error, self._context_id).encode())
         await self.end("error")
 
-    async def end(self, reason: Any = "complete") -> None:
+    async def end(self, reason: Any = None) -> None:
         await self._send(
             DoneMessage(
-                context_id=self._context_id, reason=reason, audio_ms=0,
+                context_id=self._context_id, reason=reason or self.reason, audio_ms=0,
                 chars=self._chars, ttfa_ms=None, gen_ms=0,
                 words_final=WordList.of(self._final) if self.true_ms else None,
             ).encode()
@@ -336,13 +363,21 @@ class ScriptedServer:
                     case ContextOpen(context_id=context_id):
                         voices[context_id] = _TtsV1Voice(websocket.send, context_id, len(voices))
                         await websocket.send(_opened(context_id, len(voices) - 1))
-                    case ContextText(context_id=context_id):
+                    case ContextText(context_id=context_id) if context_id not in players:
+                        voice = voices[context_id]
+                        voice.text = message.text
+                        players[context_id] = player = self._play(message.text, voice)
+                        voice.true_ms = player.script.true_ms
+                        voice.reason = "complete" if player.script.closed_s is None else "limit"
+                    case ContextText(context_id=context_id) if players[context_id].accepts_text:
                         voices[context_id].text += message.text
-                        if context_id not in players:
-                            players[context_id] = self._play(message.text, voices[context_id])
-                            voices[context_id].true_ms = players[context_id].script.true_ms
+                    case ContextText(context_id=context_id):
+                        refusal = ErrorMessage.of(context_closed(context_id), context_id)
+                        await websocket.send(refusal.encode())
                     case ContextCancel(context_id=context_id) if context_id in players:
                         cancelling.create_task(players[context_id].cancel())
+                    case ContextCut(context_id=context_id, played_ms=played_ms):
+                        await voices[context_id].cut(played_ms)
                     case ContextEnd() | _:
                         pass
 

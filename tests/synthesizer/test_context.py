@@ -137,6 +137,20 @@ async def test_audio_has_a_limit(start_synthesizer: StartSynthesizer) -> None:
     assert cut.text_remaining
 
 
+async def test_text_behind_the_limit_is_refused_by_its_name(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """The rest of the audio may still wait to be played; then `done` gives the reason."""
+    synthesizer = await start_synthesizer(Limits(max_audio_s=3))
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE * 100)
+    await until(lambda: not worker_of(synthesizer).rows_used, "the row is free")
+    with pytest.raises(InvalidRequestError, match=r"max_audio_s \(3 s\)") as refused:
+        context.push_text("more")
+    assert refused.value.code is ErrorCode.CONTEXT_CLOSED
+    assert (await collect(context)).report.reason == "limit"
+
+
 async def test_abandon_is_idempotent(start_synthesizer: StartSynthesizer) -> None:
     """An abandoned context sends nothing, is reported once, and frees its row.
 

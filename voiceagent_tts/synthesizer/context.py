@@ -812,8 +812,13 @@ class Context:
         )
 
     def _refuse_unless_open(self) -> None:
-        if self.state is not ContextState.OPEN:
-            raise InvalidRequestError(
-                "this context accepts no more text: it was ended, cancelled, or has failed",
-                code=ErrorCode.CONTEXT_CLOSED,
-            )
+        if self.state is ContextState.OPEN:
+            return
+        why = {
+            "limit": f"its audio has reached max_audio_s ({self._limits.max_audio_s:g} s)",
+            "idle": f"it had received none for {self._idle_s:g} s",
+        }.get(self._reason, "it was ended, cancelled, or has failed")
+        raise InvalidRequestError(
+            f"this context accepts no more text: {why}; send the rest to a new context",
+            code=ErrorCode.CONTEXT_CLOSED,
+        )

@@ -3,6 +3,8 @@
 Group numbers are those of the plugin's acceptance list; issue numbers are those of livekit/agents.
 """
 
+import asyncio
+
 import pytest
 from livekit.agents import APIConnectOptions
 from livekit.agents.voice.agent_session import SessionConnectOptions
@@ -175,6 +177,24 @@ async def test_group_05_a_reply_is_whole_after_as_many_deaths_as_livekit_retries
     ):
         assert await conversation.spoken("One two three.") == "One two three."
         assert all(error.recoverable for error in conversation.errors)
+
+
+async def test_group_05_a_reply_goes_on_past_a_context_that_accepts_no_more(
+    make_voice: MakeVoice,
+) -> None:
+    """One at the limit of its audio refuses text, and then sends what it has."""
+    rest = Script((Step(0.0, samples=9_600, words_ms=(0, 200)),), end_s=0.0)
+    first = Script((Step(0.0, samples=14_400, words_ms=(0, 200, 400)),), end_s=0.5, closed_s=0.1)
+    async with (
+        ScriptedServer(rest, [first]).running() as server,
+        talking(make_voice(server.addresses["ws"])) as conversation,
+    ):
+        go_on = asyncio.Event()
+        handle = conversation.reply("One two three. ", go_on, "Four five.")
+        await conversation.played(0.15)
+        go_on.set()
+        assert await ended(handle) == "One two three. Four five."
+        assert not conversation.errors
 
 
 async def test_group_05_what_a_dead_server_never_spoke_is_not_committed(

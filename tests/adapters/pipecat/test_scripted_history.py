@@ -1,11 +1,20 @@
 """An interrupted turn in Pipecat's history, on a scripted clock: word for word what was heard."""
 
 import asyncio
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
-from pipecat.frames.frames import EndFrame, Frame, InterruptionFrame, TTSSpeakFrame
+from pipecat.frames.frames import (
+    EndFrame,
+    Frame,
+    InterruptionFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    TTSSpeakFrame,
+)
 
 from testbed.scripted_pipecat import HoldUp, Loudspeaker, agent, cut, reply
 from testbed.scripted_server import Script, Step
@@ -181,6 +190,125 @@ def test_a_reply_that_is_too_short_to_be_heard_is_a_message_of_its_own() -> None
             return messages
 
     assert run_scripted(run()) == ["w w w", "w"]
+
+
+def test_a_reply_goes_on_past_a_context_that_accepts_no_more() -> None:
+    """One at the limit of its audio refuses text, and then sends what it has."""
+
+    async def run() -> tuple[list[str], int]:
+        spoken = script(audio_steps(1.0, 100, 3), word_steps(AHEAD_S, 3, 3), [Step(1.0)])
+        first = replace(spoken, closed_s=0.3)
+        async with agent(spoken, Loudspeaker(40), first=[first]) as talk:
+            await talk.say([LLMFullResponseStartFrame(), LLMTextFrame("w w w. ")])
+            await asyncio.sleep(0.4)
+            await talk.say([LLMTextFrame("w "), LLMTextFrame("w."), LLMFullResponseEndFrame()])
+            await asyncio.sleep(4.0)
+            return talk.messages, talk.loudspeaker.played_samples[0]
+
+    messages, played_samples = run_scripted(run())
+    assert messages == ["w w w. w w."]
+    assert played_samples >= 2 * 3 * WORD_MS * SAMPLE_RATE_HZ // 1000
+
+
+KNOWN = 4
+"""Words whose times the server knows from the start."""
+
+
+def estimated(late_ms: int, end_s: float = 9.0, words: int = WORDS) -> Script:
+    """Words that leave by estimates, but for the first ones; the others are later than those."""
+    true_ms = tuple(index * WORD_MS + late_ms * (index >= KNOWN) for index in range(words))
+    sent = [step for step in word_steps(AHEAD_S, words=words) if step.at_s < end_s]
+    rest_ms = tuple(index * WORD_MS for index in range(len(sent), words))
+    spoken = script(audio_steps(0.0, 80, words), sent, [Step(end_s, words_ms=rest_ms)])
+    return replace(spoken, true_ms=true_ms)
+
+
+def history(
+    spoken: Script, *said: tuple[float, Sequence[Frame]], **options: Any
+) -> tuple[list[str], list[int]]:
+    """The messages, and what was played, after frames that enter so many seconds later each."""
+
+    async def run() -> tuple[list[str], list[int]]:
+        following = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(1.5)])
+        async with agent(following, Loudspeaker(40), first=[spoken], **options) as talk:
+            for wait_s, frames in said:
+                await asyncio.sleep(wait_s)
+                await talk.say(frames)
+            await asyncio.sleep(2.0)
+            return talk.messages, talk.loudspeaker.played_samples
+
+    return run_scripted(run())
+
+
+def interruption(after_s: float = 2.02) -> tuple[float, list[Frame]]:
+    """An interruption, so long after the first chunk or the frames before."""
+    return after_s, [InterruptionFrame()]
+
+
+@pytest.mark.parametrize("latency_s", [0.0, 0.4])
+@pytest.mark.parametrize("end_s", [9.0, 1.7], ids=["at the cut", "at the end of the audio"])
+@pytest.mark.parametrize("late_ms", [0, 250, 900, 3_000])
+def test_words_that_left_by_an_estimate_and_were_not_heard_are_taken_back(
+    late_ms: int, end_s: float, latency_s: float
+) -> None:
+    """The server knows, at the cut or before, that they are later: so does the history."""
+    spoken = estimated(late_ms, end_s)
+    messages, (played_samples,) = history(
+        spoken, (0.0, reply(TEXT)), interruption(), output_latency_s=latency_s
+    )
+    heard_ms = 1000 * (played_samples / SAMPLE_RATE_HZ - latency_s)
+    committed = sum(index * WORD_MS + HEARD_MS <= heard_ms for index in range(WORDS))
+    truth = sum(start_ms < heard_ms for start_ms in spoken.true_ms)
+    assert [len(message.split()) for message in messages] == [min(committed, truth)]
+
+
+def test_a_reply_of_which_nothing_was_heard_leaves_no_message() -> None:
+    """Its first words had left by estimates."""
+    late_ms = tuple(index * WORD_MS + 2_000 for index in range(WORDS))
+    spoken = replace(estimated(0), true_ms=late_ms)
+    assert history(spoken, (0.0, reply(TEXT)), interruption(0.7))[0] == []
+
+
+@pytest.mark.parametrize("last_ms", [1_499, 1_500, 2_000])
+def test_a_reply_that_was_heard_to_its_end_stays_whole(last_ms: int) -> None:
+    """Also if an aligner finds its last word at the end of the audio, or behind it."""
+    spoken = script(audio_steps(0.0, 100, 5), word_steps(AHEAD_S, words=5))
+    spoken = replace(spoken, true_ms=(0, 310, 620, 930, last_ms))
+    messages, _ = history(spoken, (0.0, reply("a b c d e")), interruption(4.0))
+    assert messages == ["a b c d e"]
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.02, 0.3])
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [(TTSSpeakFrame("w w w"), ["w w w"]), (InterruptionFrame(), [])],
+    ids=["an utterance", "another interruption"],
+)
+def test_what_follows_a_cut_changes_nothing_of_it(
+    then: Frame, said: list[str], wait_s: float
+) -> None:
+    """The answer comes when the next words are said, and these stay."""
+    cut = (0.0, reply(TEXT)), interruption()
+    assert history(estimated(900), *cut, (wait_s, [then]))[0] == ["w w w w", *said]
+
+
+def test_words_are_taken_back_from_their_own_message() -> None:
+    """An utterance behind that message, of which no word was heard, begins with the same text."""
+    starts_ms = (300, 600, 900)
+    spoken = script(audio_steps(0.0, 100, 4), [Step(0.0, words_ms=starts_ms)])
+    spoken = replace(spoken, true_ms=starts_ms)
+    messages, played = cut([*reply("w w w"), TTSSpeakFrame("w w w w")], spoken, 1.55)
+    assert len(played) == 2 and messages == ["w w w"]
+
+
+def test_an_answer_does_not_overtake_the_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy program passes the interruption on later than the server answers."""
+
+    async def wait(service: VoiceAgentTTSService) -> None:
+        await asyncio.sleep(0.02)
+
+    monkeypatch.setattr(VoiceAgentTTSService, "stop_all_metrics", wait)
+    assert history(estimated(900), (0.0, reply(TEXT)), interruption())[0] == ["w w w w"]
 
 
 @pytest.mark.parametrize("after_s", [0.3, 1.05, 1.4])

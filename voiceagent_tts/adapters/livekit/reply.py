@@ -31,7 +31,12 @@ from voiceagent_tts.adapters.livekit.socket import Socket
 from voiceagent_tts.adapters.turn import Turn
 from voiceagent_tts.client import refusal
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.errors import ConnectionLostError, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import (
+    ConnectionLostError,
+    ErrorCode,
+    InvalidRequestError,
+    VoiceAgentError,
+)
 from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientEvent,
@@ -300,6 +305,8 @@ class Reply:
                 await self._forward(item)
             case ClientAudio(context_id=context_id) if self._turn.is_spoken_by(context_id):
                 self._play(item)
+            case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
+                pass  # its `done` follows, once its audio has left; the rest is spoken then
             case ErrorMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
                 raise api_error(item.to_error(), self._turn.turn_id)
             case WordsMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):

@@ -75,9 +75,13 @@ class Output:
 
     Args:
         playout: follows the audio among them.
+
+    Attributes:
+        said_context_id: the context of the last word that has left for the history.
     """
 
     def __init__(self, playout: Playout) -> None:
+        self.said_context_id: str | None = None
         self._playout = playout
         self._spacing = VerbatimSpacing()
         self._held: deque[_Held] = deque()
@@ -136,6 +140,8 @@ class Output:
         if not self._held or self.wait_s(now_s) != 0.0:
             return None
         frame = self._held.popleft().frame
+        if isinstance(frame, TTSTextFrame) and frame.append_to_context:
+            self.said_context_id = frame.context_id
         self._last_ns = max(self._last_ns, round(now_s * 1e9))
         frame.pts = self._last_ns  # or it would wait in the transport behind the audio there
         return frame

@@ -64,7 +64,12 @@ from voiceagent_tts.adapters.pipecat.settings import (
     server_settings,
 )
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
-from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
+from voiceagent_tts.adapters.pipecat.text import (
+    ClauseAggregator,
+    joint,
+    without_end,
+    without_unheard,
+)
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
@@ -83,6 +88,8 @@ _END_PATIENCE_S = 3.0
 give up a silent transport."""
 _COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, InterruptionFrame)
 """Frames that commit the words so far as a message of the history."""
+_RECENT_TURNS = 64
+"""More turns than wait to be played at one time."""
 _TURNS_BEFORE_CUT = 64
 """Iterations of the event loop without a report of the transport before an interruption continues.
 A transport that catches up takes eight per chunk, and a word twice as many from the report to the
@@ -189,6 +196,7 @@ class VoiceAgentTTSService(TurnTTSService):
         )
         self._starts_sentence = True  # the next piece does not continue the text before it
         self._started: TTSStartedFrame | None = None  # the last one that has left
+        self._recent: deque[PipecatTurn] = deque(maxlen=_RECENT_TURNS)
         self._has_news = asyncio.Event()  # about what is held
         self._holds_nothing = asyncio.Event()
         self._holds_nothing.set()
@@ -303,6 +311,7 @@ class VoiceAgentTTSService(TurnTTSService):
         options = self._open_options(self._settings)
         turn = PipecatTurn(context_id, options, now_s=self._now_s())
         self._turns[context_id] = turn
+        self._recent.append(turn)
         return turn
 
     def _open_options(self, settings: TTSSettings) -> OpenOptions:
@@ -470,8 +479,12 @@ class VoiceAgentTTSService(TurnTTSService):
                 await self._let_held_frames_leave()
             case _:
                 pass
+        is_cut = isinstance(frame, InterruptionFrame)
+        question = self._question_at_cut() if is_cut else None
         if self._output.receive(frame, self._now_s()):
             await super().push_frame(frame, direction)
+        if question is not None:  # the answer comes behind the frame that commits the words
+            self._send(question)
         if self._output.is_holding:
             self._holds_nothing.clear()
             self._has_news.set()
@@ -517,6 +530,23 @@ class VoiceAgentTTSService(TurnTTSService):
         removal = HistoryCorrectionFrame(partial(without_end, end=noise))
         removal.pts = commit.pts  # or it overtakes the commit on the way through the transport
         await self.push_frame(removal)
+
+    def _question_at_cut(self) -> str | None:
+        """The question to the server what was heard; None where the history has that already."""
+        context_id, now_s = self._output.said_context_id, self._now_s()
+        heard_ms = self._playout.heard_ms(context_id, now_s) if context_id else 0
+        turn = next((each for each in self._recent if each.context_id == context_id), None)
+        goes_on = self._started is not None and not self._started.interruptible
+        if turn is None or not (turn.may_be_corrected and heard_ms) or goes_on:
+            return None
+        is_over = turn.state is TurnState.COMPLETE and not self._playout.lead_s(now_s)
+        return None if is_over else self._connection.cut(turn.context_id, heard_ms)
+
+    async def _take_back_unheard(self, heard: str, unheard: str) -> None:
+        """Correct the history now; another interruption does not drop the correction."""
+        correction = HistoryCorrectionFrame(partial(without_unheard, heard=heard, unheard=unheard))
+        correction.interruptible, correction.pts = False, round(self._now_s() * 1e9)
+        await super().push_frame(correction)
 
     async def _wait_for_playback(self, lead_s: float) -> None:
         """Wait until only `lead_s` of the audio that has left is not played yet.

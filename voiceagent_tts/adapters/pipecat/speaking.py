@@ -25,6 +25,7 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
 from voiceagent_tts.protocol.messages import (
+    CutMessage,
     DoneMessage,
     ErrorMessage,
     SampleRate,
@@ -75,6 +76,10 @@ class TurnTTSService(SocketTTSService):
     @abstractmethod
     async def _add_words(self, context_id: str, words: list[WordTime]) -> None:
         """Commit words whose audio has arrived; each leaves behind its audio."""
+
+    @abstractmethod
+    async def _take_back_unheard(self, heard: str, unheard: str) -> None:
+        """Remove words of an interrupted turn from the history that are not in its `heard` part."""
 
     async def _connect(self) -> None:
         await super()._connect()
@@ -168,6 +173,10 @@ class TurnTTSService(SocketTTSService):
                 self._log_warning(event)
             case DoneMessage() if turn:
                 await self._finish_context(turn, event)
+            case CutMessage(text_spoken=heard, text_remaining=unheard):
+                await self._take_back_unheard(heard, unheard)
+            case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
+                pass  # its `done` follows, once its audio has left; the rest is spoken then
             case ErrorMessage() if turn:
                 await self._recover_from(turn, event.to_error())
             case ErrorMessage(context_id=None):

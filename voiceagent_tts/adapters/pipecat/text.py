@@ -6,7 +6,7 @@ without spaces. This module knows no sockets and no times.
 """
 
 import unicodedata
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
@@ -149,17 +149,37 @@ class VerbatimSpacing:
 
 
 def without_end(messages: list[LLMContextMessage], end: str) -> list[LLMContextMessage]:
-    """The messages of a history, the last one of the assistant without `end`."""
+    """The messages of a history, the assistant's last text without `end`."""
+    return _shortened(messages, lambda said: said.removesuffix(end.strip()).rstrip())
+
+
+def without_unheard(
+    messages: list[LLMContextMessage], heard: str, unheard: str
+) -> list[LLMContextMessage]:
+    """The messages of a history, the assistant's last text without words that were not heard.
+
+    Args:
+        messages: the history.
+        heard: the part of a turn's text that was heard.
+        unheard: its rest. If the last text is not one of this turn, nothing changes.
+    """
+    heard, turn = heard.strip(), (heard + unheard).strip()
+    return _shortened(
+        messages,
+        lambda said: said if not turn.startswith(said) or heard.startswith(said) else heard,
+    )
+
+
+def _shortened(
+    messages: list[LLMContextMessage], shorten: Callable[[str], str]
+) -> list[LLMContextMessage]:
     for index in reversed(range(len(messages))):
-        message = messages[index]
-        if not isinstance(message, dict) or message.get("role") != "assistant":
-            continue
-        content = message.get("content")
-        if not isinstance(content, str) or not content.endswith(end.strip()):
-            break
-        rest = content.removesuffix(end.strip()).rstrip()
-        shortened: list[Any] = [{**message, "content": rest}] if rest else []
-        return [*messages[:index], *shortened, *messages[index + 1 :]]
+        message: Any = messages[index]
+        is_said = isinstance(message, dict) and message.get("role") == "assistant"
+        if is_said and isinstance(said := message.get("content"), str) and said:
+            rest = shorten(said)
+            shortened: list[Any] = [{**message, "content": rest}] if rest else []
+            return [*messages[:index], *shortened, *messages[index + 1 :]]
     return messages
 
 

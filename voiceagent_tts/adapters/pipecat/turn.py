@@ -53,12 +53,18 @@ class PipecatTurn(Turn):
         self._attempts = 0  # to resume, since a word was spoken
         self._failures = 0  # of these, those that sent audio
         self._committed_chars = 0  # of the text that was returned as words
+        self._has_estimates = False  # whether the server was not sure of the time of any word
         self._has_noise = False  # whether a context made noise in place of the last of these
 
     @property
     def context_id(self) -> str:
         """Pipecat's audio context."""
         return self.turn_id
+
+    @property
+    def may_be_corrected(self) -> bool:
+        """Whether the server may know better by now which words were heard."""
+        return self._has_estimates and self._contexts_named == 1
 
     @property
     def noise(self) -> str:
@@ -125,4 +131,5 @@ class PipecatTurn(Turn):
                 parts = self.text[self._committed_chars : char_end].split()
                 commits += [(part, timestamp.start_sample / SAMPLE_RATE_HZ) for part in parts]
                 self._committed_chars, self._has_noise = char_end, False
+                self._has_estimates |= timestamp.confidence < 1
         return commits

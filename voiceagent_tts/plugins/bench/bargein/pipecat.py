@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import cast
 
 from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.audio.vad.vad_analyzer import VADParams
@@ -59,6 +60,8 @@ _REACTION_S = 0.2
 """Approximate time from the user's first sound to the agent's silence."""
 _POLL_S = 0.01
 _SILENT_S = 0.3
+_CORRECTION_S = 0.1
+"""Wait for a service that corrects the history when it knows more about the interruption."""
 _COMMIT_PATIENCE_S = 2.0
 """Wait for the end of a turn after an interruption; a turn without one committed nothing."""
 
@@ -90,8 +93,9 @@ class _Agent:
         self._words: list[WordTimestamp] = []
         self._turns: asyncio.Queue[AssistantTurnStoppedMessage] = asyncio.Queue()
         self._watcher = _Watcher(self._tts, self.transport)
+        self._context = LLMContext()
         aggregators = LLMContextAggregatorPair(
-            LLMContext(),
+            self._context,
             user_params=LLMUserAggregatorParams(
                 vad_analyzer=SileroVADAnalyzer(params=VADParams(start_secs=0.06)),
                 user_turn_strategies=UserTurnStrategies(
@@ -127,6 +131,12 @@ class _Agent:
             async def on_words(_: object, context_id: str, words: list[WordTimestamp]) -> None:
                 self._words += words
 
+    @property
+    def _messages(self) -> list[str]:
+        """What the agent has said, by the LLM's context."""
+        messages = cast("list[dict[str, str]]", self._context.get_messages())
+        return [each["content"] for each in messages if each["role"] == "assistant"]
+
     def say(self) -> None:
         """Start the user's speech."""
         self._stt.expect(USER_TEXT)
@@ -137,6 +147,7 @@ class _Agent:
         first = len(self.transport.utterances)
         cut = await self._begun()
         self._words, self._turns = [], asyncio.Queue()
+        known = len(self._messages)
         self._watcher.begin_reply()
         if cut.fault_at_s is not None:
             await self._listen(first, cut.fault_at_s, LONGEST_WAIT_S)
@@ -146,7 +157,8 @@ class _Agent:
         was_interrupted = message is None or message.interrupted
         if not was_interrupted:
             await self._played_out(first)
-        committed = "" if message is None else message.content
+        await asyncio.sleep(_CORRECTION_S)
+        committed = " ".join(self._messages[known:])
         return self._result(
             cut, was_interrupted, committed, self.transport.utterances[first:], said_at
         )
