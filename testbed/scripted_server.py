@@ -45,6 +45,7 @@ from voiceagent_tts.protocol.messages import (
     DoneMessage,
     ErrorMessage,
     ReadyMessage,
+    Reason,
     SessionLimits,
     WordList,
     WordsMessage,
@@ -199,7 +200,7 @@ class _TtsV1Voice:
         self.text = ""
         """What has arrived; its words are reported."""
         self.true_ms: tuple[int, ...] = ()
-        self.reason = "complete"
+        self.reason: Reason = "complete"
         self._stamps: list[WordTimestamp] = []
 
     async def audio(self, pcm: bytes) -> None:

@@ -54,11 +54,11 @@ class Turn:
     """Tracks the text and audio of a turn, and which part of it the current context speaks.
 
     Args:
-        turn_id: name of the turn, and of its first server context.
+        context_id: name of the turn, and of its first server context.
     """
 
-    def __init__(self, turn_id: str) -> None:
-        self.turn_id = turn_id
+    def __init__(self, context_id: str) -> None:
+        self.context_id = context_id
         self.text = ""
         """The turn's text that has arrived so far."""
         self.record: ContextRecord | None = None
@@ -111,8 +111,8 @@ class Turn:
         """A new name for the next server context."""
         self._contexts_named += 1
         if self._contexts_named == 1:
-            return self.turn_id
-        return f"{self.turn_id}-{self._contexts_named}"
+            return self.context_id
+        return f"{self.context_id}-{self._contexts_named}"
 
     # One server context.
 

@@ -219,7 +219,7 @@ class Reply:
             APIError: what went wrong; retryable only while nothing is audible.
         """
         self._emitter.initialize(
-            request_id=self._turn.turn_id,
+            request_id=self._turn.context_id,
             sample_rate=self._options.sample_rate,
             num_channels=1,
             mime_type="audio/pcm",
@@ -308,7 +308,7 @@ class Reply:
             case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
                 pass  # its `done` follows, once its audio has left; the rest is spoken then
             case ErrorMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
-                raise api_error(item.to_error(), self._turn.turn_id)
+                raise api_error(item.to_error(), self._turn.context_id)
             case WordsMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
                 self._hooks.on_words(context_id, item.timestamps())
                 self._expect_new_words()
@@ -346,7 +346,7 @@ class Reply:
             record = socket.open(context_id, self._inbox.put_nowait, **self._options.open_options())
         except VoiceAgentError as error:
             raise api_error(error, context_id) from error
-        if context_id == self._turn.turn_id and self._in_segment:
+        if context_id == self._turn.context_id and self._in_segment:
             self._emitter.start_segment(segment_id=context_id)
         # A private name that LiveKit's docstring offers to plugins: its traces list all contexts.
         self._emitter._note_provider_request_id(context_id)

@@ -64,12 +64,7 @@ from voiceagent_tts.adapters.pipecat.settings import (
     server_settings,
 )
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
-from voiceagent_tts.adapters.pipecat.text import (
-    ClauseAggregator,
-    joint,
-    without_end,
-    without_unheard,
-)
+from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
@@ -88,8 +83,6 @@ _END_PATIENCE_S = 3.0
 give up a silent transport."""
 _COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, InterruptionFrame)
 """Frames that commit the words so far as a message of the history."""
-_RECENT_TURNS = 64
-"""More turns than wait to be played at one time."""
 _TURNS_BEFORE_CUT = 64
 """Iterations of the event loop without a report of the transport before an interruption continues.
 A transport that catches up takes eight per chunk, and a word twice as many from the report to the
@@ -196,7 +189,6 @@ class VoiceAgentTTSService(TurnTTSService):
         )
         self._starts_sentence = True  # the next piece does not continue the text before it
         self._started: TTSStartedFrame | None = None  # the last one that has left
-        self._recent: deque[PipecatTurn] = deque(maxlen=_RECENT_TURNS)
         self._has_news = asyncio.Event()  # about what is held
         self._holds_nothing = asyncio.Event()
         self._holds_nothing.set()
@@ -305,13 +297,12 @@ class VoiceAgentTTSService(TurnTTSService):
         context_id = self._turn_context_id
         await super().on_turn_context_completed()
         if context_id and not self.audio_context_available(context_id):
-            await self._abandon_turn(context_id)
+            await self._stop_turn(context_id)
 
     def _add_turn(self, context_id: str) -> PipecatTurn:
         options = self._open_options(self._settings)
         turn = PipecatTurn(context_id, options, now_s=self._now_s())
         self._turns[context_id] = turn
-        self._recent.append(turn)
         return turn
 
     def _open_options(self, settings: TTSSettings) -> OpenOptions:
@@ -344,15 +335,15 @@ class VoiceAgentTTSService(TurnTTSService):
             if self.audio_context_available(context_id):
                 await self.flush_audio(context_id)
             else:
-                await self._abandon_turn(context_id)
+                await self._stop_turn(context_id)
         return changed
 
     # Interruption, and the end of an audio context.
 
     async def on_audio_context_interrupted(self, context_id: str) -> None:
-        """Cancel the context on the server at once, and send how much of it was heard."""
+        """Cancel the context on the server at once."""
         self._words.pop(context_id, None)
-        await self._abandon_turn(context_id)
+        await self._stop_turn(context_id)
         await self.stop_all_metrics()
         await super().on_audio_context_interrupted(context_id)
 
@@ -366,7 +357,7 @@ class VoiceAgentTTSService(TurnTTSService):
         if isinstance(frame, InterruptionFrame):
             for context_id in list(self._turns):
                 if not self.audio_context_available(context_id):
-                    await self._abandon_turn(context_id)
+                    await self._stop_turn(context_id)
             await self._go_on_after_interruption()
 
     async def _go_on_after_interruption(self) -> None:
@@ -400,9 +391,6 @@ class VoiceAgentTTSService(TurnTTSService):
         while reports != self._playout.reports:
             reports = self._playout.reports
             await _yield_to_others()
-
-    async def _abandon_turn(self, context_id: str) -> None:
-        await self._stop_turn(context_id, self._playout.heard_ms(context_id, self._now_s()))
 
     async def remove_audio_context(self, context_id: str | None) -> None:
         """End a context's queue, and mark the end of its audio there."""
@@ -533,20 +521,19 @@ class VoiceAgentTTSService(TurnTTSService):
 
     def _question_at_cut(self) -> str | None:
         """The question to the server what was heard; None where the history has that already."""
-        context_id, now_s = self._output.said_context_id, self._now_s()
-        heard_ms = self._playout.heard_ms(context_id, now_s) if context_id else 0
-        turn = next((each for each in self._recent if each.context_id == context_id), None)
         goes_on = self._started is not None and not self._started.interruptible
-        if turn is None or not (turn.may_be_corrected and heard_ms) or goes_on:
+        context_id, now_s = self._output.said_context_id, self._now_s()
+        if goes_on or context_id is None:
             return None
-        is_over = turn.state is TurnState.COMPLETE and not self._playout.lead_s(now_s)
-        return None if is_over else self._connection.cut(turn.context_id, heard_ms)
-
-    async def _take_back_unheard(self, heard: str, unheard: str) -> None:
-        """Correct the history now; another interruption does not drop the correction."""
-        correction = HistoryCorrectionFrame(partial(without_unheard, heard=heard, unheard=unheard))
-        correction.interruptible, correction.pts = False, round(self._now_s() * 1e9)
-        await super().push_frame(correction)
+        with contextlib.suppress(VoiceAgentError):  # it was spoken over another connection
+            heard_ms = self._playout.heard_ms(context_id, now_s)
+            record = self._connection.record(context_id)
+            is_exact = all(word.confidence == 1 for word in record.words)
+            is_over = record.done is not None and not self._playout.lead_s(now_s)
+            was_resumed = heard_ms * record.audio.sample_rate > 1000 * record.samples_received
+            if heard_ms and not (is_exact or is_over or was_resumed):
+                return self._connection.cut(context_id, heard_ms)
+        return None
 
     async def _wait_for_playback(self, lead_s: float) -> None:
         """Wait until only `lead_s` of the audio that has left is not played yet.

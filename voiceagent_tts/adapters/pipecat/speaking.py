@@ -11,15 +11,17 @@ once if the request itself is wrong.
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, get_args
 
 from loguru import logger
 from pipecat.frames.frames import TTSAudioRawFrame
 from pipecat.utils.errors import ErrorCategory
 
-from voiceagent_tts.adapters.pipecat.output import AudioEndFrame
+from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, HistoryCorrectionFrame
 from voiceagent_tts.adapters.pipecat.socket import SocketTTSService
+from voiceagent_tts.adapters.pipecat.text import without_unheard
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
@@ -76,10 +78,6 @@ class TurnTTSService(SocketTTSService):
     @abstractmethod
     async def _add_words(self, context_id: str, words: list[WordTime]) -> None:
         """Commit words whose audio has arrived; each leaves behind its audio."""
-
-    @abstractmethod
-    async def _take_back_unheard(self, heard: str, unheard: str) -> None:
-        """Remove words of an interrupted turn from the history that are not in its `heard` part."""
 
     async def _connect(self) -> None:
         await super()._connect()
@@ -174,7 +172,7 @@ class TurnTTSService(SocketTTSService):
             case DoneMessage() if turn:
                 await self._finish_context(turn, event)
             case CutMessage(text_spoken=heard, text_remaining=unheard):
-                await self._take_back_unheard(heard, unheard)
+                await self._take_back(partial(without_unheard, heard=heard, unheard=unheard))
             case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
                 pass  # its `done` follows, once its audio has left; the rest is spoken then
             case ErrorMessage() if turn:
@@ -183,6 +181,12 @@ class TurnTTSService(SocketTTSService):
                 await self.push_error(event.message, category=ErrorCategory.UNKNOWN)
             case _:
                 pass  # of an abandoned context, or not used here
+
+    async def _take_back(self, correct: Callable[[list[Any]], list[Any]]) -> None:
+        """Correct the history now; another interruption does not drop the correction."""
+        correction = HistoryCorrectionFrame(correct)
+        correction.interruptible, correction.pts = False, round(self._now_s() * 1e9)
+        await super().push_frame(correction)
 
     def _log_warning(self, warning: WarningMessage) -> None:
         """Log a warning of the server once: it repeats in every turn."""
@@ -347,14 +351,13 @@ class TurnTTSService(SocketTTSService):
         if resuming is not None:
             await self.cancel_task(resuming)
 
-    async def _stop_turn(self, context_id: str, heard_ms: int) -> None:
-        """Cancel a turn of which the listener has heard `heard_ms`."""
+    async def _stop_turn(self, context_id: str) -> None:
+        """Cancel a turn on the server at once."""
         turn = self._turns.pop(context_id, None)
         if turn is None:
             return
         if turn.record is not None:
-            played_ms = turn.played_ms(heard_ms)
-            self._send(self._connection.cancel(turn.record.context_id, played_ms))
+            self._send(self._connection.cancel(turn.record.context_id))
             turn.record = None
         await self._stop_resuming(context_id)
 

@@ -7,7 +7,7 @@ resumed. Current times are arguments.
 import enum
 
 from voiceagent_tts.adapters.turn import RESUME_WAIT_S, Turn, audible_at
-from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, samples_to_ms
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
 from voiceagent_tts.text.segmenter import has_complete_word
@@ -53,18 +53,7 @@ class PipecatTurn(Turn):
         self._attempts = 0  # to resume, since a word was spoken
         self._failures = 0  # of these, those that sent audio
         self._committed_chars = 0  # of the text that was returned as words
-        self._has_estimates = False  # whether the server was not sure of the time of any word
         self._has_noise = False  # whether a context made noise in place of the last of these
-
-    @property
-    def context_id(self) -> str:
-        """Pipecat's audio context."""
-        return self.turn_id
-
-    @property
-    def may_be_corrected(self) -> bool:
-        """Whether the server may know better by now which words were heard."""
-        return self._has_estimates and self._contexts_named == 1
 
     @property
     def noise(self) -> str:
@@ -78,10 +67,6 @@ class PipecatTurn(Turn):
             self.state is TurnState.FINISHING
             or has_complete_word(self.text[self._committed_chars :])
         )
-
-    def played_ms(self, played_ms: int) -> int:
-        """Played part of the current server context when `played_ms` of the turn were played."""
-        return max(0, played_ms - samples_to_ms(self._start_sample))
 
     def audible_words(self) -> list[WordTime]:
         """The words that became audible with the audio that has arrived, each once."""
@@ -131,5 +116,4 @@ class PipecatTurn(Turn):
                 parts = self.text[self._committed_chars : char_end].split()
                 commits += [(part, timestamp.start_sample / SAMPLE_RATE_HZ) for part in parts]
                 self._committed_chars, self._has_noise = char_end, False
-                self._has_estimates |= timestamp.confidence < 1
         return commits
