@@ -13,6 +13,7 @@ from voiceagent_tts.adapters.pipecat.text import (
     VerbatimSpacing,
     joint,
     without_end,
+    without_unheard,
 )
 from voiceagent_tts.text.words import split_words
 
@@ -161,3 +162,30 @@ def test_the_end_of_a_message_is_removed(said: str, end: str, left: str | None) 
     messages: list[Any] = [before, {"role": "assistant", "content": said}, after]
     kept = [] if left is None else [{"role": "assistant", "content": left}]
     assert without_end(messages, end) == [before, *kept, after]
+
+
+@pytest.mark.parametrize(
+    ("said", "heard", "left"),
+    [
+        ("One, two, three,", " One, two,", "One, two,"),
+        ("One,", " One, two,", "One,"),
+        ("One, two,", " One, two,", "One, two,"),
+        ("One, two,", "", None),
+        ("Two, three,", " One,", "Two, three,"),
+        ("One, two, three, four, five.", " One, two,", "One, two, three, four, five."),
+    ],
+    ids=["too much", "less", "the same", "nothing heard", "another turn", "more than the turn"],
+)
+def test_words_that_were_not_heard_leave_the_turns_own_message(
+    said: str, heard: str, left: str | None
+) -> None:
+    """The assistant's last one with text, which a call of a function has not."""
+    before, call, after = (
+        {"role": "assistant", "content": "One, two, three,"},
+        {"role": "assistant", "tool_calls": []},
+        {"role": "user", "content": "Stop."},
+    )
+    messages: list[Any] = [before, {"role": "assistant", "content": said}, call, after]
+    kept = [] if left is None else [{"role": "assistant", "content": left}]
+    unheard = " One, two, three, four.".removeprefix(heard)
+    assert without_unheard(messages, heard, unheard) == [before, *kept, call, after]
