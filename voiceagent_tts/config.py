@@ -22,17 +22,19 @@ from pydantic_settings import (
 )
 
 from voiceagent_tts.settings.access import AccessSettings
-from voiceagent_tts.settings.aligner import AlignerSettings
-from voiceagent_tts.settings.cache import CacheSettings
-from voiceagent_tts.settings.clones import CloneSettings
-from voiceagent_tts.settings.engine import EngineSettings
-from voiceagent_tts.settings.jobs import JobSettings
-from voiceagent_tts.settings.limits import LimitSettings
-from voiceagent_tts.settings.logs import LogSettings
-from voiceagent_tts.settings.network import NetworkSettings
-from voiceagent_tts.settings.provenance import ProvenanceSettings
-from voiceagent_tts.settings.upstream import UpstreamSettings
-from voiceagent_tts.settings.voices import VoiceSettings
+from voiceagent_tts.settings.engine import (
+    AlignerSettings,
+    EngineSettings,
+    UpstreamSettings,
+    VoiceSettings,
+)
+from voiceagent_tts.settings.network import LimitSettings, LogSettings, NetworkSettings
+from voiceagent_tts.settings.plugins import (
+    CacheSettings,
+    CloneSettings,
+    JobSettings,
+    ProvenanceSettings,
+)
 
 _ENV_PREFIX = "VOICEAGENT_TTS_"
 UPSTREAM_KEY = f"{_ENV_PREFIX}UPSTREAM_KEY"

@@ -137,6 +137,19 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Silence between the text before it and the text after it.
+
+    Args:
+        char_end: offset of the first character after its tag.
+        samples: its length.
+    """
+
+    char_end: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """Part of a context's text that an engine speaks in one run; joined, they are the text.
 

@@ -12,9 +12,9 @@ from testbed.redis_process import USUAL_TIMEOUT_S, RedisProcess, clients_wait
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.access.key_store import RedisKeys
-from voiceagent_tts.access.keys import Scope, key_of_settings, make_key
+from voiceagent_tts.access.keys import Caller, Scope, key_of_settings, make_key
 from voiceagent_tts.access.limit_store import LEASE_S, RedisLimits
-from voiceagent_tts.access.limiter import Caller, Limiter
+from voiceagent_tts.access.limiter import Limiter
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.access.usage import Used, today
 from voiceagent_tts.config import Settings

@@ -7,10 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from testbed.texts import any_text, chunked
-from voiceagent_tts.core import Reading
+from voiceagent_tts.core import Pause, Reading
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.text.entries import EntryMatcher
-from voiceagent_tts.text.reader import MAX_PAUSES_MS, Passage, Pause, Reader
+from voiceagent_tts.text.reader import MAX_PAUSES_MS, Passage, Reader
 
 LEXICON = EntryMatcher(
     check_entries(

@@ -2,20 +2,49 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from voiceagent_tts import __version__
-from voiceagent_tts.access.audit import audit
 from voiceagent_tts.access.key_ring import KeyChange, KeyRing
 from voiceagent_tts.access.keys import Key
-from voiceagent_tts.access.limit_store import RedisLimits
-from voiceagent_tts.access.limiter import Limiter
-from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.access.usage import UsageBook
 from voiceagent_tts.config import Settings
 
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+    from voiceagent_tts.access.limiter import Limiter
+
 _REFRESH_S = 1.0
 """Time between two readings of the keys; docs/keys.md promises two seconds."""
+
+_log = structlog.get_logger(__name__)
+
+
+def audit(event: str, **fields: Any) -> None:
+    """Log who changed keys, voices or the cache: a line of the log with `audit: true`."""
+    _log.info(event, audit=True, **fields)
+
+
+def _limiter_of(settings: Settings, keys: KeyRing, redis: "Redis | None") -> "Limiter | None":
+    """What limits contexts; None where no setting limits any."""
+    general = settings.key_limits.given or settings.ip_limits.given
+    if not general and settings.keys is None and redis is None:
+        return None
+    from voiceagent_tts.access.limit_store import RedisLimits
+    from voiceagent_tts.access.limiter import Limiter
+
+    return Limiter(settings, keys, None if redis is None else RedisLimits(redis))
+
+
+def _redis_of(settings: Settings) -> "Redis | None":
+    if settings.redis is None:
+        return None
+    from voiceagent_tts.access.redis_server import connect
+
+    return connect(settings.redis)
 
 
 class Access:
@@ -33,9 +62,8 @@ class Access:
         self._settings = settings
         self._on_key_change = on_key_change
         self.keys = KeyRing(settings, self._note_key_change)
-        self._redis = connect(settings.redis) if settings.redis else None
-        shared = None if self._redis is None else RedisLimits(self._redis)
-        self.limiter = Limiter(settings, self.keys, shared)
+        self._redis = _redis_of(settings)
+        self.limiter = _limiter_of(settings, self.keys, self._redis)
         self.usage = UsageBook(self._redis)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -54,7 +82,8 @@ class Access:
             key_limits=self._settings.key_limits.given,
             ip_limits=self._settings.ip_limits.given,
         )
-        self._tasks = [asyncio.create_task(self.limiter.run())]
+        if self.limiter is not None:
+            self._tasks.append(asyncio.create_task(self.limiter.run()))
         if self._settings.keys or self._redis is not None:
             self._tasks.append(asyncio.create_task(self._keep_fresh()))
 
@@ -83,7 +112,8 @@ class Access:
         for task in self._tasks:
             task.cancel()
             await asyncio.wait({task})
-        await self.limiter.close()
+        if self.limiter is not None:
+            await self.limiter.close()
         await self.usage.flush()
         await self.keys.close()
         if self._redis is not None:

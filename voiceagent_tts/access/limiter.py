@@ -12,7 +12,6 @@ import math
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, Literal, TypeVar
 
 import structlog
@@ -24,6 +23,7 @@ from limits import (
 )
 
 from voiceagent_tts.access.key_ring import KeyRing
+from voiceagent_tts.access.keys import Caller, network_of
 from voiceagent_tts.access.limit_store import (
     LEASE_S,
     Lease,
@@ -32,7 +32,13 @@ from voiceagent_tts.access.limit_store import (
     RedisLimits,
 )
 from voiceagent_tts.access.redis_server import away_errors
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, UnauthorizedError
+from voiceagent_tts.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    UnauthorizedError,
+    VoiceAgentError,
+)
 from voiceagent_tts.settings.access import AccessSettings, Quota
 
 _T = TypeVar("_T")
@@ -49,24 +55,6 @@ _BUSY_RETRY_S = 1.0
 """What a client is told that has too many contexts open: their ends are not known."""
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who sends a request.
-
-    Args:
-        ip: address of the client.
-        key_id: id of its key; None on a server without keys.
-    """
-
-    ip: str
-    key_id: str | None = None
-
-    @property
-    def owner(self) -> str:
-        """Whose the request is: the key's, or without one the address's."""
-        return self.key_id or network_of(self.ip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +117,18 @@ class Admission:
             return False
         self._uncharged_chars += chars
         return True
+
+    def charge_soon(self, chars: int, on_refusal: Callable[[VoiceAgentError], None]) -> None:
+        """Charge text that is already being spoken, without waiting."""
+
+        async def charge() -> None:
+            try:
+                await self.charge(chars)
+            except VoiceAgentError as error:
+                on_refusal(error)
+
+        if not self.charge_later(chars):
+            self._limiter.spawn(charge())
 
     def end(self, audio_s: float = 0.0, *, has_row: bool = False) -> None:
         """Charge the audio and the rest of the text, and end the context's lease; idempotent.
@@ -401,19 +401,6 @@ async def _end_after(checks: Awaitable[object], admission: Admission) -> None:
     """End an admission once its lease has reached the store: a release that comes first is lost."""
     await checks
     admission.end()
-
-
-def network_of(ip: str) -> str:
-    """The part of an address that one client has: an IPv4 address, or the /64 of IPv6."""
-    try:
-        address = ip_address(ip)
-    except ValueError:
-        return ip[:64]  # a Unix socket has none
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ip_network((address.packed[:8] + bytes(8), 64)))
-    return str(address)
 
 
 def _refused(subject: _Subject, most: int, what: str, wait_s: float) -> OverloadedError:

@@ -9,13 +9,12 @@ import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from voiceagent_tts.access.keys import ANONYMOUS
-from voiceagent_tts.access.limiter import Admission, Limiter
 from voiceagent_tts.access.usage import UsageBook, Used
 from voiceagent_tts.core import SAMPLE_RATE_HZ, samples_to_ms
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.protocol.messages import SpeechFields
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.context_log import ContextLog, Origin
@@ -25,6 +24,9 @@ from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.tracing.spans import Span, Tracer
+
+if TYPE_CHECKING:
+    from voiceagent_tts.access.limiter import Admission, Limiter
 
 _EVENTS = {
     "opened_at": "admitted",
@@ -38,10 +40,10 @@ _EVENTS = {
 
 @dataclass(frozen=True, slots=True)
 class AdmittedContext:
-    """An open context, and what its caller may still use."""
+    """An open context, and what its caller may still use; None on a server without limits."""
 
     context: Context
-    admission: Admission
+    admission: "Admission | None"
 
     async def push_text(self, text: str) -> None:
         """Charge text and speak it.
@@ -50,7 +52,8 @@ class AdmittedContext:
             InvalidRequestError: the context does not accept it.
             OverloadedError: the caller has used its limit; nothing of `text` was accepted.
         """
-        await self.admission.charge(len(text))
+        if self.admission is not None:
+            await self.admission.charge(len(text))
         self.context.push_text(text)
 
 
@@ -59,7 +62,7 @@ class ContextOpener:
 
     Args:
         synthesizer: speaks.
-        limiter: admits.
+        limiter: admits; None where nothing is limited.
         usage: counts what keys use.
         log: the request log.
         metrics: counts refusals, and how long admission takes.
@@ -69,7 +72,7 @@ class ContextOpener:
     def __init__(
         self,
         synthesizer: Synthesizer,
-        limiter: Limiter,
+        limiter: "Limiter | None",
         usage: UsageBook,
         log: ContextLog,
         metrics: Metrics,
@@ -124,47 +127,53 @@ class ContextOpener:
         chars: int,
         span: Span | None,
     ) -> AdmittedContext:
-        admission: Admission | None = None
+        if self._limiter is None:
+            return await self._open(origin, options, on_event, span, None)
+        admission = await self._limiter.admit(origin.caller, chars)
         try:
-            admission = await self._limiter.admit(origin.caller, chars)
-            on_end = functools.partial(self._end, origin, admission, span)
-            options = replace(options, owner=origin.caller.key_id)
-            on_surplus = functools.partial(self._charge_surplus, admission)
-            context = await self._synthesizer.open(
-                options, on_event, on_end, admission.free_row, on_surplus
-            )
-            return AdmittedContext(context, admission)
+            return await self._open(origin, options, on_event, span, admission)
         except BaseException:
-            if admission is not None:
-                admission.end()
+            admission.end()
             raise
 
-    def _charge_surplus(self, admission: Admission, context: Context, chars: int) -> None:
-        """Charge the length of readings beyond their text; at the limit, fail the context."""
-
-        async def charge() -> None:
-            try:
-                await admission.charge(chars)
-            except VoiceAgentError as error:
-                context.fail(error)
-
-        if not admission.charge_later(chars):
-            self._limiter.spawn(charge())
+    async def _open(
+        self,
+        origin: Origin,
+        options: ContextOptions,
+        on_event: Callable[[], None] | None,
+        span: Span | None,
+        admission: "Admission | None",
+    ) -> AdmittedContext:
+        context = await self._synthesizer.open(
+            replace(options, owner=origin.caller.key_id),
+            on_event,
+            functools.partial(self._end, origin, admission, span),
+            None if admission is None else admission.free_row,
+            functools.partial(_charge_surplus, admission),
+        )
+        return AdmittedContext(context, admission)
 
     def _end(
         self,
         origin: Origin,
-        admission: Admission,
+        admission: "Admission | None",
         span: Span | None,
         context: Context,
         report: ContextReport,
     ) -> None:
         audio_ms = samples_to_ms(report.audio_samples)
-        admission.end(audio_ms / 1000, has_row=True)
+        if admission is not None:
+            admission.end(audio_ms / 1000, has_row=True)
         self._usage.add(origin.caller.key_id or ANONYMOUS, Used(1, report.said_chars, audio_ms))
         self._log.ended(origin, context, report)
         if span is not None:
             _end_span(span, context, report)
+
+
+def _charge_surplus(admission: "Admission | None", context: Context, chars: int) -> None:
+    """Charge the length of readings beyond their text; at the limit, fail the context."""
+    if admission is not None:
+        admission.charge_soon(chars, context.fail)
 
 
 def options_of(fields: SpeechFields) -> ContextOptions:
@@ -173,11 +182,16 @@ def options_of(fields: SpeechFields) -> ContextOptions:
     Raises:
         InvalidRequestError: the lexicon has a mistake.
     """
+    lexicon: dict[str, Any] = {}
+    if fields.lexicon:
+        from voiceagent_tts.lexicon import check_entries
+
+        lexicon = check_entries(fields.lexicon)
     return ContextOptions(
         speech=SpeechOptions(
             speed=fields.speed, seed=fields.seed, keeps_silence=fields.leading_silence
         ),
-        lexicon=check_entries(fields.lexicon) if fields.lexicon else {},
+        lexicon=lexicon,
         has_markup=fields.markup,
         cache="use" if fields.cache else "off",
         is_strict=fields.strict_language,

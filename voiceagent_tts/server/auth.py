@@ -6,8 +6,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope as AsgiScope
 
 from voiceagent_tts.access.key_ring import KeyRing
-from voiceagent_tts.access.keys import Key, Scope
-from voiceagent_tts.access.limiter import Caller
+from voiceagent_tts.access.keys import Caller, Key, Scope
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, UnauthorizedError
 from voiceagent_tts.settings.network import LOOPBACK

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from voiceagent_tts.access.limiter import Caller
+from voiceagent_tts.access.keys import Caller
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.settings.logs import LogSettings
+from voiceagent_tts.settings.network import LogSettings
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.options import ContextOptions

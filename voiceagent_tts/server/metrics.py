@@ -250,7 +250,7 @@ class Metrics:
             lambda: access.keys.problem is not None
         )
         self._gauge("tts_limits_shared", "1 while limits are counted in Redis.").set_function(
-            lambda: access.limiter.is_shared
+            lambda: access.limiter is not None and access.limiter.is_shared
         )
 
     def observe(self, report: ContextReport) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from fastapi import FastAPI, Request, Response, WebSocket
 from starlette.exceptions import HTTPException
 
-from voiceagent_tts.access.limiter import Caller
+from voiceagent_tts.access.keys import Caller
 from voiceagent_tts.errors import (
     ErrorCode,
     InvalidRequestError,

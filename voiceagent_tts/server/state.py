@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.access.key_ring import KeyChange
-from voiceagent_tts.access.keys import Scope
-from voiceagent_tts.access.limiter import Caller
+from voiceagent_tts.access.keys import Caller, Scope
 from voiceagent_tts.audio.output import AudioFilter
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
-from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.admission import ContextOpener
 from voiceagent_tts.server.context_log import ContextLog
@@ -32,6 +30,7 @@ from voiceagent_tts.tracing.spans import exports_traces
 from voiceagent_tts.voices import SeenClones, VoiceFolder
 
 if TYPE_CHECKING:
+    from voiceagent_tts.lexicon import Entries
     from voiceagent_tts.tracing.exporter import Exporter
 
 SLOTS_HEADER = "X-TTS-Slots-Free"
@@ -143,7 +142,7 @@ class ServerState:
             self.metrics.observe,
             self.clones,
             aligners_of(settings),
-            read_lexicon(settings.lexicon.expanduser()) if settings.lexicon else None,
+            _lexicon_of(settings),
             overflow_of(settings),
             self._clones_of if self.keys.needs_key else None,
         )
@@ -301,6 +300,14 @@ class ServerState:
         self._context_log.close()
         if self._exporter is not None:
             await asyncio.to_thread(self._exporter.close)
+
+
+def _lexicon_of(settings: Settings) -> "Entries | None":
+    if settings.lexicon is None:
+        return None
+    from voiceagent_tts.lexicon import read_lexicon
+
+    return read_lexicon(settings.lexicon.expanduser())
 
 
 def _exporter() -> "Exporter | None":

@@ -1,11 +1,21 @@
-"""Which engine speaks, with which models, and how it uses the machine."""
+"""Which engine speaks, with which models and voices, and where the times of words come from."""
 
-from typing import Annotated, Literal
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from voiceagent_tts.settings.group import Count, Device, SettingsGroup, Texts, split_list
+from voiceagent_tts.settings.group import (
+    Count,
+    Device,
+    SettingsGroup,
+    Texts,
+    UserPath,
+    parse_object,
+    split_list,
+)
 
 
 class EngineSettings(SettingsGroup):
@@ -84,3 +94,75 @@ class EngineSettings(SettingsGroup):
                 f"engine pocket: expected precision float32 or int8, got {self.precision}"
             )
         return self
+
+
+class UpstreamSettings(SettingsGroup):
+    """The server whose speech is used, and how much of it.
+
+    Attributes:
+        upstream: Address of another server's speech API, up to `/audio/speech`, such as
+            `http://127.0.0.1:8880/v1`: any server with OpenAI's API that streams PCM.
+        upstream_key: API key for the upstream.
+        upstream_model: Model that the upstream is asked for.
+        upstream_voices: Names of the upstream's voices, separated by commas, the default first.
+            Default: those that it lists, or those in the documentation of its API.
+        upstream_fields: JSON object of further fields for every request to the upstream, such as
+            `{"lang_code": "a"}`.
+        upstream_chars_per_day: Maximum number of characters sent upstream within 24 hours; beyond
+            it, contexts are refused as overloaded. Counted from the start of the server. Default:
+            no limit.
+        overflow: Send contexts upstream while all rows of the engine are in use, instead of
+            refusing them. Needs `upstream` and `upstream_chars_per_day`.
+    """
+
+    upstream: str | None = None
+    upstream_key: SecretStr | None = None
+    upstream_model: str = "tts-1"
+    upstream_voices: Texts = ()
+    upstream_fields: Annotated[dict[str, Any] | None, NoDecode, BeforeValidator(parse_object)] = (
+        None
+    )
+    upstream_chars_per_day: Count | None = None
+    overflow: bool = False
+
+    @field_validator("upstream", mode="after")
+    @classmethod
+    def _check_address(cls, value: str | None) -> str | None:
+        if value is not None and not re.match(r"https?://[^/\s]", value):
+            raise ValueError("expected an address such as http://127.0.0.1:8880/v1")
+        return value
+
+
+class VoiceSettings(SettingsGroup):
+    """Where voices are kept, and how words are pronounced.
+
+    Attributes:
+        voices_folder: Folder of cloned voices, and of the voices' lexicons; servers may share it.
+            The clones of Pocket TTS are in its subfolder `pocket`.
+        lexicon: TOML file of pronunciations for all contexts: `written = "said"`, one entry a line.
+    """
+
+    voices_folder: UserPath = Path("~/.local/share/voiceagent-tts/voices")
+    lexicon: UserPath | None = None
+
+
+class AlignerSettings(SettingsGroup):
+    """The aligner, its model and its processes.
+
+    Attributes:
+        aligner: Source of word times: `native` (the engine's own), `online` or `forced` (an
+            aligner, for engines without word times), `auto` (the best available) or `off`
+            (estimates only).
+        aligner_model: Qwen3-ForcedAligner model: folder or Hugging Face id. Default: a downloaded
+            one, if there is one.
+        aligner_device: Device of the forced aligner: `cpu` or `cuda:N`. Default: a GPU without an
+            engine, else the CPU. On an engine's GPU it slows the engine down; set `gpu_memory_gb`
+            there, too.
+        aligners: Processes of the online aligner, each of which follows about 100 contexts.
+            Default: one for every four processors, at most four.
+    """
+
+    aligner: Literal["auto", "native", "online", "forced", "off"] = "auto"
+    aligner_model: str | None = None
+    aligner_device: Device | None = None
+    aligners: Count | None = None

@@ -1,8 +1,10 @@
-"""Where the server listens, and with which certificate."""
+"""Where the server listens, what each client may take, and what is logged."""
+
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from voiceagent_tts.settings.group import SettingsGroup, UserPath
+from voiceagent_tts.settings.group import Count, Seconds, SettingsGroup, UserPath
 
 DEFAULT_PORT = 8765
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -48,3 +50,38 @@ class NetworkSettings(SettingsGroup):
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise ValueError("expected ssl_certfile with ssl_keyfile; name the certificate too")
         return self
+
+
+class LimitSettings(SettingsGroup):
+    """Sizes and times that bound contexts, sockets and requests, for every client.
+
+    Attributes:
+        max_contexts: Maximum number of open contexts per WebSocket.
+        max_sockets: Maximum number of open WebSockets.
+        max_text_chars: Maximum number of characters per context that wait to be spoken.
+        max_audio_s: Maximum seconds of audio per context.
+        max_lead_s: Maximum seconds of audio that a context may be generated ahead of playback.
+        drain_s: Seconds that open contexts may continue after SIGTERM.
+        watchdog_s: Maximum age, in seconds, of the last successful synthesis. An idle server speaks
+            a test word at a third of this age; beyond it, `/health/ready` reports unhealthy.
+    """
+
+    max_contexts: Count = 64
+    max_sockets: Count = 2000
+    max_text_chars: Count = 20_000
+    max_audio_s: Seconds = 3600.0
+    max_lead_s: Seconds = 8.0
+    drain_s: Annotated[float, Field(ge=0, le=604_800)] = 30.0
+    watchdog_s: Seconds = 60.0
+
+
+class LogSettings(SettingsGroup):
+    """What the server writes down, and where.
+
+    Attributes:
+        request_log: File for the request log: one JSON line for each context, without its text.
+        log_json: Write logs as JSON lines instead of coloured text.
+    """
+
+    request_log: UserPath | None = None
+    log_json: bool = False

@@ -28,6 +28,7 @@ from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     AudioChunk,
     Cut,
+    Pause,
     PlayoutClock,
     WarningCode,
     WordTimestamp,
@@ -59,7 +60,6 @@ from voiceagent_tts.synthesizer.segments import Intake, QueuedSegment, ipa_warni
 from voiceagent_tts.synthesizer.words import Words
 from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
 from voiceagent_tts.text.cut import keep_inside
-from voiceagent_tts.text.reader import Pause
 from voiceagent_tts.voices import Voice
 
 _READ_CHARS = 32

@@ -1,13 +1,15 @@
 """What a client may choose for a context, and the limits that the server sets."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from voiceagent_tts.lexicon import Entries, Pronunciation
 from voiceagent_tts.seam.commands import Feeding, SpeechOptions
 from voiceagent_tts.synthesizer.events import ContextWarned
-from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import Voice
+
+if TYPE_CHECKING:
+    from voiceagent_tts.lexicon import Entries
+    from voiceagent_tts.text.entries import EntryMatcher
 
 CacheUse = Literal["use", "off", "fill"]
 """Whether a context uses the cache: `use` plays cached phrases and stores repeated ones, `off` does
@@ -69,7 +71,7 @@ class ContextOptions:
     text_feeding: Feeding | None = None
     wants_words: bool = True
     is_probe: bool = False
-    lexicon: Entries = field(default_factory=dict[str, Pronunciation])
+    lexicon: "Entries" = field(default_factory=dict[str, Any])
     has_markup: bool = False
     traceparent: str | None = None
     idle_s: float | None = None
@@ -102,7 +104,7 @@ class ContextRequest:
     feeding: Feeding
     speech: SpeechOptions
     stretch: float
-    lexicons: tuple[EntryMatcher, ...] = ()
+    lexicons: "tuple[EntryMatcher, ...]" = ()
     reads_ipa: bool = True
     warnings: tuple[ContextWarned, ...] = ()
     languages: tuple[str, ...] = ()

@@ -9,14 +9,17 @@ that a voice cannot speak as intended. The current time is an argument everywher
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from voiceagent_tts.core import Reading, Segment, WarningCode, Word, earliest
+from voiceagent_tts.core import Pause, Reading, Segment, WarningCode, Word, earliest
 from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.text.language import LATIN, NAMES, detect_language, unserved_language
-from voiceagent_tts.text.reader import Passage, Pause, Reader
 from voiceagent_tts.text.readings import parts_by_said, said_chars
 from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS, Segmenter
+
+if TYPE_CHECKING:
+    from voiceagent_tts.text.reader import Passage, Reader
 
 _SHORTEST_RETRY_S = 0.05
 
@@ -41,6 +44,12 @@ class QueuedSegment:
     language: str | None
     is_last: bool = False
     is_growing: bool = False
+
+
+def _reader_of(request: ContextRequest) -> "Reader":
+    from voiceagent_tts.text.reader import Reader  # here: most texts have no lexicon and no markup
+
+    return Reader(request.lexicons, has_markup=request.options.has_markup)
 
 
 class Intake:
@@ -80,7 +89,7 @@ class Intake:
         self._reader: Reader | None = None
         """What masks readings and tags; None for a text without them."""
         if request.lexicons or request.options.has_markup:
-            self._reader = Reader(request.lexicons, has_markup=request.options.has_markup)
+            self._reader = _reader_of(request)
         self._readings: deque[Reading] = deque()
         """Readings of text that is not submitted, in order."""
         self._surplus: deque[tuple[int, int]] = deque()
@@ -180,7 +189,7 @@ class Intake:
         """Divide the text that the reader still holds."""
         return self._read([] if self._reader is None else self._reader.flush())
 
-    def _read(self, read: Sequence[Passage | Pause]) -> list[QueuedSegment | Pause]:
+    def _read(self, read: "Sequence[Passage | Pause]") -> list[QueuedSegment | Pause]:
         """Divide passages that the reader has completed, and end segments at pauses."""
         parts: list[QueuedSegment | Pause] = []
         for part in read:

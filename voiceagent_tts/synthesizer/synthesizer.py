@@ -9,14 +9,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
-from voiceagent_tts.lexicon import Entries, Pronunciation
-from voiceagent_tts.lexicon_reader import LexiconReader
 from voiceagent_tts.seam.commands import (
     MAX_NATIVE_SPEED,
     MIN_NATIVE_SPEED,
@@ -36,9 +34,13 @@ from voiceagent_tts.synthesizer.workers import (
     WorkerClient,
     preparation_of,
 )
-from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.language import nearest_accent, normalize_language
 from voiceagent_tts.voices import SeenClones, Voice, VoiceBook, VoiceFolder, leaves_choice
+
+if TYPE_CHECKING:
+    from voiceagent_tts.lexicon import Entries, Pronunciation
+    from voiceagent_tts.lexicon_reader import LexiconReader
+    from voiceagent_tts.text.entries import EntryMatcher
 
 OnEnd = Callable[[Context, ContextReport], None]
 OnSurplus = Callable[[Context, int], None]
@@ -97,7 +99,7 @@ class Synthesizer:
         observe: Callable[[ContextReport], None] = lambda report: None,
         clones: VoiceFolder | None = None,
         aligners: Aligners | None = None,
-        lexicon: Entries | None = None,
+        lexicon: "Entries | None" = None,
         overflow: Supervisor | None = None,
         clones_of: Callable[[str | None], SeenClones] | None = None,
     ) -> None:
@@ -396,10 +398,10 @@ class Lexicons:
         folder: the voices' folder, which may have a lexicon for any voice.
     """
 
-    def __init__(self, server: Entries | None = None, folder: VoiceFolder | None = None) -> None:
-        self._server = EntryMatcher(server) if server else None
+    def __init__(self, server: "Entries | None" = None, folder: VoiceFolder | None = None) -> None:
+        self._server = _matcher(tuple(server.items())) if server else None
         self._folder = folder
-        self._reader = LexiconReader()
+        self._reader: LexiconReader | None = None
         self._of_voices: dict[str, tuple[object, EntryMatcher | None]] = {}
         """Version and lexicon of each loaded voice that has one; None for an invalid lexicon."""
         self._reading: dict[str, tuple[object, asyncio.Task[None]]] = {}
@@ -428,9 +430,10 @@ class Lexicons:
 
     async def close(self) -> None:
         """End the process that reads; idempotent."""
-        await self._reader.close()
+        if self._reader is not None:
+            await self._reader.close()
 
-    def of(self, own: Entries, voice: str) -> tuple[EntryMatcher, ...]:
+    def of(self, own: "Entries", voice: str) -> "tuple[EntryMatcher, ...]":
         """Return the lexicons of a context, in order of precedence.
 
         Args:
@@ -441,8 +444,11 @@ class Lexicons:
         _, of_voice = self._of_voices.get(voice, (None, None))
         return tuple(each for each in (given, of_voice, self._server) if each is not None)
 
-    async def _read(self, voice: str) -> EntryMatcher | None:
+    async def _read(self, voice: str) -> "EntryMatcher | None":
+        from voiceagent_tts.lexicon_reader import LexiconReader  # here: few voices have a lexicon
+
         assert self._folder is not None
+        self._reader = self._reader or LexiconReader()
         try:
             return await self._reader.read(self._folder.lexicon_file(voice))
         except InvalidRequestError as error:
@@ -451,8 +457,10 @@ class Lexicons:
 
 
 @lru_cache(maxsize=64)
-def _matcher(entries: tuple[tuple[str, Pronunciation], ...]) -> EntryMatcher:
+def _matcher(entries: "tuple[tuple[str, Pronunciation], ...]") -> "EntryMatcher":
     """The lexicon that a client sends with every context is built once."""
+    from voiceagent_tts.text.entries import EntryMatcher
+
     return EntryMatcher(dict(entries))
 
 

@@ -12,7 +12,7 @@ entry. This module has no clock: its owner calls `release` when its timer fires.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from voiceagent_tts.core import Reading, ms_to_samples
+from voiceagent_tts.core import Pause, Reading, ms_to_samples
 from voiceagent_tts.text.entries import EntryMatcher, Match, Undecided, match_first
 from voiceagent_tts.text.markup import Tag, match_tag
 from voiceagent_tts.text.words import is_spoken
@@ -33,19 +33,6 @@ class Passage:
 
     text: str
     readings: tuple[Reading, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Silence between the passages before it and those after it.
-
-    Args:
-        char_end: offset of the first character after its tag.
-        samples: its length.
-    """
-
-    char_end: int
-    samples: int
 
 
 class Reader:

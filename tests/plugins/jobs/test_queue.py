@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from testbed.redis_process import RedisProcess
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.access.limiter import Caller
+from voiceagent_tts.access.keys import Caller
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.plugins.jobs import queue as queue_module

@@ -4,7 +4,7 @@ from functools import partial
 
 from fastapi import WebSocket
 
-from voiceagent_tts.access.limiter import Caller
+from voiceagent_tts.access.keys import Caller
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.plugins.dialects import cartesia_routes
 from voiceagent_tts.plugins.dialects import elevenlabs_routes as elevenlabs

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from voiceagent_tts.access.limiter import Caller
+from voiceagent_tts.access.keys import Caller
 from voiceagent_tts.access.redis_server import away_errors
 from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.plugins.jobs.batch import MAX_WAIT_S, speak_file

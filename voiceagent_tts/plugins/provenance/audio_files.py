@@ -10,7 +10,7 @@ from voiceagent_tts.plugins.provenance.manifest import (
     sign,
 )
 from voiceagent_tts.protocol.messages import ProvenanceFields
-from voiceagent_tts.settings.provenance import ProvenanceSettings
+from voiceagent_tts.settings.plugins import ProvenanceSettings
 
 
 def file_filter(settings: ProvenanceSettings) -> FileFilter | None:

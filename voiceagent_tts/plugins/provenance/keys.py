@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.settings.provenance import ProvenanceSettings
+from voiceagent_tts.settings.plugins import ProvenanceSettings
 
 KEY_BYTES = 32
 _HEX_KEY = re.compile(rf"[0-9a-fA-F]{{{2 * KEY_BYTES}}}")

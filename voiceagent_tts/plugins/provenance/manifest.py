@@ -14,7 +14,7 @@ from voiceagent_tts.audio.containers import wav_header
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.protocol.messages import ProvenanceFields
-from voiceagent_tts.settings.provenance import ProvenanceSettings
+from voiceagent_tts.settings.plugins import ProvenanceSettings
 
 MANIFEST_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac"}
 """Content types of the formats that can have a manifest."""
