@@ -8,7 +8,7 @@ import torch
 
 from testbed.gpu import ON_GPU
 from voiceagent_tts.engine.gpu_usage import GpuUsage
-from voiceagent_tts.server.worker_metrics import WORKER_METRICS
+from voiceagent_tts.server.metrics import WORKER_METRICS
 
 GPU = torch.device("cuda:0")
 

@@ -14,7 +14,7 @@ from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, SpeechOptions
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Event, Failed
-from voiceagent_tts.server.worker_metrics import WORKER_METRICS
+from voiceagent_tts.server.metrics import WORKER_METRICS
 
 TEXT = "Hello there, somebody."
 LONG = "This sentence is one of many that follow each other. " * 9

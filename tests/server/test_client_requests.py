@@ -9,8 +9,7 @@ import pytest
 
 from testbed.wire import Wire
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.server.model_names import MODELS
-from voiceagent_tts.server.speech_request import Served, SpeechRequest
+from voiceagent_tts.server.speech_request import MODELS, Served, SpeechRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -21,9 +21,8 @@ from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
-from voiceagent_tts.server.model_names import MODELS
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.server.speech_request import Served, SpeechRequest
+from voiceagent_tts.server.speech_request import MODELS, Served, SpeechRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

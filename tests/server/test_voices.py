@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from voiceagent_tts.server.model_names import MODELS
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.speech_request import MODELS
 from voiceagent_tts.server.voice_records import VoiceRecord
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

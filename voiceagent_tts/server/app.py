@@ -6,7 +6,7 @@ Keys and origins are checked before anything else runs, and all HTTP errors have
 import asyncio
 from typing import Any
 
-from fastapi import FastAPI, Response, WebSocket
+from fastapi import FastAPI, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -16,7 +16,7 @@ from voiceagent_tts import __version__
 from voiceagent_tts.errors import OverloadedError, UnauthorizedError
 from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.protocol.server_connection import TtsV1
-from voiceagent_tts.server import auth, health, page, speech, usage, voices
+from voiceagent_tts.server import auth, operations, page, speech, voices
 from voiceagent_tts.server.error_answers import answer_errors, error_response
 from voiceagent_tts.server.held import Hold
 from voiceagent_tts.server.hooks import ServerHooks, is_below
@@ -33,7 +33,7 @@ _SLOWEST_BYTES_PER_S = 4096
 connection open indefinitely."""
 _OPEN_PATHS = ("/health", *page.OPEN_PATHS)
 """Paths without keys: of probes and of browsers."""
-_ROUTES = (speech, voices, usage, health, page)
+_ROUTES = (speech, voices, operations, page)
 
 
 def create_app(state: ServerState) -> FastAPI:
@@ -55,11 +55,6 @@ def create_app(state: ServerState) -> FastAPI:
     for routes in _ROUTES:
         app.include_router(routes.router)
     app.mount("/static", page.PageFiles())
-
-    @app.get("/metrics", tags=["operations"])
-    async def metrics() -> Response:
-        """Report the metrics in the Prometheus text format."""
-        return Response(state.metrics.render(), media_type="text/plain; version=0.0.4")
 
     async def serve(websocket: WebSocket) -> None:
         await serve_socket(state, websocket, lambda _: TtsV1())

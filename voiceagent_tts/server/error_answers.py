@@ -1,7 +1,9 @@
 """Answers to requests that fail, in OpenAI's form; plugins have others on their routes."""
 
 import math
+import traceback
 
+import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -17,6 +19,8 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.server.hooks import form_of
 from voiceagent_tts.server.request_log import note_error
 from voiceagent_tts.server.state import ServerState
+
+_log = structlog.get_logger(__name__)
 
 
 def answer_errors(app: FastAPI, state: ServerState) -> None:
@@ -97,3 +101,14 @@ def error_response(scope: Scope, error: VoiceAgentError) -> JSONResponse:
     form = form_of(scope["path"], scope["app"].state.error_forms)
     shown = {"error": body} if form is None else form.body(error)
     return JSONResponse(shown, error.status, headers)
+
+
+def log_if_unexpected(error: VoiceAgentError, **ids: str | int | None) -> None:
+    """Log the type and the stack of the exception that `VoiceAgentError.unexpected` wraps.
+
+    Its message is left out, because it may quote the text.
+    """
+    cause = error.__cause__
+    if error.code is ErrorCode.INTERNAL and cause is not None:
+        calls = "".join(traceback.format_tb(cause.__traceback__))
+        _log.error("server_failed", problem=type(cause).__name__, calls=calls, **ids)

@@ -41,9 +41,9 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.protocol.server_connection import MakeMessages, ServerConnection, WireMessages
 from voiceagent_tts.server.admission import AdmittedContext, options_of
 from voiceagent_tts.server.context_log import Origin
-from voiceagent_tts.server.failures import log_if_unexpected
+from voiceagent_tts.server.error_answers import log_if_unexpected
 from voiceagent_tts.server.metrics import Metrics
-from voiceagent_tts.server.provenance import provenance_of
+from voiceagent_tts.server.speaking import provenance_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (

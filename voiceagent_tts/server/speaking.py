@@ -1,18 +1,23 @@
-"""Speaks a complete text without pacing, for requests and jobs.
+"""Speaks a complete text without pacing, for requests and jobs, as a stream or as a whole file.
 
 An error before the first audio is raised by `start_speaking`, a later one by the iteration. The
 context is cancelled when its listener disconnects.
 """
 
 import asyncio
+import datetime
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from fastapi import Request
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
+from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerFormat
 from voiceagent_tts.audio.output import DeliveredAudio
-from voiceagent_tts.core import AudioChunk
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import (
     ConnectionLostError,
     EngineError,
@@ -23,10 +28,11 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
+from voiceagent_tts.server.encoding import file_encoder
+from voiceagent_tts.server.error_answers import log_if_unexpected
 from voiceagent_tts.server.held import Hold
-from voiceagent_tts.server.provenance import provenance_of
-from voiceagent_tts.server.request_log import request_id_of
-from voiceagent_tts.server.state import ServerState, draining_error
+from voiceagent_tts.server.request_log import note_error, request_id_of
+from voiceagent_tts.server.state import AudioFile, ServerState, draining_error
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextDone,
@@ -43,6 +49,32 @@ FIRST_AUDIO_S = 30.0
 HOLD = "voiceagent_tts.hold"
 """Key of a request's `Hold` in its scope."""
 _DISCONNECT_POLL_S = 0.2
+_SLICE_BYTES = 192 << 10
+"""Part of a file that is sent in one iteration of the event loop. It is a multiple of 3: the base64
+of the slices is that of the file."""
+
+
+def provenance_of(
+    delivered: DeliveredAudio, model: str, *, is_complete: bool = True
+) -> ProvenanceFields:
+    """Describe a context's audio.
+
+    Args:
+        delivered: the audio.
+        model: model that generated the audio.
+        is_complete: whether all of it was sent, so that its digest is known.
+    """
+    return ProvenanceFields(
+        sha256=delivered.sha256 if is_complete else None,
+        model=model,
+        time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        key_id=delivered.key_id,
+    )
+
+
+def provenance_headers(provenance: ProvenanceFields) -> dict[str, str]:
+    """The header that says where audio comes from."""
+    return {"X-Provenance": json.dumps(provenance.model_dump())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,3 +279,90 @@ async def _until_audio(
             code=ErrorCode.TEXT_UNSPEAKABLE,
         )
     return first
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechFile:
+    """A complete file of speech.
+
+    Attributes:
+        data: the file, with an exact header, and as the server's file filter returns it.
+        content_type: its Content-Type.
+        audio_ms: its duration.
+        provenance: where its audio comes from.
+    """
+
+    data: AudioFile
+    content_type: str
+    audio_ms: int
+    provenance: ProvenanceFields
+
+    async def slices(self) -> AsyncGenerator[bytes, None]:
+        """Yield the file in parts; other tasks run between them."""
+        data = memoryview(self.data)
+        for start in range(0, len(data), _SLICE_BYTES):
+            yield bytes(data[start : start + _SLICE_BYTES])
+            await asyncio.sleep(0)
+
+
+async def collect_file(
+    state: ServerState, listener: Listener, speech: Speech, container_format: ContainerFormat
+) -> SpeechFile:
+    """Encode all audio of a speech; the server's `max_audio_s` limits it, and `held` the memory.
+
+    The returned file counts as held; after an error, none of it does.
+
+    Raises:
+        ConnectionLostError: the listener is gone.
+        InvalidRequestError: the files of the request are too large together.
+        OverloadedError: the caller holds too much memory.
+        VoiceAgentError: the speech has ended early.
+    """
+    data = bytearray()
+    try:
+        await _encode(listener, speech, container_format, data)
+        provenance = speech.provenance(is_complete=True)
+        file: AudioFile = data
+        if state.file_filter is not None:
+            file = await state.file_filter(file, container_format, provenance)
+    except BaseException:
+        listener.hold.give_back(len(data))
+        raise
+    audio_ms = round(1000 * speech.samples / SAMPLE_RATE_HZ)
+    return SpeechFile(file, CONTENT_TYPES[container_format], audio_ms, provenance)
+
+
+async def _encode(
+    listener: Listener, speech: Speech, container_format: ContainerFormat, data: bytearray
+) -> None:
+    """Append the file to `data`; all appended bytes have been counted as held."""
+    answer = file_encoder(container_format)
+    async with aclosing(answer.encoded(speech.pcm())) as audio:
+        async for piece in audio:
+            listener.hold.take(len(piece))
+            data += piece
+            if await listener.is_gone():
+                raise ConnectionLostError("the client disconnected before the audio was complete")
+    answer.encoder.write_length(data)
+
+
+class SpeechResponse(StreamingResponse):
+    """Streams speech, and counts and logs the error that ends it early.
+
+    The status has been sent by then, so the client notices the error by the missing last chunk.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer to a request."""
+        self._scope = scope
+        await super().__call__(scope, receive, send)
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the headers and the body."""
+        try:
+            await super().stream_response(send)
+        except VoiceAgentError as error:
+            state: ServerState = self._scope["app"].state.server
+            state.metrics.errors.labels(error.code).inc()
+            note_error(self._scope, error)
+            log_if_unexpected(error, request_id=request_id_of(self._scope))

@@ -5,23 +5,40 @@ audio is sent as fast as the client reads. A streamed body is taken to be played
 has the deadlines of a listener; a request can give them up with `priority`. An error before the
 first audio is an HTTP error; after it, the body ends early. A client that disconnects cancels its
 context.
+
+The audio is the body, or base64 in JSON objects: server-sent events with OpenAI's names, or JSON
+lines. Every object has a `type`; words and their times come before their audio. An error is
+reported as an object, and `speech.audio.done` does not follow.
 """
+
+import base64
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerFormat
-from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.server.encoding import stream_encoder
-from voiceagent_tts.server.provenance import provenance_headers
-from voiceagent_tts.server.speaking import listener_of, start_speaking
-from voiceagent_tts.server.speech_events import as_json_lines, as_server_sent_events
-from voiceagent_tts.server.speech_file import collect_file
+from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerEncoder, ContainerFormat
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
+from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.protocol.messages import WordList
+from voiceagent_tts.server.encoding import AnswerEncoder, stream_encoder
+from voiceagent_tts.server.speaking import (
+    Speech,
+    SpeechResponse,
+    collect_file,
+    listener_of,
+    provenance_headers,
+    start_speaking,
+)
 from voiceagent_tts.server.speech_request import SpeechRequest
-from voiceagent_tts.server.speech_response import SpeechResponse
 from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.synthesizer.events import ContextWords
 
 _L16 = "audio/l16"
+_WORDS = "speech.audio.words"
 
 router = APIRouter(tags=["speech"])
 
@@ -63,3 +80,56 @@ def _answer_format(body: SpeechRequest, accept: str) -> tuple[ContainerFormat, s
         return "pcm", f"audio/L16;rate={SAMPLE_RATE_HZ};channels=1"
     container_format = body.response_format or "mp3"
     return container_format, CONTENT_TYPES[container_format]
+
+
+async def as_server_sent_events(
+    speech: Speech, encoder: AnswerEncoder[ContainerEncoder]
+) -> AsyncGenerator[str, None]:
+    """OpenAI's `stream_format: sse`; without words, which OpenAI's clients do not understand."""
+    async with aclosing(_objects(speech, encoder)) as objects:
+        async for fields in objects:
+            if fields["type"] != _WORDS:
+                yield f"data: {json.dumps(fields)}\n\n"
+
+
+async def as_json_lines(
+    speech: Speech, encoder: AnswerEncoder[ContainerEncoder]
+) -> AsyncGenerator[str, None]:
+    """One object in each line (NDJSON)."""
+    async with aclosing(_objects(speech, encoder)) as objects:
+        async for fields in objects:
+            yield json.dumps(fields) + "\n"
+
+
+async def _objects(
+    speech: Speech, encoder: AnswerEncoder[ContainerEncoder]
+) -> AsyncGenerator[dict[str, Any], None]:
+    try:
+        async with aclosing(speech.events()) as events:
+            async for event in events:
+                match event:
+                    case ContextWords(words):
+                        yield {"type": _WORDS, **WordList.of(words).model_dump()}
+                    case AudioChunk(_, pcm):
+                        if data := await encoder.push(pcm):
+                            yield _delta(data)
+        if data := await encoder.finish():
+            yield _delta(data)
+    except VoiceAgentError as error:
+        yield {"type": "error", "error": error_fields(error)}
+        return
+    yield {
+        "type": "speech.audio.done",
+        "audio_ms": round(1000 * speech.samples / SAMPLE_RATE_HZ),
+        "provenance": speech.provenance(is_complete=True).model_dump(),
+    }
+
+
+def error_fields(error: VoiceAgentError) -> dict[str, Any]:
+    """An error within an answer whose status has been sent."""
+    fields = {"code": error.code.value, "message": error.message, "retryable": error.is_retryable}
+    return fields if error.spoken_chars is None else fields | {"spoken_chars": error.spoken_chars}
+
+
+def _delta(data: bytes) -> dict[str, str]:
+    return {"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()}

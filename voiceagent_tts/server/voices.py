@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.model_names import MODELS, language_of
+from voiceagent_tts.server.speech_request import MODELS, language_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.text.language import normalize_language

@@ -35,9 +35,7 @@ from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.encoding import AnswerEncoder, sample_encoder, stream_encoder
-from voiceagent_tts.server.provenance import provenance_headers
-from voiceagent_tts.server.speaking import speak_for
-from voiceagent_tts.server.speech_response import SpeechResponse
+from voiceagent_tts.server.speaking import SpeechResponse, provenance_headers, speak_for
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.events import ContextWords
 from voiceagent_tts.synthesizer.options import ContextOptions

@@ -17,10 +17,16 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.server.failures import log_if_unexpected
-from voiceagent_tts.server.speaking import Listener, Speech, listener_of, start_speaking
-from voiceagent_tts.server.speech_events import error_fields
-from voiceagent_tts.server.speech_file import SpeechFile, collect_file
+from voiceagent_tts.server.error_answers import log_if_unexpected
+from voiceagent_tts.server.speaking import (
+    Listener,
+    Speech,
+    SpeechFile,
+    collect_file,
+    listener_of,
+    start_speaking,
+)
+from voiceagent_tts.server.speech import error_fields
 from voiceagent_tts.server.speech_request import Served, SpeechRequest
 from voiceagent_tts.server.state import ServerState
 

@@ -24,7 +24,7 @@ from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.jobs.webhook import NotDeliveredError, Webhooks
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.speaking import Listener
-from voiceagent_tts.server.speech_events import error_fields
+from voiceagent_tts.server.speech import error_fields
 from voiceagent_tts.server.speech_request import SpeechRequest
 from voiceagent_tts.server.state import ServerState
 
