@@ -6,8 +6,8 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from voiceagent_tts.demo.server import EMBEDDED, NATURAL, demo_server
 from voiceagent_tts.hibari.published import is_installed
+from voiceagent_tts.plugins.demo.demo_server import EMBEDDED, NATURAL, demo_server
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8765
 

@@ -21,7 +21,7 @@ from pipecat.processors.aggregators.llm_response_universal import LLMContextAggr
 from pipecat.workers.runner import WorkerRunner
 
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
-from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport
+from voiceagent_tts.plugins.demo.realtime_file_transport import RealtimeFileTransport
 
 URL = os.environ.get("VOICEAGENT_TTS_URL", "ws://127.0.0.1:8765")
 TOKENS = ["Monday", ",", " Tues", "day", ", Wednesday", ", Thursday", ", and Friday", "."]

@@ -43,7 +43,7 @@ _LIGHT = (
 
 _WITH_TORCH = (
     *_LIGHT,
-    "voiceagent_tts.aligner.forced.load",
+    "voiceagent_tts.plugins.forced.load",
     "voiceagent_tts.engine.load",
     "voiceagent_tts.model.clone",
     "voiceagent_tts.pocket.load",

@@ -34,7 +34,7 @@ from testbed.server_process import ServerProcess
 from testbed.waiting import PATIENCE_S, MovedError
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport
+from voiceagent_tts.plugins.demo.realtime_file_transport import RealtimeFileTransport
 from voiceagent_tts.server.serve import RunningServer
 
 HEARD_SAMPLES = 480

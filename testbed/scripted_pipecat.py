@@ -33,7 +33,7 @@ from testbed.scripted_server import Script, ScriptedServer
 from testbed.scripted_time import ScriptedLoop, run_scripted
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
-from voiceagent_tts.demo.pipeline import running
+from voiceagent_tts.plugins.demo.pipeline import running
 
 _COMMITTED_AFTER_S = 0.5
 """Longest time from an interruption until the history has what was heard."""

@@ -123,8 +123,8 @@ async def test_the_pipecat_service_of_its_page_speaks(server: RunningServer) -> 
     from pipecat.processors.aggregators.llm_response_universal import LLMContextAggregatorPair
     from pipecat.workers.runner import WorkerRunner
 
-    from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport
-    from voiceagent_tts.demo.scripted import ScriptedLLM, ScriptedSTT
+    from voiceagent_tts.plugins.demo.realtime_file_transport import RealtimeFileTransport
+    from voiceagent_tts.plugins.demo.scripted import ScriptedLLM, ScriptedSTT
 
     (code,) = [block for block in blocks("docs/pipecat.md", "python") if "Pipeline(" in block]
     context = LLMContext([{"role": "user", "content": "Who are you?"}])

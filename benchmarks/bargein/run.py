@@ -32,7 +32,6 @@ from benchmarks.bargein.voices import service_of
 from benchmarks.common.report import percentiles, provenance, publish
 from testbed.faults import kill_engine
 from voiceagent_tts.client import DEFAULT_PATH
-from voiceagent_tts.demo.server import ServerProcess
 from voiceagent_tts.plugins.bench.bargein.heard import Heard, heard_in
 from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
 from voiceagent_tts.plugins.bench.bargein.other_work import busy_loops
@@ -40,6 +39,7 @@ from voiceagent_tts.plugins.bench.bargein.pool import Conversation, SessionPool
 from voiceagent_tts.plugins.bench.bargein.run import user_speech
 from voiceagent_tts.plugins.bench.bargein.session import Call, Host, Reply
 from voiceagent_tts.plugins.bench.own_server import own_server
+from voiceagent_tts.plugins.demo.demo_server import ServerProcess
 
 _VOICE = "default"
 _SLOT_POLL_S = 0.005

@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from voiceagent_tts.checks.random_weights import PUBLISHED, PUBLISHED_CODEC
 from voiceagent_tts.engine.gpu_memory import CONTEXT_BYTES, Memory, measure_needs, share_of_free
 from voiceagent_tts.engine.kv_cache import MemoryNeeds, rows_that_fit
 from voiceagent_tts.engine.make_runner import PREFIX_SHARE
@@ -34,6 +33,7 @@ from voiceagent_tts.model.kv_pool import PAGE_POSITIONS
 from voiceagent_tts.model.layers import HeadNorm, PlainOperations, Rotation
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.talker import Talker
+from voiceagent_tts.plugins.checks.random_weights import PUBLISHED, PUBLISHED_CODEC
 
 CARDS_GB = (8, 12, 16, 24, 40, 48, 80, 141)
 """Memory of cards in 10^9 bytes, as they are sold; most have a little more."""

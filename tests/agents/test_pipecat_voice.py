@@ -24,7 +24,7 @@ from testbed.server_process import ServerProcess
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.webrtc_caller import calling_bot
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport, Utterance
+from voiceagent_tts.plugins.demo.realtime_file_transport import RealtimeFileTransport, Utterance
 
 ROOT = Path(__file__).parents[2]
 REPLY = "This is a rather long reply that the user is going to interrupt before it has ended"

@@ -15,8 +15,8 @@ from benchmarks.engine.pass_work import (
     run_every_pass,
 )
 from testbed.triton_here import Run, separate_process
-from voiceagent_tts.checks.random_weights import PUBLISHED_CODEC
 from voiceagent_tts.model.layers import Kernels
+from voiceagent_tts.plugins.checks.random_weights import PUBLISHED_CODEC
 
 PREDICTOR_LAYERS = 15 * 5
 TALKER_LAYERS = 28

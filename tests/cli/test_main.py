@@ -18,7 +18,7 @@ def test_a_demo_without_its_packages_names_its_extra(
     command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line says how to install it, from an index and in a clone."""
-    for module in [name for name in sys.modules if name.startswith("voiceagent_tts.demo.")]:
+    for module in [name for name in sys.modules if name.startswith("voiceagent_tts.plugins.demo.")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "loguru", None)  # what Pipecat logs with
     refused = command_here("demo")

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from testbed.triton_here import separate_process, variants
-from voiceagent_tts.checks.random_weights import PUBLISHED
 from voiceagent_tts.engine.cuda_graph import plainly
 from voiceagent_tts.engine.generate import make_samplers
 from voiceagent_tts.engine.passes import Passes, empty_rows
@@ -21,6 +20,7 @@ from voiceagent_tts.model.config import ModelConfig
 from voiceagent_tts.model.kernels import differences
 from voiceagent_tts.model.kv_pool import empty_pool, pages_for
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings
+from voiceagent_tts.plugins.checks.random_weights import PUBLISHED
 
 CPU = torch.device("cpu")
 ROWS, CAPACITY = 64, 1024

@@ -1,4 +1,4 @@
-"""The command line: serve, say, batch, bench, detect, voices, models, keys and others.
+"""The command line: serve, say, voices, models, keys, and the commands of plugins.
 
 Each command imports what it needs when it runs, so that `--help` is fast and a missing extra is
 named instead of ending in a traceback.
@@ -12,9 +12,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from voiceagent_tts import __version__
-from voiceagent_tts.cli import codec, keys, models, voices
+from voiceagent_tts.cli import keys, models, voices
+from voiceagent_tts.cli.arguments import Url
 from voiceagent_tts.cli.undeclared import KEPT, options_in
-from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.extras import extras_with, install_hint
 from voiceagent_tts.hooks import plugin_modules
 
@@ -29,20 +30,11 @@ app = typer.Typer(
 for name, commands in (
     ("voices", voices),
     ("models", models),
-    ("codec", codec),
     ("keys", keys),
 ):
     app.add_typer(commands.app, name=name)
 for plugin in plugin_modules("commands"):
     plugin.add_commands(app)
-
-Url = Annotated[
-    str | None,
-    typer.Option(
-        help="Running server (ws://HOST:PORT); its key is in VOICEAGENT_TTS_API_KEY. "
-        "[default: a temporary server]"
-    ),
-]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -129,36 +121,6 @@ def serve(
 
 
 @app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            help="Engine of the agent's voice: hibari, espeak or pocket. [default: hibari, if it "
-            "is installed]"
-        ),
-    ] = None,
-    url: Url = None,
-) -> None:
-    """Interrupt an agent twelve times, and compare its history with what was heard.
-
-    Takes about 75 s. Needs no GPU, no download and no key. Exits with 1 if the history is wrong.
-    The agent speaks English with a natural voice, and other languages with the embedded one; with
-    --engine pocket, it answers in the languages of the models.
-    """
-    from voiceagent_tts.cli.demo_voice import demo_voice
-    from voiceagent_tts.client.address import configured_key
-    from voiceagent_tts.demo.pipecat_log import quiet
-    from voiceagent_tts.demo.server import EMBEDDED
-
-    quiet("ERROR")
-    from voiceagent_tts.demo.conversation import run_demo
-
-    voice = demo_voice(engine) if url is None else EMBEDDED
-    raise typer.Exit(0 if run_demo(out, url, configured_key(None), voice) else 1)
-
-
-@app.command()
 def say(
     text: Annotated[
         str | None, typer.Argument(help="Text to speak. [default: standard input, as it arrives]")
@@ -206,102 +168,6 @@ def say(
     )  # fmt: skip
     request = SayRequest(text, output, words, options, play, url, configured_key(None))
     asyncio.run(say_text(request))
-
-
-@app.command()
-def batch(
-    folder: Annotated[Path, typer.Argument(help="Folder of texts: .txt and .md files in UTF-8.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the audio files.")],
-    audio_format: Annotated[
-        str, typer.Option("--format", help="Audio format: wav, flac, mp3 or ogg.")
-    ] = "wav",
-    words: Annotated[
-        bool, typer.Option("--words", help="Also write word times, as .json.")
-    ] = False,
-    voice: Annotated[str | None, typer.Option(help="Voice name; `voices list` shows them.")] = None,
-    language: Annotated[str | None, typer.Option(help="Language code. [default: detected]")] = None,
-    instruct: Annotated[
-        str | None, typer.Option(help="Speaking style, or a description of the voice.")
-    ] = None,
-    speed: Annotated[float, typer.Option(min=0.25, max=4.0, help="Speaking rate.")] = 1.0,
-    lexicon: Annotated[Path | None, typer.Option(help="TOML file of pronunciations.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Texts spoken in parallel.")] = 4,
-    force: Annotated[bool, typer.Option("--force", help="Speak finished texts again.")] = False,
-    url: Url = None,
-) -> None:
-    """Speak every text of a folder into audio files. Exits with 1 if a text was skipped."""
-    from voiceagent_tts.cli.batch import BatchRequest, audio_format_of, speak_folder
-    from voiceagent_tts.cli.files import lexicon_entries
-    from voiceagent_tts.client.address import configured_key
-
-    request = BatchRequest(
-        folder, output, audio_format_of(audio_format), words, voice, language, instruct, speed,
-        lexicon_entries(lexicon), jobs, force, url,
-        configured_key(None),
-    )  # fmt: skip
-    raise typer.Exit(0 if asyncio.run(speak_folder(request)) else 1)
-
-
-@app.command()
-def verify(
-    model: Annotated[
-        str | None, typer.Option(help="Qwen3-TTS model to check: folder or id.")
-    ] = None,
-    aligner: Annotated[
-        str | None, typer.Option(help="Qwen3-ForcedAligner to check: folder or id.")
-    ] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(help="float32, bfloat16 or float16; on a CPU also int8, int4 or auto."),
-    ] = None,
-    reference: Annotated[
-        Path | None, typer.Option(help="Recording of 3 to 30 s that a Base model clones.")
-    ] = None,
-    text: Annotated[
-        str, typer.Option(callback=voices.valid_unicode, help="Transcript of the reference.")
-    ] = "",
-) -> None:
-    """Check that a model or an aligner works correctly on this machine. Exits with 1 if not."""
-    from voiceagent_tts.cli.verify import verify_aligner, verify_model
-
-    if model is not None and aligner is None:
-        holds = verify_model(model, None, precision, reference, text)
-    elif aligner is not None and model is None:
-        holds = verify_aligner(aligner, None, precision)
-    else:
-        raise InvalidRequestError("expected exactly one of --model and --aligner")
-    raise typer.Exit(0 if holds else 1)
-
-
-@app.command()
-def doctor(
-    gpu: Annotated[
-        bool,
-        typer.Option("--gpu", help="Test the GPU instead, with the settings' model, if any."),
-    ] = False,
-    production: Annotated[
-        bool,
-        typer.Option("--production", help="Judge whether the settings are safe for strangers."),
-    ] = False,
-) -> None:
-    """Report what works on this machine. Exits with 1 if a server could not speak.
-
-    With --production, exits with 1 if callers who do not trust each other could harm each other.
-    """
-    if production:
-        from voiceagent_tts.cli.production import examine_production
-
-        raise typer.Exit(0 if asyncio.run(examine_production()) else 1)
-    if gpu:
-        from voiceagent_tts.cli.gpu import examine_gpu
-        from voiceagent_tts.cli.settings import read_settings
-
-        settings = read_settings({})
-        model = settings.models[0] if settings.engine == "qwen3" else None
-        raise typer.Exit(0 if examine_gpu(model) else 1)
-    from voiceagent_tts.cli.doctor import examine
-
-    raise typer.Exit(0 if asyncio.run(examine()) else 1)
 
 
 def _stop(message: str) -> NoReturn:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from voiceagent_tts.cli.arguments import Url, valid_unicode
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
 from voiceagent_tts.extras import install_hint
 
@@ -35,15 +36,6 @@ Replace = Annotated[
 _SUFFIX = ".safetensors"
 
 
-def valid_unicode(value: str) -> str:
-    """Reject an argument that is not UTF-8, which Python represents with lone surrogates."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise typer.BadParameter("expected UTF-8") from None
-    return value
-
-
 @app.command("list")
 def list_voices(
     search: Annotated[
@@ -53,13 +45,7 @@ def list_voices(
         str | None, typer.Option(help="Only voices for this language (`de`), or for any.")
     ] = None,
     gender: Annotated[str | None, typer.Option(help="Only female or male voices.")] = None,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            help="Running server (ws://HOST:PORT); its key is in VOICEAGENT_TTS_API_KEY. "
-            "[default: a temporary server]"
-        ),
-    ] = None,
+    url: Url = None,
 ) -> None:
     """List the voices that a server offers, the default first: name, language, gender, kind."""
     from voiceagent_tts.cli.voice_list import VoiceFilter, print_voices

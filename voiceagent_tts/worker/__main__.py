@@ -57,13 +57,6 @@ def _online(options: dict[str, Any]) -> host.MakeEngine:
     return lambda inbox, outbox: OnlineSessions(inbox, outbox, OnlineAligner(**options))
 
 
-def _forced(options: dict[str, Any]) -> host.MakeEngine:
-    from voiceagent_tts.aligner.forced.load import ForcedOptions, load_forced
-
-    loading = ForcedOptions(**options)
-    return lambda inbox, outbox: load_forced(loading, inbox, outbox)
-
-
 KINDS: dict[str, Make] = {
     "espeak": _espeak,
     "hibari": _hibari,
@@ -71,7 +64,6 @@ KINDS: dict[str, Make] = {
     "pocket": _pocket,
     "qwen3": _qwen3,
     "online": _online,
-    "forced": _forced,
 }
 
 

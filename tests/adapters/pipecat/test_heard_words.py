@@ -29,7 +29,7 @@ from testbed.waiting import undisturbed, until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.demo.realtime_file_transport import Utterance
+from voiceagent_tts.plugins.demo.realtime_file_transport import Utterance
 from voiceagent_tts.protocol.client_connection import ClientAudio
 
 COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."

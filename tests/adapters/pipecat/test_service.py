@@ -36,8 +36,8 @@ from testbed.servers import StartServer, close_sockets
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.config import Settings
-from voiceagent_tts.demo.pipeline import running as pipeline_running
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.plugins.demo.pipeline import running as pipeline_running
 from voiceagent_tts.server.serve import RunningServer, running
 
 COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."

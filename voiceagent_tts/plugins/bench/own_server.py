@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from voiceagent_tts.demo.server import ServerProcess, server_process
+from voiceagent_tts.plugins.demo.demo_server import ServerProcess, server_process
 
 
 def whole_utterance_server(log: Path) -> AbstractAsyncContextManager[ServerProcess]:

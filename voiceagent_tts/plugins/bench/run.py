@@ -228,7 +228,7 @@ def run_latency(
     origin = provenance(command)
     console = Console(stderr=True)
     if any(address.address.startswith("pipecat:") for address in addresses):
-        from voiceagent_tts.demo.pipecat_log import quiet
+        from voiceagent_tts.plugins.demo.pipecat_log import quiet
 
         quiet()
 

@@ -191,7 +191,7 @@ def export(
     ] = True,
 ) -> None:
     """Write a run as a CustomVoice checkpoint. Exits with 1 if it does not work correctly."""
-    from voiceagent_tts.cli.verify import verify_model
+    from voiceagent_tts.plugins.checks.verify_command import verify_model
     from voiceagent_tts.plugins.training.export import ExportJob
     from voiceagent_tts.plugins.training.export import export as export_voice
     from voiceagent_tts.plugins.training.model_card import Consent

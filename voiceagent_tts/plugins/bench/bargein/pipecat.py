@@ -40,13 +40,6 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.demo.pipeline import running
-from voiceagent_tts.demo.realtime_file_transport import (
-    SPEAKER_RATE_HZ,
-    RealtimeFileTransport,
-    Utterance,
-)
-from voiceagent_tts.demo.scripted import ScriptedSTT
 from voiceagent_tts.plugins.bench.bargein.replies import USER_TEXT, Cut
 from voiceagent_tts.plugins.bench.bargein.session import (
     ANSWER_PATIENCE_S,
@@ -55,6 +48,13 @@ from voiceagent_tts.plugins.bench.bargein.session import (
     Call,
     Reply,
 )
+from voiceagent_tts.plugins.demo.pipeline import running
+from voiceagent_tts.plugins.demo.realtime_file_transport import (
+    SPEAKER_RATE_HZ,
+    RealtimeFileTransport,
+    Utterance,
+)
+from voiceagent_tts.plugins.demo.scripted import ScriptedSTT
 
 _REACTION_S = 0.2
 """Approximate time from the user's first sound to the agent's silence."""

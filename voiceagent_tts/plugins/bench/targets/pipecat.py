@@ -23,11 +23,11 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.demo.pipeline import running
 from voiceagent_tts.plugins.bench.recorder import Recorder
 from voiceagent_tts.plugins.bench.targets.classes import class_at, make
 from voiceagent_tts.plugins.bench.targets.target import Options
 from voiceagent_tts.plugins.bench.utterance import Request
+from voiceagent_tts.plugins.demo.pipeline import running
 
 _START_S = 30.0
 

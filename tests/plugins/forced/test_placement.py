@@ -1,0 +1,64 @@
+"""Where the forced aligner runs."""
+
+import pytest
+import torch
+
+from voiceagent_tts.plugins.forced import placement
+from voiceagent_tts.plugins.forced.placement import place_aligner
+
+
+@pytest.mark.parametrize(
+    ("used", "free_gb", "device", "reason"),
+    [
+        (["cpu"], [], "cpu", "on the CPU: there is no GPU"),
+        ([None], [], "cpu", "on the CPU: there is no GPU"),
+        (["cpu"], [8], "cuda:0", "on cuda:0, which no engine uses"),
+        (["cuda:0"], [80], "cpu", "on the CPU: every GPU has an engine"),
+        ([None], [80], "cpu", "on the CPU: every GPU has an engine"),
+        (["cuda", "cuda"], [80, 80, 80], "cuda:2", "on cuda:2, which no engine uses"),
+        (["cuda:1"], [80, 80], "cuda:0", "on cuda:0, which no engine uses"),
+        (["cuda:0"], [80, 80, 2], "cuda:1", "on cuda:1, which no engine uses"),
+        (
+            ["cuda:0"],
+            [80, 2, 3],
+            "cpu",
+            "on the CPU: no GPU without an engine has 4.4 GB free, at most 3.0",
+        ),
+    ],
+)
+def test_it_is_never_placed_on_an_engines_gpu(
+    used: list[str | None],
+    free_gb: list[float],
+    device: str,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two processes on one GPU would take turns."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(free_gb))
+    monkeypatch.setattr(
+        placement, "_read_free_bytes", lambda gpus: {gpu: int(free_gb[gpu] * 1e9) for gpu in gpus}
+    )
+    placed = place_aligner(None, used)
+    assert (placed.device, placed.reason) == (device, reason)
+
+
+@pytest.mark.parametrize(
+    ("device", "reason"),
+    [
+        ("cpu", "on the CPU: set by aligner_device"),
+        ("cuda", "on cuda:0: set by aligner_device"),
+        ("cuda:1", "on cuda:1: set by aligner_device"),
+    ],
+)
+def test_a_setting_decides(device: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that the settings name is used, also beside an engine."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert place_aligner(device, ["cuda:0"]).reason == reason
+
+
+def test_gpus_that_cannot_be_read_have_no_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process reads them; one that PyTorch cannot use there is not chosen."""
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert place_aligner(None, ["cpu"]).reason.endswith("4.4 GB free, at most 0.0")

@@ -1,1 +1,0 @@
-"""Checks of models and devices, for the commands `verify` and `doctor --gpu`."""

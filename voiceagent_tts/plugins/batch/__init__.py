@@ -1,0 +1,1 @@
+"""Speaks every text of a folder into audio files: `batch`."""

@@ -1,0 +1,1 @@
+"""Checks of this machine, its GPU, models and settings: `verify` and `doctor`."""

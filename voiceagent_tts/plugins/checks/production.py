@@ -1,0 +1,124 @@
+"""`voiceagent-tts doctor --production`: is a server with these settings safe for strangers?
+
+Strangers are callers with keys who do not trust each other, and whom the operator does not trust.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Literal
+
+from rich.console import Console
+
+from voiceagent_tts.cli.settings import read_server_settings
+from voiceagent_tts.config import Settings
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.plugins.checks.doctor import Finding, print_finding
+from voiceagent_tts.settings.access import Quota, is_redis
+
+_LIMITS = (
+    "VOICEAGENT_TTS_KEY_LIMITS=contexts=20,contexts_per_s=5,chars_per_minute=20000,"
+    "audio_s_per_day=36000"
+)
+_PERSIST = "start Redis with --appendonly yes, its data on a disk that outlives it"
+
+
+async def examine_production() -> bool:
+    """Check the settings, print a line for each finding, and return whether none is bad."""
+    console, is_safe = Console(soft_wrap=True, highlight=False), True
+    try:
+        settings = read_server_settings({})
+    except InvalidRequestError as error:
+        print_finding(console, Finding("settings", "bad", error.message))
+        return False
+    async for finding in findings(settings):
+        print_finding(console, finding)
+        is_safe = is_safe and finding.verdict != "bad"
+    console.print("Safe for strangers." if is_safe else "Not safe for strangers yet.")
+    return is_safe
+
+
+async def findings(settings: Settings) -> AsyncIterator[Finding]:
+    """Check who may use the server, how much of it, and which data survives a restart."""
+    yield _keys(settings)
+    yield _limits("limits of keys", settings.key_limits, set(Quota.model_fields), _LIMITS)
+    yield _limits(
+        "limits of addresses", settings.ip_limits, {"contexts", "contexts_per_s"},
+        "VOICEAGENT_TTS_IP_LIMITS=contexts=60,contexts_per_s=15",
+    )  # fmt: skip
+    for finding in _rest(settings):
+        yield finding
+    for address in dict.fromkeys(filter(None, (settings.keys, settings.redis))):
+        if is_redis(address):
+            yield await _redis(address)
+
+
+def _keys(settings: Settings) -> Finding:
+    remedy = "VOICEAGENT_TTS_KEYS, and `voiceagent-tts keys create NAME` for each caller"
+    if settings.allow_anonymous or not settings.needs_key:
+        return Finding("keys", "bad", "anyone may use the server", remedy)
+    if settings.api_keys:
+        detail = "each key of VOICEAGENT_TTS_API_KEYS has all scopes, admin too"
+        return Finding("keys", "bad", detail, remedy)
+    return Finding("keys", "ok", "each with its own scopes")
+
+
+def _limits(what: str, quota: Quota, needed: set[str], remedy: str) -> Finding:
+    if missing := sorted(needed - quota.given.keys()):
+        return Finding(what, "bad", f"no limit of {', '.join(missing)}", remedy)
+    return Finding(what, "ok", str(quota))
+
+
+def _rest(settings: Settings) -> Iterator[Finding]:
+    yield _either(
+        "clones", settings.voices_per_key is not None, "bad", "a key may add any number",
+        "VOICEAGENT_TTS_VOICES_PER_KEY=20",
+    )  # fmt: skip
+    yield _either(
+        "consents", settings.consent_mode == "recording", "note", "a line of text clones a voice",
+        "VOICEAGENT_TTS_CONSENT_MODE=recording",
+    )  # fmt: skip
+    yield _either(
+        "webhooks", not settings.webhook_private, "bad", "callers may send to private networks",
+        "unset VOICEAGENT_TTS_WEBHOOK_PRIVATE",
+    )  # fmt: skip
+    yield _either(
+        "TLS", settings.has_tls or settings.is_loopback, "note",
+        f"{settings.host} is reached without encryption, unless by a proxy on a private network",
+        "a proxy that ends TLS, or VOICEAGENT_TTS_SSL_CERTFILE",
+    )  # fmt: skip
+    yield _either(
+        "counting", settings.redis is not None, "note",
+        "limits and usage begin anew with each start, and on each server",
+        "VOICEAGENT_TTS_REDIS=redis://HOST:6379/0",
+    )  # fmt: skip
+    yield _either(
+        "watermark", settings.watermark, "note", "audio of this server cannot be recognized",
+        "unset VOICEAGENT_TTS_WATERMARK",
+    )  # fmt: skip
+
+
+def _either(
+    what: str, is_good: bool, otherwise: Literal["note", "bad"], problem: str, remedy: str
+) -> Finding:
+    if is_good:
+        return Finding(what, "ok", "as it should be")
+    return Finding(what, otherwise, problem, remedy)
+
+
+async def _redis(address: str) -> Finding:
+    """Whether a Redis persists its data: keys, usage and jobs."""
+    from voiceagent_tts.access.redis_server import away_errors, connect, shown
+
+    what, client = f"Redis {shown(address)}", connect(address)
+    try:
+        about = await client.info()
+    except away_errors() as error:
+        return Finding(what, "bad", f"cannot be asked ({type(error).__name__})", "start it")
+    finally:
+        await client.aclose()
+    policy = about.get("maxmemory_policy", "noeviction")
+    if about.get("maxmemory") and policy.startswith("allkeys"):
+        remedy = "maxmemory-policy noeviction, or volatile-lru"
+        return Finding(what, "bad", f"may evict keys of callers ({policy})", remedy)
+    if not about.get("aof_enabled"):
+        return Finding(what, "bad", "keys and usage are lost when it restarts", _PERSIST)
+    return Finding(what, "ok", "keeps what is in it")

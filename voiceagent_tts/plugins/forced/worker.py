@@ -1,0 +1,15 @@
+"""The process of the forced aligner."""
+
+from typing import Any
+
+from voiceagent_tts.worker import host
+
+
+def _forced(options: dict[str, Any]) -> host.MakeEngine:
+    from voiceagent_tts.plugins.forced.load import ForcedOptions, load_forced
+
+    loading = ForcedOptions(**options)
+    return lambda inbox, outbox: load_forced(loading, inbox, outbox)
+
+
+KINDS = {"forced": _forced}
