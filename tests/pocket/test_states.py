@@ -9,6 +9,8 @@ import torch
 from testbed.pocket import SMALL_MODEL
 from testbed.segment_driving import Driver, credit, pcm_of
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.plugins.clones.cloner import _answer
+from voiceagent_tts.plugins.clones.messages import CheckVoiceFile, CloneRefused, VoiceFile
 from voiceagent_tts.pocket.published import config_path
 from voiceagent_tts.pocket.states import (
     PocketModel,
@@ -17,11 +19,9 @@ from voiceagent_tts.pocket.states import (
     pack_states,
     unpack_state,
 )
-from voiceagent_tts.seam.cloner_messages import CheckVoiceFile, CloneRefused, VoiceFile
 from voiceagent_tts.seam.commands import Append
 from voiceagent_tts.seam.events import Done, Failed
 from voiceagent_tts.voices import VoiceFolder
-from voiceagent_tts.worker.cloner import _answer
 
 
 @pytest.fixture(scope="module")

@@ -1,39 +1,23 @@
-"""`voices list`, `add`, `design`, `remove` and `export`: show, create and manage voices.
+"""`voices list`, `remove` and `export`: show and manage voices.
 
-A cloned voice holds the speaker embedding and codes of its reference, computed once and stored as a
-safetensors file. A running server offers it for the next context. Files and names are checked
-before torch is loaded, which takes seconds.
+A plugin adds `add` and `design`, which make them.
 """
 
 import asyncio
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voiceagent_tts.cli.arguments import Url, valid_unicode
-from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
-from voiceagent_tts.extras import install_hint
+from voiceagent_tts.cli.arguments import Url
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from voiceagent_tts.config import Settings
-    from voiceagent_tts.model.prompt import Cloned
-    from voiceagent_tts.pocket.states import PocketModel
     from voiceagent_tts.voices import VoiceFolder
 
 app = typer.Typer(help="List voices, and clone or design your own.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the voice, as for `--voice`.")]
-Replace = Annotated[
-    bool, typer.Option("--replace", help="Replace the stored or built-in voice NAME, if any.")
-]
-_SUFFIX = ".safetensors"
 
 
 @app.command("list")
@@ -56,96 +40,13 @@ def list_voices(
 
 
 @app.command()
-def add(
-    name: Name,
-    reference: Annotated[
-        Path,
-        typer.Argument(
-            metavar="REFERENCE",
-            help="Recording of one voice: WAV, FLAC, MP3 or Ogg, best 3 to 30 s long (at least "
-            "0.5 s, at most 60 s and 64 MiB). Or a file written by `export`.",
-        ),
-    ],
-    model: Annotated[
-        str | None,
-        typer.Option(help="Base model that will speak the voice: folder or id. Not for pocket."),
-    ] = None,
-    text: Annotated[
-        str,
-        typer.Option(
-            callback=valid_unicode,
-            help="Transcript of the reference; with it, the speaking style is cloned too.",
-        ),
-    ] = "",
-    consent: Annotated[
-        str,
-        typer.Option(
-            callback=valid_unicode,
-            help="Who agreed to this clone, in one line; required, and stored with the voice.",
-        ),
-    ] = "",
-    replace: Replace = False,
-) -> None:
-    """Clone a voice from a recording and save it as NAME.
-
-    A clone is a copy of a person's voice: --consent says that the person agreed.
-
-    Warns of a recording that is short, long, noisy or clipped, or that is not mostly speech, and
-    removes the silence around it. Where VOICEAGENT_TTS_ENGINE is pocket, the voice is cloned for
-    all models of the settings, and the transcript is not used.
-    """
-    from voiceagent_tts.audio.file_reader import read_audio
-    from voiceagent_tts.cli.files import read_file
-
-    settings = _settings()
-    agreed = _checked_consent(consent)
-    _check_name(name, replace, settings)
-    data = read_file(reference)
-    if reference.suffix.lower() == _SUFFIX:
-        _import(name, data, settings, agreed)
-        return
-    if model is None and settings.engine != "pocket":
-        raise InvalidRequestError("--model: expected the Base model that will speak the voice")
-    samples = _examined(read_audio(data), "" if settings.engine == "pocket" else text)
-    if model is not None and settings.engine != "pocket":
-        _save(name, _clone(samples, text, model), settings, agreed)
-    else:
-        _store_pocket(name, _pocket_clone(samples, settings), settings, agreed)
-
-
-@app.command()
-def design(
-    name: Name,
-    instruct: Annotated[
-        str,
-        typer.Option(
-            callback=valid_unicode, help="Description of the voice: age, timbre, speaking style."
-        ),
-    ],
-    text: Annotated[
-        str, typer.Option(callback=valid_unicode, help="Sample text for the designed voice.")
-    ],
-    model: Annotated[str, typer.Option(help="VoiceDesign model: folder or id.")],
-    base: Annotated[str, typer.Option(help="Base model that will speak the voice: folder or id.")],
-    seed: Annotated[int, typer.Option(help="A different seed gives a different voice.")] = 0,
-    replace: Replace = False,
-) -> None:
-    """Design a voice from a description, and save a clone of it that stays constant.
-
-    It needs no --consent: no person's recording is copied, so there is nobody who could agree.
-    """
-    settings = _settings().model_copy(update={"engine": "qwen3"})
-    _check_name(name, replace, settings)
-    _save(name, _clone(_design(instruct, text, model, seed), text, base), settings)
-
-
-@app.command()
 def remove(name: Name) -> None:
     """Delete a cloned voice, and the record of who added it."""
+    from voiceagent_tts.cli.settings import read_settings
     from voiceagent_tts.server.voice_records import VoiceRecords
     from voiceagent_tts.voices import stored_name
 
-    folder = _folder(_settings())
+    folder = folder_of(read_settings({}))
     folder.remove(name)  # an unknown name is an error
     with folder.changing():
         VoiceRecords(folder).remove_voice(stored_name(name))
@@ -158,191 +59,18 @@ def export(
 ) -> None:
     """Write a cloned voice to a file for `voices add` on another machine."""
     from voiceagent_tts.cli.files import check_target
+    from voiceagent_tts.cli.settings import read_settings
     from voiceagent_tts.replacing import replacing
+    from voiceagent_tts.voices import CLONE_SUFFIX
 
-    check_target(target, (_SUFFIX,))
-    stored = _folder(_settings()).read(name)
+    check_target(target, (CLONE_SUFFIX,))
+    stored = folder_of(read_settings({})).read(name)
     with replacing(target) as unfinished:
         unfinished.write_bytes(stored)
 
 
-def _settings() -> "Settings":
-    from voiceagent_tts.cli.settings import read_settings
-
-    return read_settings({})
-
-
-def _folder(settings: "Settings") -> "VoiceFolder":
+def folder_of(settings: "Settings") -> "VoiceFolder":
+    """The folder of the cloned voices of these settings."""
     from voiceagent_tts.voices import VoiceFolder
 
     return VoiceFolder(settings.clones_folder)
-
-
-def _check_name(name: str, replace: bool, settings: "Settings") -> None:
-    """Refuse an invalid name, and a taken one unless it is to be replaced."""
-    from voiceagent_tts.voices import clone_name
-
-    normal = clone_name(name)
-    if replace:
-        return
-    if normal in _folder(settings):
-        taken = f"a voice {normal!r} exists"
-    elif normal in _built_in_names(settings):
-        taken = f"{normal!r} is a built-in voice"
-    else:
-        return
-    raise InvalidRequestError(
-        f"{taken}; choose another name, or add --replace", code=ErrorCode.INVALID_VOICE
-    )
-
-
-def _built_in_names(settings: "Settings") -> set[str]:
-    """Voices of the embedded engine, and of the configured models that are on this machine."""
-    from voiceagent_tts.espeak.catalogue import LANGUAGES, PRESETS
-    from voiceagent_tts.hibari.published import published_voices
-    from voiceagent_tts.hub import find_model
-    from voiceagent_tts.kokoro.published import SPOKEN
-    from voiceagent_tts.model.config import read_model_config
-    from voiceagent_tts.pocket.published import voices_for
-    from voiceagent_tts.voices import DESIGNED_VOICE
-
-    names = {*PRESETS, *LANGUAGES, DESIGNED_VOICE}
-    if settings.engine == "pocket":
-        return names | {voice.name for voice in voices_for(settings.pocket_models)}
-    if settings.engine == "hibari":
-        return names | published_voices().keys()
-    if settings.engine == "kokoro":
-        return names | {voice.name for voice in SPOKEN}
-    for model in settings.models:
-        with suppress(CheckpointError):  # its voices are unknown until it is downloaded
-            names.update(read_model_config(find_model(model)).talker_config.spk_id)
-    return names
-
-
-def _checked_consent(consent: str) -> str:
-    """The statement that the person agreed.
-
-    Raises:
-        InvalidRequestError: there is none; `consent_required`.
-    """
-    if not consent.strip():
-        raise InvalidRequestError(
-            "--consent: expected who agreed to this clone, in one line; try --consent 'Anna Berg "
-            "agreed by letter of 3 May'",
-            code=ErrorCode.CONSENT_REQUIRED,
-        )
-    return consent.strip()
-
-
-def _save(name: str, voice: "Cloned", settings: "Settings", consent: str | None = None) -> None:
-    codes = voice.reference_codes
-    content = "timbre only" if codes is None else f"timbre and {len(codes)} frames of speech"
-    _store(name, voice.to_bytes(), content, settings, consent)
-
-
-def _store(
-    name: str, voice_file: bytes, content: str, settings: "Settings", consent: str | None
-) -> None:
-    from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
-    from voiceagent_tts.voices import clone_name
-
-    folder, saved = _folder(settings), clone_name(name)
-    with folder.changing():
-        VoiceRecords(folder).add_voice(VoiceRecord(name=saved, consent=consent), voice_file)
-    sys.stderr.write(f"saved the voice {saved} ({content}); use it with --voice {saved}\n")
-
-
-def _import(name: str, voice_file: bytes, settings: "Settings", consent: str) -> None:
-    """Check and store a voice that was exported."""
-    if settings.engine != "pocket":
-        _save(name, _parse_voice(voice_file), settings, consent)
-        return
-    from voiceagent_tts.pocket.states import unpack_state
-
-    for model in _pocket_models(settings):
-        unpack_state(voice_file, model)
-    _store_pocket(name, voice_file, settings, consent)
-
-
-def _store_pocket(name: str, voice_file: bytes, settings: "Settings", consent: str) -> None:
-    _store(name, voice_file, f"for {', '.join(settings.pocket_models)}", settings, consent)
-
-
-def _pocket_clone(samples: "npt.NDArray[np.float32]", settings: "Settings") -> bytes:
-    import torch
-
-    from voiceagent_tts.pocket.states import make_clone
-
-    with _working("cloning the voice with Pocket TTS"):
-        return make_clone(_pocket_models(settings), torch.from_numpy(samples.copy()))
-
-
-def _pocket_models(settings: "Settings") -> "list[PocketModel]":
-    from voiceagent_tts.pocket.files import fetch
-    from voiceagent_tts.pocket.load import load_model
-
-    for model in settings.pocket_models:
-        fetch(model)
-    return [load_model(model) for model in settings.pocket_models]
-
-
-def _parse_voice(data: bytes) -> "Cloned":
-    from voiceagent_tts.model.prompt import Cloned
-
-    return Cloned.from_bytes(data)
-
-
-def _examined(samples: "npt.NDArray[np.float32]", text: str) -> "npt.NDArray[np.float32]":
-    """Print the measurements of a recording and a warning for each bad one; trim its silence.
-
-    Raises:
-        InvalidRequestError: `text` cannot be its transcript.
-    """
-    from voiceagent_tts.aligner.transcript import recording_problems
-    from voiceagent_tts.model.reference import examine_reference, find_speech
-
-    try:
-        speech = find_speech(samples)
-    except ModuleNotFoundError:
-        speech = None
-        sys.stderr.write(
-            "note: speech and noise of the recording were not measured, and silence was not "
-            f"trimmed: the package 'silero-vad' is missing; try {install_hint('qwen3')}\n"
-        )
-    examined = examine_reference(samples, speech)
-    sys.stderr.write(f"recording: {examined.summary()}\n")
-    unlikely = recording_problems(text, examined.samples, examined.speech_s) if text else []
-    for problem in (*examined.problems(), *unlikely):
-        sys.stderr.write(f"warning: {problem}\n")
-    return examined.samples
-
-
-def _clone(samples: "npt.NDArray[np.float32]", text: str, model: str) -> "Cloned":
-    import torch
-
-    from voiceagent_tts.cli.models import model_folder
-    from voiceagent_tts.model.clone import clone_voice
-
-    folder = model_folder(model)
-    with _working(f"cloning the voice with {folder.name}"):
-        return clone_voice(folder, torch.from_numpy(samples.copy()), text)
-
-
-def _design(instruct: str, text: str, model: str, seed: int) -> "npt.NDArray[np.float32]":
-    from voiceagent_tts.cli.models import model_folder
-    from voiceagent_tts.engine.design import design_voice
-    from voiceagent_tts.model.checkpoint import load_checkpoint
-    from voiceagent_tts.model.codec import load_codec
-
-    folder = model_folder(model)
-    with _working(f"designing the voice with {folder.name}"):
-        designer, codec = load_checkpoint(folder), load_codec(folder)
-        return design_voice(designer, codec, instruct, text, None, seed).numpy()
-
-
-@contextmanager
-def _working(what: str) -> Iterator[None]:
-    from rich.console import Console
-
-    with Console(stderr=True).status(what):
-        yield

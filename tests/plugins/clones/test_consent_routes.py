@@ -20,7 +20,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.cloner_processes import MAX_PLACES
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.consents import EVERYTHING, Consent, Consents
-from voiceagent_tts.seam.cloner_messages import VoiceFile
+from voiceagent_tts.plugins.clones.messages import VoiceFile
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
 

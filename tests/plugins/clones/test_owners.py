@@ -18,7 +18,7 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.plugins.clones.cloner_processes import MAX_PLACES, ClonerProcesses
 from voiceagent_tts.plugins.clones.cloning import Cloning
-from voiceagent_tts.seam.cloner_messages import VoiceFile
+from voiceagent_tts.plugins.clones.messages import VoiceFile
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.settings.access import Quota

@@ -9,7 +9,7 @@ import pytest_asyncio
 from testbed.clones import cloning_settings, voice_file
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.cloning import Cloning
-from voiceagent_tts.seam.cloner_messages import VoiceFile
+from voiceagent_tts.plugins.clones.messages import VoiceFile
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
 

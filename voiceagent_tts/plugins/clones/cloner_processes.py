@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voiceagent_tts.errors import EngineError, InvalidRequestError, OverloadedError
-from voiceagent_tts.seam.cloner_messages import (
+from voiceagent_tts.plugins.clones.messages import (
     CheckVoiceFile,
     CloneRecording,
     CloneRefused,
@@ -115,7 +115,7 @@ class ClonerProcesses:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "voiceagent_tts.worker.cloner",
+                "voiceagent_tts.plugins.clones.cloner",
                 model.engine,
                 model.model,
                 stdin=asyncio.subprocess.PIPE,

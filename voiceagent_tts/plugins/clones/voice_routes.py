@@ -19,7 +19,7 @@ from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.cloning import Cloning
-from voiceagent_tts.seam.cloner_messages import VoiceFile
+from voiceagent_tts.plugins.clones.messages import VoiceFile
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.speaking import speak_for

@@ -3,7 +3,7 @@
 import pytest
 
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.text.transcript import transcript_problems
+from voiceagent_tts.plugins.clones.transcript import transcript_problems
 
 PROSE = (
     "Your table for four is booked for Friday at half past seven. It is the quiet one by the "

@@ -7,7 +7,7 @@ import pytest
 
 from testbed.known_speech import KnownSpeech, espeak, flite
 from testbed.missing import MissingPartError
-from voiceagent_tts.aligner.transcript import recording_problems
+from voiceagent_tts.plugins.clones.transcript import recording_problems
 
 SAID = {
     "en": "Your table for two is booked for Friday evening.",
@@ -72,7 +72,7 @@ def test_a_text_whose_sounds_are_not_known_is_not_judged(text: str) -> None:
 def test_without_espeak_the_sounds_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cloning does not need the library."""
     said = espeak(SAID["en"], "en", "m3")
-    monkeypatch.setitem(sys.modules, "voiceagent_tts.aligner.online.transcript_fit", None)
+    monkeypatch.setitem(sys.modules, "voiceagent_tts.plugins.clones.transcript_fit", None)
     assert problems(said, SAID["de"]) == []
 
 

@@ -1,6 +1,6 @@
-"""`python -m voiceagent_tts.worker.cloner ENGINE MODEL`: make or check one voice file, and end.
+"""`python -m voiceagent_tts.plugins.clones.cloner ENGINE MODEL`: make or check one voice file.
 
-Reads a message of `seam.cloner_messages` from standard input and writes the answer to standard
+Reads a message of `plugins.clones.messages` from standard input and writes the answer to standard
 output. Cloning is rare and loads encoders of several hundred megabytes, so it happens in a process
 of its own, at a low priority: the engine keeps its memory and its cores.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.seam.cloner_messages import (
+from voiceagent_tts.plugins.clones.messages import (
     CheckVoiceFile,
     CloneRecording,
     CloneRefused,
@@ -69,8 +69,8 @@ def _clone(engine: str, model: str, message: CloneRecording) -> VoiceFile:
     if engine == "pocket":
         voice_file = _pocket_clone(model, trimmed)
     else:
-        from voiceagent_tts.aligner.transcript import recording_problems
         from voiceagent_tts.model.clone import clone_voice
+        from voiceagent_tts.plugins.clones.transcript import recording_problems
 
         if text and not message.is_designed:
             problems += recording_problems(text, examined.samples, examined.speech_s)

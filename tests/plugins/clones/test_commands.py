@@ -15,16 +15,17 @@ import soundfile
 from testbed.command_line import Command, CommandHere, FullDisk, Outcome
 from testbed.known_speech import espeak
 from testbed.servers import StartServer
-from voiceagent_tts.cli import voices
+from voiceagent_tts.cli import voices as stored_voices
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.plugins.clones import commands as voices
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
 from voiceagent_tts.voices import VoiceFolder
 
-REFERENCE = Path(__file__).parents[1] / "reference"
+REFERENCE = Path(__file__).parents[2] / "reference"
 SOUND = REFERENCE / "reference.wav"
 BASE = str(REFERENCE / "base-0b6")
 DESIGN = str(REFERENCE / "voice_design-1b7")
@@ -320,5 +321,5 @@ async def test_a_running_server_speaks_with_a_new_voice(
     async with httpx.AsyncClient(base_url=base_server.url) as http:
         listed = (await http.get("/v1/audio/voices")).json()["voices"]
         assert [each["id"] for each in listed if each["alias_of"] is None] == ["anna"]
-        voices.remove("anna")
+        stored_voices.remove("anna")
         assert (await http.get("/v1/audio/voices")).json()["voices"] == []
