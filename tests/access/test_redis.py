@@ -16,9 +16,9 @@ from voiceagent_tts.access.keys import Caller, Scope, key_of_settings, make_key
 from voiceagent_tts.access.limit_store import LEASE_S, RedisLimits
 from voiceagent_tts.access.limiter import Limiter
 from voiceagent_tts.access.redis_server import connect
-from voiceagent_tts.access.usage import Used, today
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.plugins.usage.book import UsageBook, Used, today
 from voiceagent_tts.settings.access import Quota, hash_key
 
 pytestmark = pytest.mark.services
@@ -204,34 +204,34 @@ async def test_usage_survives_a_restart_and_an_outage(
     servers: Servers, redis: RedisProcess
 ) -> None:
     """Counts wait in memory while Redis is away; two servers add to the same numbers."""
-    one, other = [await servers.start(Quota()) for _ in range(2)]
-    for access in (one, other):
-        access.usage.add(KEY_ID, Used(1, 10, 500))
-        await access.usage.flush()
-    assert await one.usage.read(1) == {today(): {KEY_ID: Used(2, 20, 1000)}}
+    one, other = [UsageBook((await servers.start(Quota())).redis) for _ in range(2)]
+    for book in (one, other):
+        book.add(KEY_ID, Used(1, 10, 500))
+        await book.flush()
+    assert await one.read(1) == {today(): {KEY_ID: Used(2, 20, 1000)}}
     redis.stop()
-    one.usage.add(KEY_ID, Used(1, 1, 1))
-    await one.usage.flush()
-    assert await one.usage.read(1) == {today(): {KEY_ID: Used(1, 1, 1)}}
+    one.add(KEY_ID, Used(1, 1, 1))
+    await one.flush()
+    assert await one.read(1) == {today(): {KEY_ID: Used(1, 1, 1)}}
     redis.start()  # empty: what it had is lost, what waited is not
-    await one.usage.flush()
-    third = await servers.start(Quota())
-    assert await third.usage.read(1) == {today(): {KEY_ID: Used(1, 1, 1)}}
+    await one.flush()
+    third = UsageBook((await servers.start(Quota())).redis)
+    assert await third.read(1) == {today(): {KEY_ID: Used(1, 1, 1)}}
 
 
 async def test_usage_that_is_on_its_way_survives_the_end_of_a_server(servers: Servers) -> None:
     """A server that is stopped while it moves its counts neither loses nor doubles them."""
-    access = await servers.start(Quota())
+    book = UsageBook((await servers.start(Quota())).redis)
     for steps in range(6):  # until it is cancelled, at another place each time
-        access.usage.add(KEY_ID, Used(1, 10, 500))
-        moving = asyncio.create_task(access.usage.flush())
+        book.add(KEY_ID, Used(1, 10, 500))
+        moving = asyncio.create_task(book.flush())
         for _ in range(steps):
             await asyncio.sleep(0)
         moving.cancel()
         await asyncio.wait([moving])
-    await access.usage.flush()
-    other = await servers.start(Quota())
-    assert await other.usage.read(1) == {today(): {KEY_ID: Used(6, 60, 3000)}}
+    await book.flush()
+    other = UsageBook((await servers.start(Quota())).redis)
+    assert await other.read(1) == {today(): {KEY_ID: Used(6, 60, 3000)}}
 
 
 async def test_keys_in_redis_are_shared_reloaded_and_kept_in_an_outage(redis: RedisProcess) -> None:

@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from testbed.servers import StartServer, metric_value, silent
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
+from voiceagent_tts.plugins.usage.book import UsageBook
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
 from voiceagent_tts.server import app, connections
 from voiceagent_tts.server.serve import RunningServer
@@ -82,7 +83,9 @@ async def test_what_a_lexicon_says_is_charged(start_server: StartServer) -> None
         await wire.text(context, "a a.")
         await wire.end(context)
         assert (await wire.until(DoneMessage, context)).chars == 4
-        (day,) = (await server.state.usage.read(1)).values()
+        (book,) = server.state.opener.observers
+        assert isinstance(book, UsageBook)
+        (day,) = (await book.read(1)).values()
         (used,) = day.values()
         assert used.chars == len("a a.") + 2 * 14
         context = await wire.open(language="en", lexicon=lexicon)

@@ -178,7 +178,7 @@ async def test_keys_change_while_the_server_runs(start_server_in_module, tmp_pat
             assert (await wire.say("Hello.")).done.reason == "complete"
         no_voice = narrowed.key.model_copy(update={"scopes": frozenset({Scope.ADMIN})})
         write(path, kept, NewKey(no_voice, narrowed.secret), added)
-        await state.access.refresh()
+        await state.keys.reload()
         for wire in wires[1:]:
             with pytest.raises(ConnectionClosed) as closed:
                 await wire.websocket.recv()

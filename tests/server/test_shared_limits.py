@@ -10,6 +10,7 @@ from testbed.redis_process import RedisProcess
 from testbed.servers import StartServer, metric_value
 from testbed.waiting import until
 from testbed.wire import Wire
+from voiceagent_tts.plugins.usage.book import UsageBook
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
 from voiceagent_tts.settings.access import Quota
 
@@ -49,7 +50,9 @@ async def test_two_servers_are_one_service_until_redis_dies(
                 await until(lambda s=server: s.state.access.limiter.is_shared, "Redis is back")
             assert metric_value(other, "tts_limits_shared") == 1
         for server in (one, other):
-            await server.state.usage.flush()
+            (book,) = server.state.opener.observers
+            assert isinstance(book, UsageBook)
+            await book.flush()
         async with httpx.AsyncClient(headers={"X-API-Key": "key"}) as http:
             answers = [(await http.get(f"{server.url}/v1/usage")).json() for server in (one, other)]
         assert answers[0] == answers[1] and not answers[0]["since_start"]

@@ -1,4 +1,4 @@
-"""The parts of access control that a server runs: keys, limits and usage."""
+"""The parts of access control that a server runs: keys and limits."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,6 @@ import structlog
 from voiceagent_tts import __version__
 from voiceagent_tts.access.key_ring import KeyChange, KeyRing
 from voiceagent_tts.access.keys import Key
-from voiceagent_tts.access.usage import UsageBook
 from voiceagent_tts.config import Settings
 
 if TYPE_CHECKING:
@@ -62,9 +61,9 @@ class Access:
         self._settings = settings
         self._on_key_change = on_key_change
         self.keys = KeyRing(settings, self._note_key_change)
-        self._redis = _redis_of(settings)
-        self.limiter = _limiter_of(settings, self.keys, self._redis)
-        self.usage = UsageBook(self._redis)
+        self.redis = _redis_of(settings)
+        """What servers share; None for a server of its own."""
+        self.limiter = _limiter_of(settings, self.keys, self.redis)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -84,18 +83,13 @@ class Access:
         )
         if self.limiter is not None:
             self._tasks.append(asyncio.create_task(self.limiter.run()))
-        if self._settings.keys or self._redis is not None:
+        if self._settings.keys:
             self._tasks.append(asyncio.create_task(self._keep_fresh()))
-
-    async def refresh(self) -> None:
-        """Read the keys again, and move usage to Redis."""
-        await self.keys.reload()
-        await self.usage.flush()
 
     async def _keep_fresh(self) -> None:
         while True:
             await asyncio.sleep(_REFRESH_S)
-            await self.refresh()
+            await self.keys.reload()
 
     def _note_key_change(self, change: KeyChange) -> None:
         for event, keys in (
@@ -108,16 +102,15 @@ class Access:
         self._on_key_change(change)
 
     async def close(self) -> None:
-        """Finish what is being counted and written."""
+        """Finish what is being counted."""
         for task in self._tasks:
             task.cancel()
             await asyncio.wait({task})
         if self.limiter is not None:
             await self.limiter.close()
-        await self.usage.flush()
         await self.keys.close()
-        if self._redis is not None:
-            await self._redis.aclose()
+        if self.redis is not None:
+            await self.redis.aclose()
 
 
 def _described(key: Key) -> dict[str, Any]:

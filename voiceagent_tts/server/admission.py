@@ -7,17 +7,15 @@ context is written from its report.
 import asyncio
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from voiceagent_tts.access.keys import ANONYMOUS
-from voiceagent_tts.access.usage import UsageBook, Used
+from voiceagent_tts.access.keys import Caller
 from voiceagent_tts.core import SAMPLE_RATE_HZ, samples_to_ms
-from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.messages import SpeechFields
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.server.context_log import ContextLog, Origin
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport
@@ -36,6 +34,46 @@ _EVENTS = {
     "first_sent_at": "first_audio_sent",
     "cancelled_at": "cancel_received",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a context comes from.
+
+    Args:
+        caller: the key and the address.
+        path: the route.
+        ids: ids of the request or the socket, and of the context, by name.
+        traceparent: the caller's W3C `traceparent`, as received; None without one.
+    """
+
+    caller: Caller
+    path: str
+    ids: Mapping[str, str]
+    traceparent: str | None = None
+
+
+class ContextObserver(Protocol):
+    """Records what becomes of contexts; plugins add theirs to `ContextOpener.observers`."""
+
+    def not_opened(
+        self,
+        origin: Origin,
+        options: ContextOptions,
+        outcome: Literal["refused", "cancelled"],
+        code: ErrorCode | None = None,
+        /,
+    ) -> None:
+        """Record a context that was refused, or that its client cancelled or left before."""
+        ...
+
+    def ended(self, origin: Origin, context: Context, report: ContextReport) -> None:
+        """Record a context that has ended."""
+        ...
+
+    async def close(self) -> None:
+        """Finish the records; the last context has ended."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +101,17 @@ class ContextOpener:
     Args:
         synthesizer: speaks.
         limiter: admits; None where nothing is limited.
-        usage: counts what keys use.
-        log: the request log.
         metrics: counts refusals, and how long admission takes.
         tracer: starts the spans of contexts; None without tracing.
+
+    Attributes:
+        observers: record what becomes of contexts.
     """
 
     def __init__(
         self,
         synthesizer: Synthesizer,
         limiter: "Limiter | None",
-        usage: UsageBook,
-        log: ContextLog,
         metrics: Metrics,
         tracer: Tracer | None,
     ) -> None:
@@ -82,8 +119,7 @@ class ContextOpener:
         self._metrics = metrics
         self._synthesizer = synthesizer
         self._limiter = limiter
-        self._usage = usage
-        self._log = log
+        self.observers: list[ContextObserver] = []
 
     async def open(
         self,
@@ -109,11 +145,13 @@ class ContextOpener:
                 return await self._admit(origin, options, on_event, chars, span)
             except VoiceAgentError as error:
                 self._metrics.count_refusal(error.code)
-                self._log.not_opened(origin, options, "refused", error.code)
+                for observer in self.observers:
+                    observer.not_opened(origin, options, "refused", error.code)
                 _drop_span(span, error.code)
                 raise
             except asyncio.CancelledError:
-                self._log.not_opened(origin, options, "cancelled")
+                for observer in self.observers:
+                    observer.not_opened(origin, options, "cancelled")
                 _drop_span(span)
                 raise
             finally:
@@ -161,11 +199,10 @@ class ContextOpener:
         context: Context,
         report: ContextReport,
     ) -> None:
-        audio_ms = samples_to_ms(report.audio_samples)
         if admission is not None:
-            admission.end(audio_ms / 1000, has_row=True)
-        self._usage.add(origin.caller.key_id or ANONYMOUS, Used(1, report.said_chars, audio_ms))
-        self._log.ended(origin, context, report)
+            admission.end(samples_to_ms(report.audio_samples) / 1000, has_row=True)
+        for observer in self.observers:
+            observer.ended(origin, context, report)
         if span is not None:
             _end_span(span, context, report)
 

@@ -1,18 +1,14 @@
-"""Routes for operators: health checks, metrics, and usage by key and day.
+"""Routes for operators: health checks and metrics.
 
 An answer at all shows that the event loop runs.
 """
 
-from datetime import date
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from voiceagent_tts import __version__
-from voiceagent_tts.access.keys import ANONYMOUS, Scope
-from voiceagent_tts.access.usage import MAX_DAYS, Used
-from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.state import SLOTS_HEADER, ServerState
 
 router = APIRouter(tags=["operations"])
@@ -65,41 +61,3 @@ async def metrics(request: Request) -> Response:
     """Report the metrics in the Prometheus text format."""
     state: ServerState = request.app.state.server
     return Response(state.metrics.render(), media_type="text/plain; version=0.0.4")
-
-
-@router.get("/v1/usage")
-async def show_usage(
-    request: Request,
-    days: Annotated[
-        int, Query(ge=1, le=MAX_DAYS, description="Number of days, with today (UTC).")
-    ] = 30,
-) -> dict[str, Any]:
-    """List contexts, characters and seconds of audio of each key and day, the newest day first.
-
-    A key with the scope `admin` sees all keys, others only themselves. `since_start` says whether
-    the numbers begin with the start of this server, which has no Redis.
-    """
-    state: ServerState = request.app.state.server
-    caller = caller_of(request.scope)
-    key = state.keys.get(caller.key_id or "")
-    sees_all = caller.key_id is None or (key is not None and Scope.ADMIN in key.scopes)
-    used = await state.usage.read(days)
-    rows = [
-        _row(state, day, key_id, used[day][key_id])
-        for day in sorted(used, reverse=True)
-        for key_id in sorted(used[day])
-        if sees_all or key_id == caller.key_id
-    ]
-    return {"data": rows, "since_start": state.settings.redis is None}
-
-
-def _row(state: ServerState, day: date, key_id: str, used: Used) -> dict[str, Any]:
-    key = state.keys.get(key_id)
-    return {
-        "date": day.isoformat(),
-        "key_id": key_id,
-        "name": ANONYMOUS if key_id == ANONYMOUS else key.name if key else None,
-        "contexts": used.contexts,
-        "characters": used.chars,
-        "audio_seconds": used.audio_ms / 1000,
-    }

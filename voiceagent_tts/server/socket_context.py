@@ -39,8 +39,7 @@ from voiceagent_tts.protocol.messages import (
     WordList,
 )
 from voiceagent_tts.protocol.server_connection import MakeMessages, ServerConnection, WireMessages
-from voiceagent_tts.server.admission import AdmittedContext, options_of
-from voiceagent_tts.server.context_log import Origin
+from voiceagent_tts.server.admission import AdmittedContext, Origin, options_of
 from voiceagent_tts.server.error_answers import log_if_unexpected
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.speaking import provenance_of

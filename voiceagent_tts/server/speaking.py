@@ -26,8 +26,8 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.protocol.messages import ProvenanceFields
+from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.encoding import file_encoder
 from voiceagent_tts.server.error_answers import log_if_unexpected
 from voiceagent_tts.server.held import Hold

@@ -16,7 +16,6 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.admission import ContextOpener
-from voiceagent_tts.server.context_log import ContextLog
 from voiceagent_tts.server.held import HeldBytes, RecentTexts
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.speech_request import Served
@@ -126,7 +125,6 @@ class ServerState:
         self.metrics = Metrics()
         self.access = Access(settings, self._on_key_change)
         self.keys = self.access.keys
-        self.usage = self.access.usage
         self.clones = VoiceFolder(settings.clones_folder)
         self.voice_records = VoiceRecords(self.clones)
         self.synthesizer = Synthesizer(
@@ -146,13 +144,10 @@ class ServerState:
             overflow_of(settings),
             self._clones_of if self.keys.needs_key else None,
         )
-        self._context_log = ContextLog(settings, self.metrics.count_log_failure)
         self._exporter = _exporter()
         self.opener = ContextOpener(
             self.synthesizer,
             self.access.limiter,
-            self.usage,
-            self._context_log,
             self.metrics,
             None if self._exporter is None else self._exporter.tracer,
         )
@@ -296,8 +291,9 @@ class ServerState:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         await self.synthesizer.close()
+        for observer in self.opener.observers:
+            await observer.close()
         await self.access.close()
-        self._context_log.close()
         if self._exporter is not None:
             await asyncio.to_thread(self._exporter.close)
 

@@ -34,8 +34,8 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.protocol.refusals import RefusedMessageError
 from voiceagent_tts.protocol.server_connection import Answer, Command, Dialect, ServerConnection
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.encoding import made_late
 from voiceagent_tts.server.held import MEMORY_S
 from voiceagent_tts.server.request_log import path_of, request_id_of

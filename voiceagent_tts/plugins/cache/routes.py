@@ -11,8 +11,8 @@ from voiceagent_tts.plugins.cache.caching_worker import phrases_of
 from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache
 from voiceagent_tts.protocol.messages import Speed
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.request_log import request_id_of
 from voiceagent_tts.server.state import ServerState, draining_error
 from voiceagent_tts.synthesizer.events import ContextFailed

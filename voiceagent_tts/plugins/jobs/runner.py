@@ -22,7 +22,7 @@ from voiceagent_tts.plugins.jobs.batch import MAX_WAIT_S, speak_file
 from voiceagent_tts.plugins.jobs.queue import LEASE_S, MAX_STARTS, Claim, Job, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.jobs.webhook import NotDeliveredError, Webhooks
-from voiceagent_tts.server.context_log import Origin
+from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.speaking import Listener
 from voiceagent_tts.server.speech import error_fields
 from voiceagent_tts.server.speech_request import SpeechRequest

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Self
 
+from voiceagent_tts.access.keys import ANONYMOUS
 from voiceagent_tts.access.redis_server import PREFIX, away_errors
+from voiceagent_tts.core import samples_to_ms
+from voiceagent_tts.server.admission import Origin
+from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.events import ContextReport
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
 MAX_DAYS = 90
 """Days for which usage is kept."""
 
+_FLUSH_S = 1.0
 _FIELDS = ("contexts", "chars", "audio_ms")
 
 
@@ -54,7 +60,16 @@ class UsageBook:
     def __init__(self, redis: "Redis | None") -> None:
         self._redis = redis
         self._days: defaultdict[date, defaultdict[str, Used]] = defaultdict(_new_day)
+        self._flushing: asyncio.Task[None] | None = None
         self._moving = asyncio.Lock()  # counts on their way to Redis are neither here nor there
+
+    def not_opened(self, *_: object) -> None:
+        """Count nothing: see `ContextObserver`."""
+
+    def ended(self, origin: Origin, context: Context, report: ContextReport) -> None:
+        """Count a context that has ended."""
+        audio_ms = samples_to_ms(report.audio_samples)
+        self.add(origin.caller.key_id or ANONYMOUS, Used(1, report.said_chars, audio_ms))
 
     def add(self, key_id: str, used: Used) -> None:
         """Count the use of one context."""
@@ -98,6 +113,23 @@ class UsageBook:
         if self._redis is not None:
             # A caller that is cancelled cannot know whether Redis has counted; so moving goes on.
             await asyncio.shield(self._move(self._redis))
+
+    async def start(self) -> None:
+        """Begin to move counts to Redis, if there is one."""
+        if self._redis is not None:
+            self._flushing = asyncio.create_task(self._keep_flushing())
+
+    async def _keep_flushing(self) -> None:
+        while True:
+            await asyncio.sleep(_FLUSH_S)
+            await self.flush()
+
+    async def close(self) -> None:
+        """Move the rest of the counts; idempotent."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            await asyncio.wait({self._flushing})
+        await self.flush()
 
     async def _move(self, redis: "Redis") -> None:
         async with self._moving:

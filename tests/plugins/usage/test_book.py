@@ -4,8 +4,8 @@ from datetime import date, timedelta
 
 import pytest
 
-from voiceagent_tts.access import usage
-from voiceagent_tts.access.usage import MAX_DAYS, UsageBook, Used
+from voiceagent_tts.plugins.usage import book as usage
+from voiceagent_tts.plugins.usage.book import MAX_DAYS, UsageBook, Used
 
 
 async def test_use_adds_up_by_day_and_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,61 +9,53 @@ import hmac
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from voiceagent_tts.access.keys import Caller
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.settings.network import LogSettings
+from voiceagent_tts.plugins.request_log.disk_log import DiskLog, LineFile
+from voiceagent_tts.server.admission import Origin
+from voiceagent_tts.server.hooks import ServerHooks
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.options import ContextOptions
 
-if TYPE_CHECKING:
-    from voiceagent_tts.access.disk_log import DiskLog, LineFile
-
 _MAX_NAME_CHARS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a context comes from.
+def add_to_server(hooks: ServerHooks) -> None:
+    """Write the request log, if the settings ask for it.
 
-    Args:
-        caller: the key and the address.
-        path: the route.
-        ids: ids of the request or the socket, and of the context, by name.
-        traceparent: the caller's W3C `traceparent`, as received; None without one.
+    Raises:
+        InvalidRequestError: the file cannot be written.
     """
-
-    caller: Caller
-    path: str
-    ids: Mapping[str, str]
-    traceparent: str | None = None
+    state = hooks.state
+    if state.settings.request_log is not None:
+        log = ContextLog(state.settings.request_log, state.metrics.count_log_failure)
+        state.opener.observers.append(log)
 
 
 class ContextLog:
-    """Writes one line for each context, if the settings ask for it.
+    """Writes one line for each context.
 
     Args:
-        settings: the file.
+        path: the file.
         on_failure: called with the name of a log for every write that fails; may run in a thread.
 
     Raises:
         InvalidRequestError: the file cannot be written.
     """
 
-    def __init__(self, settings: LogSettings, on_failure: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, on_failure: Callable[[str], None]) -> None:
         self._secret = secrets.token_bytes(32)
-        self._file = _open(settings.request_log, on_failure) if settings.request_log else None
+        self._lines = LineFile(path)
+        self._lines.check("request_log")
+        self._disk = DiskLog("request_log", on_failure)
 
     def ended(self, origin: Origin, context: Context, report: ContextReport) -> None:
         """Write a context that has ended."""
-        if self._file is None:
-            return
         line = {
             **_start(origin, report.reason, report.code),
             "voice": context.voice.name,
@@ -86,36 +78,23 @@ class ContextLog:
         code: ErrorCode | None = None,
     ) -> None:
         """Write a context that was refused, or whose client has cancelled it or left before."""
-        if self._file is not None:
-            self._append(
-                {
-                    **_start(origin, outcome, code),
-                    "voice": _shortened(options.voice),
-                    "language": _shortened(options.language),
-                }
-            )
+        self._append(
+            {
+                **_start(origin, outcome, code),
+                "voice": _shortened(options.voice),
+                "language": _shortened(options.language),
+            }
+        )
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        if (file := self._file) is not None:
-            disk, lines = file
-            disk.submit(lambda: lines.append(json.dumps(line)))
+        self._disk.submit(lambda: self._lines.append(json.dumps(line)))
 
     def _hash(self, text: str) -> str:
         return hmac.new(self._secret, text.encode(errors="replace"), hashlib.sha256).hexdigest()
 
-    def close(self) -> None:
-        """Flush waiting lines."""
-        if self._file is not None:
-            self._file[0].close()
-
-
-def _open(path: Path, on_failure: Callable[[str], None]) -> "tuple[DiskLog, LineFile]":
-    """The log's file and its background writer."""
-    from voiceagent_tts.access.disk_log import DiskLog, LineFile
-
-    lines = LineFile(path)
-    lines.check("request_log")
-    return DiskLog("request_log", on_failure), lines
+    async def close(self) -> None:
+        """Write the lines that wait."""
+        self._disk.close()
 
 
 def _start(origin: Origin, outcome: str, code: ErrorCode | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from voiceagent_tts.access.disk_log import DiskLog, LineFile
+from voiceagent_tts.plugins.request_log.disk_log import DiskLog, LineFile
 
 
 def test_a_disk_that_is_full_for_a_while_loses_lines_and_nothing_else(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Counts what each key uses, by day: `GET /v1/usage`."""
