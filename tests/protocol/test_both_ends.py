@@ -12,7 +12,6 @@ from testbed.protocol_ends import send_opened, session_limits
 from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientConnection
-from voiceagent_tts.protocol.contexts import WireState
 from voiceagent_tts.protocol.messages import (
     CancelledMessage,
     ContextCancel,
@@ -26,7 +25,7 @@ from voiceagent_tts.protocol.messages import (
     FlushedMessage,
     WordsMessage,
 )
-from voiceagent_tts.protocol.refusals import RefusedMessageError
+from voiceagent_tts.protocol.refusals import RefusedMessageError, WireState
 from voiceagent_tts.protocol.server_connection import ServerConnection
 
 

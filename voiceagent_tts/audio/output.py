@@ -9,13 +9,15 @@ merged, up to a maximum. Nothing here waits or does I/O.
 import hashlib
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from voiceagent_tts.audio.pcm import encode
-from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, SAMPLE_RATE_HZ, Encoding
+
+if TYPE_CHECKING:
+    from voiceagent_tts.audio.resample import Resampler
 
 PcmFilter = Callable[[bytes, Callable[[bytes], None]], None]
 """Changes the next whole samples of one context and passes them, in order, to the function: at once
@@ -71,6 +73,14 @@ class DeliveredAudio:
         return None if self._audio_filter is None else self._audio_filter.key_id
 
 
+def _resampler_to(sample_rate_hz: int) -> "Resampler | None":
+    if sample_rate_hz == SAMPLE_RATE_HZ:
+        return None
+    from voiceagent_tts.audio.resample import Resampler  # here: most clients take 24 kHz
+
+    return Resampler(SAMPLE_RATE_HZ, sample_rate_hz)
+
+
 class OutputStream:
     """Converts one context's 24 kHz PCM16 to `encoding` at `sample_rate_hz`.
 
@@ -85,9 +95,7 @@ class OutputStream:
     def __init__(self, encoding: Encoding, sample_rate_hz: int) -> None:
         self.encoding: Encoding = encoding
         self.sample_rate_hz = sample_rate_hz
-        self._resampler = (
-            None if sample_rate_hz == SAMPLE_RATE_HZ else Resampler(SAMPLE_RATE_HZ, sample_rate_hz)
-        )
+        self._resampler = _resampler_to(sample_rate_hz)
 
     def push(self, pcm: bytes) -> bytes:
         """Append whole samples; return the output so far. 24 kHz PCM16 is not copied."""

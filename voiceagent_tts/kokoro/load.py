@@ -12,8 +12,7 @@ from voiceagent_tts.kokoro.published import SPOKEN, Files, find
 from voiceagent_tts.phonemes.engine import PhonemeEngine
 from voiceagent_tts.phonemes.english import EnglishPronouncer
 from voiceagent_tts.phonemes.graph import CPU, Provider, providers
-from voiceagent_tts.phonemes.load import make_engine
-from voiceagent_tts.phonemes.pace import Trial
+from voiceagent_tts.phonemes.load import Trial, make_engine
 from voiceagent_tts.phonemes.reading import Pronouncer
 from voiceagent_tts.phonemes.voice import LoadedVoice
 from voiceagent_tts.seam.engine import Inbox, Outbox

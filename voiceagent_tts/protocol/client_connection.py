@@ -18,12 +18,6 @@ from voiceagent_tts.errors import (
     OverloadedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.contexts import (
-    WireState,
-    context_closed,
-    context_exists,
-    context_not_found,
-)
 from voiceagent_tts.protocol.messages import (
     AUDIO_KIND,
     MAX_MESSAGE_BYTES,
@@ -57,7 +51,14 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
     parse_server_message,
 )
-from voiceagent_tts.protocol.refusals import ProtocolError, refusal_of
+from voiceagent_tts.protocol.refusals import (
+    ProtocolError,
+    WireState,
+    context_closed,
+    context_exists,
+    context_not_found,
+    refusal_of,
+)
 
 MAX_RECORDS = 256
 """Maximum number of records of ended contexts that a client keeps; the newest stay."""

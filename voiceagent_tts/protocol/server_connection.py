@@ -13,12 +13,6 @@ from typing import Any, NoReturn, Protocol
 
 from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, WarningCode, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
-from voiceagent_tts.protocol.contexts import (
-    WireState,
-    context_closed,
-    context_exists,
-    context_not_found,
-)
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
     AudioFormat,
@@ -53,7 +47,13 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
     parse_client_message,
 )
-from voiceagent_tts.protocol.refusals import RefusedMessageError
+from voiceagent_tts.protocol.refusals import (
+    RefusedMessageError,
+    WireState,
+    context_closed,
+    context_exists,
+    context_not_found,
+)
 
 WireMessages = list[str | bytes]
 """WebSocket messages to send, in order."""

@@ -57,7 +57,6 @@ from voiceagent_tts.synthesizer.events import (
     TimedText,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.text.characters import spread_characters
 
 MAX_REFUSALS = 32
 """Number of `rate_limited` answers in a row after which a socket is closed (4029)."""
@@ -577,7 +576,11 @@ class ContextWriter:
         self, words: Sequence[WordTimestamp], earliest: int = 0
     ) -> Sequence[WordTimestamp]:
         """The words, or their characters if the client asked for these."""
-        return spread_characters(words, earliest) if self._timestamps == "char" else words
+        if self._timestamps != "char":
+            return words
+        from voiceagent_tts.text.characters import spread_characters
+
+        return spread_characters(words, earliest)
 
 
 class _Inbox:
