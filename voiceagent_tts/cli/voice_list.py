@@ -5,53 +5,35 @@ import contextlib
 import json
 import sys
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Any, TypeVar
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 from voiceagent_tts.cli.own_server import websocket_url
-from voiceagent_tts.client import (
-    authorization,
-    connection_problem,
-    http_address,
-    server_message,
-)
+from voiceagent_tts.client import authorization, connection_problem, http_address, server_message
 from voiceagent_tts.errors import InvalidRequestError
-
-_Answer = TypeVar("_Answer")
 
 _TIMEOUT_S = 10.0
 _STRANGE = "the reply is not that of a voiceagent-tts server"
 
 
-def ask(
-    url: str,
-    path: str,
-    api_key: str | None,
-    read: Callable[[bytes], _Answer],
-) -> _Answer:
-    """The server's answer.
-
-    Args:
-        url: the server, as for `websocket_address`.
-        path: path of the route.
-        api_key: key of the caller; None for none.
-        read: parses the body of the reply; raises `ValueError`, `TypeError` or `KeyError` if the
-            reply is from another server.
+def _listed(url: str, api_key: str | None) -> list[dict[str, Any]]:
+    """The voices that the server at `url` lists.
 
     Raises:
         InvalidRequestError: no server answers there, or it refuses; the message says which.
     """
-    parts = urlsplit(http_address(url, path))
+    parts = urlsplit(http_address(url, "/v1/audio/voices"))
     place = parts.netloc.rpartition("@")[2]  # messages show no secrets
     address = parts._replace(netloc=place).geturl()
     request = urllib.request.Request(address, headers=authorization(api_key))
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
-            return read(response.read())
+            voices: list[dict[str, Any]] = json.loads(response.read())["voices"]
+            return [voice | {"id": str(voice["id"])} for voice in voices]
     except HTTPError as error:
         reason = f"HTTP {error.code}: {_reason(error)}"
     except URLError as error:
@@ -107,18 +89,13 @@ async def print_voices(url: str | None, api_key: str | None, wanted: VoiceFilter
         InvalidRequestError: the server does not list its voices, or none matches.
     """
     async with websocket_url(url) as address:
-        voices = await asyncio.to_thread(ask, address, "/v1/audio/voices", api_key, _voices)
+        voices = await asyncio.to_thread(_listed, address, api_key)
     rows = [_row(voice) for voice in voices if wanted.matches(voice)]
     if not rows:
         raise InvalidRequestError(
             f"none of the {len(voices)} voices matches; `voices list` without options shows all"
         )
     sys.stdout.write(table([_COLUMNS, *rows] if sys.stdout.isatty() else rows))
-
-
-def _voices(reply: bytes) -> list[dict[str, Any]]:
-    voices: list[dict[str, Any]] = json.loads(reply)["voices"]
-    return [voice | {"id": str(voice["id"])} for voice in voices]
 
 
 def _row(voice: dict[str, Any]) -> tuple[str, ...]:
