@@ -22,6 +22,7 @@ from voiceagent_tts.client import DEFAULT_PATH, TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError, UnauthorizedError
 from voiceagent_tts.protocol.messages import DoneMessage
+from voiceagent_tts.server.app import create_app
 from voiceagent_tts.server.state import ServerState
 
 ROOT = Path(__file__).parents[2]
@@ -255,7 +256,7 @@ async def test_a_path_that_cannot_be_used_is_found_at_the_start(
     redis = "redis://127.0.0.1:1" if setting == "jobs_storage" else None
     settings = Settings.model_validate({setting: tmp_path / place, "redis": redis, "port": 0})
     with pytest.raises(InvalidRequestError, match=f"{setting}: expected a f"):
-        ServerState(settings)
+        create_app(ServerState(settings))
 
 
 @pytest.mark.parametrize(
