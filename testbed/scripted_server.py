@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
+from voiceagent_tts.protocol.contexts import context_closed
 from websockets.asyncio.server import ServerConnection as WebSocket
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
@@ -30,7 +31,6 @@ from voiceagent_tts.core import (
     ms_to_samples,
 )
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.contexts import context_closed
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     AudioMessage,
