@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
-from voiceagent_tts.protocol.contexts import context_closed
 from websockets.asyncio.server import ServerConnection as WebSocket
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
@@ -51,6 +50,7 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
     parse_client_message,
 )
+from voiceagent_tts.protocol.refusals import context_closed
 from voiceagent_tts.text.cut import cut_text
 
 _ESTIMATED = 0.3
