@@ -111,6 +111,7 @@ bench-alignment: setup
 	$(BIN)/python -m benchmarks.alignment
 
 bench-engine: setup
+	rm -rf out/engine
 	$(BIN)/python -m benchmarks.gpu --sections engine-1.7b --out out/engine \
 		--device $(if $(shell command -v nvidia-smi),cuda,cpu)
 

@@ -179,3 +179,17 @@ def test_positions_count_samples_at_the_output_rate(
     done = client.receive(*server.done("c", "complete", chars=0))
     assert isinstance(done, DoneMessage)
     assert done.audio_ms == 20
+
+
+def test_a_second_end_is_ignored_after_a_cancel() -> None:
+    """A cancel does not turn a repeated `end` into an error."""
+    server = speaking_server()
+    for kind in ("end", "cancel"):
+        assert server.receive(client_message(kind))
+    assert server.receive(client_message("end")) == []
+
+
+def test_a_refusal_names_the_context_that_never_was() -> None:
+    """Its client can tell which of them is meant."""
+    for kind, fields in {"end": {}, "flush": {"flush_id": 1}, "cut": {"played_ms": 1}}.items():
+        assert refusal(ready_server(), client_message(kind, **fields)).context_id == "c"

@@ -33,8 +33,8 @@ class Tone:
 class ToneEngine(SegmentEngine[SegmentRow[Tone]]):
     """Speaks tones, and remembers its texts."""
 
-    def __init__(self, inbox: Inbox, outbox: Outbox, max_rows: int = 5) -> None:
-        super().__init__(inbox, outbox, name="the test", max_rows=max_rows)
+    def __init__(self, inbox: Inbox, outbox: Outbox) -> None:
+        super().__init__(inbox, outbox, name="the test", max_rows=5)
         self.texts: list[str] = []
 
     @property
@@ -60,9 +60,9 @@ class ToneEngine(SegmentEngine[SegmentRow[Tone]]):
             row.unsent, row.is_said = memoryview(bytes(2 * len(row.queue[0].text))), True
 
 
-def tones(max_rows: int = 5) -> tuple[Driver, ToneEngine]:
+def tones() -> tuple[Driver, ToneEngine]:
     """The engine, and what drives it."""
-    driver = Driver(lambda inbox, outbox: ToneEngine(inbox, outbox, max_rows))
+    driver = Driver(ToneEngine)
     assert isinstance(driver.engine, ToneEngine)
     return driver, driver.engine
 

@@ -277,3 +277,14 @@ async def test_words_that_were_found_outlive_the_engine(
             words += event.words
     assert context.cut(10**9).text_remaining
     assert words[-1].start_sample > 5 * SAMPLE_RATE_HZ, "only what was about to be heard has left"
+
+
+async def test_a_cancel_before_any_audio_has_no_time_to_it(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """Else it would be in the histogram of first sounds."""
+    synthesizer = await start_synthesizer(throttle={"is_silent": True})
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE)
+    context.cancel()
+    assert (await collect(context)).report.ttfa_s is None

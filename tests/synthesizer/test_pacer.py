@@ -44,3 +44,15 @@ def test_credit_waits_for_a_step_of_playback() -> None:
     assert playback.granted_s(0.49) is None
     assert playback.granted_s(0.5) == 2.5
     assert playback.granted_s(0.5) is None
+
+
+def test_credit_is_due_only_while_a_paced_listener_plays() -> None:
+    """Then after a step of playback; unpaced, only what is sent allows more."""
+    paced, unpaced = Playback(0.2), Playback(0.0)
+    for playback in (paced, unpaced):
+        playback.granted_s()
+        assert playback.pacer.due_at is None, "nothing plays"
+        playback.send(1.0)
+        playback.granted_s()
+    assert paced.pacer.due_at == pytest.approx(START + 0.05)
+    assert unpaced.pacer.due_at is None

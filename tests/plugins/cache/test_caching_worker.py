@@ -428,3 +428,17 @@ async def _run_to_the_end(steps: list[str], ttl_ticks: int) -> None:
                 opened.context.finish()
     await opened.end()
     assert opened.context.close().reason in ("complete", "cancelled")
+
+
+async def test_text_is_held_for_40_ms_and_keeps_its_place() -> None:
+    """However often more of it comes; once it is given up, no timer is left."""
+    cache = Opened(GREETING).cache
+    own = ContextPhrases(cache, PARAMS, needs_words=True, lacks_lead=True, has_pauses=False)
+    hold = PhraseHold(own, "en")
+    assert hold.push(Segment("Hello", 0), 100.0) == hold.push(Segment(" you", 5), 100.03) == []
+    assert hold.due_at == pytest.approx(100.04)
+    assert [part.segment for part in hold.give_up()] == [Segment("Hello you", 0)]
+    assert hold.due_at is None
+    hold.flush()
+    said = hold.push(Segment(f"{GREETING} It goes", 9), 200.0)
+    assert [part.segment.char_start for part in said] == [9, 9 + len(GREETING)]

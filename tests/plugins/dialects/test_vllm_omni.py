@@ -261,6 +261,7 @@ def test_ends_are_answered_in_order() -> None:
         ("[]", ErrorCode.INVALID_MESSAGE, "object"),
         (b"\xff\xfe", ErrorCode.INVALID_MESSAGE, "binary"),
         (r'{"type":"input.text","text":"\ud800"}', ErrorCode.INVALID_JSON, "JSON"),
+        ("[" * 30_000, ErrorCode.INVALID_JSON, "JSON"),
         ({"text": "hi"}, ErrorCode.INVALID_MESSAGE, "type"),
         ({"type": "dance"}, ErrorCode.UNKNOWN_TYPE, "dance"),
         ({"type": "input.text"}, ErrorCode.INVALID_MESSAGE, "input.text.text"),

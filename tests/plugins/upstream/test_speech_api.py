@@ -7,6 +7,7 @@ import pytest
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.plugins.upstream.speech_api import (
     SpeechAPI,
+    SpeechRequest,
     retry_wait_s,
     voices_in,
 )
@@ -86,3 +87,9 @@ def test_what_is_no_pcm_is_refused(content_type: str, first: bytes) -> None:
         API.check_audio(content_type, first)
     API.check_audio("audio/pcm", b"\x00\x01")
     API.check_audio("application/octet-stream", b"\x00\x01")
+
+
+def test_a_request_without_an_instruction_has_no_field_for_it() -> None:
+    """Not even an empty one, which servers may refuse."""
+    fields = API.body(SpeechRequest("Hello.", "anna")).keys()
+    assert fields == {"model", "input", "voice", "response_format", "lang_code"}
