@@ -94,7 +94,7 @@ class OnlineSession:
         self._stream = FrameStream()
         self._search = ViterbiSearch()
         self._queued: deque[tuple[Frames, Floats]] = deque()
-        """Frames whose words may not be written yet, and [N, PHONES], their phones' costs."""
+        """Frames whose words may not be written yet, and [N, SOUNDS], their sounds' costs."""
         self._centres = np.zeros(0, np.int64)
         """Centre samples of the frames that a backtrace includes."""
         self._log_energies = np.zeros(0, np.float32)
@@ -181,7 +181,7 @@ class OnlineSession:
     def _enqueue(self, frames: Frames) -> None:
         if len(frames):
             self._last_centre = int(frames.centres[-1])
-            self._queued.append((frames, self._profile.phone_costs(frames)))
+            self._queued.append((frames, self._profile.sound_costs(frames)))
 
     def _search_queued(self, *, is_last: bool) -> None:
         """Advance the search by the queued frames, as far as there are words for them."""
@@ -204,13 +204,13 @@ class OnlineSession:
         duration_ratio = self._profile.rate.duration_ratio
         self._reference.extend(self._search.head, duration_ratio, is_urgent=is_urgent)
 
-    def _advance(self, frames: Frames, phone_costs: Floats) -> None:
+    def _advance(self, frames: Frames, sound_costs: Floats) -> None:
         window = self._search.window(self._reference.length, self._reference.forks)
-        phones = self._reference.phones(window)
+        sounds = self._reference.sounds(window)
         self._search.advance(
             window,
-            WORD_PER_PHONE * phone_costs[:, phones],
-            _gap_costs(phone_costs),
+            WORD_PER_PHONE * sound_costs[:, sounds],
+            _gap_costs(sound_costs),
             self._reference.starts(window),
             self._reference.forks,
         )
@@ -347,9 +347,9 @@ class OnlineSession:
             self._newest_path = None
 
 
-def _gap_costs(phone_costs: Floats) -> Floats:
+def _gap_costs(sound_costs: Floats) -> Floats:
     """Cost of each frame in a pause and in speech that the text lacks, [N, 2]."""
-    silence, speech = phone_costs[:, 0], phone_costs[:, 1:]  # silence is the first of `PHONES`
+    silence, speech = sound_costs[:, 0], sound_costs[:, 1:]  # silence is the first of `SOUNDS`
     pause = MIN_PAUSE + PAUSE_PER_SILENCE * silence
     unwritten = MIN_UNWRITTEN + UNWRITTEN_PER_BEST * speech.min(axis=1)
     # Speech may pause where the text lacks it, too.

@@ -1,4 +1,4 @@
-"""The reference that audio is aligned to: the phones of the embedded voice's speech, in its timing.
+"""The reference that audio is aligned to: the sounds of the embedded voice's speech, in its timing.
 
 Words are synthesized a clause at a time, shortly before they are needed. Pauses are left out, as
 every speaker pauses elsewhere. This module owns the process's espeak-ng and does not see the audio
@@ -13,7 +13,7 @@ import numpy as np
 
 from voiceagent_tts.aligner.online.features import HOP_SAMPLES, Booleans, Integers
 from voiceagent_tts.aligner.online.number_readings import may_be_read_otherwise, other_readings
-from voiceagent_tts.aligner.online.phones import phone_spans
+from voiceagent_tts.aligner.online.phones import sound_spans
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Word, ms_to_samples
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
@@ -163,7 +163,7 @@ class GrowingReference:
         self._waiting: deque[Word] = deque()
         """Words that are not synthesized yet."""
         self._first_frame = 0
-        self._phones = np.zeros(0, np.int64)
+        self._sounds = np.zeros(0, np.int64)
         self._is_start = np.zeros(0, np.bool_)
         self._centres = np.zeros(0, np.int64)
         self._end_sample = 0
@@ -171,12 +171,12 @@ class GrowingReference:
     @property
     def length(self) -> int:
         """Number of frames synthesized so far."""
-        return self._first_frame + len(self._phones)
+        return self._first_frame + len(self._sounds)
 
     @property
     def kept_frames(self) -> int:
         """Number of frames in memory."""
-        return len(self._phones)
+        return len(self._sounds)
 
     def append(self, words: Iterable[Word]) -> None:
         """Append more words of the context, in order."""
@@ -216,9 +216,9 @@ class GrowingReference:
             waiting.append(self._waiting.popleft())
         return synthesized, waiting
 
-    def phones(self, window: range) -> Integers:
-        """Index in `PHONES` of each frame in `window`, [len(window)]."""
-        return self._phones[window.start - self._first_frame : window.stop - self._first_frame]
+    def sounds(self, window: range) -> Integers:
+        """Index in `SOUNDS` of each frame in `window`, [len(window)]."""
+        return self._sounds[window.start - self._first_frame : window.stop - self._first_frame]
 
     def starts(self, window: range) -> Booleans:
         """[len(window) + 1], whether a pause may lie before each frame, and after the window."""
@@ -233,7 +233,7 @@ class GrowingReference:
     def drop_frames(self, before: int) -> None:
         """Drop the frames before `before`."""
         count = max(0, before - self._first_frame)
-        self._phones, self._centres = self._phones[count:], self._centres[count:]
+        self._sounds, self._centres = self._sounds[count:], self._centres[count:]
         self._is_start = self._is_start[count:]
         self._first_frame += count
         while self.forks and self.forks[0].span.stop <= self._first_frame:
@@ -252,9 +252,9 @@ class GrowingReference:
 
     def _synthesize(self, words: Sequence[Word], duration_ratio: float) -> None:
         speech = self._reference_voice.synthesize(words, self._voice, duration_ratio)
-        phones, centres = frames_of(speech, is_english=self._voice.is_english)
+        sounds, centres = frames_of(speech, is_english=self._voice.is_english)
         placed = list(_placed(speech, centres, 0, duration_ratio))
-        frames = _ReferenceFrames(phones, _starts(placed, 0, len(centres)), centres)
+        frames = _ReferenceFrames(sounds, _starts(placed, 0, len(centres)), centres)
         at = 0  # in `frames`
         for word in placed:
             first = self.length + word.first_frame - at
@@ -285,45 +285,45 @@ class GrowingReference:
         speech = self._reference_voice.synthesize(
             split_words(reading), self._voice, duration_ratio, as_written=True
         )
-        phones, centres = frames_of(speech, is_english=self._voice.is_english)
+        sounds, centres = frames_of(speech, is_english=self._voice.is_english)
         starts = _starts(_placed(speech, centres, 0, duration_ratio), 0, len(centres))
         stretched = np.linspace(own_centres[0], own_centres[-1], len(centres)).astype(np.int64)
-        return _ReferenceFrames(phones, starts, stretched)
+        return _ReferenceFrames(sounds, starts, stretched)
 
     def _append(self, frames: "_ReferenceFrames") -> None:
-        self._phones = np.append(self._phones, frames.phones)
+        self._sounds = np.append(self._sounds, frames.sounds)
         self._is_start = np.append(self._is_start, frames.is_start)
         self._centres = np.append(self._centres, frames.centres + self._end_sample)
 
 
 @dataclass(frozen=True, slots=True)
 class _ReferenceFrames:
-    """Frames of speech: their phones, whether a word begins there, and their centres, all [N]."""
+    """Frames of speech: their sounds, whether a word begins there, and their centres, all [N]."""
 
-    phones: Integers
+    sounds: Integers
     is_start: Booleans
     centres: Integers
 
     def part(self, first: int, end: int) -> "_ReferenceFrames":
         return _ReferenceFrames(
-            self.phones[first:end], self.is_start[first:end], self.centres[first:end]
+            self.sounds[first:end], self.is_start[first:end], self.centres[first:end]
         )
 
 
 def frames_of(speech: Speech, *, is_english: bool) -> tuple[Integers, Integers]:
-    """The phone of each frame of `speech` that is in no pause, [N], and its centre, [N]."""
-    phones: list[int] = []
+    """The sound of each frame of `speech` that is in no pause, [N], and its centre, [N]."""
+    sounds: list[int] = []
     centres: list[int] = []
-    for passed, phoneme in phone_spans(speech.phonemes, is_english=is_english):
+    for passed, phoneme in sound_spans(speech.phonemes, is_english=is_english):
         if phoneme.is_pause:
             continue
         start, end = phoneme.start_sample, phoneme.end_sample
         # Centres lie on one grid for the whole speech.
         first = -(-(start - HOP_SAMPLES // 2) // HOP_SAMPLES) * HOP_SAMPLES + HOP_SAMPLES // 2
         for centre in range(first, end, HOP_SAMPLES):
-            phones.append(passed[(centre - start) * len(passed) // (end - start)])
+            sounds.append(passed[(centre - start) * len(passed) // (end - start)])
             centres.append(centre)
-    return np.array(phones, np.int64), np.array(centres, np.int64)
+    return np.array(sounds, np.int64), np.array(centres, np.int64)
 
 
 def _placed(

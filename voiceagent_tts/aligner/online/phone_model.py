@@ -14,7 +14,7 @@ from io import BytesIO
 import numpy as np
 
 from voiceagent_tts.aligner.online.features import FRAMES_SEEN, Floats
-from voiceagent_tts.aligner.online.phones import PHONES
+from voiceagent_tts.aligner.online.phones import PHONES, SOUNDS
 
 _WEIGHTS = "phones.npz"
 _PRIOR_POWER = 0.5
@@ -22,6 +22,11 @@ _PRIOR_POWER = 0.5
 of it rare phones would be found too often, with none of it too rarely."""
 _MAX_COST = np.float32(6.0)
 """Maximum cost of a phone in one frame: a voice may pronounce a word differently from espeak."""
+_LONGEST = max(map(len, SOUNDS))
+_OF_SEVERAL = np.array(
+    [list(map(PHONES.index, sound.ljust(_LONGEST, sound[0]))) for sound in SOUNDS[len(PHONES) :]]
+)
+"""[SOUNDS - PHONES, _LONGEST], phones of each sound of several; shorter ones repeat their first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,9 @@ class PhoneModel:
     typical_spectrum: Floats
 
     def costs(self, spectra: Floats, usual_spectrum: Floats) -> Floats:
-        """How badly each phone explains each frame, [N, PHONES] from 0.0 to `_MAX_COST`.
+        """How badly each sound explains each frame, [N, SOUNDS] from 0.0 to `_MAX_COST`.
+
+        A sound of several phones costs what that one of them costs which fits best.
 
         Args:
             spectra: [N, FRAMES_SEEN, BANDS], as in `Frames`.
@@ -57,7 +64,8 @@ class PhoneModel:
         hidden -= hidden.max(axis=1, keepdims=True)
         log_probabilities = hidden - np.log(np.exp(hidden).sum(axis=1, keepdims=True))
         costs = np.float32(_PRIOR_POWER) * self.log_priors - log_probabilities
-        return np.clip(costs, np.float32(0.0), _MAX_COST)
+        costs = np.clip(costs, np.float32(0.0), _MAX_COST)
+        return np.concatenate((costs, costs[:, _OF_SEVERAL].min(axis=2)), axis=1)
 
 
 @cache

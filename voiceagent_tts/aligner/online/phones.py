@@ -2,11 +2,14 @@
 
 espeak has some 150 phonemes in the languages of the voices. Those that sound alike to a listener
 who does not know the language are one phone here; a diphthong is two phones one after the other.
-This module knows no audio.
+The network has learnt the phones of languages other than English from espeak alone, and natural
+voices say some of them otherwise: such a sound is any one of several phones. This module knows no
+audio.
 
 Source: the names of phonemes in espeak-ng's `docs/phonemes.md`, after Kirshenbaum (ASCII-IPA).
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
@@ -31,15 +34,24 @@ _OF_LETTERS = {
     "m": "m", "F": "m", "n": "n", "N": "ŋ", "l": "l", "L": "l", "w": "w", "j": "j",
 }  # fmt: skip
 """Phones of the letters in espeak's names; other characters are stress, length or colour."""
-_TRILLED = "ɾ"
+_HEARD_AS = {
+    "r": "ɾɹxh", "e": "eI", "E": "eæ", "y": "yi", "Y": "yəɝ", "W": "yəɝ", "D": "ðd", "B": "vb",
+    "A~": "ɑo", "E~": "eæʌ", "O~": "ou", "W~": "yæʌə",
+}  # fmt: skip
+"""Sounds of letters and of nasal vowels outside English: first espeak's phone, then those as which
+the network hears natural voices. French "r" is a fricative or an approximant, and its vowel in "un"
+is today that in "vin"."""
+_LETTER = re.compile(".~?")
+SOUNDS = (*PHONES, *dict.fromkeys(_HEARD_AS.values()))
+"""All sounds, each the phones that it may be: all of `PHONES`, then those of several."""
 _ENGLISH_MARK = "(en)"
 """espeak's name of the language that the next phonemes are of."""
 
 
-def phone_spans(
+def sound_spans(
     phonemes: Iterable[Phoneme], *, is_english: bool
 ) -> Iterator[tuple[tuple[int, ...], Phoneme]]:
-    """Each phoneme with the indices in `PHONES` of the phones that it passes through.
+    """Each phoneme with the indices in `SOUNDS` of the sounds that it passes through.
 
     Args:
         phonemes: of one speech; espeak marks a change of language between them.
@@ -49,20 +61,24 @@ def phone_spans(
     for phoneme in phonemes:
         if phoneme.name.startswith("("):
             speaks_english = phoneme.name == _ENGLISH_MARK
-        yield phones_of(phoneme.name, is_english=speaks_english), phoneme
+        yield _sounds_of(phoneme.name, is_english=speaks_english), phoneme
 
 
 @cache
-def phones_of(phoneme: str, *, is_english: bool) -> tuple[int, ...]:
-    """Indices in `PHONES` of the phones that one of espeak's phonemes passes through.
+def _sounds_of(phoneme: str, *, is_english: bool) -> tuple[int, ...]:
+    """Indices in `SOUNDS` of the sounds that one of espeak's phonemes passes through.
 
     Args:
         phoneme: espeak's name of it, such as "aI" or "tS".
-        is_english: whether its language is English, the only one whose "r" is not a trill.
+        is_english: whether its language is English, whose phones the network knows from others too.
     """
     if phoneme.startswith(("_", "(")):  # a pause, or the name of another language
-        return (PHONES.index(SILENCE),)
-    if phoneme.startswith("r") and not is_english:
-        return (PHONES.index(_TRILLED),)
-    phones = [_OF_LETTERS[letter] for letter in phoneme if letter in _OF_LETTERS]
-    return tuple(map(PHONES.index, phones or (SILENCE,)))
+        return (SOUNDS.index(SILENCE),)
+    letters = [letter for letter in _LETTER.findall(phoneme) if letter[0] in _OF_LETTERS]
+    sounds = [_OF_LETTERS[letter[0]] if is_english else _heard_as(letter) for letter in letters]
+    return tuple(map(SOUNDS.index, sounds or (SILENCE,)))
+
+
+def _heard_as(letter: str) -> str:
+    """The sound outside English of a letter, which has a tilde where it is nasal."""
+    return _HEARD_AS.get(letter) or _HEARD_AS.get(letter[0]) or _OF_LETTERS[letter[0]]

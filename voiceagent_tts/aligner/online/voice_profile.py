@@ -97,7 +97,7 @@ class VoiceProfile:
     usual_spectrum: UsualSpectrum = field(default_factory=UsualSpectrum)
     rate: SpeakingRate = field(default_factory=SpeakingRate)
 
-    def phone_costs(self, frames: Frames) -> Floats:
-        """Learn from the next frames of audio; return [N, PHONES], how badly each phone fits."""
+    def sound_costs(self, frames: Frames) -> Floats:
+        """Learn from the next frames of audio; return [N, SOUNDS], how badly each sound fits."""
         self.usual_spectrum = self.usual_spectrum.including(frames.own_spectra)
         return phone_model().costs(frames.spectra, self.usual_spectrum.mean)
