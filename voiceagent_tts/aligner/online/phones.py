@@ -35,8 +35,8 @@ _OF_LETTERS = {
 }  # fmt: skip
 """Phones of the letters in espeak's names; other characters are stress, length or colour."""
 _HEARD_AS = {
-    "r": "ɾɹxh", "e": "eI", "E": "eæ", "y": "yi", "Y": "yəɝ", "W": "yəɝ", "D": "ðd", "B": "vb",
-    "A~": "ɑo", "E~": "eæʌ", "O~": "ou", "W~": "yæʌə",
+    "r": "ɾɹxh", "a": "æɑ", "e": "eI", "E": "eæ", "I": "Ii", "o": "ou", "y": "yi", "Y": "yəɝ",
+    "W": "yəɝ", "D": "ðd", "B": "vb", "A~": "ɑo", "E~": "eæʌ", "O~": "ou", "W~": "yæʌə",
 }  # fmt: skip
 """Sounds of letters and of nasal vowels outside English: first espeak's phone, then those as which
 the network hears natural voices. French "r" is a fricative or an approximant, and its vowel in "un"

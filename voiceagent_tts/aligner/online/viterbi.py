@@ -32,6 +32,7 @@ from voiceagent_tts.aligner.online.tuning import (
     OMISSION_COST,
     ONSET_FRAMES,
     PAUSE_SAMPLES,
+    REACH_COST,
     SKIP_COST,
     STAY_COST,
 )
@@ -121,6 +122,14 @@ class ViterbiSearch:
     def head(self) -> int:
         """Reference frame that the cheapest path has reached; the next one before any audio."""
         return max(self.end.frame - self.end.is_gap, self._window_start)
+
+    @property
+    def reach(self) -> int:
+        """Reference frame to which the furthest path has come that may prove to be the cheapest."""
+        if not self._has_paths:
+            return self.head
+        likely = np.flatnonzero(self._costs.min(axis=0) <= REACH_COST * _UNIT)
+        return self._window_start + int(likely[-1])
 
     def restart(self, reference_frame: int) -> None:
         """Drop all paths; the next audio frame is at `reference_frame` or one after it."""
