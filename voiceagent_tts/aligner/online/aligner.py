@@ -200,10 +200,11 @@ class OnlineSession:
         return self._reference.frames_after(self._search.head)
 
     def _extend_reference(self, *, is_last: bool) -> None:
-        reach, duration_ratio = self._search.reach, self._profile.rate.duration_ratio
-        is_used_up = self._reference.frames_after(reach) <= 1
+        # Where a path ends for want of reference, another that explains the audio worse goes on.
+        is_used_up = self._reference.frames_after(self._search.reach) == 1
         is_urgent = is_last or is_used_up or self._queued_frames > MAX_QUEUED_FRAMES
-        self._reference.extend(reach, duration_ratio, is_urgent=is_urgent)
+        duration_ratio = self._profile.rate.duration_ratio
+        self._reference.extend(self._search.head, duration_ratio, is_urgent=is_urgent)
 
     def _advance(self, frames: Frames, sound_costs: Floats) -> None:
         window = self._search.window(self._reference.length, self._reference.forks)

@@ -248,7 +248,7 @@ class GrowingReference:
                 return max(count - 1, 1), True
             if chars >= _MIN_CLAUSE_CHARS and ends_clause(word.text):
                 return count, True
-        return len(self._waiting), False
+        return len(self._waiting), ends_clause(self._waiting[-1].text)
 
     def _synthesize(self, words: Sequence[Word], duration_ratio: float) -> None:
         speech = self._reference_voice.synthesize(words, self._voice, duration_ratio)

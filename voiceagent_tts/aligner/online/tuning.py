@@ -25,7 +25,7 @@ GAP_ENTRY_COSTS = np.array((12.0, 40.0), np.float32)
 INITIAL_GAP_COSTS = np.array((0.0, 5.0), np.float32)  # the audio begins with one of these
 OMISSION_COST = np.float32(12.0)  # all readings of a word are left out
 CLOSING_COST = 60.0  # a path that ends with the last word may cost this much more than the cheapest
-REACH_COST = 20.0  # the reference grows for a path that costs this much more than the cheapest
+REACH_COST = 200.0  # a path for which the reference grows may cost this much more
 MAX_MARGIN = 60.0  # margins between paths are clipped here
 
 # The search, in frames.

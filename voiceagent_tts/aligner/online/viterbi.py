@@ -125,11 +125,12 @@ class ViterbiSearch:
 
     @property
     def reach(self) -> int:
-        """Reference frame to which the furthest path has come that may prove to be the cheapest."""
+        """The furthest reference frame of the paths that may prove to be the cheapest."""
         if not self._has_paths:
             return self.head
         likely = np.flatnonzero(self._costs.min(axis=0) <= REACH_COST * _UNIT)
-        return self._window_start + int(likely[-1])
+        last_frame = self._costs.shape[1] - 2  # only gaps lie after it
+        return self._window_start + min(int(likely[-1]), last_frame)
 
     def restart(self, reference_frame: int) -> None:
         """Drop all paths; the next audio frame is at `reference_frame` or one after it."""
