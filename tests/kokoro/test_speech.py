@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from testbed.hibari_driving import natural
 from testbed.spoken_words import all_of, errors_ms, speech
+from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.audio.levels import onsets
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
 from voiceagent_tts.phonemes.voice import LoadedVoice
+from voiceagent_tts.text.words import split_words
 
 pytestmark = [pytest.mark.kokoro, pytest.mark.xdist_group("kokoro")]
 
@@ -59,3 +62,19 @@ def test_each_language_is_spoken_with_its_words(
     assert borders == sorted(borders) and borders[-1] <= len(pcm) // 2
     assert len(pcm) // 2 - borders[-1] < ms_to_samples(200)
     assert parts[0] < 1.6 * SAMPLE_RATE_HZ
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Le premier train part à trois heures.", "Un peu de beurre, un verre d'eau, trois œufs."],
+)
+def test_the_online_aligner_finds_french_words(voices: dict[str, LoadedVoice], text: str) -> None:
+    """Its "r", its nasal and its rounded vowels are not those of espeak, which names the phones."""
+    spoken = natural(text, voice=voices["ff_siwis"])
+    session = OnlineAligner().open("fr", "v")
+    session.append(split_words(text))
+    found = (*session.push(spoken.pcm), *session.finish())
+    pairs = zip(found, spoken.words, strict=True)
+    assert all(
+        abs(ours.start_sample - true.start_sample) < ms_to_samples(120) for ours, true in pairs
+    )

@@ -21,7 +21,7 @@ import soxr
 
 from testbed import flite_speech
 from voiceagent_tts.aligner.online.features import HOP_SAMPLES, WINDOW_SAMPLES
-from voiceagent_tts.aligner.online.phones import PHONES, SILENCE, SOUNDS, sound_spans
+from voiceagent_tts.aligner.online.phones import ESPEAK_PHONES, PHONES, SILENCE, sound_spans
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
@@ -106,7 +106,7 @@ class EspeakSpeakers:
             _Span(
                 phoneme.start_sample / SAMPLE_RATE_HZ,
                 phoneme.end_sample / SAMPLE_RATE_HZ,
-                [PHONES.index(SOUNDS[sound][0]) for sound in sounds],
+                [ESPEAK_PHONES[sound] for sound in sounds],
             )
             for sounds, phoneme in sound_spans(speech.phonemes, is_english=voice.is_english)
         ]

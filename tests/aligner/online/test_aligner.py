@@ -130,6 +130,28 @@ def test_a_false_start_is_left_out() -> None:
     assert (aligned_errors_ms(OnlineAligner(), contexts) <= 200).mean() >= 0.9
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "written", "said"),
+    [
+        ("en", "For sales, press one. For {}, press three.", "everything else", "Przybyszewski"),
+        ("en", "Please call {}. Thank you", "Mrs. Featherstonehaugh", "Fanshaw"),
+        ("es", "Le paso con {}, muchas gracias.", "nuestro departamento", "Juan"),
+        ("fr", "Je vous passe {}, merci bien.", "le service client", "Jean"),
+    ],
+)
+def test_words_said_otherwise_hide_none_after_them(
+    language: str, text: str, written: str, said: str
+) -> None:
+    """The last words are found where they are, though the cheapest path waited before them."""
+    spoken = espeak(text.format(said), language, "f2")
+    session = OnlineAligner().open(language, "v")
+    words = align(session, replace(spoken, text=text.format(written)), ())
+    after = len(text.partition("{}")[2].split()) - 1
+    last, true = words[-after:], spoken.words[-after:]
+    pairs = zip(last, true, strict=True)
+    assert all(abs(ours.start_sample - word.start_sample) <= 150 * 24 for ours, word in pairs)
+
+
 def test_audio_of_other_words_is_not_exact() -> None:
     """Few words that are not said are found for sure; what is said is, in noise too."""
     said = with_noise(espeak(SENTENCE, "en", "f3"), pink, 40, 1)

@@ -44,6 +44,8 @@ is today that in "vin"."""
 _LETTER = re.compile(".~?")
 SOUNDS = (*PHONES, *dict.fromkeys(_HEARD_AS.values()))
 """All sounds, each the phones that it may be: all of `PHONES`, then those of several."""
+ESPEAK_PHONES = tuple(PHONES.index(sound[0]) for sound in SOUNDS)
+"""For each sound, the index in `PHONES` of what espeak says for it."""
 _ENGLISH_MARK = "(en)"
 """espeak's name of the language that the next phonemes are of."""
 

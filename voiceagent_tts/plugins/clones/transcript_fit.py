@@ -1,7 +1,7 @@
 """Whether a recording says its transcript: the phones of both, compared as a whole.
 
-The embedded voice reads the transcript, and the sounds that it reports are followed through the
-recording by the cheapest path that says all of them, as in the online aligner. The same sounds in
+The embedded voice reads the transcript, and the phones that it reports are followed through the
+recording by the cheapest path that says all of them, as in the online aligner. The same phones in
 an order of no sense say what a wrong text of this length would cost here: with the voice, the noise
 and the room of the recording. This module knows no voices and no files.
 """
@@ -13,6 +13,7 @@ import numpy as np
 from voiceagent_tts.aligner.online.espeak_reference import ReferenceVoice, frames_of
 from voiceagent_tts.aligner.online.features import Booleans, Floats, Frames, FrameStream, Integers
 from voiceagent_tts.aligner.online.phone_model import phone_model
+from voiceagent_tts.aligner.online.phones import ESPEAK_PHONES
 from voiceagent_tts.aligner.online.voice_profile import UsualSpectrum
 from voiceagent_tts.text.words import split_words
 
@@ -37,11 +38,11 @@ _UNREACHABLE = np.float32(1e9)
 
 @dataclass(frozen=True, slots=True)
 class TranscriptFit:
-    """How well the sounds of a text explain a recording.
+    """How well the phones of a text explain a recording.
 
     Attributes:
         cost: of the text, mean of all frames.
-        gain: how much less that is than for the same sounds in an order of no sense.
+        gain: how much less that is than for the same phones in an order of no sense.
     """
 
     cost: float
@@ -66,23 +67,25 @@ def transcript_fit(pcm: bytes, text: str, language: str) -> TranscriptFit | None
     voice = ReferenceVoice()
     espeak_voice = voice.voice_for(language)
     words = split_words(text)
-    sound_costs = _sound_costs(pcm)
-    speech_frames = int((sound_costs[:, 0] > _SPEECH_SILENCE_COST).sum())
+    phone_costs = _phone_costs(pcm)
+    speech_frames = int((phone_costs[:, 0] > _SPEECH_SILENCE_COST).sum())
     if speech_frames < _MIN_SPEECH_FRAMES or not words:
         return None
     speech = voice.synthesize(words, espeak_voice, 1.0)
     sounds, centres = frames_of(speech, is_english=espeak_voice.is_english)
-    if len(sounds) < _MIN_SPEECH_FRAMES // 4:
+    # By espeak alone: what a sound may be for other voices fits a wrong text better, too.
+    phones = np.array(ESPEAK_PHONES)[sounds]
+    if len(phones) < _MIN_SPEECH_FRAMES // 4:
         return None
     starts = np.searchsorted(centres, [time.start_sample for time in speech.words])
-    paced = np.linspace(0, len(sounds), speech_frames, endpoint=False).astype(np.int64)
-    borders = np.unique(np.searchsorted(paced, starts[starts < len(sounds)]))
-    sayings = _sayings(sounds[paced], borders)
-    said, *others = _costs(sound_costs, *map(np.stack, zip(*sayings, strict=True)))
+    paced = np.linspace(0, len(phones), speech_frames, endpoint=False).astype(np.int64)
+    borders = np.unique(np.searchsorted(paced, starts[starts < len(phones)]))
+    sayings = _sayings(phones[paced], borders)
+    said, *others = _costs(phone_costs, *map(np.stack, zip(*sayings, strict=True)))
     return TranscriptFit(said, min(others) - said)
 
 
-def _sound_costs(pcm: bytes) -> Floats:
+def _phone_costs(pcm: bytes) -> Floats:
     """[N, SOUNDS], how badly each sound fits each frame, given the whole recording."""
     stream, spectrum = FrameStream(), UsualSpectrum()
     parts: list[Frames] = [*stream.push(pcm), stream.flush()]
@@ -92,36 +95,36 @@ def _sound_costs(pcm: bytes) -> Floats:
     return np.concatenate([phone_model().costs(part.spectra, spectrum.mean) for part in parts])
 
 
-def _sayings(sounds: Integers, borders: Integers) -> list[tuple[Integers, Booleans]]:
-    """The sounds and where a pause may lie: as they are, backwards, and word by word backwards."""
-    words = np.split(np.arange(len(sounds)), borders)
-    orders = np.arange(len(sounds)), np.arange(len(sounds))[::-1], np.concatenate(words[::-1])
-    is_start = np.zeros(len(sounds), np.bool_)
-    is_start[borders[borders < len(sounds)]] = True
+def _sayings(phones: Integers, borders: Integers) -> list[tuple[Integers, Booleans]]:
+    """The phones and where a pause may lie: as they are, backwards, and word by word backwards."""
+    words = np.split(np.arange(len(phones)), borders)
+    orders = np.arange(len(phones)), np.arange(len(phones))[::-1], np.concatenate(words[::-1])
+    is_start = np.zeros(len(phones), np.bool_)
+    is_start[borders[borders < len(phones)]] = True
     is_start[0] = True
-    return [(sounds[order], is_start[order]) for order in orders]
+    return [(phones[order], is_start[order]) for order in orders]
 
 
-def _costs(sound_costs: Floats, sounds: Integers, starts: Booleans) -> list[float]:
-    """Mean cost of a frame on the cheapest path through all of some sounds, for each saying.
+def _costs(phone_costs: Floats, phones: Integers, starts: Booleans) -> list[float]:
+    """Mean cost of a frame on the cheapest path through all of some phones, for each saying.
 
     Args:
-        sound_costs: [N, SOUNDS].
-        sounds: [K, L], of K sayings.
+        phone_costs: [N, SOUNDS].
+        phones: [K, L], of K sayings.
         starts: [K, L], whether a pause may lie before each of them.
     """
-    sayings, length = sounds.shape
+    sayings, length = phones.shape
     words = np.full((sayings, length), _UNREACHABLE, np.float32)
     pauses = np.full((sayings, length + 1), _UNREACHABLE, np.float32)
     pauses[:, 0] = 0.0
     entries = np.where(starts[:, 1:], _PAUSE_ENTRY_COST, _UNREACHABLE)
-    for costs in sound_costs:
+    for costs in phone_costs:
         best = np.minimum(words + _STAY_COST, pauses[:, :-1])
         np.minimum(best[:, 1:], words[:, :-1], out=best[:, 1:])
         np.minimum(best[:, 2:], words[:, :-2] + _SKIP_COST, out=best[:, 2:])
         np.minimum(pauses[:, 1:-1], words[:, :-1] + entries, out=pauses[:, 1:-1])
         np.minimum(pauses[:, -1], words[:, -1] + _PAUSE_ENTRY_COST, out=pauses[:, -1])
-        words = best + costs[sounds]
+        words = best + costs[phones]
         pauses += costs[0] + _PAUSE_COST
     ends = np.minimum(words[:, -1], pauses[:, -1])
-    return [float(end) / len(sound_costs) for end in ends]
+    return [float(end) / len(phone_costs) for end in ends]
