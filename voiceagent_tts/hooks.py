@@ -9,7 +9,8 @@ A plugin is a package in `voiceagent_tts/plugins`. Its modules with the names be
   None; see `voiceagent_tts.cli.files`;
 - `worker.KINDS` has, for each further kind of engine, a function that makes it in its process.
 
-Without the folder, or without one of its packages, the rest is there all the same.
+Without the folder the rest is there all the same, and without one of its packages all but what is
+built on that one: the import contracts in `pyproject.toml` say which plugins build on others.
 """
 
 import importlib

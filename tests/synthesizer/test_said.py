@@ -1,5 +1,6 @@
 """A context with a lexicon or markup: words of the client's text, and exact breaks."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,6 +25,7 @@ from voiceagent_tts.synthesizer.events import (
     Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.synthesizer.synthesizer import Lexicons
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import CLONE_SUFFIX, VoiceBook, VoiceFolder
@@ -244,6 +246,24 @@ async def test_the_lexicon_of_a_voice_is_read_once_and_in_a_process_of_its_own(
     for _ in range(2):
         (await synthesizer.open(replace(UNPACED, voice="nova"))).abandon()
     assert files == [file]
+
+
+async def test_no_lexicon_is_read_after_the_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process would be left over."""
+
+    async def refuse(*_: object) -> NoReturn:
+        raise AssertionError("a reader starts")
+
+    monkeypatch.setattr(LexiconReader, "read", refuse)
+    (tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
+    lexicons = Lexicons(folder=VoiceFolder(tmp_path))
+    loading = asyncio.create_task(lexicons.load("nova"))
+    await asyncio.sleep(0)
+    await lexicons.close()
+    await loading
+    assert lexicons.of({}, "nova") == ()
 
 
 async def test_ipa_that_cannot_be_said_is_a_warning(start_synthesizer: StartSynthesizer) -> None:

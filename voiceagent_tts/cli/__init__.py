@@ -33,8 +33,6 @@ for name, commands in (
     ("keys", keys),
 ):
     app.add_typer(commands.app, name=name)
-for plugin in plugin_modules("commands"):
-    plugin.add_commands(app)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -173,3 +171,7 @@ def say(
 def _stop(message: str) -> NoReturn:
     typer.echo(f"voiceagent-tts: {message}", err=True)
     sys.exit(1)
+
+
+for plugin in plugin_modules("commands"):  # last, so that `--help` begins with the core's
+    plugin.add_commands(app)

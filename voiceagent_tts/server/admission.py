@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import structlog
+
 from voiceagent_tts.access.keys import Caller
 from voiceagent_tts.core import SAMPLE_RATE_HZ, samples_to_ms
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
@@ -25,6 +27,8 @@ from voiceagent_tts.tracing.spans import Span, Tracer
 
 if TYPE_CHECKING:
     from voiceagent_tts.access.limiter import Admission, Limiter
+
+_log = structlog.get_logger()
 
 _EVENTS = {
     "opened_at": "admitted",
@@ -145,13 +149,12 @@ class ContextOpener:
                 return await self._admit(origin, options, on_event, chars, span)
             except VoiceAgentError as error:
                 self._metrics.count_refusal(error.code)
-                for observer in self.observers:
-                    observer.not_opened(origin, options, "refused", error.code)
+                code = error.code
+                self._tell(lambda each: each.not_opened(origin, options, "refused", code))
                 _drop_span(span, error.code)
                 raise
             except asyncio.CancelledError:
-                for observer in self.observers:
-                    observer.not_opened(origin, options, "cancelled")
+                self._tell(lambda each: each.not_opened(origin, options, "cancelled"))
                 _drop_span(span)
                 raise
             finally:
@@ -201,10 +204,30 @@ class ContextOpener:
     ) -> None:
         if admission is not None:
             admission.end(samples_to_ms(report.audio_samples) / 1000, has_row=True)
-        for observer in self.observers:
-            observer.ended(origin, context, report)
+        self._tell(lambda each: each.ended(origin, context, report))
         if span is not None:
             _end_span(span, context, report)
+
+    def _tell(self, tell: Callable[[ContextObserver], None]) -> None:
+        """Tell all observers; one that fails costs neither the client nor the others anything."""
+        for observer in self.observers:
+            try:
+                tell(observer)
+            except Exception as error:
+                _log_failure(observer, error)
+
+    async def close(self) -> None:
+        """Close all observers, none of which waits for another; no context is open."""
+        closing = (each.close() for each in self.observers)
+        outcomes = await asyncio.gather(*closing, return_exceptions=True)
+        for observer, outcome in zip(self.observers, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                _log_failure(observer, outcome)
+
+
+def _log_failure(observer: ContextObserver, error: Exception) -> None:
+    name = type(observer).__name__
+    _log.error("observer_failed", observer=name, error=type(error).__name__)
 
 
 def _charge_surplus(admission: "Admission | None", context: Context, chars: int) -> None:

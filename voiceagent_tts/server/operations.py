@@ -1,6 +1,6 @@
 """Routes for operators: health checks and metrics.
 
-An answer at all shows that the event loop runs.
+Any answer to a health check shows that the event loop runs.
 """
 
 from typing import Any

@@ -118,7 +118,7 @@ class ServerState:
 
         Raises:
             InvalidRequestError: the lexicon has a mistake, or the settings name keys, a Redis,
-                certificates, folders or a request log that cannot be used.
+                certificates or folders that cannot be used.
         """
         _check_folders(settings)
         self.settings = settings
@@ -291,8 +291,7 @@ class ServerState:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         await self.synthesizer.close()
-        for observer in self.opener.observers:
-            await observer.close()
+        await self.opener.close()
         await self.access.close()
         if self._exporter is not None:
             await asyncio.to_thread(self._exporter.close)

@@ -224,7 +224,7 @@ def _forced_spec(settings: Settings) -> WorkerSpec:
 
 
 def forced_options(settings: Settings) -> dict[str, Any]:
-    """Fields of `aligner.forced.load.ForcedOptions`."""
+    """Fields of `plugins.forced.load.ForcedOptions`."""
     engines = _devices(settings) * settings.workers * len(settings.models)
     return {
         "model": settings.aligner_model,

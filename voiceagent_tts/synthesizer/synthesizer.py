@@ -402,6 +402,7 @@ class Lexicons:
         self._server = _matcher(tuple(server.items())) if server else None
         self._folder = folder
         self._reader: LexiconReader | None = None
+        self._is_closed = False
         self._of_voices: dict[str, tuple[object, EntryMatcher | None]] = {}
         """Version and lexicon of each loaded voice that has one; None for an invalid lexicon."""
         self._reading: dict[str, tuple[object, asyncio.Task[None]]] = {}
@@ -429,7 +430,8 @@ class Lexicons:
         self._of_voices[voice] = version, await self._read(voice)
 
     async def close(self) -> None:
-        """End the process that reads; idempotent."""
+        """End the process that reads, and start none again; idempotent."""
+        self._is_closed = True
         if self._reader is not None:
             await self._reader.close()
 
@@ -448,6 +450,8 @@ class Lexicons:
         from voiceagent_tts.lexicon_reader import LexiconReader  # here: few voices have a lexicon
 
         assert self._folder is not None
+        if self._is_closed:
+            return None
         self._reader = self._reader or LexiconReader()
         try:
             return await self._reader.read(self._folder.lexicon_file(voice))

@@ -5,7 +5,6 @@ sounds cause a warning, never a refusal: people with any accent must be able to 
 """
 
 import unicodedata
-from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +36,7 @@ def transcript_problems(text: str, speech_s: float) -> list[str]:
         InvalidRequestError: it cannot be the transcript; `invalid_param`.
     """
     _check_script(text)
-    rate = syllables(text) / max(speech_s, 0.1)
+    rate = _syllables(text) / max(speech_s, 0.1)
     sentence = (
         f"expected a transcript of all that is said in the recording, got {len(text)} characters "
         f"for {speech_s:.1f} s of speech"
@@ -52,12 +51,12 @@ def transcript_problems(text: str, speech_s: float) -> list[str]:
     return [f"{sentence}; the voice may speak other words than its text"]
 
 
-def has_han(text: str) -> bool:
+def _has_han(text: str) -> bool:
     """Whether some of the text is in Chinese characters."""
     return any(_script(each) == "CJK" for each in text if each.isalpha())
 
 
-def syllables(text: str) -> float:
+def _syllables(text: str) -> float:
     """Estimate of the number of syllables of a text."""
     return sum(
         _SYLLABLES_PER_LETTER.get(_script(each), 1 / _LETTERS_PER_SYLLABLE)
@@ -96,7 +95,7 @@ def recording_problems(text: str, samples: npt.NDArray[np.float32], speech_s: fl
         InvalidRequestError: it cannot be the transcript; `invalid_param`.
     """
     problems = transcript_problems(text, speech_s)
-    with suppress(EngineError, ModuleNotFoundError):  # espeak-ng or an extra is not on this machine
+    try:
         languages = _languages_of(text)
         if languages and not _is_likely(text, samples, languages):
             problems.append(
@@ -104,6 +103,11 @@ def recording_problems(text: str, samples: npt.NDArray[np.float32], speech_s: fl
                 f"{languages[0]!r} fit as badly as those of any other text; correct it, or leave "
                 "it out to clone the timbre alone: the voice may speak other words than its text"
             )
+    except EngineError:
+        pass  # espeak-ng is not on this machine
+    except ModuleNotFoundError as error:  # nor is an extra
+        if (error.name or "").startswith("voiceagent_tts"):
+            raise
     return problems
 
 
@@ -112,7 +116,7 @@ def _languages_of(text: str) -> tuple[str, ...]:
     if unserved_language(text) is not None:
         return ()
     language = detect_language(text, None)
-    if not has_han(text):
+    if not _has_han(text):
         return (language,)
     return _HAN_LANGUAGES if language in _HAN_LANGUAGES else ()
 

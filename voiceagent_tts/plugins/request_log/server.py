@@ -4,6 +4,7 @@ It contains a keyed hash of the text, not the text: equal texts can be found, an
 cannot be guessed without the secret.
 """
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -94,7 +95,7 @@ class ContextLog:
 
     async def close(self) -> None:
         """Write the lines that wait."""
-        self._disk.close()
+        await asyncio.to_thread(self._disk.close)  # a disk may take its time
 
 
 def _start(origin: Origin, outcome: str, code: ErrorCode | None) -> dict[str, Any]:
