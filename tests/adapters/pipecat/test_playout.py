@@ -186,6 +186,8 @@ def test_without_a_transport_the_clock_decides() -> None:
     playout = Playout(latency_s=0.0)
     add(playout, "one", 1.0, 5.0)
     assert playout.wait_s(5, 5.1) == pytest.approx(0.1)
+    assert playout.wait_s(11, 5.5) == 0.0
+    assert playout.heard_ms("one", 5.5) == 520
 
 
 def test_reported_chunks_count_by_their_length() -> None:

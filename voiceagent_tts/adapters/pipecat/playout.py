@@ -290,7 +290,7 @@ class Playout:
         """Audio of `context_id` that the listener has heard once the chunks that play are over."""
         if context_id != self._context_id:
             return 0
-        chunk = min(self._ended_chunks, self._chunks - 1)
+        chunk = self.last_chunk if self._is_unseen else min(self._ended_chunks, self.last_chunk)
         while chunk >= 0 and self.wait_s(chunk, now_s) != 0.0:
             chunk -= 1
         heard = heard_samples((chunk + 1) * self._chunk_samples, self._latency_s)
