@@ -108,6 +108,22 @@ def test_an_utterance_whose_start_is_not_reported_plays_from_its_first_chunk() -
     assert playout.heard_ms("two", 5.57) == 80
 
 
+def test_a_late_report_of_a_chunk_before_the_interruption_starts_no_utterance() -> None:
+    """In a busy program it comes after new audio has left; the start that follows is the true one."""
+    playout = playing("one", 1.0, 5.0)
+    playout.transport_started(5.0)
+    for index in range(12):
+        end_chunk(playout, 5.04 + 0.04 * index)
+    playout.interrupt()
+    playout.transport_stopped(5.49)
+    add(playout, "two", 1.0, 5.50)
+    end_chunk(playout, 5.60)
+    playout.transport_started(5.60)
+    assert (playout.wait_s(0, 5.60), playout.wait_s(1, 5.60)) == (0.0, None)
+    end_chunk(playout, 5.64)
+    assert playout.heard_ms("two", 5.64) == 80
+
+
 @pytest.mark.parametrize(("latency_s", "heard_ms"), [(0.0, 120), (0.05, 70), (0.2, 0)])
 def test_what_is_on_its_way_to_the_listener_is_not_heard(latency_s: float, heard_ms: int) -> None:
     """What the server is told at a cancel."""

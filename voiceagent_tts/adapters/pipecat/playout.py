@@ -78,6 +78,7 @@ class Playout:
         self._ended_s = 0.0  # length of what was played
         self._lost_chunks = 0  # that no report will come for
         self._is_reporting = False  # about these chunks: those before an interruption end late
+        self._is_start_assumed = False  # of the utterance that plays
         self._is_new_utterance = True  # whether the next chunk is the first one of an utterance
         self._unstarted: deque[int] = deque()  # first chunks of utterances that have not started
         self._awaited_stops = 0  # of utterances whose audio is complete
@@ -133,6 +134,9 @@ class Playout:
 
     def transport_started(self, now_s: float) -> None:
         """The transport plays the first chunk of an utterance."""
+        if self._is_start_assumed:  # wrongly: that chunk was of the audio before the interruption
+            self._is_start_assumed, self._ended_s = False, 0.0
+            self._unstarted.appendleft(0)
         if not self._unstarted:
             return
         self._note_report(now_s)
@@ -150,6 +154,7 @@ class Playout:
         began_s = now_s - length_s
         if not self._is_reporting and self._runs and began_s > self._runs[0].at_s - _ROUNDING_S:
             self.transport_started(began_s)
+            self._is_start_assumed = True
         if not self._is_reporting:
             return
         if (late_s := self._late_s(now_s)) > _SILENCE_S:
@@ -165,7 +170,7 @@ class Playout:
         if not self._is_reporting:
             return
         self._note_report(now_s)
-        self._lost_chunks = 0
+        self._lost_chunks, self._is_start_assumed = 0, False
         self._end((self._unstarted[0] if self._unstarted else self._chunks) * self.chunk_s)
         if self._awaited_stops:
             self._awaited_stops -= 1
