@@ -134,14 +134,16 @@ def test_what_is_on_its_way_to_the_listener_is_not_heard(latency_s: float, heard
     assert playout.heard_ms("one", 5.08) == heard_ms
 
 
-def test_a_transport_that_reports_ahead_plays_in_its_own_time() -> None:
-    """One with a buffer reports chunks as played that it has only got."""
+@pytest.mark.parametrize("late_s", [0.0, 0.3])
+def test_a_transport_that_reports_ahead_plays_in_its_own_time(late_s: float) -> None:
+    """One with a buffer reports chunks as played that it has only got, also after a late start."""
     playout = playing("one", 1.0, 5.0)
-    playout.transport_started(5.0)
+    start_s = 5.0 + late_s
+    playout.transport_started(start_s)
     for _ in range(25):
-        end_chunk(playout, 5.0)
-    assert playout.wait_s(10, 5.1) == pytest.approx(0.3)
-    assert playout.heard_ms("one", 5.1) == 120
+        end_chunk(playout, start_s)
+    assert playout.wait_s(10, start_s + 0.1) == pytest.approx(0.3)
+    assert playout.heard_ms("one", start_s + 0.1) == 120
 
 
 def test_a_transport_without_audio_plays_the_next_as_it_comes() -> None:

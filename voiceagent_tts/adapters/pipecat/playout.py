@@ -37,12 +37,14 @@ class _Run:
     Attributes:
         first_chunk: number of the first one.
         at_s: when that plays, at the earliest.
-        left_at_s: when it could play at the earliest, before the transport reported its start.
+        possible_s: when it could play, had the transport lost no time.
+        reported_s: when the transport reported that it plays.
     """
 
     first_chunk: int
     at_s: float
-    left_at_s: float
+    possible_s: float
+    reported_s: float
 
 
 class Playout:
@@ -70,6 +72,7 @@ class Playout:
         self._is_interruptible = True
         self._reported_at_s = 0.0
         self._is_unseen = True  # whether the transport plays without reports
+        self._reports_ahead = False  # of its playback, as soon as it has got a chunk
         self._forget_chunks()
 
     def _forget_chunks(self) -> None:
@@ -118,7 +121,7 @@ class Playout:
             self._is_new_utterance = False
         has_gap = self._ended_chunks >= first_chunk or not self._is_reporting
         if not self._runs or (has_gap and now_s > self._earliest_s(first_chunk)):
-            self._runs.append(_Run(first_chunk, now_s, now_s))
+            self._runs.append(_Run(first_chunk, now_s, now_s, now_s))
 
     def interrupt(self) -> bool:
         """The transport drops the audio that it has not played; return False if it continues."""
@@ -142,10 +145,11 @@ class Playout:
         self._note_report(now_s)
         self._is_reporting, self._lost_chunks = True, 0
         chunk = self._unstarted.popleft()
-        left_at_s = self._earliest_s(chunk)
+        possible_s = self._earliest_s(chunk)
         while self._runs and self._runs[-1].first_chunk >= chunk:
             self._runs.pop()
-        self._runs.append(_Run(chunk, max(now_s, left_at_s), left_at_s))
+        at_s = max(now_s, possible_s)
+        self._runs.append(_Run(chunk, at_s, possible_s, at_s))
 
     def chunk_ended(self, length_s: float, now_s: float) -> None:
         """The transport has played one more chunk, and plays the next one if it has one."""
@@ -162,8 +166,17 @@ class Playout:
         self._note_report(now_s)
         self._end(self._ended_s + length_s)
         early_s = self._earliest_s(self._ended_chunks) - now_s
-        if early_s > 0 and self._runs:  # the start was reported late, and playback catches up
-            self._runs[0].at_s = max(self._runs[0].left_at_s, self._runs[0].at_s - early_s)
+        if early_s > 0 and self._runs and not self._reports_ahead:
+            self._move_start(self._runs[0], early_s)
+
+    def _move_start(self, run: _Run, early_s: float) -> None:
+        """A chunk of `run` ended too early: its start was reported late, and playback catches up.
+
+        Where no start is early enough, the transport reports what it has got and not what it plays.
+        """
+        run.at_s -= early_s
+        self._reports_ahead = run.at_s < run.possible_s - self.chunk_s
+        run.at_s = run.reported_s if self._reports_ahead else max(run.at_s, run.possible_s)
 
     def transport_stopped(self, now_s: float) -> None:
         """The transport has played an utterance, or has waited too long for more of it."""
