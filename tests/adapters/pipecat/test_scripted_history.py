@@ -292,6 +292,28 @@ def test_what_follows_a_cut_changes_nothing_of_it(
     assert history(estimated(900), *cut, (wait_s, [then]))[0] == ["w w w w", *said]
 
 
+@pytest.mark.parametrize("after_s", [0.5, 0.75, 1.02])
+@pytest.mark.parametrize("known", [0, 10])
+def test_an_utterance_that_is_not_interrupted_keeps_its_white_space(
+    known: int, after_s: float
+) -> None:
+    """Words that wait for their audio, and those that come later, belong to one message."""
+    utterance = TTSSpeakFrame("a b c d e f g h i j")
+    utterance.interruptible = False
+
+    async def run() -> list[str]:
+        spoken = script(audio_steps(0.0, 80, 10), word_steps(AHEAD_S, known, 10), [Step(3.0)])
+        async with agent(spoken, Loudspeaker(40)) as talk:
+            await talk.say([utterance])
+            await asyncio.sleep(after_s)
+            await talk.worker.queue_frame(InterruptionFrame())
+            await asyncio.sleep(5.0)
+            return talk.messages
+
+    said = run_scripted(run())
+    assert len(said) == 2 and " ".join(said) == utterance.text
+
+
 def test_words_are_taken_back_from_their_own_message() -> None:
     """An utterance behind that message, of which no word was heard, begins with the same text."""
     starts_ms = (300, 600, 900)

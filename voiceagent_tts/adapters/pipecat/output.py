@@ -198,10 +198,12 @@ class Output:
 
     def _interrupt(self) -> None:
         """Drop the held frames, so that words that will not be heard do not enter the history."""
-        self._spacing.clear()
+        self._spacing.interrupt()
         self._announced = deque(each for each in self._announced if not each.interruptible)
         goes_on = not self._playout.interrupt()
         kept = [each for each in self._held if not each.frame.interruptible]
+        if not any(isinstance(each.frame, TTSTextFrame) for each in kept):
+            self._spacing.start_reply()
         self._held = deque(each if goes_on else _Held(each.frame, _AT_ONCE) for each in kept)
 
     def _is_spoken(self, context_id: str | None) -> bool:

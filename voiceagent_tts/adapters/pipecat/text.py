@@ -7,6 +7,7 @@ without spaces. This module knows no sockets and no times.
 
 import unicodedata
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
@@ -93,6 +94,19 @@ class ClauseAggregator(BaseTextAggregator):
         return Aggregation(text, TextType.SENTENCE)
 
 
+@dataclass(slots=True)
+class _Segment:
+    """An announced text.
+
+    Attributes:
+        rest: its text after the last word.
+        interruptible: whether an interruption drops its words.
+    """
+
+    rest: str
+    interruptible: bool
+
+
 class VerbatimSpacing:
     """Adds to Pipecat's word frames the white space before each word in the reply.
 
@@ -102,7 +116,7 @@ class VerbatimSpacing:
     """
 
     def __init__(self) -> None:
-        self._rests: dict[int, str] = {}  # segment id -> its text after the last word; in order
+        self._segments: dict[int, _Segment] = {}  # by id, in order
         self._segment_id: int | None = None  # of the last word
         self._before = ""  # the last word of this reply
 
@@ -110,14 +124,14 @@ class VerbatimSpacing:
         """Note that the next word is the first of a message."""
         self._before = ""
 
-    def clear(self) -> None:
-        """Drop all segments: their words will not arrive."""
-        self._rests.clear()
-        self._before = ""
+    def interrupt(self) -> None:
+        """Drop the segments whose words will not arrive."""
+        kept = {key: each for key, each in self._segments.items() if not each.interruptible}
+        self._segments = kept
 
     def announce(self, frame: AggregatedTextFrame) -> None:
         """Register a segment that is about to be spoken."""
-        self._rests[frame.id] = frame.raw_text or frame.text
+        self._segments[frame.id] = _Segment(frame.raw_text or frame.text, frame.interruptible)
 
     def apply(self, frame: TTSTextFrame) -> None:
         """Add white space in front of `frame`, the next word of its segment."""
@@ -134,15 +148,16 @@ class VerbatimSpacing:
 
     def _space_before(self, segment_id: int | None, word: str) -> str | None:
         """White space between the last word and `word`; None if the announced texts lack it."""
-        if segment_id not in self._rests:
+        if segment_id not in self._segments:
             return None
         between = ""
-        while (segment := next(iter(self._rests))) != segment_id:
-            between += self._rests.pop(segment)
-        before, found, after = self._rests[segment_id].partition(word)
+        while (first := next(iter(self._segments))) != segment_id:
+            between += self._segments.pop(first).rest
+        segment = self._segments[segment_id]
+        before, found, after = segment.rest.partition(word)
         if not found:
             return None
-        self._rests[segment_id] = after
+        segment.rest = after
         between += before
         is_known = between.isspace() or (not between and segment_id == self._segment_id)
         return between if is_known else None
