@@ -60,26 +60,32 @@ def test_frames_of_other_processors_leave_at_once_and_untouched(frame: Frame) ->
     assert frame.pts == 7
 
 
-@pytest.mark.parametrize("stamped_s", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("stamped_s", "latency_s", "due_s"),
+    [(0.0, 0.4, 0.42), (1.0, 0.4, 0.42), (NOW_S + 0.28, 0.04, 0.34), (NOW_S + 0.295, 0.0, 0.28)],
+)
 @pytest.mark.parametrize("is_silent", [False, True])
-def test_a_word_that_is_too_short_to_be_heard_leaves_with_the_last_chunk(
-    stamped_s: float, is_silent: bool
+def test_the_last_words_leave_when_they_have_reached_the_listener(
+    stamped_s: float, latency_s: float, due_s: float, is_silent: bool
 ) -> None:
-    """Pipecat completes such a reply itself, with the time of the reply before it, 0 if none."""
-    output, playout = speaking(0.3, latency_s=0.4)
+    """One that is too short to be heard leaves with the last chunk.
+
+    Pipecat completes a short reply itself, with the time of the reply before it, 0 if none.
+    """
+    output, playout = speaking(0.3, latency_s)
     playout.end_context(NOW_S)
     spoken = [word(stamped_s), LLMFullResponseEndFrame(), LLMFullResponseStartFrame()]
     assert not any(output.receive(frame, NOW_S) for frame in spoken)
     if is_silent:
         playout.go_on_unseen()
+        assert output.wait_s(NOW_S) == pytest.approx(0.28)
     else:
         playout.transport_started(NOW_S)
-        for index in range(1, 8):
-            assert output.pop_due(NOW_S + 0.04 * index) is None
+        for index in range(1, 9 if latency_s else 8):
+            assert output.pop_due(NOW_S + 0.04 * index - 0.001) is None
             playout.chunk_ended(0.04, NOW_S + 0.04 * index)
-    last_chunk_s = NOW_S + 7 * 0.04
-    assert output.wait_s(NOW_S) == pytest.approx(0.28)
-    assert [output.pop_due(last_chunk_s) for _ in spoken] == spoken
+    assert output.wait_s(NOW_S + 0.28) == pytest.approx(due_s - 0.28)
+    assert [output.pop_due(NOW_S + due_s + 1e-6) for _ in spoken] == spoken
     assert not output.is_holding
 
 

@@ -64,10 +64,11 @@ _BOUNDARIES = (
 
 @dataclass(slots=True)
 class _Held:
-    """A frame that leaves when `chunk` plays."""
+    """A frame that leaves when `chunk` plays, or `after_s` after the end of that last chunk."""
 
     frame: Frame
     chunk: int
+    after_s: float = 0.0
 
 
 class Output:
@@ -150,8 +151,12 @@ class Output:
         """Time until the next frame leaves; None while it depends on a report of the transport."""
         if not self._held:
             return None
-        chunk = self._held[0].chunk
-        return 0.0 if chunk == _AT_ONCE else self._playout.wait_s(chunk, now_s)
+        held = self._held[0]
+        if held.chunk == _AT_ONCE:
+            return 0.0
+        if held.after_s:
+            return self._playout.wait_after_s(held.chunk, held.after_s, now_s)
+        return self._playout.wait_s(held.chunk, now_s)
 
     def report_overdue_s(self, now_s: float) -> float | None:
         """Time until the transport has been silent about the next frame for too long."""
@@ -167,18 +172,22 @@ class Output:
     def _hold(self, frame: Frame, reason: Frame) -> None:
         """Hold `frame` until the audio of `reason` plays, after all frames held before it.
 
-        A word that is too short to be heard has no chunk that makes it audible: it leaves with the
-        last one.
+        Of the end of an utterance, what the listener hears when the transport has played it all
+        leaves by the clock. A word that is too short to be heard leaves with the last chunk.
         """
-        held_chunk = self._held[-1].chunk if self._held else _AT_ONCE
+        chunk, after_s = _AT_ONCE, 0.0
         match reason:
             case TTSTextFrame(pts=int(pts)) | AggregatedTextProgressFrame(pts=int(pts)):
                 chunk = min(self._playout.chunk_at(pts), self._playout.last_chunk)
+                after_s = self._playout.after_end_s(pts)
             case LLMAssistantPushAggregationFrame():
                 chunk = self._playout.last_chunk
             case _:
-                chunk = _AT_ONCE
-        self._held.append(_Held(frame, max(chunk, held_chunk)))
+                pass
+        if self._held:
+            before = self._held[-1]
+            chunk, after_s = max((chunk, after_s), (before.chunk, before.after_s))
+        self._held.append(_Held(frame, chunk, after_s))
 
     def _announced_before(self, frame: Frame) -> list[AggregatedTextFrame]:
         """The segments that leave ahead of `frame`, their next word or the end.

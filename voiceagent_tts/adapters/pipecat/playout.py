@@ -47,6 +47,24 @@ class _Run:
     reported_s: float
 
 
+@dataclass(slots=True)
+class _Context:
+    """The audio of a context.
+
+    Attributes:
+        start: where it begins in the audio of all contexts, in samples at 24 kHz.
+        samples: its length.
+        last_chunk: number of the chunk with its end.
+        played_at_s: when the transport reported that this one was played; None before.
+    """
+
+    context_id: str | None
+    start: int
+    samples: int
+    last_chunk: int
+    played_at_s: float | None = None
+
+
 class Playout:
     """Counts the chunks that a transport has received and has played.
 
@@ -86,6 +104,7 @@ class Playout:
         self._unstarted: deque[int] = deque()  # first chunks of utterances that have not started
         self._awaited_stops = 0  # of utterances whose audio is complete
         self._runs: deque[_Run] = deque()
+        self._ended: list[_Context] = []  # whose end may not have reached the listener
 
     # What leaves.
 
@@ -110,6 +129,15 @@ class Playout:
         if not self._is_new_utterance:
             self._awaited_stops += 1
         self._is_new_utterance = True
+        self._ended = [each for each in self._ended if self._heard(each, now_s) < each.samples]
+        self._ended.append(self._context)
+
+    @property
+    def _context(self) -> _Context:
+        """The part of the current context that has left."""
+        return _Context(
+            self._context_id, self._context_start, self._context_samples, self.last_chunk
+        )
 
     def _add(self, samples: int, now_s: float) -> None:
         first_chunk = self._chunks
@@ -164,7 +192,7 @@ class Playout:
         if (late_s := self._late_s(now_s)) > _SILENCE_S:
             self._lost_chunks += min(int(late_s / self.chunk_s), self._waiting_chunks)
         self._note_report(now_s)
-        self._end(self._ended_s + length_s)
+        self._end(self._ended_s + length_s, now_s)
         early_s = self._earliest_s(self._ended_chunks) - now_s
         if early_s > 0 and self._runs and not self._reports_ahead:
             self._move_start(self._runs[0], early_s)
@@ -184,7 +212,7 @@ class Playout:
             return
         self._note_report(now_s)
         self._lost_chunks, self._is_start_assumed = 0, False
-        self._end((self._unstarted[0] if self._unstarted else self._chunks) * self.chunk_s)
+        self._end((self._unstarted[0] if self._unstarted else self._chunks) * self.chunk_s, now_s)
         if self._awaited_stops:
             self._awaited_stops -= 1
             return
@@ -197,8 +225,11 @@ class Playout:
         self.reports += 1
         self._reported_at_s, self._is_unseen = now_s, False
 
-    def _end(self, ended_s: float) -> None:
+    def _end(self, ended_s: float, now_s: float) -> None:
         self._ended_s = min(max(ended_s, self._ended_s), self._chunks * self.chunk_s)
+        for context in self._ended:
+            if context.played_at_s is None and context.last_chunk < self._ended_chunks:
+                context.played_at_s = max(now_s, self._earliest_end_s(context))
         while self._unstarted and self._unstarted[0] < self._ended_chunks:
             self._unstarted.popleft()
         while len(self._runs) > 1 and self._runs[1].first_chunk <= self._ended_chunks:
@@ -235,6 +266,13 @@ class Playout:
         known = [run for run in self._runs if run.first_chunk <= chunk]
         return known[-1].at_s + (chunk - known[-1].first_chunk) * self.chunk_s if known else 0.0
 
+    def _earliest_end_s(self, context: _Context) -> float:
+        return self._earliest_s(context.last_chunk) + self.chunk_s
+
+    def _played_at_s(self, context: _Context) -> float | None:
+        is_unknown = context.played_at_s is None and self._is_unseen
+        return self._earliest_end_s(context) if is_unknown else context.played_at_s
+
     def _has_begun(self, chunk: int) -> bool:
         is_started = not (self._unstarted and self._unstarted[0] <= chunk)
         has_left = chunk < self._chunks
@@ -246,6 +284,15 @@ class Playout:
             wait_s = self._earliest_s(chunk) - now_s
             return wait_s if wait_s > _ROUNDING_S else 0.0
         return None
+
+    def wait_after_s(self, chunk: int, after_s: float, now_s: float) -> float | None:
+        """Time until `chunk`, the last one of its context, was played `after_s` ago."""
+        context = next((each for each in self._ended if each.last_chunk == chunk), None)
+        wait_s = self.wait_s(chunk, now_s)
+        if wait_s != 0.0 or context is None:
+            return wait_s
+        played_at_s = self._played_at_s(context)
+        return None if played_at_s is None else max(0.0, played_at_s + after_s - now_s)
 
     def at_hand_s(self, chunk: int, now_s: float) -> float:
         """Time until `chunk` plays, if nothing delays it."""
@@ -264,8 +311,17 @@ class Playout:
         return self._chunk_of(pts / 1e9 - self.baseline_s)
 
     def _chunk_of(self, position_s: float) -> int:
-        start = self._context_start + round(max(0.0, position_s) * SAMPLE_RATE_HZ)
+        start = self._start_of(position_s)
         return math.ceil(audible_at(start, self._latency_s) / self._chunk_samples) - 1
+
+    def _start_of(self, position_s: float) -> int:
+        return self._context_start + round(max(0.0, position_s) * SAMPLE_RATE_HZ)
+
+    def after_end_s(self, pts: int) -> float:
+        """How long after the end of what has left a word is heard that is on its way then."""
+        start = self._start_of(pts / 1e9 - self.baseline_s)
+        missing = audible_at(start, self._latency_s) - self._chunks * self._chunk_samples
+        return max(0.0, min(missing / SAMPLE_RATE_HZ, self._latency_s))
 
     @property
     def last_chunk(self) -> int:
@@ -306,10 +362,31 @@ class Playout:
 
     def heard_ms(self, context_id: str, now_s: float) -> int:
         """Audio of `context_id` that the listener has heard once the chunks that play are over."""
-        if context_id != self._context_id:
-            return 0
+        is_current = context_id == self._context_id
+        context = self._find_ended(context_id) or (self._context if is_current else None)
+        return samples_to_ms(self._heard(context, now_s)) if context else 0
+
+    def is_heard(self, context_id: str, now_s: float) -> bool:
+        """Whether the listener will then have heard `context_id` to its end."""
+        context = self._find_ended(context_id)
+        return context is not None and self._heard(context, now_s) == context.samples
+
+    def _find_ended(self, context_id: str) -> _Context | None:
+        return next((each for each in self._ended if each.context_id == context_id), None)
+
+    def _heard(self, context: _Context, now_s: float) -> int:
+        played_at_s = self._played_at_s(context)
+        if played_at_s is not None and played_at_s <= now_s:
+            on_its_way_s = self._latency_s - (now_s - played_at_s)
+            heard = context.samples - round(max(0.0, on_its_way_s) * SAMPLE_RATE_HZ)
+        else:
+            played = (self._playing_chunk(now_s) + 1) * self._chunk_samples
+            heard = heard_samples(played, self._latency_s) - context.start
+        return max(0, min(heard, context.samples))
+
+    def _playing_chunk(self, now_s: float) -> int:
+        """The last chunk that has begun to play; -1 without one."""
         chunk = self.last_chunk if self._is_unseen else min(self._ended_chunks, self.last_chunk)
         while chunk >= 0 and self.wait_s(chunk, now_s) != 0.0:
             chunk -= 1
-        heard = heard_samples((chunk + 1) * self._chunk_samples, self._latency_s)
-        return samples_to_ms(max(0, min(heard - self._context_start, self._context_samples)))
+        return chunk

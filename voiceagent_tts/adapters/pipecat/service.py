@@ -529,7 +529,7 @@ class VoiceAgentTTSService(TurnTTSService):
             heard_ms = self._playout.heard_ms(context_id, now_s)
             record = self._connection.record(context_id)
             is_exact = all(word.confidence == 1 for word in record.words)
-            is_over = record.done is not None and not self._playout.lead_s(now_s)
+            is_over = record.done is not None and self._playout.is_heard(context_id, now_s)
             was_resumed = heard_ms * record.audio.sample_rate > 1000 * record.samples_received
             if heard_ms and not (is_exact or is_over or was_resumed):
                 return self._connection.cut(context_id, heard_ms)
