@@ -109,7 +109,7 @@ def test_an_utterance_whose_start_is_not_reported_plays_from_its_first_chunk() -
 
 
 def test_a_late_report_of_a_chunk_before_the_interruption_starts_no_utterance() -> None:
-    """In a busy program it comes after new audio has left; the start that follows is the true one."""
+    """In a busy program it comes after new audio has left; the true start follows it."""
     playout = playing("one", 1.0, 5.0)
     playout.transport_started(5.0)
     for index in range(12):

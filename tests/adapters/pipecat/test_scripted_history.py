@@ -12,10 +12,12 @@ from pipecat.frames.frames import (
     InterruptionFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMMarkerFrame,
     LLMTextFrame,
     TTSSpeakFrame,
 )
 
+from testbed import scripted_server
 from testbed.scripted_pipecat import HoldUp, Loudspeaker, agent, cut, reply
 from testbed.scripted_server import Script, Step
 from testbed.scripted_time import ScriptedLoop, run_scripted
@@ -329,6 +331,89 @@ def test_the_end_of_a_reply_is_corrected_whatever_follows_it(following: list[Fra
     spoken = estimated(250, 1.2, 6)
     said = history(spoken, (0.0, [*reply("a b c d e f"), *following]), interruption(1.62))
     assert said[0] == ["a b c d e"]
+
+
+def refused() -> Script:
+    """A context that the server does not accept, but the next one."""
+    return Script((), end_s=0.0, failure=OverloadedError("it is full", retry_after_ms=100))
+
+
+@pytest.mark.parametrize(
+    ("first", "begin", "left"),
+    [
+        ([refused()], "", "w w w w"),
+        ([replace(script(audio_steps(0.0, 100, 2), word_steps(AHEAD_S, 2, 2)),
+                  end_s=0.3, failure=EngineError("the engine process has ended"))],
+         "a a ", "a a w w w w"),
+    ],
+    ids=["refused", "resumed"],
+)  # fmt: skip
+def test_the_context_that_speaks_is_asked(first: list[Script], begin: str, left: str) -> None:
+    """A turn whose first context has ended is spoken by another one, from its start or later."""
+
+    async def run() -> list[str]:
+        async with agent(estimated(900), Loudspeaker(40), first=first) as talk:
+            await talk.say(reply(begin + TEXT))
+            await asyncio.sleep(2.02 + 0.3 * len(begin.split()))
+            await talk.worker.queue_frame(InterruptionFrame())
+            await asyncio.sleep(0.5)
+            return talk.messages
+
+    assert run_scripted(run()) == [left]
+
+
+async def _spell(text: str, _: str) -> str:
+    return text.replace("w", "vv")
+
+
+@pytest.mark.parametrize(
+    ("said", "options", "left"),
+    [
+        ([TTSSpeakFrame("a b c")], {}, "a b c w w w w"),
+        ([LLMMarkerFrame("!", append_to_context_immediately=False)], {}, "! w w w w"),
+        ([], {"text_transforms": [("*", _spell)]}, "w w w w"),
+    ],
+    ids=["another utterance", "a marker", "a transform"],
+)
+def test_words_are_taken_back_from_a_message_with_other_text(
+    said: list[Frame], options: dict[str, Any], left: str
+) -> None:
+    """The message is not the server's text."""
+
+    async def run() -> list[str]:
+        few = script(audio_steps(0.0, 100, 3), word_steps(AHEAD_S, 3, 3))
+        is_speech = any(isinstance(frame, TTSSpeakFrame) for frame in said)
+        async with agent(
+            estimated(900), Loudspeaker(40), first=[few] if is_speech else [], **options
+        ) as talk:
+            start, *rest = reply(TEXT)
+            await talk.say([start, *said, *rest])
+            await asyncio.sleep(2.02 + (1.1 if is_speech else 0.0))
+            await talk.worker.queue_frame(InterruptionFrame())
+            await asyncio.sleep(0.5)
+            return talk.messages
+
+    assert run_scripted(run()) == [left]
+
+
+def test_words_are_taken_back_from_their_message_when_others_have_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server answers late."""
+    cut_now = scripted_server._TtsV1Voice.cut
+    answers: list[asyncio.Task[None]] = []
+
+    async def cut_late(voice: scripted_server._TtsV1Voice, played_ms: int) -> None:
+        async def answer() -> None:
+            await asyncio.sleep(0.8)
+            await cut_now(voice, played_ms)
+
+        answers.append(asyncio.create_task(answer()))
+
+    monkeypatch.setattr(scripted_server._TtsV1Voice, "cut", cut_late)
+    then = TTSSpeakFrame("x y z")
+    messages, _ = history(estimated(900), (0.0, reply(TEXT)), interruption(), (0.0, [then]))
+    assert messages == ["w w w w", "x y z"] and len(answers) == 1
 
 
 def test_an_answer_does_not_overtake_the_interruption(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Text through Pipecat: clauses are passed on early, and words keep their white space."""
 
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 
 from voiceagent_tts.adapters.pipecat.text import (
     ClauseAggregator,
+    MessageCut,
+    SaidWord,
     VerbatimSpacing,
     joint,
     without_end,
-    without_unheard,
 )
+from voiceagent_tts.adapters.pipecat.turn import SpokenWord
 from voiceagent_tts.text.words import split_words
 
 TEXTS = st.text(alphabet="ab Z.,!?\n\t 「」你。、好$4é😊-", max_size=120)
@@ -164,28 +167,54 @@ def test_the_end_of_a_message_is_removed(said: str, end: str, left: str | None) 
     assert without_end(messages, end) == [before, *kept, after]
 
 
+def assistant(text: str) -> Any:
+    """A message of the assistant."""
+    return {"role": "assistant", "content": text}
+
+
+def message_cut(*words: str, context_id: str = "turn") -> MessageCut:
+    """The cut of a message whose words have left, each with a space before it in the text."""
+    ends = accumulate(len(word) + 1 for word in words)
+    spoken = [
+        SpokenWord(word, 0.0, context_id, 0.0, end) for word, end in zip(words, ends, strict=True)
+    ]
+    return MessageCut([SaidWord(f" {word.text}", word) for word in spoken], "turn")
+
+
 @pytest.mark.parametrize(
     ("said", "heard", "left"),
     [
-        ("One, two, three,", " One, two,", "One, two,"),
-        ("One,", " One, two,", "One,"),
-        ("One, two,", " One, two,", "One, two,"),
-        ("One, two,", "", None),
-        ("Two, three,", " One,", "Two, three,"),
-        ("One, two, three, four, five.", " One, two,", "One, two, three, four, five."),
+        (["One, two, three,"], " One, two,", ["One, two,"]),
+        (["One, two, three,"], " One, two, three,", ["One, two, three,"]),
+        (["Hm. One, two, three,"], "", ["Hm."]),
+        (["One, two, three,"], "", []),
+        (["One,", "two, three,"], "", []),
+        (["One,", "two, three,"], " One, two,", ["One,", "two,"]),
+        (["One,", "two, three,"], " One,", ["One,"]),
+        (["Nine, ten."], " One,", ["Nine, ten."]),
     ],
-    ids=["too much", "less", "the same", "nothing heard", "another turn", "more than the turn"],
-)
-def test_words_that_were_not_heard_leave_the_turns_own_message(
-    said: str, heard: str, left: str | None
+    ids=[
+        "the end", "all heard", "behind another text", "nothing heard", "two messages",
+        "the last of two", "one of two", "changed",
+    ],
+)  # fmt: skip
+def test_words_that_were_not_heard_leave_their_own_message(
+    said: list[str], heard: str, left: list[str]
 ) -> None:
-    """The assistant's last one with text, which a call of a function has not."""
-    before, call, after = (
-        {"role": "assistant", "content": "One, two, three,"},
-        {"role": "assistant", "tool_calls": []},
-        {"role": "user", "content": "Stop."},
-    )
-    messages: list[Any] = [before, {"role": "assistant", "content": said}, call, after]
-    kept = [] if left is None else [{"role": "assistant", "content": left}]
-    unheard = " One, two, three, four.".removeprefix(heard)
-    assert without_unheard(messages, heard, unheard) == [before, *kept, call, after]
+    """Once, whatever has been committed since; a message that has changed stays."""
+    before, image = assistant("Zero. three,"), {"role": "user", "content": "an image"}
+    after = [{"role": "assistant", "tool_calls": []}, assistant("One, two, three,")]
+    cut = message_cut("One,", "two,", "three,")
+    ended: list[Any] = [before, image, *map(assistant, said)]
+    assert cut.find(ended) == ended
+    kept = [before, image, *map(assistant, left)]
+    corrected = cut.without_unheard([*ended, *after], len(heard))
+    assert corrected == [*kept, *after]
+    assert cut.without_unheard(corrected, len(heard)) == corrected
+
+
+def test_words_of_earlier_contexts_of_a_turn_stay() -> None:
+    """The server is asked about the context that spoke the last word."""
+    cut = message_cut("One,", "two,", context_id="turn-1")
+    messages = [assistant("One, two,")]
+    assert cut.without_unheard(cut.find(messages), 0) == messages

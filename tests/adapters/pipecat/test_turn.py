@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
+from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnState
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
@@ -23,7 +23,7 @@ def new_turn(text: str = TEXT) -> PipecatTurn:
     return turn
 
 
-def speak(turn: PipecatTurn, received_ms: int, rate_hz: int = SAMPLE_RATE_HZ) -> list[WordTime]:
+def speak(turn: PipecatTurn, received_ms: int, rate_hz: int = SAMPLE_RATE_HZ) -> list[SpokenWord]:
     """Start a context, one word every 400 ms; return the words after `received_ms`."""
     record = ContextRecord(
         turn.next_server_context_id(),
@@ -35,13 +35,18 @@ def speak(turn: PipecatTurn, received_ms: int, rate_hz: int = SAMPLE_RATE_HZ) ->
     return receive(turn, received_ms)
 
 
-def receive(turn: PipecatTurn, received_ms: int) -> list[WordTime]:
+def receive(turn: PipecatTurn, received_ms: int) -> list[SpokenWord]:
     """Receive the context's first `received_ms` of audio; return the words that become audible."""
     assert turn.record is not None
     samples = received_ms * turn.record.audio.sample_rate // 1000
     pcm = bytes(BYTES_PER_SAMPLE * samples)
     turn.receive_audio(ClientAudio(turn.record.context_id, 0, 0, pcm))
     return turn.audible_words()
+
+
+def timed(words: list[SpokenWord]) -> list[tuple[str, float]]:
+    """The words with their times."""
+    return [(word.text, word.start_s) for word in words]
 
 
 def spoken(text: str) -> list[WordTimestamp]:
@@ -64,7 +69,7 @@ def done(chars: int) -> DoneMessage:
 def test_each_word_is_committed_once_and_in_order(received_ms: list[int]) -> None:
     """Wherever contexts break off, the words joined are the text, and their times increase."""
     turn = new_turn()
-    words: list[WordTime] = []
+    words: list[SpokenWord] = []
     for ms in received_ms:
         before = turn.samples
         words += speak(turn, ms)
@@ -75,8 +80,8 @@ def test_each_word_is_committed_once_and_in_order(received_ms: list[int]) -> Non
     words += speak(turn, 10 * WORD_MS)
     words += turn.finish(done(len(turn.rest)))
     assert turn.rest == ""
-    assert [word for word, _ in words] == TEXT.split()
-    times = [start_s for _, start_s in words]
+    assert [word.text for word in words] == TEXT.split()
+    times = [word.start_s for word in words]
     assert times == sorted(times)
 
 
@@ -91,7 +96,7 @@ def test_words_that_were_noise_are_spoken_again_and_committed_once() -> None:
     assert turn.rest == " three, four, five. Six, seven, eight, nine, ten."
     assert turn.noise == " three, four,"
     words += speak(turn, 10 * WORD_MS) + turn.finish(done(len(turn.rest)))
-    assert [word for word, _ in words] == TEXT.split()
+    assert [word.text for word in words] == TEXT.split()
     assert turn.noise == ""
 
 
@@ -109,10 +114,14 @@ def test_words_without_their_audio_are_not_committed(received_ms: int, rate_hz: 
 def test_a_word_that_is_spoken_again_keeps_its_first_time() -> None:
     """The word "two," broke off after its start was heard; it keeps the time of that start."""
     turn = new_turn()
-    assert speak(turn, 600) == [("One,", 0.0), ("two,", 0.4)]
+    assert timed(speak(turn, 600)) == [("One,", 0.0), ("two,", 0.4)]
     assert turn.break_off() == []
     assert turn.rest == " two, three, four, five. Six, seven, eight, nine, ten."
-    assert speak(turn, 900) == [("three,", 1.0), ("four,", 1.4)]
+    words = speak(turn, 900)
+    assert timed(words) == [("three,", 1.0), ("four,", 1.4)]
+    last = words[-1]
+    assert (last.server_context_id, last.context_start_s) == ("turn-2", 0.6)
+    assert last.char_end == len(" two, three, four,")
 
 
 def test_a_word_of_a_later_context_is_on_the_turns_clock() -> None:

@@ -26,7 +26,8 @@ from pipecat.frames.frames import (
 )
 
 from voiceagent_tts.adapters.pipecat.playout import Playout
-from voiceagent_tts.adapters.pipecat.text import VerbatimSpacing
+from voiceagent_tts.adapters.pipecat.text import SaidWord, VerbatimSpacing
+from voiceagent_tts.adapters.pipecat.turn import SpokenWord
 
 _AT_HAND_S = 0.03
 """A word that is due this soon may be heard by the time at which an interruption reaches the
@@ -48,7 +49,7 @@ class AudioEndFrame(ControlFrame):
 
 
 class HistoryCorrectionFrame(LLMMessagesTransformFrame):
-    """Corrects the message that the frame before it has committed."""
+    """Finds or shortens a message of the history; it keeps its order behind what commits that."""
 
 
 _TEXT = (AggregatedTextFrame, AggregatedTextProgressFrame)
@@ -69,6 +70,7 @@ class _Held:
     frame: Frame
     chunk: int
     after_s: float = 0.0
+    word: SpokenWord | None = None
 
 
 class Output:
@@ -78,11 +80,15 @@ class Output:
         playout: follows the audio among them.
 
     Attributes:
+        word: the word whose frames Pipecat makes now.
         said_context_id: the context of the last word that has left for the history.
+        said: the words of this context that have left.
     """
 
     def __init__(self, playout: Playout) -> None:
+        self.word: SpokenWord | None = None
         self.said_context_id: str | None = None
+        self.said: list[SaidWord] = []
         self._playout = playout
         self._spacing = VerbatimSpacing()
         self._held: deque[_Held] = deque()
@@ -140,12 +146,18 @@ class Output:
         """Return the next held frame if its audio plays now."""
         if not self._held or self.wait_s(now_s) != 0.0:
             return None
-        frame = self._held.popleft().frame
+        held = self._held.popleft()
+        frame = held.frame
         if isinstance(frame, TTSTextFrame) and frame.append_to_context:
-            self.said_context_id = frame.context_id
+            self._note_said(frame, held.word)
         self._last_ns = max(self._last_ns, round(now_s * 1e9))
         frame.pts = self._last_ns  # or it would wait in the transport behind the audio there
         return frame
+
+    def _note_said(self, frame: TTSTextFrame, word: SpokenWord | None) -> None:
+        if frame.context_id != self.said_context_id:
+            self.said_context_id, self.said = frame.context_id, []
+        self.said.append(SaidWord(frame.raw_text or frame.text, word))
 
     def wait_s(self, now_s: float) -> float | None:
         """Time until the next frame leaves; None while it depends on a report of the transport."""
@@ -187,7 +199,7 @@ class Output:
         if self._held:
             before = self._held[-1]
             chunk, after_s = max((chunk, after_s), (before.chunk, before.after_s))
-        self._held.append(_Held(frame, chunk, after_s))
+        self._held.append(_Held(frame, chunk, after_s, self.word))
 
     def _announced_before(self, frame: Frame) -> list[AggregatedTextFrame]:
         """The segments that leave ahead of `frame`, their next word or the end.

@@ -270,7 +270,7 @@ class Playout:
         return self._earliest_s(context.last_chunk) + self.chunk_s
 
     def _played_at_s(self, context: _Context) -> float | None:
-        is_unknown = context.played_at_s is None and self._is_unseen
+        is_unknown = context.played_at_s is None and self._is_unseen and bool(self._runs)
         return self._earliest_end_s(context) if is_unknown else context.played_at_s
 
     def _has_begun(self, chunk: int) -> bool:

@@ -64,12 +64,17 @@ from voiceagent_tts.adapters.pipecat.settings import (
     server_settings,
 )
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
-from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
-from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
+from voiceagent_tts.adapters.pipecat.text import (
+    ClauseAggregator,
+    MessageCut,
+    joint,
+    without_end,
+)
+from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnState
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.client_connection import check_not_negative, check_options
-from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
+from voiceagent_tts.protocol.messages import AudioFormat, CutMessage, OpenOptions
 from voiceagent_tts.text.markup import phoneme
 
 _LEAD_S = 1.0
@@ -193,8 +198,9 @@ class VoiceAgentTTSService(TurnTTSService):
         self._holds_nothing = asyncio.Event()
         self._holds_nothing.set()
         self._leaving: asyncio.Task[None] | None = None
-        self._words: dict[str, deque[WordTime]] = {}  # by context; their audio has not left
+        self._words: dict[str, deque[SpokenWord]] = {}  # by context; their audio has not left
         self._releasing = asyncio.Lock()
+        self._cuts: dict[str, MessageCut] = {}  # by server context, until the server answers
         self._register_event_handler("on_words")
         self._max_buffer_delay_ms = max_buffer_delay_ms
         self._max_lead_s = max_lead_s
@@ -237,6 +243,7 @@ class VoiceAgentTTSService(TurnTTSService):
         await super().cleanup()
 
     async def _connect_websocket(self) -> None:
+        self._cuts.clear()
         await super()._connect_websocket()
         if self._names_servers_model and self._connection.ready is not None:
             self._settings.model = self._connection.ready.model
@@ -408,7 +415,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
     # Words out.
 
-    async def _add_words(self, context_id: str, words: list[WordTime]) -> None:
+    async def _add_words(self, context_id: str, words: list[SpokenWord]) -> None:
         if self.audio_context_available(context_id):
             self._words.setdefault(context_id, deque()).extend(words)
             await self._release_words(context_id)
@@ -421,9 +428,11 @@ class VoiceAgentTTSService(TurnTTSService):
         """
         async with self._releasing:  # both where words arrive and where audio leaves
             while words := self._words.get(context_id or ""):  # gone after an interruption
-                if not (ends or self._playout.makes_audible(context_id, words[0][1])):
+                if not (ends or self._playout.makes_audible(context_id, words[0].start_s)):
                     return
-                await self._add_word_timestamps([words.popleft()], context_id)
+                self._output.word = word = words.popleft()
+                await self._add_word_timestamps([(word.text, word.start_s)], context_id)
+                self._output.word = None
 
     async def _end_audio(self, end: AudioEndFrame) -> None:
         """Release the last words, which leave with the last chunk at the latest."""
@@ -471,15 +480,15 @@ class VoiceAgentTTSService(TurnTTSService):
         question = self._question_at_cut() if is_cut else None
         if self._output.receive(frame, self._now_s()):
             await super().push_frame(frame, direction)
-        if question is not None:  # the answer comes behind the frame that commits the words
-            self._send(question)
+        if question is not None:
+            await self._ask_what_was_heard(*question)
         if self._output.is_holding:
             self._holds_nothing.clear()
             self._has_news.set()
         if isinstance(frame, TTSAudioRawFrame):
             await self._release_words(frame.context_id)
         if self._noise and isinstance(frame, _COMMITS):
-            await self._take_back_noise(frame)
+            await self._remove_noise(frame)
 
     async def _let_held_frames_leave(self) -> None:
         """Wait for the last words; limit the wait if the transport reports other things."""
@@ -512,28 +521,50 @@ class VoiceAgentTTSService(TurnTTSService):
             if overdue_s is not None and overdue_s <= 0:
                 self._playout.go_on_unseen()
 
-    async def _take_back_noise(self, commit: Frame) -> None:
+    async def _remove_noise(self, commit: Frame) -> None:
         """Remove words from the message of `commit`: it turned out later that they were noise."""
         noise, self._noise = self._noise, ""
         removal = HistoryCorrectionFrame(partial(without_end, end=noise))
         removal.pts = commit.pts  # or it overtakes the commit on the way through the transport
         await self.push_frame(removal)
 
-    def _question_at_cut(self) -> str | None:
-        """The question to the server what was heard; None where the history has that already."""
+    def _question_at_cut(self) -> tuple[str, int] | None:
+        """Which server context to ask what was heard, and at which position in milliseconds.
+
+        None where the history has that already.
+        """
         goes_on = self._started is not None and not self._started.interruptible
         context_id, now_s = self._output.said_context_id, self._now_s()
-        if goes_on or context_id is None:
+        word = next((each.word for each in reversed(self._output.said) if each.word), None)
+        if goes_on or context_id is None or word is None:
             return None
         with contextlib.suppress(VoiceAgentError):  # it was spoken over another connection
+            record = self._connection.record(word.server_context_id)
             heard_ms = self._playout.heard_ms(context_id, now_s)
-            record = self._connection.record(context_id)
-            is_exact = all(word.confidence == 1 for word in record.words)
+            is_exact = all(each.confidence == 1 for each in record.words)
             is_over = record.done is not None and self._playout.is_heard(context_id, now_s)
-            was_resumed = heard_ms * record.audio.sample_rate > 1000 * record.samples_received
-            if heard_ms and not (is_exact or is_over or was_resumed):
-                return self._connection.cut(context_id, heard_ms)
+            if heard_ms and not (is_exact or is_over):
+                played_ms = max(0, heard_ms - round(1000 * word.context_start_s))
+                return word.server_context_id, played_ms
         return None
+
+    async def _ask_what_was_heard(self, context_id: str, played_ms: int) -> None:
+        """Ask the server, behind the frame that commits the words."""
+        self._cuts[context_id] = cut = MessageCut(list(self._output.said), context_id)
+        await self._correct_history(cut.find)
+        self._send(self._connection.cut(context_id, played_ms))
+
+    async def _receive_cut(self, cut: CutMessage) -> None:
+        message_cut = self._cuts.pop(cut.context_id, None)
+        if message_cut is not None:
+            remove = partial(message_cut.without_unheard, heard_chars=len(cut.text_spoken))
+            await self._correct_history(remove)
+
+    async def _correct_history(self, correct: Callable[[list[Any]], list[Any]]) -> None:
+        """Pass the history's messages through `correct`; no interruption prevents that."""
+        correction = HistoryCorrectionFrame(correct)
+        correction.interruptible, correction.pts = False, round(self._now_s() * 1e9)
+        await super().push_frame(correction)
 
     async def _wait_for_playback(self, lead_s: float) -> None:
         """Wait until only `lead_s` of the audio that has left is not played yet.

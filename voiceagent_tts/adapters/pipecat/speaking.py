@@ -11,18 +11,16 @@ once if the request itself is wrong.
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any, get_args
 
 from loguru import logger
 from pipecat.frames.frames import TTSAudioRawFrame
 from pipecat.utils.errors import ErrorCategory
 
-from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, HistoryCorrectionFrame
+from voiceagent_tts.adapters.pipecat.output import AudioEndFrame
 from voiceagent_tts.adapters.pipecat.socket import SocketTTSService
-from voiceagent_tts.adapters.pipecat.text import without_unheard
-from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
+from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnState
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
@@ -76,7 +74,11 @@ class TurnTTSService(SocketTTSService):
         self._noise = ""  # of a failed turn; enters the history unheard
 
     @abstractmethod
-    async def _add_words(self, context_id: str, words: list[WordTime]) -> None:
+    async def _receive_cut(self, cut: CutMessage) -> None:
+        """Account for the answer of the server what was heard."""
+
+    @abstractmethod
+    async def _add_words(self, context_id: str, words: list[SpokenWord]) -> None:
         """Commit words whose audio has arrived; each leaves behind its audio."""
 
     async def _connect(self) -> None:
@@ -171,8 +173,8 @@ class TurnTTSService(SocketTTSService):
                 self._log_warning(event)
             case DoneMessage() if turn:
                 await self._finish_context(turn, event)
-            case CutMessage(text_spoken=heard, text_remaining=unheard):
-                await self._take_back(partial(without_unheard, heard=heard, unheard=unheard))
+            case CutMessage():
+                await self._receive_cut(event)
             case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
                 pass  # its `done` follows, once its audio has left; the rest is spoken then
             case ErrorMessage() if turn:
@@ -181,12 +183,6 @@ class TurnTTSService(SocketTTSService):
                 await self.push_error(event.message, category=ErrorCategory.UNKNOWN)
             case _:
                 pass  # of an abandoned context, or not used here
-
-    async def _take_back(self, correct: Callable[[list[Any]], list[Any]]) -> None:
-        """Correct the history now; another interruption does not drop the correction."""
-        correction = HistoryCorrectionFrame(correct)
-        correction.interruptible, correction.pts = False, round(self._now_s() * 1e9)
-        await super().push_frame(correction)
 
     def _log_warning(self, warning: WarningMessage) -> None:
         """Log a warning of the server once: it repeats in every turn."""
@@ -227,12 +223,12 @@ class TurnTTSService(SocketTTSService):
         if not has_rest:
             await self._complete_turn(turn)
 
-    async def _speak_nothing(self, turn: PipecatTurn) -> list[WordTime]:
+    async def _speak_nothing(self, turn: PipecatTurn) -> list[SpokenWord]:
         """Commit a turn without letters and digits; Pipecat reports no audio at all as an error."""
         silence = bytes(BYTES_PER_SAMPLE * (self._output_rate_hz // _SILENCES_PER_S))
         frame = TTSAudioRawFrame(silence, self._output_rate_hz, 1, context_id=turn.context_id)
         await self.append_to_audio_context(turn.context_id, frame)
-        return [(turn.text, 0.0)]
+        return [SpokenWord(turn.text, 0.0, turn.context_id, 0.0, len(turn.text))]
 
     async def _complete_turn(self, turn: PipecatTurn) -> None:
         """End a turn whose text is all spoken; text that arrives later is spoken by a new turn."""

@@ -6,14 +6,15 @@ without spaces. This module knows no sockets and no times.
 """
 
 import unicodedata
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 from pipecat.processors.aggregators.llm_context import LLMContextMessage
 from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator, TextType
 
+from voiceagent_tts.adapters.pipecat.turn import SpokenWord
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,
     CLOSING,
@@ -163,39 +164,78 @@ class VerbatimSpacing:
         return between if is_known else None
 
 
-def without_end(messages: list[LLMContextMessage], end: str) -> list[LLMContextMessage]:
-    """The messages of a history, the assistant's last text without `end`."""
-    return _shortened(messages, lambda said: said.removesuffix(end.strip()).rstrip())
+@dataclass(frozen=True, slots=True)
+class SaidWord:
+    """A text that has left for the history, and the word of the server that it is.
+
+    Pipecat completes a segment with text that is no word of the server.
+    """
+
+    text: str
+    word: SpokenWord | None
 
 
-def without_unheard(
-    messages: list[LLMContextMessage], heard: str, unheard: str
-) -> list[LLMContextMessage]:
-    """The messages of a history, the assistant's last text without words that were not heard.
+class MessageCut:
+    """Removes the words that were not heard from the message that an interruption has ended.
 
     Args:
-        messages: the history.
-        heard: the part of a turn's text that was heard.
-        unheard: its rest. If the last text is not one of this turn, nothing changes.
+        said: the words of a turn that have left.
+        context_id: the server context that is asked what was heard; it spoke the last of these.
     """
-    heard, turn = heard.strip(), (heard + unheard).strip()
-    return _shortened(
-        messages,
-        lambda said: said if not turn.startswith(said) or heard.startswith(said) else heard,
-    )
+
+    def __init__(self, said: list[SaidWord], context_id: str) -> None:
+        self._said = said
+        self._context_id = context_id
+        self._ended: list[LLMContextMessage] = []  # one for each history
+
+    def find(self, messages: list[LLMContextMessage]) -> list[LLMContextMessage]:
+        """Note the message, once it is committed: others follow it before the server answers."""
+        self._ended += [each for each in messages if _said_in(each)][-1:]
+        return messages
+
+    def without_unheard(
+        self, messages: list[LLMContextMessage], heard_chars: int
+    ) -> list[LLMContextMessage]:
+        """The messages without what follows the first `heard_chars` of the context's text."""
+        unheard = [self._is_unheard(each.word, heard_chars) for each in self._said]
+        first = unheard.index(True) if True in unheard else len(unheard)
+        end = "".join(each.text for each in self._said[first:])
+        for index, message in enumerate(messages):
+            if any(message is each for each in self._ended):
+                return without_end(messages[: index + 1], end) + messages[index + 1 :]
+        return messages
+
+    def _is_unheard(self, word: SpokenWord | None, heard_chars: int) -> bool:
+        if word is None or word.server_context_id != self._context_id:
+            return False
+        return word.char_end > heard_chars
 
 
-def _shortened(
-    messages: list[LLMContextMessage], shorten: Callable[[str], str]
-) -> list[LLMContextMessage]:
+def without_end(messages: list[LLMContextMessage], end: str) -> list[LLMContextMessage]:
+    """The messages of a history, the assistant's last text without `end`.
+
+    An image of the user, for example, divides the text of a turn into several messages.
+    """
+    kept, end = list(messages), end.strip()
     for index in reversed(range(len(messages))):
-        message: Any = messages[index]
-        is_said = isinstance(message, dict) and message.get("role") == "assistant"
-        if is_said and isinstance(said := message.get("content"), str) and said:
-            rest = shorten(said)
-            shortened: list[Any] = [{**message, "content": rest}] if rest else []
-            return [*messages[:index], *shortened, *messages[index + 1 :]]
-    return messages
+        said, message = _said_in(messages[index]), cast("Any", messages[index])
+        if not end or (said and not said.endswith(end) and not end.endswith(said)):
+            break
+        if said.endswith(end):
+            rest = said.removesuffix(end).rstrip()
+            kept[index : index + 1] = [{**message, "content": rest}] if rest else []
+            break
+        if said:
+            end = end.removesuffix(said).rstrip()
+            del kept[index]
+    return kept
+
+
+def _said_in(message: Any) -> str:
+    """The text of a message of the assistant; empty for others."""
+    is_said = isinstance(message, dict) and message.get("role") == "assistant"
+    content = message.get("content") if is_said else None
+    return content if isinstance(content, str) else ""
 
 
 def joint(before: str, after: str) -> str:

@@ -5,6 +5,7 @@ resumed. Current times are arguments.
 """
 
 import enum
+from dataclasses import dataclass
 
 from voiceagent_tts.adapters.turn import RESUME_WAIT_S, Turn, audible_at
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
@@ -16,8 +17,23 @@ _RESUME_ATTEMPTS = 3
 """Attempts in a row that may send audio without one more word."""
 
 
-WordTime = tuple[str, float]
-"""A word, or a part of the text since the word before it, and its start in seconds of the turn."""
+@dataclass(frozen=True, slots=True)
+class SpokenWord:
+    """A word, or a part of the text since the word before it, as Pipecat commits it.
+
+    Attributes:
+        text: the word.
+        start_s: its start in the turn's audio.
+        server_context_id: the server context that has spoken it.
+        context_start_s: where the audio of that context starts in the turn.
+        char_end: its end in the text of that context.
+    """
+
+    text: str
+    start_s: float
+    server_context_id: str
+    context_start_s: float
+    char_end: int
 
 
 class TurnState(enum.Enum):
@@ -68,21 +84,22 @@ class PipecatTurn(Turn):
             or has_complete_word(self.text[self._committed_chars :])
         )
 
-    def audible_words(self) -> list[WordTime]:
+    def audible_words(self) -> list[SpokenWord]:
         """The words that became audible with the audio that has arrived, each once."""
-        return self._to_commit(self.new_words(self._audible_samples))
+        return self._to_commit(self.new_words(self._audible_samples), self._position)
 
-    def finish(self, done: DoneMessage) -> list[WordTime]:
+    def finish(self, done: DoneMessage) -> list[SpokenWord]:
         """The server context has spoken all its text; returns the remaining words."""
         self.broken_off_at_s = None
-        return self._to_commit(self.finish_context(done.chars))
+        position = self._position
+        return self._to_commit(self.finish_context(done.chars), position)
 
-    def break_off(self) -> list[WordTime]:
+    def break_off(self) -> list[SpokenWord]:
         """The server context has failed; returns the remaining words that are audible."""
         char_base, has_audio = self._char_base, self.context_samples > 0
-        has_lost_text = self.has_lost_text
+        has_lost_text, position = self.has_lost_text, self._position
         self._has_noise |= has_lost_text
-        words = self._to_commit(self.break_off_context(self._audible_samples))
+        words = self._to_commit(self.break_off_context(self._audible_samples), position)
         if self._char_base > char_base:
             self._attempts = self._failures = 0
             self.broken_off_at_s = None
@@ -103,17 +120,33 @@ class PipecatTurn(Turn):
 
     @property
     def _audible_samples(self) -> int:
+        """Words that start before this position are audible in the audio that has arrived."""
         return self.samples - audible_at(0)
 
-    def _to_commit(self, words: list[WordTimestamp]) -> list[WordTime]:
+    @property
+    def _position(self) -> tuple[str, int, int]:
+        """The server context that speaks, and where its audio and its text start in the turn."""
+        context_id = self.record.context_id if self.record else self.context_id
+        return context_id, self._start_sample, self._char_base
+
+    def _to_commit(
+        self, words: list[WordTimestamp], position: tuple[str, int, int]
+    ) -> list[SpokenWord]:
         """`words` as Pipecat commits them, without a word that broke off and is spoken again."""
-        commits: list[WordTime] = []
+        context_id, start_sample, char_base = position
+        commits: list[SpokenWord] = []
         for timestamp in words:
             char_end = timestamp.word.char_end
             if char_end > self._committed_chars:
                 # Tags before the word are part of it. Pipecat looks for each word in one piece of
                 # the text, and pieces end at white space.
                 parts = self.text[self._committed_chars : char_end].split()
-                commits += [(part, timestamp.start_sample / SAMPLE_RATE_HZ) for part in parts]
+                start_s, context_start_s = (
+                    sample / SAMPLE_RATE_HZ for sample in (timestamp.start_sample, start_sample)
+                )
+                commits += [
+                    SpokenWord(part, start_s, context_id, context_start_s, char_end - char_base)
+                    for part in parts
+                ]
                 self._committed_chars, self._has_noise = char_end, False
         return commits
