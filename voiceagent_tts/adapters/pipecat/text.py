@@ -8,7 +8,7 @@ without spaces. This module knows no sockets and no times.
 import unicodedata
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 from pipecat.processors.aggregators.llm_context import LLMContextMessage
@@ -216,14 +216,15 @@ def without_end(messages: list[LLMContextMessage], end: str) -> list[LLMContextM
 
     An image of the user, for example, divides the text of a turn into several messages.
     """
-    kept, end = list(messages), end.strip()
-    for index in reversed(range(len(messages))):
-        said, message = _said_in(messages[index]), cast("Any", messages[index])
+    kept: list[Any] = list(messages)
+    end = end.strip()
+    for index in reversed(range(len(kept))):
+        said = _said_in(kept[index])
         if not end or (said and not said.endswith(end) and not end.endswith(said)):
             break
         if said.endswith(end):
             rest = said.removesuffix(end).rstrip()
-            kept[index : index + 1] = [{**message, "content": rest}] if rest else []
+            kept[index : index + 1] = [{**kept[index], "content": rest}] if rest else []
             break
         if said:
             end = end.removesuffix(said).rstrip()
