@@ -27,7 +27,7 @@ from voiceagent_tts.text.words import split_words
 
 RESUME_WAIT_S = 0.3
 """Wait before the second and later attempts to resume; the first attempt starts at once."""
-_HEARD_SAMPLES = ms_to_samples(20)
+HEARD_SAMPLES = ms_to_samples(20)
 """Length of a word from which it counts as heard."""
 _MAX_MISSING_SAMPLES = ms_to_samples(80)
 """A word that lacks more of its end than this, or than half of it, is spoken again."""
@@ -46,8 +46,8 @@ def heard_samples(played: int, latency_s: float) -> int:
 
 
 def audible_at(word_start: int, latency_s: float = 0.0) -> int:
-    """How much an output has played once a word counts as heard; the inverse of that."""
-    return word_start + _HEARD_SAMPLES + ms_to_samples(1000 * latency_s)
+    """How much an output has played once a word that starts at `word_start` counts as heard."""
+    return word_start + HEARD_SAMPLES + ms_to_samples(1000 * latency_s)
 
 
 class Turn:

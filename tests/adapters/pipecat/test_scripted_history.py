@@ -405,7 +405,7 @@ def test_words_are_taken_back_from_their_message_when_others_have_followed(
 
     async def cut_late(voice: scripted_server._TtsV1Voice, played_ms: int) -> None:
         async def answer() -> None:
-            await asyncio.sleep(0.8)
+            await asyncio.sleep(1.7)
             await cut_now(voice, played_ms)
 
         answers.append(asyncio.create_task(answer()))

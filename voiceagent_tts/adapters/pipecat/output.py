@@ -49,7 +49,12 @@ class AudioEndFrame(ControlFrame):
 
 
 class HistoryCorrectionFrame(LLMMessagesTransformFrame):
-    """Finds or shortens a message of the history; it keeps its order behind what commits that."""
+    """Shortens a message of the history.
+
+    The message is the one that the frame before commits: that frame may end a reply, or interrupt
+    it. After an interruption, one of these finds the message, and another one shortens it once the
+    server has answered; messages may have followed by then.
+    """
 
 
 _TEXT = (AggregatedTextFrame, AggregatedTextProgressFrame)

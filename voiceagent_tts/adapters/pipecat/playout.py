@@ -4,8 +4,9 @@ A transport plays whole chunks: audio that does not fill one waits for more, or 
 end of its utterance, and an interruption leaves the one that plays. The transport reports when it
 starts an utterance, when a chunk has ended, and when it has stopped. These reports decide which
 chunk plays, and no clock: other work on the machine delays both, but not by the same time, and some
-transports make up for the delay while others never do. Only how long a transport that reports
-ahead of its playback still takes is computed, and when more audio may leave for one that is silent.
+transports make up for the delay while others never do. Computed are only how long a transport that
+reports ahead of its playback still takes, when the end of an utterance has reached the listener,
+and all times of a transport that reports nothing.
 
 Current times are arguments.
 """

@@ -435,7 +435,7 @@ class VoiceAgentTTSService(TurnTTSService):
                 self._output.word = None
 
     async def _end_audio(self, end: AudioEndFrame) -> None:
-        """Release the last words, which leave with the last chunk at the latest."""
+        """Release the last words, which leave when the end of the audio is heard at the latest."""
         self._playout.end_context(self._now_s())
         await self._release_words(end.context_id, ends=True)
         if end.has_unspoken_text:

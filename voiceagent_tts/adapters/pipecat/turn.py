@@ -7,7 +7,7 @@ resumed. Current times are arguments.
 import enum
 from dataclasses import dataclass
 
-from voiceagent_tts.adapters.turn import RESUME_WAIT_S, Turn, audible_at
+from voiceagent_tts.adapters.turn import HEARD_SAMPLES, RESUME_WAIT_S, Turn
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
@@ -120,8 +120,8 @@ class PipecatTurn(Turn):
 
     @property
     def _audible_samples(self) -> int:
-        """Words that start before this position are audible in the audio that has arrived."""
-        return self.samples - audible_at(0)
+        """Words that start before this position count as heard in the audio that has arrived."""
+        return self.samples - HEARD_SAMPLES
 
     @property
     def _position(self) -> tuple[str, int, int]:
