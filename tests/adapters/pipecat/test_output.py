@@ -85,7 +85,7 @@ def test_the_last_words_leave_when_they_have_reached_the_listener(
             assert output.pop_due(NOW_S + 0.04 * index - 0.001) is None
             playout.chunk_ended(0.04, NOW_S + 0.04 * index)
     assert output.wait_s(NOW_S + 0.28) == pytest.approx(due_s - 0.28)
-    assert [output.pop_due(NOW_S + due_s + 1e-6) for _ in spoken] == spoken
+    assert [output.pop_due(NOW_S + due_s) for _ in spoken] == spoken
     assert not output.is_holding
 
 

@@ -282,8 +282,7 @@ class Playout:
     def wait_s(self, chunk: int, now_s: float) -> float | None:
         """Time until `chunk` plays; None while it depends on a report."""
         if self._is_unseen or self._has_begun(chunk):
-            wait_s = self._earliest_s(chunk) - now_s
-            return wait_s if wait_s > _ROUNDING_S else 0.0
+            return _rounded(self._earliest_s(chunk) - now_s)
         return None
 
     def wait_after_s(self, chunk: int, after_s: float, now_s: float) -> float | None:
@@ -293,7 +292,7 @@ class Playout:
         if wait_s != 0.0 or context is None:
             return wait_s
         played_at_s = self._played_at_s(context)
-        return None if played_at_s is None else max(0.0, played_at_s + after_s - now_s)
+        return None if played_at_s is None else _rounded(played_at_s + after_s - now_s)
 
     def at_hand_s(self, chunk: int, now_s: float) -> float:
         """Time until `chunk` plays, if nothing delays it."""
@@ -391,3 +390,7 @@ class Playout:
         while chunk >= 0 and self.wait_s(chunk, now_s) != 0.0:
             chunk -= 1
         return chunk
+
+
+def _rounded(wait_s: float) -> float:
+    return wait_s if wait_s > _ROUNDING_S else 0.0
