@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from testbed.waiting import until
 from testbed.watermarks import WATERMARK_KEY_FILE
+from voiceagent_tts.server.serve import RunningServer
 
 EMBEDDED = {
     "VOICEAGENT_TTS_ENGINE": "espeak",
@@ -59,3 +62,12 @@ async def finished(process: asyncio.subprocess.Process) -> Outcome:
     assert process.stdout is not None and process.stderr is not None
     output, errors = await asyncio.gather(process.stdout.read(), process.stderr.read())
     return Outcome(await process.wait(), output.decode(), errors.decode())
+
+
+async def check_ctrl_c(process: asyncio.subprocess.Process, server: RunningServer) -> None:
+    """Ctrl-C ends a command that has connected to `server`, without a traceback."""
+    await until(lambda: bool(server.state.sessions), "the command has connected")
+    process.send_signal(signal.SIGINT)
+    outcome = await finished(process)
+    assert outcome.status == 130
+    assert "Traceback" not in outcome.errors

@@ -402,7 +402,6 @@ class Lexicons:
         self._server = _matcher(tuple(server.items())) if server else None
         self._folder = folder
         self._reader: LexiconReader | None = None
-        self._is_closed = False
         self._of_voices: dict[str, tuple[object, EntryMatcher | None]] = {}
         """Version and lexicon of each loaded voice that has one; None for an invalid lexicon."""
         self._reading: dict[str, tuple[object, asyncio.Task[None]]] = {}
@@ -431,7 +430,7 @@ class Lexicons:
 
     async def close(self) -> None:
         """End the process that reads, and start none again; idempotent."""
-        self._is_closed = True
+        self._folder = None
         if self._reader is not None:
             await self._reader.close()
 
@@ -449,8 +448,7 @@ class Lexicons:
     async def _read(self, voice: str) -> "EntryMatcher | None":
         from voiceagent_tts.lexicon_reader import LexiconReader  # here: few voices have a lexicon
 
-        assert self._folder is not None
-        if self._is_closed:
+        if self._folder is None:  # closed meanwhile
             return None
         self._reader = self._reader or LexiconReader()
         try:
@@ -462,7 +460,7 @@ class Lexicons:
 
 @lru_cache(maxsize=64)
 def _matcher(entries: "tuple[tuple[str, Pronunciation], ...]") -> "EntryMatcher":
-    """The lexicon that a client sends with every context is built once."""
+    """A lexicon's matcher; that of a client, which comes with every context, is built once."""
     from voiceagent_tts.text.entries import EntryMatcher
 
     return EntryMatcher(dict(entries))

@@ -12,7 +12,14 @@ import pytest
 import soundfile
 
 from testbed.agent_text import agent_sentences
-from testbed.command_line import Command, CommandHere, FullDisk, finished, start
+from testbed.command_line import (
+    Command,
+    CommandHere,
+    FullDisk,
+    check_ctrl_c,
+    finished,
+    start,
+)
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer, worker_of
 from testbed.waiting import until
@@ -166,12 +173,7 @@ async def test_ctrl_c_leaves_nothing_half(
     server = await start_server(throttle={"rtf": 2.0})
     argv = ("batch", "texts", "-o", "wavs", "--url", server.websocket_url)
     process = await start(*argv, folder=tmp_path)
-    while not server.state.sessions:
-        await asyncio.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    outcome = await finished(process)
-    assert outcome.status == 130
-    assert "Traceback" not in outcome.errors
+    await check_ctrl_c(process, server)
     assert list((tmp_path / "wavs").iterdir()) == []
 
 

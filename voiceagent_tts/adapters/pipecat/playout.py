@@ -308,19 +308,22 @@ class Playout:
 
     def chunk_at(self, pts: int) -> int:
         """The chunk that makes a word of the current context audible, by its time at Pipecat."""
-        return self._chunk_of(pts / 1e9 - self.baseline_s)
+        return self._chunk_of(self._position_s(pts))
 
     def _chunk_of(self, position_s: float) -> int:
-        start = self._start_of(position_s)
-        return math.ceil(audible_at(start, self._latency_s) / self._chunk_samples) - 1
+        return math.ceil(self._audible_at(position_s) / self._chunk_samples) - 1
 
-    def _start_of(self, position_s: float) -> int:
-        return self._context_start + round(max(0.0, position_s) * SAMPLE_RATE_HZ)
+    def _position_s(self, pts: int) -> float:
+        return pts / 1e9 - self.baseline_s
+
+    def _audible_at(self, position_s: float) -> int:
+        """How much has been played once a word at a position of the context counts as heard."""
+        start = self._context_start + round(max(0.0, position_s) * SAMPLE_RATE_HZ)
+        return audible_at(start, self._latency_s)
 
     def after_end_s(self, pts: int) -> float:
         """How long after the end of what has left a word is heard that is on its way then."""
-        start = self._start_of(pts / 1e9 - self.baseline_s)
-        missing = audible_at(start, self._latency_s) - self._chunks * self._chunk_samples
+        missing = self._audible_at(self._position_s(pts)) - self._chunks * self._chunk_samples
         return max(0.0, min(missing / SAMPLE_RATE_HZ, self._latency_s))
 
     @property
@@ -362,8 +365,8 @@ class Playout:
 
     def heard_ms(self, context_id: str, now_s: float) -> int:
         """Audio of `context_id` that the listener has heard once the chunks that play are over."""
-        is_current = context_id == self._context_id
-        context = self._find_ended(context_id) or (self._context if is_current else None)
+        current = self._context if self.plays(context_id) else None
+        context = self._find_ended(context_id) or current
         return samples_to_ms(self._heard(context, now_s)) if context else 0
 
     def is_heard(self, context_id: str, now_s: float) -> bool:

@@ -431,8 +431,10 @@ class VoiceAgentTTSService(TurnTTSService):
                 if not (ends or self._playout.makes_audible(context_id, words[0].start_s)):
                     return
                 self._output.word = word = words.popleft()
-                await self._add_word_timestamps([(word.text, word.start_s)], context_id)
-                self._output.word = None
+                try:
+                    await self._add_word_timestamps([(word.text, word.start_s)], context_id)
+                finally:  # an interruption may end this task
+                    self._output.word = None
 
     async def _end_audio(self, end: AudioEndFrame) -> None:
         """Release the last words, which leave when the end of the audio is heard at the latest."""
@@ -476,8 +478,7 @@ class VoiceAgentTTSService(TurnTTSService):
                 await self._let_held_frames_leave()
             case _:
                 pass
-        is_cut = isinstance(frame, InterruptionFrame)
-        question = self._question_at_cut() if is_cut else None
+        question = self._question_at_cut() if isinstance(frame, InterruptionFrame) else None
         if self._output.receive(frame, self._now_s()):
             await super().push_frame(frame, direction)
         if question is not None:
