@@ -49,6 +49,7 @@ async def test_freed_memory_goes_back_while_nobody_speaks(monkeypatch: pytest.Mo
         (serve, "_GIVE_BACK_S", 0.001),
         (serve, "give_back_memory", count),
         (serve, "map_large_blocks", lambda: None),
+        (serve, "collect_rarely", lambda: None),
         (gc, "freeze", lambda: None),  # other tests go on in this process
         (sys, "setswitchinterval", lambda interval_s: None),
     ):

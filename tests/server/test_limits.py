@@ -11,6 +11,7 @@ import httpx
 import openai
 import pytest
 from structlog.testing import capture_logs
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -477,3 +478,29 @@ async def test_headers_have_an_end(start_server: StartServer, part: bytes) -> No
             refused = await client.post("/v1/audio/speech", content=bytes(2 << 20))
             assert refused.status_code == 413
             assert (await client.get("/health/live")).status_code == 200
+
+
+async def test_headers_without_an_end_are_not_parsed(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each line that is parsed takes a callback: a client without a key could use a processor."""
+    parsed_lines = 0
+    original = HttpToolsProtocol.on_header
+
+    def on_header(self: HttpToolsProtocol, name: bytes, value: bytes) -> None:
+        nonlocal parsed_lines
+        parsed_lines += 1
+        original(self, name, value)
+
+    monkeypatch.setattr(HttpToolsProtocol, "on_header", on_header)
+    head = b"GET /health/live HTTP/1.1\r\n" + b"X-a: b\r\n" * 200
+    answers: list[bytes] = []
+    for data in (head + b"\r\n", head + b"X-a: b\r\n" * 3_000):
+        reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
+        writer.write(data)
+        with suppress(ConnectionError):
+            answers.append(await reader.read(15))
+        writer.close()
+    assert answers[0] == b"HTTP/1.1 200 OK"
+    assert not b"".join(answers[1:])
+    assert parsed_lines == 200

@@ -17,11 +17,12 @@ from voiceagent_tts.server.state import CLOSE_GRACE_S
 REQUEST_S = 10.0
 """Time in which a new connection sends the headers of a request."""
 _MAX_HEAD_BYTES = 64 * 1024
+_MAX_HEAD_LINES = 256
 _MAX_DISCARDED_BYTES = 32 << 20
 """The largest body that a route accepts."""
 _MAX_FRAGMENTS = 1024
 _REQUEST_READ_BYTES = 32 * 1024
-"""Bytes read from an HTTP connection in one iteration: four thousand of the shortest headers."""
+"""Bytes read from an HTTP connection in one iteration of the event loop."""
 _READ_BYTES = 8 * 1024
 """Bytes read from a socket in one iteration of the event loop: a thousand of the smallest messages
 take 2 ms. asyncio would read 32 times as much."""
@@ -44,6 +45,7 @@ class _RequestLimits(asyncio.Protocol):
     cycle: Any
     """The last request, which may be over; None before the first."""
     _head_bytes = 0
+    _head_lines = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
@@ -54,13 +56,31 @@ class _RequestLimits(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Count what comes while there is no request."""
         before = self.cycle
-        super().data_received(data)
-        is_head = self.cycle is before and (before is None or before.response_complete)
-        self._head_bytes = self._head_bytes + len(data) if is_head else 0
+        is_head = before is None or before.response_complete
         # What is left of a body that was refused is read and discarded.
         is_body = before is not None and before.more_body
+        if is_head and not is_body and self._has_too_many_lines(data):
+            self.transport.close()
+            return
+        super().data_received(data)
+        if self.transport.get_protocol() is not self:
+            self._leave_to_socket()
+            return
+        is_head = is_head and self.cycle is before
+        self._head_bytes = self._head_bytes + len(data) if is_head else 0
+        self._head_lines = self._head_lines if is_head else 0
         if self._head_bytes > (_MAX_DISCARDED_BYTES if is_body else _MAX_HEAD_BYTES):
             self.transport.close()
+
+    def _has_too_many_lines(self, data: bytes) -> bool:
+        """Count the lines of headers in `data`, before they are parsed: each takes a callback."""
+        self._head_lines += data.partition(b"\r\n\r\n")[0].count(b"\n")
+        return self._head_lines > _MAX_HEAD_LINES
+
+    def _leave_to_socket(self) -> None:
+        """Keep nothing that leads back here: the connection is a WebSocket now."""
+        self._waiting.cancel()
+        self.parser = None  # of uvicorn's faster kind of HTTP
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer: the timer would keep the connection in memory."""
@@ -71,8 +91,8 @@ class _RequestLimits(asyncio.Protocol):
         self._waiting = self.loop.call_later(REQUEST_S, self._end_if_silent, self.cycle)
 
     def _end_if_silent(self, last: object) -> None:
-        if self.transport.is_closing() or self.transport.get_protocol() is not self:
-            return  # it is over, or a WebSocket
+        if self.transport.is_closing():
+            return
         if self.cycle is last and (self.cycle is None or self.cycle.response_complete):
             self.transport.close()
         else:
@@ -107,6 +127,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             extensions: dict[str, Any] = self.scope["extensions"]  # type: ignore[assignment]
             extensions["voiceagent_tts.close_now"] = self.close_now
             extensions["voiceagent_tts.buffered_bytes"] = self.transport.get_write_buffer_size
+
+    async def run_asgi(self) -> None:
+        """Run the app, and remove what it was given of this object: the two would form a cycle."""
+        try:
+            await super().run_asgi()
+        finally:
+            extensions: dict[str, Any] = self.scope["extensions"]  # type: ignore[assignment]
+            extensions.clear()
 
     def handle_cont(self, event: Any) -> None:
         """Collect a fragment of a message; the size alone would permit any number of empty ones."""

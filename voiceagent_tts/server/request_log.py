@@ -68,7 +68,10 @@ class RequestLog:
             await self._serve(scope, receive, send, log)
         else:  # what an accepted socket sends passes nothing here
             scope[_LOG_REFUSAL] = log
-            await self._app(scope, receive, send)
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                del scope[_LOG_REFUSAL]  # which holds the scope
 
     async def _serve(
         self, scope: Scope, receive: Receive, send: Send, log: Callable[[int], None]

@@ -347,15 +347,26 @@ async def _encode(
 
 
 class SpeechResponse(StreamingResponse):
-    """Streams speech, and counts and logs the error that ends it early.
+    """Streams speech until the client leaves; counts and logs the error that ends it early.
 
     The status has been sent by then, so the client notices the error by the missing last chunk.
+    Starlette's own way to notice that the client left keeps all that the answer used until a full
+    garbage collection (anyio's task group: its exception and its frame hold each other).
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer to a request."""
         self._scope = scope
-        await super().__call__(scope, receive, send)
+        sending = asyncio.create_task(self.stream_response(send))
+        leaving = asyncio.create_task(self.listen_for_disconnect(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.wait((sending, leaving))
+        if not sending.cancelled():
+            sending.result()
 
     async def stream_response(self, send: Send) -> None:
         """Send the headers and the body."""

@@ -18,7 +18,6 @@ from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
 
 from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerEncoder, ContainerFormat
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
@@ -55,7 +54,7 @@ async def speak(request: Request, body: SpeechRequest) -> Response:
     if not body.is_streamed:
         file = await collect_file(state, listener, speech, container_format)
         headers |= provenance_headers(file.provenance) | {"Content-Length": str(len(file.data))}
-        return StreamingResponse(file.slices(), media_type=content_type, headers=headers)
+        return SpeechResponse(file.slices(), media_type=content_type, headers=headers)
     headers |= provenance_headers(speech.provenance(is_complete=False))
     encoder = stream_encoder(container_format)
     match body.stream_format:

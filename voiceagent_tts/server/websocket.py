@@ -146,11 +146,9 @@ class Session:
 
     def _release(self) -> None:
         self._state.sessions.discard(self)
-        contexts = self._writer.contexts
-        for context in contexts.values():
-            context.abandon()
+        self._log.info("socket_closed", contexts=list(self._writer.contexts))
+        self._writer.abandon()
         self._state.recent_texts.forget(self.caller.owner, self.session_id)
-        self._log.info("socket_closed", contexts=list(contexts))
 
     # Receive.
 
@@ -267,6 +265,10 @@ class Session:
             self.close(*self._connection.closing)
 
 
+def _nothing(context: SocketContext) -> None:
+    """Do nothing about a context that is over."""
+
+
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
@@ -334,6 +336,13 @@ class SocketWriter:
         self._closing = (code, reason)
         self._has_work.set()
 
+    def abandon(self) -> None:
+        """Abandon all contexts; the socket is over."""
+        for context in self.contexts.values():
+            context.abandon()
+        self.contexts.clear()
+        self._on_over = _nothing  # the session, which holds this object
+
     def close_now(self, code: int, reason: str) -> None:
         """Close without waiting for a client that may not read."""
         close_now: Callable[[int, str], None]
@@ -389,7 +398,8 @@ class SocketWriter:
 
     def remove(self, context_id: str) -> None:
         """Remove a context whose `done` is being sent."""
-        self._on_over(self.contexts.pop(context_id))
+        if context := self.contexts.pop(context_id, None):
+            self._on_over(context)
         if self._is_sequential and self.contexts:
             self.mark_ready(next(iter(self.contexts)))
 

@@ -60,6 +60,15 @@ from voiceagent_tts.voices import Voice
 EventHandler = Callable[[Event | AlignEvent], None]
 """Receives the events of one context; an `AudioStep` has that context's row only."""
 
+
+def ignore(event: Event | AlignEvent) -> None:
+    """Handle an event of a context that has ended.
+
+    It takes the place of the context's own handler: objects that hold each other are freed only by
+    a full garbage collection, which stops the event loop.
+    """
+
+
 OnFree = Callable[[], None]
 """Called once the row of a context is free."""
 
@@ -602,6 +611,7 @@ class Speaker:
     def release(self) -> None:
         """Release the row and stop speaking; idempotent."""
         self.is_speaking = False
+        self._on_event = ignore
         self._row.release()
 
 

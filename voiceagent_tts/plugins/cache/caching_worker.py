@@ -55,7 +55,7 @@ from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.synthesizer.words import WordPolicy
-from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, Worker
+from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, Worker, ignore
 from voiceagent_tts.voices import Voice
 
 _FIRST_CHUNK_SAMPLES = FRAME_SAMPLES  # small, so that it is marked, encoded and sent at once
@@ -204,6 +204,7 @@ class CachingWorker:
         for later in (self._step, self._giving_up):
             if later is not None:
                 later.cancel()
+        self._handler = ignore  # no longer the context, which holds this object
         self._worker.detach(context, needs_cancel=needs_cancel and self._is_submitted)
 
     def send(self, command: Command | AlignCommand) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
@@ -22,6 +22,7 @@ from voiceagent_tts.server.speaking import (
     Listener,
     Speech,
     SpeechFile,
+    SpeechResponse,
     collect_file,
     listener_of,
     start_speaking,
@@ -88,10 +89,10 @@ async def speak_batch(request: Request, body: BatchRequest) -> Response:
     requests = body.requests(state.synthesizer.limits.max_text_chars, served)
     results = _results(state, listener, requests)
     if body.stream_format == "ndjson":
-        return StreamingResponse(_lines(results), media_type="application/x-ndjson")
+        return SpeechResponse(_lines(results), media_type="application/x-ndjson")
     async with aclosing(results):
         done = sorted([result async for result in results], key=lambda result: result.index)
-    return StreamingResponse(_object(done), media_type="application/json")
+    return SpeechResponse(_object(done), media_type="application/json")
 
 
 @dataclass(frozen=True, slots=True)
