@@ -14,9 +14,9 @@ from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.synthesizer.events import TimedText
 
-MAX_CALLER_BYTES = 192 << 20
-"""Memory of one caller's requests: an hour of WAV, six of the largest uploads, or many files of a
-minute. A caller that streams its audio holds almost none."""
+MAX_CALLER_BYTES = 80 << 20
+"""Memory of one caller's requests: 29 minutes of WAV, or two of the largest uploads. A caller that
+streams its audio holds almost none."""
 _RETRY_MS = 1000
 MEMORY_S = 120.0
 """Time after the end of a context in which `cut` is answered; docs/protocol.md promises it."""
