@@ -4,7 +4,7 @@
 #     docker run --rm -p 127.0.0.1:8765:8765 -e VOICEAGENT_TTS_API_KEYS=... voiceagent-tts
 #
 # With Qwen3-TTS for a GPU, as Compose builds it:
-# --build-arg EXTRAS=server,espeak,japanese,hibari,kokoro,tracing,qwen3
+# --build-arg EXTRAS=server,espeak,japanese,hibari,kokoro,qwen3
 # --build-arg PACKAGES="gcc libc6-dev" (Triton compiles what loads its kernels when it starts).
 # Pocket TTS, whose torch is larger than all the rest, needs an image of its own: EXTRAS=...,pocket
 
@@ -16,7 +16,7 @@ COPY voiceagent_tts voiceagent_tts
 COPY livekit livekit
 
 FROM build AS build-server
-ARG EXTRAS=server,espeak,japanese,hibari,kokoro,tracing
+ARG EXTRAS=server,espeak,japanese,hibari,kokoro
 RUN pip wheel --wheel-dir /wheels ".[${EXTRAS}]" "c2pa-python>=0.30"
 RUN python -m venv --without-pip /opt/voiceagent \
     && pip --python /opt/voiceagent/bin/python install --no-index --find-links /wheels \

@@ -239,7 +239,7 @@ def test_the_image_names_extras_and_settings_that_exist() -> None:
     for extras in named:
         assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys()
         if "server" in extras:  # settings of the charts and of Compose can ask for all of these
-            assert extras.startswith("server,espeak,japanese,hibari,kokoro,tracing")
+            assert extras.startswith("server,espeak,japanese,hibari,kokoro")
     assert set(re.findall(r"VOICEAGENT_TTS_\w+", text)) <= SETTING_NAMES
 
 

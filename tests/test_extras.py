@@ -29,7 +29,7 @@ def test_a_hint_is_for_an_index_and_for_a_clone() -> None:
         ("jiwer", "bench", ("bench",)),
         ("pocketsphinx", "bench", ("bench",)),
         ("redis", "keys", ("server", "espeak")),
-        ("opentelemetry.sdk", "serve", ("tracing",)),
+        ("opentelemetry.sdk", "serve", ("server", "espeak")),
         ("zmq", "serve", ("server", "espeak")),
         ("multipart", "serve", ("server", "espeak")),
         ("yaml", "serve", ("server", "espeak", "pocket")),

@@ -4,12 +4,10 @@ The variables of OpenTelemetry's SDK apply: `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_
 `OTEL_TRACES_SAMPLER`. A collector that is away costs spans, never a listener.
 """
 
-import logging
 import threading
 from typing import TYPE_CHECKING
 
 from voiceagent_tts import __version__
-from voiceagent_tts.extras import install_hint
 from voiceagent_tts.tracing.spans import Tracer, exports_traces
 
 if TYPE_CHECKING:
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
 
 _CLOSE_S = 1.0
 """Time for the last spans to leave; less than a server waits for a worker to end."""
-
-_logger = logging.getLogger(__name__)
 
 
 class Exporter:
@@ -41,14 +37,8 @@ class Exporter:
 
 
 def start_exporter() -> Exporter | None:
-    """Start to export spans if the environment names a collector, and the extra is installed."""
-    if not exports_traces():
-        return None
-    try:
-        return Exporter(_make_provider())
-    except ModuleNotFoundError:
-        _logger.warning("a collector is set, but nothing is traced; %s", install_hint("tracing"))
-        return None
+    """Start to export spans if the environment names a collector."""
+    return Exporter(_make_provider()) if exports_traces() else None
 
 
 def _make_provider() -> "TracerProvider":
