@@ -70,8 +70,6 @@ TARGETS = (
     Target("tests that need a GPU, failed", "tests", ("failed",), "<=", 0),
     Target("1.7B under a cap of 8 GB", "cap-1.7b", ("used_gb",), "<=", 8 * 1.05),
     Target("0.6B under a cap of 6 GB", "cap-0.6b", ("used_gb",), "<=", 6 * 1.05),
-    Target("first audio, faster / ours", "peers-1.7b", ("first_audio_ratio_faster",), ">=", 4),
-    Target("frames a second, ours / faster", "peers-1.7b", ("frames_ratio_faster",), ">=", 4),
 )  # fmt: skip
 
 

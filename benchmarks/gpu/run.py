@@ -74,7 +74,7 @@ class GpuRun:
         if self.record.state(section) == "done":
             self.say(f"{section:<14} done before")
             return True
-        reason = obstacle(section, self.device, self.wheels, self.folder / "peers")
+        reason = obstacle(section, self.device, self.wheels)
         if reason:
             self.record.set_state(section, f"skipped: {reason}", 0)
             self.say(f"{section:<14} skipped: {reason}")
@@ -102,8 +102,6 @@ class GpuRun:
         ]  # fmt: skip
         if self.has_failing_captures:
             argv.append("--failing-captures")
-        if (self.wheels / "peers").is_dir():
-            argv += ["--wheels", str(self.wheels / "peers")]
         log = self.out / LOG
         with log.open("ab") as output:
             output.write(f"\n=== {section}, {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
