@@ -34,6 +34,7 @@ SPEAKABLE_TEXTS = {
 }
 REFUSED_MESSAGES: dict[str, tuple[Any, ErrorCode]] = {
     "binary garbage": (b"\x01\x00\xff\xfe", ErrorCode.INVALID_MESSAGE),
+    "a message in binary": (b'{"type":"ping"}', ErrorCode.INVALID_MESSAGE),
     "no JSON": ("hello", ErrorCode.INVALID_JSON),
     "a JSON depth bomb": ("[" * 30_000, ErrorCode.INVALID_JSON),
     "no type": ({"context_id": "a"}, ErrorCode.INVALID_MESSAGE),
@@ -155,17 +156,22 @@ async def test_text_after_the_end_is_refused(wire: Wire) -> None:
 
 async def test_a_second_cancel_or_end_is_ignored(wire: Wire) -> None:
     """A second cancel or end has no effect."""
-    ended, cancelled = await wire.open(), await wire.open()
-    for received in (ended, cancelled):
+    ended, cancelled, both = [await wire.open() for _ in range(3)]
+    for received in (ended, cancelled, both):
         await wire.text(received, "Hello.")
     for _ in range(2):
         await wire.send_raw({"type": "end", "context_id": ended.record.context_id})
         await wire.cancel(cancelled)
+        await wire.send_raw({"type": "end", "context_id": both.record.context_id})
+    await wire.cancel(both)
+    await wire.send_raw({"type": "end", "context_id": both.record.context_id})
     assert (await wire.finish(ended)).done.reason == "complete"
-    assert (await wire.finish(cancelled)).done.reason == "cancelled"
+    for received in (cancelled, both):
+        assert (await wire.finish(received)).done.reason == "cancelled"
     await wire.cancel(cancelled)
     await wire.cancel(ended)
     await check_alive(wire)
+    assert all(received.error is None for received in (ended, cancelled, both))
 
 
 async def test_a_context_id_is_used_once(wire: Wire) -> None:
