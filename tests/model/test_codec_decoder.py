@@ -89,15 +89,6 @@ def random_codes(config: CodecDecoderConfig, rows: int, frames: int, seed: int =
     return torch.randint(config.codebook_size, shape, generator=generator)
 
 
-def test_whole_decode_is_the_official_one(
-    decoder: CodecDecoder, codes: Tensor, samples: Tensor
-) -> None:
-    """130 frames decoded in one call give the official package's samples."""
-    decoded = decode_in(decoder, codes, [130])
-    assert decoded.dtype == torch.float32
-    assert (decoded - samples).abs().max() < TOLERANCE
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_any_partition_is_the_official_decode(
     decoder: CodecDecoder, codes: Tensor, samples: Tensor, seed: int
