@@ -3,7 +3,7 @@
 The sections of `benchmarks.gpu.plan` run in order, each in a separate process with a time limit.
 Every finished figure is written at once to `results.json` in the folder of `--out`, and the output
 of the sections to `log.txt` in that folder. Finished figures are not measured again: the same
-command continues where a run ended, was killed, or ran out of time. It ends with tables, plots and
+command continues where a run ended, was killed, or ran out of time. It ends with tables and
 one JSON line that compares every target with its figure (`benchmarks.gpu.report`).
 
 The machine needs Python, torch, transformers and numpy. Sections that need more are skipped, unless
