@@ -96,7 +96,10 @@ def test_tentative_words_are_not_final(spoken: tuple[bytes, list[WordTimestamp]]
 
 
 def test_a_context_that_fails_fails_alone(spoken: tuple[bytes, list[WordTimestamp]]) -> None:
-    """A language without a reference fails its context alone; later commands for it are ignored."""
+    """A language without a reference fails its context alone, with a list of the known languages.
+
+    Later commands for it are ignored.
+    """
     pcm, _ = spoken
     driver = drive()
     failed, *rest = driver.step(
@@ -107,6 +110,7 @@ def test_a_context_that_fails_fails_alone(spoken: tuple[bytes, list[WordTimestam
     )
     assert isinstance(failed, Failed)
     assert (failed.context, failed.code) == (1, ErrorCode.INVALID_LANGUAGE)
+    assert "known are" in failed.message
     assert rest == []
     driver.step(*audio(pcm, 1, 2), Finish(1), Finish(2))
     assert [word.word for word in driver.words(2)] == split_words(TEXT)
