@@ -13,7 +13,6 @@ from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.runner import Runner, StepCost
 from voiceagent_tts.engine.scheduler import Pace
-from voiceagent_tts.engine.sizes import graph_sizes
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
@@ -69,7 +68,6 @@ class Driver:
         step_s: seconds by which each step advances the engine's clock. With a frame's length the
             engine just keeps up with speech, so frames are decoded one by one.
         costs: measured costs of a warm-up, for the scheduler.
-        has_graphs: whether passes are captured, where tests have replaced the capture.
     """
 
     def __init__(
@@ -82,7 +80,6 @@ class Driver:
         pace: Pace | None = None,
         step_s: float = FRAME_S,
         costs: tuple[StepCost, ...] = (),
-        has_graphs: bool = False,
     ) -> None:
         checkpoint, codec = parts or load(model)
         self.events: list[Event] = []
@@ -90,12 +87,7 @@ class Driver:
         self._step_s = step_s
         self._commands: list[Command] = []
         self.voices = VoiceCache(checkpoint.config, VoiceFolder(voices) if voices else None)
-        sizes = graph_sizes(rows, _CAPACITY) if has_graphs else None
-        self.runner = Runner(
-            checkpoint, codec, rows, _CAPACITY, pages=pages, sizes=sizes, has_graphs=has_graphs
-        )
-        if has_graphs:
-            self.runner.graphs.capture(lambda done, total: None)
+        self.runner = Runner(checkpoint, codec, rows, _CAPACITY, pages=pages)
         self.runner.costs = costs
         self.engine = Qwen3Engine(
             self._take,

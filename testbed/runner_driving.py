@@ -8,6 +8,7 @@ import torch
 from testbed.engine_driving import CUSTOM_VOICE, load
 from voiceagent_tts.engine.codec_stream import Priming
 from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.sizes import Shapes, Sizes, graph_sizes
 from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.kv_pool import pages_for
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
@@ -26,6 +27,25 @@ def prompt_of(text: str = TEXT, *, is_streaming: bool = True) -> Prompt:
 def sampling(seed: int = 7) -> SamplingParams:
     """Return the sampling parameters that the checkpoint recommends."""
     return sampling_params(load(CUSTOM_VOICE)[0].generation, seed)
+
+
+def few_graph_sizes(*frames: int) -> Sizes:
+    """Return the sizes of a GPU for two rows, without those that short texts do not need.
+
+    Args:
+        *frames: windows of the codec.
+    """
+    sizes = graph_sizes(2, 512)
+    shapes = Shapes((2,), sizes.talker.windows[-1:], (32,))
+    return Sizes(shapes, {window: sizes.codec[window][-1:] for window in frames})
+
+
+def make_graph_runner(sizes: Sizes, *, has_graphs: bool) -> Runner:
+    """Make a runner of two rows over tiny weights as a GPU has them."""
+    runner = Runner(*load(is_packed=False), 2, 512, sizes=sizes, has_graphs=has_graphs)
+    if has_graphs:
+        runner.graphs.capture(lambda done, total: None)
+    return runner
 
 
 @dataclass

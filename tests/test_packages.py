@@ -48,7 +48,6 @@ BROUGHT_BY = {
     "packaging": "pytest",
     "fontTools": "matplotlib",
     "sentencepiece": "pocket-tts",
-    "faster_qwen3_tts": "benchmarks/engine/peer_packages.py",
     "qwen_tts": "benchmarks/engine/peer_packages.py",
 }
 """Modules of packages that are not declared -> the package or program that installs them."""

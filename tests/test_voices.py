@@ -404,20 +404,6 @@ def test_an_unknown_name_gets_a_few_near_ones() -> None:
         book.resolve("零")
 
 
-def test_a_caller_knows_of_its_own_clones_only(folder: VoiceFolder) -> None:
-    """Neither lists nor messages name another's clone, which is unknown to whoever asks for it."""
-    folder.save("anna", b"")
-    folder.save("bert", b"")
-    seen = SeenClones(folder, "k", lambda stored: stored == "anna")
-    book = VoiceBook({"base": worker(clone_width=64)}, folder).seen(seen)
-    assert book.names() == ["anna"]
-    assert [each.details.name for each in book.listed()][:1] == ["anna"]
-    assert book.resolve("ANNA").name == book.resolve(None).name == "anna"
-    with pytest.raises(InvalidRequestError) as unknown:
-        book.resolve("Bert")
-    assert unknown.value.message.endswith("got 'Bert'; known are anna")
-
-
 def test_each_key_has_names_of_its_own(folder: VoiceFolder) -> None:
     """A key's own clone comes before everyone's of its name; an admin knows others by their files.
 

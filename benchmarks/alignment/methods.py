@@ -1,17 +1,15 @@
-"""Sources of word times: the product's aligners, simulated ones, and baselines without times."""
+"""Sources of word times: the product's aligners, and a simulated one."""
 
-from collections.abc import Callable
 from random import Random
 
-from benchmarks.alignment.cuts import Method, words_begun
+from benchmarks.alignment.cuts import Method
 from benchmarks.alignment.measure import CpuTimer, TimedSession
-from benchmarks.alignment.playback import FORCED_S, BargeIn, Playback, play
+from benchmarks.alignment.playback import Playback, play
 from testbed.known_speech import KnownSpeech
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
-from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
+from voiceagent_tts.core import WordTimestamp, ms_to_samples
 from voiceagent_tts.synthesizer.aligners import VoiceLevels
 
-_CHARS_PER_S = 15.0
 _FORCED_NOISE_MS = 25.0
 """With rounding to 80 ms this gives the published 32.4 ms of Qwen3-ForcedAligner-0.6B on human
 labels.
@@ -55,49 +53,6 @@ def hybrid(seed: int) -> Method:
 def estimates(spoken: KnownSpeech, rtf: float) -> Playback:
     """The product without aligners."""
     return play(spoken, rtf, None)
-
-
-def fixed_rate(spoken: KnownSpeech, rtf: float) -> Playback:
-    """No word times: 15 characters a second."""
-    return _recounted(spoken, rtf, lambda _, barge_in: _by_chars(spoken, barge_in, _CHARS_PER_S))
-
-
-def sentence_end(spoken: KnownSpeech, rtf: float) -> Playback:
-    """Exact times, known when the sentence is complete."""
-
-    def count(playback: Playback, barge_in: BargeIn) -> int:
-        is_known = barge_in.now_s >= playback.made_s + FORCED_S
-        return words_begun(spoken.words, barge_in) if is_known else 0
-
-    return _recounted(spoken, rtf, count)
-
-
-def proportional(spoken: KnownSpeech, rtf: float) -> Playback:
-    """Time in proportion to characters, once the duration is known."""
-    chars_per_s = len(spoken.text) / (spoken.samples / SAMPLE_RATE_HZ)
-
-    def count(playback: Playback, barge_in: BargeIn) -> int:
-        is_known = barge_in.now_s >= playback.made_s
-        return _by_chars(spoken, barge_in, chars_per_s if is_known else _CHARS_PER_S)
-
-    return _recounted(spoken, rtf, count)
-
-
-def _recounted(
-    spoken: KnownSpeech, rtf: float, count: Callable[[Playback, BargeIn], int]
-) -> Playback:
-    """Barge-ins without aligners, with the words counted by `count`."""
-    played = play(spoken, rtf, None)
-    barge_ins = [
-        BargeIn(barge_in.now_s, barge_in.played_samples, count(played, barge_in))
-        for barge_in in played.barge_ins
-    ]
-    return Playback(barge_ins=barge_ins, made_s=played.made_s)
-
-
-def _by_chars(spoken: KnownSpeech, barge_in: BargeIn, chars_per_s: float) -> int:
-    chars = barge_in.played_samples / SAMPLE_RATE_HZ * chars_per_s
-    return sum(word.word.char_start <= chars for word in spoken.words)
 
 
 def forced_times(spoken: KnownSpeech, random: Random) -> list[WordTimestamp]:

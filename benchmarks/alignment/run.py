@@ -11,8 +11,7 @@ have begun by the times sent so far is compared with the true number:
 
 The methods are the online aligner, a simulated forced aligner of published accuracy (the truth with
 Laplace noise, rounded to 80 ms, known when all audio of the sentence is generated), both together,
-the product's own estimates, and three baselines: 15 characters a second, the times of a sentence
-when it is complete, and time in proportion to characters once the duration is known.
+and the product's own estimates.
 
 The online aligner is then measured under every condition of `conditions.py`, at a real-time factor
 of 0.5. `--quick` measures the conditions alone, on few contexts each, and `--only NAME` those with
@@ -35,7 +34,6 @@ from benchmarks.alignment import methods
 from benchmarks.alignment.conditions import conditions
 from benchmarks.alignment.cuts import Cuts, Method, cuts_of
 from benchmarks.alignment.measure import CpuTimer, accuracy, cpu_per_audio_s
-from benchmarks.alignment.plot import plot_conditions, plot_methods
 from benchmarks.alignment.speech import (
     DEVELOPMENT,
     ESPEAK_VOICES,
@@ -74,9 +72,6 @@ def compare(contexts: Sequence[KnownSpeech]) -> dict[str, dict[float, Cuts]]:
         "forced (simulated)": lambda: methods.forced(1),
         "online + forced": lambda: methods.hybrid(1),
         "own estimates": lambda: methods.estimates,
-        "sentence end": lambda: methods.sentence_end,
-        "proportional": lambda: methods.proportional,
-        "15 characters/s": lambda: methods.fixed_rate,
     }
     return {
         name: {rtf: cuts_of(make(), contexts, rtf) for rtf in RTFS} for name, make in ways.items()
@@ -100,7 +95,6 @@ def main(
     only: Annotated[str, typer.Option(help="Conditions alone, with this in their name.")] = "",
     development: Annotated[bool, typer.Option(help="Use the speech for tuning.")] = False,
     json: Annotated[Path | None, typer.Option(help="Also write the results to this file.")] = None,
-    png: Annotated[Path, typer.Option(help="File for the plot.")] = Path("out/alignment.png"),
 ) -> None:
     """Measure how exactly the words heard are known when a listener interrupts."""
     origin = provenance()
@@ -127,10 +121,6 @@ def main(
     Console().print(_table_of_accuracy(rows))
     harder = {} if speech is None else under_conditions(speech, "")
     _print_conditions(harder)
-    plot_methods(
-        {name: {rtf: cuts.exact_pct for rtf, cuts in by.items()} for name, by in ways.items()}, png
-    )
-    plot_conditions(harder, png.with_stem(f"{png.stem}_conditions"))
     figures = {
         "truth": truth,
         "ways": {
@@ -172,7 +162,7 @@ def _headline(cuts: dict[float, Cuts], figures: Figures, cpu_s: float) -> dict[s
 
 
 def _rounded(cuts: Cuts) -> Figures:
-    return {name: round(figure, 2) for name, figure in asdict(cuts).items() if figure is not None}
+    return {name: round(figure, 2) for name, figure in asdict(cuts).items()}
 
 
 def _table_of_ways(ways: dict[str, dict[float, Cuts]]) -> Table:

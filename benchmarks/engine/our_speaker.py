@@ -31,16 +31,13 @@ class OurSpeaker:
         folder: folder of the checkpoint.
         precision: precision of talker and code predictor.
         layout: layout of the weights: `plain`, as stored, on a CPU; `packed`, as an engine uses
-            them, with its graphs on a GPU.
+            them.
         speaker: name of the voice.
-        device: device of the engine.
     """
 
-    def __init__(
-        self, folder: str, precision: Precision, layout: str, speaker: str, device: str = "cpu"
-    ) -> None:
+    def __init__(self, folder: str, precision: Precision, layout: str, speaker: str) -> None:
         if layout == "packed":
-            options = Qwen3Options(folder, device, precision, rows=1, capacity=_CAPACITY)
+            options = Qwen3Options(folder, "cpu", precision, rows=1, capacity=_CAPACITY)
             self._checkpoint, self._runner = load_runner(options)
         else:
             self._checkpoint, self._runner = _load_plain(Path(folder), getattr(torch, precision))
@@ -52,10 +49,8 @@ class OurSpeaker:
         """Speak, or return the choices along a speech."""
         return self._choices(**request) if "codes" in request else self._speak(**request)
 
-    def _speak(
-        self, text: str, language: str, frames: int, chunk_frames: int = 1
-    ) -> dict[str, Any]:
-        """Generate the audio: the first frame alone, the others in chunks."""
+    def _speak(self, text: str, language: str, frames: int) -> dict[str, Any]:
+        """Generate the audio, frame by frame."""
         began = time.perf_counter()
         self._runner.start(0, self._prompt(text, language), self._sampling, frames, is_open=False)
         samples = self._until_sound()
@@ -63,10 +58,10 @@ class OurSpeaker:
         made, is_speaking = 1, frames > 1
         while is_speaking:
             made += 1
-            result = self._runner.step([0], {} if made % chunk_frames else {0: chunk_frames})
+            result = self._runner.step([0], {0: 1})
             samples += _samples(result)
             is_speaking = not any(frame.is_end for frame in result.frames)
-        samples += self._rest(chunk_frames)
+        samples += self._rest()
         self._runner.cancel(0)
         return {
             "frames": samples // FRAME_SAMPLES,
@@ -83,9 +78,9 @@ class OurSpeaker:
             samples = _samples(self._runner.step([], {}))
         return samples
 
-    def _rest(self, frames: int) -> int:
-        """Return the samples of the last frames, and of all that are still in flight."""
-        samples = _samples(self._runner.step([], {0: frames}))
+    def _rest(self) -> int:
+        """Return the samples of the last frame, and of all that are still in flight."""
+        samples = _samples(self._runner.step([], {0: 1}))
         while self._runner.has_sound_in_flight:
             samples += _samples(self._runner.step([], {}))
         return samples

@@ -1,8 +1,8 @@
-"""Other projects' packages, each in a separate folder with the dependencies that it needs.
+"""The official package, in a separate folder with the dependencies that it needs.
 
-They need versions of transformers that this project cannot use. A folder that comes first on a
-child's `PYTHONPATH` keeps them apart, while all sides share one Python and one torch. Packages that
-they import at start and use only for other tasks (another codec, cloning, a demo) are not
+It needs a version of transformers that this project cannot use. A folder that comes first on a
+child's `PYTHONPATH` keeps it apart, while both sides share one Python and one torch. Packages that
+it imports at start and uses only for other tasks (another codec, cloning, a demo) are not
 installed: `stand_in` replaces them.
 
 Uses the standard library only, because child processes run it, too.
@@ -38,14 +38,6 @@ _REQUESTS = (
     "idna==3.20",
     "certifi==2026.10.18",
 )
-_HTTPX = (
-    "httpx==0.28.1",
-    "httpcore==1.0.9",
-    "h11==0.16.0",
-    "anyio==4.16.0",
-    "idna==3.20",
-    "certifi==2026.10.18",
-)
 OFFICIAL = Peer(
     "official",
     (
@@ -55,18 +47,6 @@ OFFICIAL = Peer(
         "huggingface-hub==0.36.0",
         "accelerate==1.12.0",
         *_REQUESTS,
-    ),
-)
-FASTER = Peer(
-    "faster",
-    (
-        "faster-qwen3-tts==0.5.4",
-        "qwen-tts-hf==0.1.1.post1",
-        "transformers==5.15.1",
-        "tokenizers==0.22.2",
-        "huggingface-hub==1.20.0",
-        "accelerate==1.12.0",
-        *_HTTPX,
     ),
 )
 
@@ -82,13 +62,12 @@ UNUSED = (
 )
 
 
-def package_folder(peer: Peer, parent: Path, wheels: Path | None = None) -> Path:
+def package_folder(peer: Peer, parent: Path) -> Path:
     """Return the folder `parent/name` with a peer's packages; install them if it does not exist.
 
     Args:
         peer: what to install.
         parent: parent of the folder.
-        wheels: folder of wheels to install from; None to download them.
 
     Raises:
         subprocess.CalledProcessError: a package could not be installed.
@@ -96,10 +75,9 @@ def package_folder(peer: Peer, parent: Path, wheels: Path | None = None) -> Path
     folder = parent / peer.name
     if not folder.exists():
         partial = parent / f"{peer.name}.partial"
-        source = [] if wheels is None else ["--no-index", "--find-links", str(wheels)]
         target = ["--no-deps", "--upgrade", "--target", str(partial)]
         subprocess.run(
-            [sys.executable, "-m", "pip", "install", "-q", *source, *target, *peer.requirements],
+            [sys.executable, "-m", "pip", "install", "-q", *target, *peer.requirements],
             check=True,
             stdout=sys.stderr,  # standard output is reserved for figures
         )

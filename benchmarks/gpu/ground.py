@@ -27,7 +27,6 @@ class Ground:
         is_tiny: whether models are tiny ones.
         folder: folder for checkpoints and packages.
         notes: the section's figures, each kept as soon as it is finished.
-        wheels: folder of wheels of the peers' packages; None to download them.
         has_graphs: whether CUDA graphs are captured.
     """
 
@@ -35,7 +34,6 @@ class Ground:
     is_tiny: bool
     folder: Path
     notes: Notes
-    wheels: Path | None = None
     has_graphs: bool = True
 
     @property

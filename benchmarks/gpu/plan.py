@@ -23,13 +23,11 @@ class Plan:
     Attributes:
         budget_s: seconds that it may take.
         modules: modules that it imports in addition to those of torch, transformers and numpy.
-        needs_peers: whether it needs the peers' packages.
         needs_gpu: whether it cannot run on a CPU.
     """
 
     budget_s: float
     modules: tuple[str, ...] = ()
-    needs_peers: bool = False
     needs_gpu: bool = False
 
 
@@ -50,18 +48,16 @@ PLANS = {
     "sdpa": Plan(90),
     "plain": Plan(90),
     "flash": Plan(90, ("flash_attn",)),
-    "peers-1.7b": Plan(270, ("pydantic",), needs_peers=True),
 }
 
 
-def obstacle(section: str, device: str, wheels: Path, packages: Path) -> str:
+def obstacle(section: str, device: str, wheels: Path) -> str:
     """Return why a section cannot run on this machine; empty if it can.
 
     Args:
         section: key of `PLANS`.
         device: device of the run, as PyTorch names it.
         wheels: folder that `benchmarks.gpu.wheels` fills.
-        packages: folder in which the peers' packages may already be installed.
     """
     plan = PLANS[section]
     if plan.needs_gpu and not device.startswith("cuda"):
@@ -69,8 +65,6 @@ def obstacle(section: str, device: str, wheels: Path, packages: Path) -> str:
     missing = [name for name in plan.modules if importlib.util.find_spec(name) is None]
     if missing:
         return f"{', '.join(missing)} not installed here; {_advice(wheels)}"
-    if plan.needs_peers and not ((wheels / "peers").is_dir() or packages.is_dir()):
-        return f"no packages of peers here; {_advice(wheels / 'peers')}"
     return ""
 
 

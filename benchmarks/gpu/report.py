@@ -1,10 +1,9 @@
-"""What `benchmarks.gpu` has found on a card: tables, plots, and every target beside its figure.
+"""What `benchmarks.gpu` has found on a card: tables, and every target beside its figure.
 
-Standard library only, but for plots, which a machine without matplotlib leaves out.
+Standard library only.
 """
 
 import argparse
-import importlib.util
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,8 +69,6 @@ TARGETS = (
     Target("tests that need a GPU, failed", "tests", ("failed",), "<=", 0),
     Target("1.7B under a cap of 8 GB", "cap-1.7b", ("used_gb",), "<=", 8 * 1.05),
     Target("0.6B under a cap of 6 GB", "cap-0.6b", ("used_gb",), "<=", 6 * 1.05),
-    Target("first audio, faster / ours", "peers-1.7b", ("first_audio_ratio_faster",), ">=", 4),
-    Target("frames a second, ours / faster", "peers-1.7b", ("frames_ratio_faster",), ">=", 4),
 )  # fmt: skip
 
 
@@ -91,10 +88,7 @@ def text_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[s
 
 
 def report(out: Path) -> Iterator[str]:
-    """Yield the lines of a report on a folder's results, and draw plots beside them.
-
-    The last line is a JSON object.
-    """
+    """Yield the lines of a report on a folder's results; the last one is a JSON object."""
     record = Record(out / RESULTS)
     known, found = record.read(), record.figures()
     card = known.get("card", "?")
@@ -103,7 +97,6 @@ def report(out: Path) -> Iterator[str]:
         yield f"--- {section} on {figures.get('device', card)}"
         yield from (f"!!! {fallback}" for fallback in fallbacks(figures))
         yield from _section_lines(figures)
-    _draw(found, out)
     yield from _states(known["sections"])
     judged = verdicts(found)
     yield from _target_lines(judged)
@@ -145,24 +138,6 @@ def _target_lines(judged: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     ]  # fmt: skip
     yield ""
     yield from text_table(("target", "wanted", "measured", ""), rows)
-
-
-def _draw(found: Found, out: Path) -> None:
-    """Draw what steps take, all sections in one file."""
-    sections = {name: figures for name, figures in found.items() if "lines" in figures}
-    if not sections or importlib.util.find_spec("matplotlib") is None:
-        return
-    from benchmarks.engine.plot import plot_sections
-
-    plot_sections(
-        {
-            f"{name} on {figures.get('device', '?')}": sorted(
-                figures["lines"].values(), key=lambda line: line["rows"]
-            )
-            for name, figures in sections.items()
-        },
-        out / "steps.png",
-    )
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 The sections of `benchmarks.gpu.plan` run in order, each in a separate process with a time limit.
 Every finished figure is written at once to `results.json` in the folder of `--out`, and the output
 of the sections to `log.txt` in that folder. Finished figures are not measured again: the same
-command continues where a run ended, was killed, or ran out of time. It ends with tables, plots and
+command continues where a run ended, was killed, or ran out of time. It ends with tables and
 one JSON line that compares every target with its figure (`benchmarks.gpu.report`).
 
 The machine needs Python, torch, transformers and numpy. Sections that need more are skipped, unless
@@ -74,7 +74,7 @@ class GpuRun:
         if self.record.state(section) == "done":
             self.say(f"{section:<14} done before")
             return True
-        reason = obstacle(section, self.device, self.wheels, self.folder / "peers")
+        reason = obstacle(section, self.device, self.wheels)
         if reason:
             self.record.set_state(section, f"skipped: {reason}", 0)
             self.say(f"{section:<14} skipped: {reason}")
@@ -102,8 +102,6 @@ class GpuRun:
         ]  # fmt: skip
         if self.has_failing_captures:
             argv.append("--failing-captures")
-        if (self.wheels / "peers").is_dir():
-            argv += ["--wheels", str(self.wheels / "peers")]
         log = self.out / LOG
         with log.open("ab") as output:
             output.write(f"\n=== {section}, {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())

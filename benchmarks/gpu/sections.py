@@ -48,7 +48,6 @@ SECTIONS: Mapping[str, Callable[[Ground], None]] = {
     "sdpa": partial(_engine, attention="sdpa"),
     "plain": partial(_engine, kernels="plain"),
     "flash": partial(_engine, attention="flash", kernels="plain"),
-    "peers-1.7b": partial(served.peers, size="1.7b"),
 }
 
 
@@ -70,7 +69,7 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO)
     notes = Notes(Record(options.out / RESULTS), options.section)
     ground = Ground(
-        options.device, options.size == "tiny", options.folder, notes, options.wheels,
+        options.device, options.size == "tiny", options.folder, notes,
         not options.without_graphs,
     )  # fmt: skip
     if ground.is_tiny:
@@ -95,7 +94,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--folder", type=Path, required=True, help="for checkpoints and packages")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--size", default="full", choices=("full", "tiny"))
-    parser.add_argument("--wheels", type=Path, help="folder of wheels of the peers' packages")
     parser.add_argument("--parent", type=int, help="descriptor of a pipe that the parent holds")
     parser.add_argument("--without-graphs", action="store_true")
     parser.add_argument("--failing-captures", action="store_true", help="fault injection")

@@ -1,4 +1,4 @@
-"""Sections that need more than torch, transformers and numpy: a server, peers, pytest.
+"""Sections that need more than torch, transformers and numpy: a server, pytest.
 
 What a section needs is imported when it runs: a machine that lacks it can run the others.
 """
@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine.card import device_name
 from benchmarks.gpu.ground import Ground
 from testbed.linked_models import link_with_short_runs
 
@@ -22,7 +21,6 @@ _ROWS, _SECONDS, _FRAMES = 256, 15.0, 64
 _WARM_UP_S = 1.0
 """Of a server under load; sentences of five seconds."""
 _BARGE_INS, _SEED = 0.15, 1
-_PEER_ROUNDS, _PEER_FRAMES, _TINY_PEER_FRAMES = 5, 96, 16
 _TESTS = (
     "tests/engine",
     "tests/model/test_fused.py",
@@ -35,7 +33,7 @@ _TESTS = (
 
 
 def checkpoints(ground: Ground) -> None:
-    """Make the checkpoint that a server and the peers load by its folder."""
+    """Make the checkpoint that a server loads by its folder."""
     began_s = time.perf_counter()
     folder = ground.checkpoint("1.7b")
     taken_s = time.perf_counter() - began_s
@@ -129,29 +127,6 @@ async def _load(
                 await callers.aclose()
     finally:
         print(log.read_text(errors="replace"))
-
-
-def peers(ground: Ground, size: str) -> None:
-    """Keep the figures of other runtimes on one checkpoint, each chunk size as soon as it ends."""
-    from benchmarks.engine.peers import Contest, Standing, figures_of, sides_on
-
-    notes, packages = ground.notes, ground.folder / "peers"
-    packages.mkdir(parents=True, exist_ok=True)
-    notes.keep(device_name(ground.device), "device")
-    contest = Contest(
-        ground.checkpoint(size).absolute(), ground.precision,
-        _TINY_PEER_FRAMES if ground.is_tiny else _PEER_FRAMES, ground.steps(_PEER_ROUNDS),
-        packages, ground.wheels,
-    )  # fmt: skip
-    standings = list[Standing]()
-    for side in sides_on(ground.device_name):
-        known = notes.figures().get("by_side", {}).get(side.name, {})
-
-        def note(chunk: str, figures: Mapping[str, float], name: str = side.name) -> None:
-            notes.keep(figures, "by_side", name, chunk)
-
-        standings.append(contest.measure(side, known, note))
-    notes.keep_all(figures_of(standings))
 
 
 def tests(ground: Ground) -> None:

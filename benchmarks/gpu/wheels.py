@@ -2,11 +2,9 @@
 
 Fills a folder with the other packages that the benchmarks use, in the versions of this environment:
 `engine` with the requirements of this project's command line; `server` with the further
-requirements of a server and of the tests; `peers` with the packages that `benchmarks.engine.peers`
-compares. This project runs from its checkout. Sections whose packages are missing are skipped, so
-any subset of the folders is useful: a first run takes `engine` and `server`, and a later one
-`peers`. Each of the two, together with the tree, must stay under 60 MiB, because such a machine may
-accept 64; otherwise the program fails. For Linux on x86-64.
+requirements of a server and of the tests. This project runs from its checkout. Sections whose
+packages are missing are skipped. Both folders, together with the tree, must stay under 60 MiB,
+because such a machine may accept 64; otherwise the program fails. For Linux on x86-64.
 """
 
 import importlib.metadata
@@ -22,8 +20,6 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from rich.console import Console
-
-from benchmarks.engine.peer_packages import FASTER, OFFICIAL
 
 _PROJECT = "voiceagent-tts"
 _ENGINE = (_PROJECT, "soxr", "soundfile", "safetensors", "psutil")
@@ -44,10 +40,8 @@ _THERE = (
 """torch, transformers and numpy, and the packages that always accompany them."""
 _NOT_USED = ("av", "cryptography", "docopt", "pygments")
 """Large packages that only compressed audio, signed audio and coloured tracebacks need."""
-_PARTS = ("engine", "server", "peers")
+_PARTS = ("engine", "server")
 _MOST_BYTES = 60 * 2**20
-_RUNS = (("engine", "server"), ("peers",))
-"""Folders that are copied together, beside the tree."""
 _PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 24, 17)) + (
     "manylinux2014_x86_64",
     "manylinux1_x86_64",
@@ -146,20 +140,17 @@ def main(
     with Console(stderr=True).status("downloading"):
         for name, requirements in pinned(python).items():
             _download(requirements, out / name, python)
-        for requirement in {*OFFICIAL.requirements, *FASTER.requirements}:
-            _download([requirement], out / "peers", python)  # together pip would refuse them
     sizes = {file: file.stat().st_size for file in out.glob("*/*.whl")}
     for file, size in sorted(sizes.items(), key=lambda item: -item[1])[:12]:
         print(f"{size / 1e6:7.1f} MB  {file.name}")
     tree = tree_bytes(Path(__file__).parents[2])
-    folders = {
-        name: {file.name: size for file, size in sizes.items() if file.parent.name == name}
+    megabytes = {
+        name: sum(size for file, size in sizes.items() if file.parent.name == name) / 1e6
         for name in _PARTS
     }
-    megabytes = {name: round(sum(folders[name].values()) / 1e6, 1) for name in _PARTS}
-    print(json.dumps({"wheels": len(sizes), "mb": {"tree": round(tree / 1e6, 1), **megabytes}}))
-    for parts in _RUNS:
-        check_total({"the tree": tree} | {n: s for part in parts for n, s in folders[part].items()})
+    rounded = {name: round(mb, 1) for name, mb in {"tree": tree / 1e6, **megabytes}.items()}
+    print(json.dumps({"wheels": len(sizes), "mb": rounded}))
+    check_total({"the tree": tree} | {file.name: size for file, size in sizes.items()})
 
 
 def tree_bytes(root: Path) -> int:

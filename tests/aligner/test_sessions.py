@@ -4,26 +4,25 @@ from collections.abc import Sequence
 
 import pytest
 
+from testbed import segment_driving
+from testbed.align_driving import AlignDriver
+from testbed.segment_driving import of_type, pcm_of
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.aligner.sessions import OnlineSessions
 from voiceagent_tts.core import AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.espeak.engine import EspeakEngine
 from voiceagent_tts.seam.aligner_messages import (
-    AlignCommand,
     Aligned,
-    AlignEvent,
     Expect,
     Finish,
     Follow,
 )
-from voiceagent_tts.seam.commands import Cancel, Credit, Submit
+from voiceagent_tts.seam.commands import Cancel
 from voiceagent_tts.seam.events import (
     AudioStep,
     Cancelled,
     ContextAudio,
     Done,
-    Event,
     Failed,
     SegmentEnd,
     Words,
@@ -34,42 +33,18 @@ TEXT = "The quick brown fox jumps over the lazy dog. Then it slept, as all dogs 
 FRAME_BYTES = 3840
 
 
-class Driver:
-    """Drives the sessions of a real online aligner and records their answers."""
-
-    def __init__(self) -> None:
-        self.answers: list[AlignEvent] = []
-        self._commands: list[AlignCommand] = []
-        self.sessions = OnlineSessions(self._pop_commands, self.answers.append, OnlineAligner())
-
-    def _pop_commands(self) -> list[AlignCommand]:
-        commands, self._commands = self._commands, []
-        return commands
-
-    def step(self, *commands: AlignCommand) -> list[AlignEvent]:
-        """Handle `commands` and return the answers."""
-        before = len(self.answers)
-        self._commands = list(commands)
-        assert self.sessions.step() is None
-        return self.answers[before:]
-
-    def words(self, context: int) -> list[WordTimestamp]:
-        """All final words of a context."""
-        aligned = [e for e in self.answers if isinstance(e, Aligned) and e.context == context]
-        return [word for event in aligned for word in event.words]
+def drive() -> AlignDriver:
+    """A driver of the sessions of a real online aligner."""
+    return AlignDriver(lambda inbox, outbox: OnlineSessions(inbox, outbox, OnlineAligner()))
 
 
 @pytest.fixture(scope="module")
 def spoken() -> tuple[bytes, list[WordTimestamp]]:
     """`TEXT` spoken by espeak, and the times of its words."""
-    events: list[Event] = []
-    commands = [[Submit(1, TEXT, 0, False, "default", "en"), Credit(1, 0.0, 10**9)]]
-    engine = EspeakEngine(lambda: commands.pop() if commands else [], events.append)
-    while not any(isinstance(event, Done) for event in events):
-        engine.step()
-    steps = [event for event in events if isinstance(event, AudioStep)]
-    words = [word for event in events if isinstance(event, Words) for word in event.words]
-    return b"".join(step.rows[0].chunk.pcm for step in steps), words
+    driver = segment_driving.Driver()
+    events = driver.run(driver.submit(1, TEXT), segment_driving.credit(1))
+    words = [word for event in of_type(Words, events) for word in event.words]
+    return pcm_of(events, 1), words
 
 
 def audio(pcm: bytes, *contexts: int) -> Sequence[AudioStep]:
@@ -90,7 +65,7 @@ def test_every_word_is_sent_once_with_the_end_of_the_audio(
 ) -> None:
     """Each of several contexts gets all of its words, in order, then `Done`."""
     pcm, truth = spoken
-    driver = Driver()
+    driver = drive()
     for context in (1, 2):
         driver.step(Follow(context, "en", "v"), Expect(context, tuple(split_words(TEXT))))
     assert driver.sessions.rows_used == 2
@@ -109,7 +84,7 @@ def test_every_word_is_sent_once_with_the_end_of_the_audio(
 
 def test_tentative_words_are_not_final(spoken: tuple[bytes, list[WordTimestamp]]) -> None:
     """Tentative words begin with the first word that is not final; final words stay final."""
-    driver = Driver()
+    driver = drive()
     driver.step(Follow(1, "en", "v"), Expect(1, tuple(split_words(TEXT))))
     final = 0
     for step in audio(spoken[0], 1):
@@ -121,9 +96,12 @@ def test_tentative_words_are_not_final(spoken: tuple[bytes, list[WordTimestamp]]
 
 
 def test_a_context_that_fails_fails_alone(spoken: tuple[bytes, list[WordTimestamp]]) -> None:
-    """A language without a reference fails its context alone; later commands for it are ignored."""
+    """A language without a reference fails its context alone, with a list of the known languages.
+
+    Later commands for it are ignored.
+    """
     pcm, _ = spoken
-    driver = Driver()
+    driver = drive()
     failed, *rest = driver.step(
         Follow(1, "xx", "v"),
         Expect(1, tuple(split_words(TEXT))),
@@ -132,6 +110,7 @@ def test_a_context_that_fails_fails_alone(spoken: tuple[bytes, list[WordTimestam
     )
     assert isinstance(failed, Failed)
     assert (failed.context, failed.code) == (1, ErrorCode.INVALID_LANGUAGE)
+    assert "known are" in failed.message
     assert rest == []
     driver.step(*audio(pcm, 1, 2), Finish(1), Finish(2))
     assert [word.word for word in driver.words(2)] == split_words(TEXT)
@@ -140,7 +119,7 @@ def test_a_context_that_fails_fails_alone(spoken: tuple[bytes, list[WordTimestam
 
 def test_cancel_drops_a_context(spoken: tuple[bytes, list[WordTimestamp]]) -> None:
     """A cancel is answered, even for an unknown context, and nothing follows it."""
-    driver = Driver()
+    driver = drive()
     driver.step(Follow(1, "en", "v"), Expect(1, tuple(split_words(TEXT))))
     assert driver.step(Cancel(1), *audio(spoken[0], 1), Finish(1)) == [Cancelled(1)]
     assert driver.step(Cancel(7)) == [Cancelled(7)]

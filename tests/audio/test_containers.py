@@ -168,10 +168,3 @@ def test_empty_audio_is_accepted(container_format) -> None:
     """A context without audio becomes a file with at most headers."""
     encoder = ContainerEncoder(container_format)
     assert len(encoder.push(b"") + encoder.finish()) < 200
-
-
-def test_content_types() -> None:
-    """Every format has a content type of its own."""
-    types = [ContainerEncoder(name).content_type for name in CONTENT_TYPES]
-    assert len(set(types)) == 6
-    assert ContainerEncoder("mp3").content_type == "audio/mpeg"

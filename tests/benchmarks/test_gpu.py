@@ -135,11 +135,9 @@ def test_a_section_without_its_packages_is_skipped_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The message names the missing package and the command that installs it; no process starts."""
-    peers = tmp_path / "peers"
-    assert obstacle("machine", "cpu", tmp_path, peers) == ""
-    assert "no packages of peers" in obstacle("peers-1.7b", "cuda", tmp_path, peers)
-    assert "needs an NVIDIA GPU" in obstacle("plain-codec", "cpu", tmp_path, peers)
-    assert obstacle("plain-codec", "cuda:0", tmp_path, peers) == ""
+    assert obstacle("machine", "cpu", tmp_path) == ""
+    assert "needs an NVIDIA GPU" in obstacle("plain-codec", "cpu", tmp_path)
+    assert obstacle("plain-codec", "cuda:0", tmp_path) == ""
     monkeypatch.setitem(gpu.PLANS, "flash", Plan(90, ("no_such_package",)))
     monkeypatch.setattr(gpu.GpuRun, "_run", lambda *arguments: pytest.fail("a process started"))
     assert run(tmp_path, "flash") == 0

@@ -6,10 +6,17 @@ capture, and every intermediate is poisoned before and after it.
 
 import pytest
 
-from testbed.engine_driving import CUSTOM_VOICE, Driver, load, pcm_of
+from testbed.engine_driving import CUSTOM_VOICE
 from testbed.parity_reference import REFERENCE
 from testbed.recorded_graphs import recorded_graphs
-from testbed.runner_driving import Listener, RowOutput, converse, difference
+from testbed.runner_driving import (
+    Listener,
+    RowOutput,
+    converse,
+    difference,
+    few_graph_sizes,
+    make_graph_runner,
+)
 from testbed.triton_here import interpreting
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import Shapes, Sizes, graph_sizes
@@ -17,61 +24,26 @@ from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.layers import Kernels
 
-TEXTS = ("Hello there.", "The quick brown fox jumps over the lazy dog.", "Bye.")
-
-
-def few_sizes() -> Sizes:
-    """Sizes of a GPU, without those that short texts do not need."""
-    sizes = graph_sizes(2, 512)
-    shapes = Shapes((2,), sizes.talker.windows[-1:], (32,))
-    return Sizes(shapes, {frames: sizes.codec[frames][-1:] for frames in (1, 4)})
-
-
-def make_runner(sizes: Sizes, *, has_graphs: bool) -> Runner:
-    """A runner over tiny weights as a GPU has them."""
-    parts = load(is_packed=False)
-    runner = Runner(*parts, 2, 512, sizes=sizes, has_graphs=has_graphs)
-    if has_graphs:
-        runner.graphs.capture(lambda done, total: None)
-    return runner
-
 
 @pytest.mark.parametrize(
     "sizes",
-    [few_sizes(), pytest.param(graph_sizes(2, 512), marks=pytest.mark.thorough)],
+    [few_graph_sizes(1, 4), pytest.param(graph_sizes(2, 512), marks=pytest.mark.thorough)],
     ids=["few", "all"],
 )
 def test_replays_speak_as_plain_passes(sizes: Sizes) -> None:
     """Rows that start, pause, are cancelled and end have the codes and samples of plain passes."""
     with recorded_graphs() as totals:
-        runner = make_runner(sizes, has_graphs=True)
+        runner = make_graph_runner(sizes, has_graphs=True)
         # Each graph is replayed once before the first start.
         assert totals.replays == totals.graphs == runner.graphs.count
         replayed = converse(runner, 0, steps=14, contexts=5)
         assert totals.graphs == runner.graphs.count
         assert totals.replays > 2 * totals.graphs
-    plain = converse(make_runner(sizes, has_graphs=False), 0, steps=14, contexts=5)
+    plain = converse(make_graph_runner(sizes, has_graphs=False), 0, steps=14, contexts=5)
     assert replayed.keys() == plain.keys()
     for number, spoken in plain.items():
         assert replayed[number].codes == spoken.codes
         assert len(replayed[number].pcm) == len(spoken.pcm)
-
-
-@pytest.mark.thorough
-def test_an_engine_on_graphs_speaks_as_without() -> None:
-    """Contexts of an engine with graphs, with fed text and a cancel, sound as without graphs."""
-    sounds = list[list[bytes]]()
-    with recorded_graphs():
-        drivers = [Driver(rows=3, parts=load(is_packed=False), has_graphs=True)]
-    drivers.append(Driver(rows=3, parts=load(is_packed=False)))
-    for driver in drivers:
-        for context, text in enumerate(TEXTS):
-            feeding = "token" if context else "segment"
-            driver.send(*driver.open(context, text, feeding=feeding))
-        events = driver.run()
-        sounds.append([pcm_of(events, context) for context in range(len(TEXTS))])
-    for graphed, plain in zip(*sounds, strict=True):
-        assert len(graphed) == len(plain) > 0
 
 
 def _spoken(kernels: Kernels) -> tuple[RowOutput, int]:

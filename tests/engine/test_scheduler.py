@@ -259,15 +259,6 @@ def test_contexts_beyond_what_can_be_spoken_in_time_are_refused() -> None:
     scheduler.admit(contexts, is_batch=False, continues=True)  # cached audio, say
 
 
-def test_one_context_is_spoken_on_any_device() -> None:
-    """A device slower than real time still speaks one context at a time."""
-    scheduler = Scheduler(Pace(max_load=0.9), rows=64, pages=64)
-    scheduler.costs.record(1, 0, 10 * FRAME_S)
-    scheduler.admit([], is_batch=False)
-    with pytest.raises(OverloadedError):
-        scheduler.admit([listening()], is_batch=False)
-
-
 def test_files_leave_rows_to_those_who_listen() -> None:
     """An eighth of the rows is reserved for contexts with listeners."""
     scheduler = Scheduler(Pace(), rows=16, pages=16)

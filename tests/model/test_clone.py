@@ -15,7 +15,7 @@ from voiceagent_tts.model.clone import (
     load_reference_encoder,
 )
 from voiceagent_tts.model.codec import load_codec
-from voiceagent_tts.model.prompt import Cloned, PromptBuilder
+from voiceagent_tts.model.prompt import PromptBuilder
 from voiceagent_tts.plugins.clones.design import design_voice
 
 
@@ -69,23 +69,6 @@ def test_silence_follows_the_reference(encoder: ReferenceEncoder, samples: Tenso
     whole = len(samples) // FRAME_SAMPLES
     assert torch.equal(voice.reference_codes[:whole], cut.reference_codes[:whole])
     assert torch.equal(voice.speaker_embedding, cut.speaker_embedding)
-
-
-def test_a_clone_survives_its_file(encoder: ReferenceEncoder, samples: Tensor) -> None:
-    """A voice that was saved and loaded has the embedding, codes and text of the original."""
-    voice = encoder.clone(samples, "schneller, brauner Fuchs: 狐")
-    stored = Cloned.from_bytes(voice.to_bytes())
-    assert torch.equal(stored.speaker_embedding, voice.speaker_embedding)
-    assert stored.reference_codes is not None and voice.reference_codes is not None
-    assert torch.equal(stored.reference_codes, voice.reference_codes)
-    assert stored.reference_text == voice.reference_text
-
-
-@pytest.mark.parametrize("stored", [b"", b"RIFF", bytes(16), b"\xff" * 64])
-def test_a_file_of_another_kind_is_refused(stored: bytes) -> None:
-    """A file that is not a voice file is refused, and nothing in it is executed."""
-    with pytest.raises(InvalidRequestError, match="expected a voice file"):
-        Cloned.from_bytes(stored)
 
 
 @pytest.mark.parametrize("name", ["custom_voice-1b7", "voice_design-1b7"])

@@ -89,15 +89,6 @@ def random_codes(config: CodecDecoderConfig, rows: int, frames: int, seed: int =
     return torch.randint(config.codebook_size, shape, generator=generator)
 
 
-def test_whole_decode_is_the_official_one(
-    decoder: CodecDecoder, codes: Tensor, samples: Tensor
-) -> None:
-    """130 frames decoded in one call give the official package's samples."""
-    decoded = decode_in(decoder, codes, [130])
-    assert decoded.dtype == torch.float32
-    assert (decoded - samples).abs().max() < TOLERANCE
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_any_partition_is_the_official_decode(
     decoder: CodecDecoder, codes: Tensor, samples: Tensor, seed: int
@@ -129,33 +120,6 @@ def test_streamed_is_whole(
     expected = whole.decode(codes)[0]
     assert expected.std() > 0.01
     assert (streamed - expected).abs().max() < TOLERANCE
-
-
-def test_rows_start_pause_and_restart(decoder: CodecDecoder, codes: Tensor) -> None:
-    """Eight rows that start, pause and restart independently sound as if each were alone."""
-    rng = random.Random(4)
-    rows, frames = 8, 3
-    streams = torch.stack([codes[0].roll(-11 * row, dims=-1) for row in range(rows)])
-    state = decoder.new_state(rows, frames)
-    spoken: list[list[Tensor]] = [[] for _ in range(rows)]
-    for _ in range(25):
-        for row in range(rows):
-            if rng.random() < 0.05:
-                state.reset(row)
-                spoken[row].clear()
-        going_on = rng.sample(range(rows), rng.randint(1, rows))
-        starts = [len(spoken[row]) * frames for row in going_on]
-        portion = torch.stack(
-            [streams[row, :, at : at + frames] for row, at in zip(going_on, starts, strict=True)]
-        )
-        decoded = decoder.decode(portion, state, torch.tensor(going_on))
-        for row, samples in zip(going_on, decoded, strict=True):
-            spoken[row].append(samples)
-    for row, done in enumerate(spoken):
-        alone = decode_in(
-            decoder, streams[row : row + 1, :, : len(done) * frames], [frames] * len(done)
-        )
-        assert (torch.cat(done) - alone).abs().max() < TOLERANCE
 
 
 @pytest.mark.parametrize("reference_frames", [1, 9, 10, 11, 25, 26, 77])

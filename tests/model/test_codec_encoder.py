@@ -35,13 +35,6 @@ def codes() -> Tensor:
         return torch.from_numpy(arrays["ref_code"])
 
 
-def test_codes_are_the_official_ones(
-    encoder: CodecEncoder, reference: Tensor, codes: Tensor
-) -> None:
-    """All codes equal the official package's, those of the partly filled last frame included."""
-    assert torch.equal(encoder.encode(reference), codes)
-
-
 @pytest.mark.parametrize("portion_frames", [1, 4, 7])
 def test_portions_change_no_code(
     encoder: CodecEncoder,

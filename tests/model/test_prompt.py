@@ -1,4 +1,4 @@
-"""Prompts: the order of ids for every kind of voice and both layouts."""
+"""Prompts, beside what `tests/engine/test_parity.py` says of every kind of voice and layout."""
 
 from dataclasses import replace
 
@@ -10,8 +10,6 @@ from testbed.parity_reference import reference_voice
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.prompt import (
-    NO_CODEC,
-    SPEAKER,
     Cloned,
     Designed,
     Preset,
@@ -23,11 +21,9 @@ from voiceagent_tts.model.prompt import (
 from voiceagent_tts.model.tokenizer import ROLE_TOKENS
 
 TEXT = "Hello there, my friend!"
-PAD, BOS, EOS = 358, 359, 360  # tts_pad, tts_text_bos, tts_text_eod
-CODEC_PAD, CODEC_BOS = 164, 165
-THINK, NO_THINK, THINK_BOS, THINK_EOS = 170, 171, 172, 173
-ENGLISH, CHINESE, SICHUAN = 66, 71, 78
-RYAN, ERIC = 1054, 864
+EOS = 360  # tts_text_eod
+THINK, THINK_BOS = 170, 172
+ENGLISH, SICHUAN, ERIC = 66, 78, 864
 
 
 def builder(checkpoint: Checkpoint) -> PromptBuilder:
@@ -45,37 +41,6 @@ def columns(prompt: Prompt) -> list[tuple[int, int]]:
     return list(zip(prompt.text_ids, prompt.codec_ids, strict=True))
 
 
-def test_the_streaming_layout_feeds_text_by_frame(custom_voice: Checkpoint) -> None:
-    """The prompt ends with the first text token; the rest and the end token are fed by frame."""
-    prompt = builder(custom_voice).build(TEXT, Preset("Ryan"), "English", is_streaming=True)
-    role = custom_voice.tokenizer.encode_turn("assistant", TEXT)[:ROLE_TOKENS]
-    first, *rest = text_ids(custom_voice)
-    control = [(PAD, THINK), (PAD, THINK_BOS), (PAD, ENGLISH), (PAD, THINK_EOS), (PAD, RYAN)]
-    assert columns(prompt) == [
-        *((id, NO_CODEC) for id in role),
-        *control,
-        (BOS, CODEC_PAD),
-        (first, CODEC_BOS),
-    ]
-    assert prompt.trailing_text_ids == (*rest, EOS)
-
-
-def test_the_other_layout_holds_the_whole_text(custom_voice: Checkpoint) -> None:
-    """The prompt contains all of the text and its end, beside codec padding; none is fed later."""
-    streaming = builder(custom_voice).build(TEXT, Preset("Ryan"), "English", is_streaming=True)
-    prompt = builder(custom_voice).build(TEXT, Preset("Ryan"), "English")
-    beside_padding = [(id, CODEC_PAD) for id in (*text_ids(custom_voice), EOS)]
-    assert columns(prompt) == [*columns(streaming)[:-1], *beside_padding, (PAD, CODEC_BOS)]
-    assert prompt.trailing_text_ids == ()
-
-
-def test_without_a_language_the_model_does_not_think_of_one(custom_voice: Checkpoint) -> None:
-    """Without a language the control ids differ, and the prompt has no position for a language."""
-    prompt = builder(custom_voice).build(TEXT, Preset("ryan"), is_streaming=True)
-    control = prompt.codec_ids[ROLE_TOKENS:]
-    assert control == (NO_THINK, THINK_BOS, THINK_EOS, RYAN, CODEC_PAD, CODEC_BOS)
-
-
 @pytest.mark.parametrize(
     ("language", "spoken"),
     [("Chinese", SICHUAN), ("zh-CN", SICHUAN), (None, SICHUAN), ("auto", SICHUAN), ("en", ENGLISH)],
@@ -87,48 +52,6 @@ def test_a_dialect_s_speaker_speaks_it(
     prompt = builder(custom_voice).build(TEXT, Preset("Eric"), language)
     assert prompt.codec_ids[ROLE_TOKENS : ROLE_TOKENS + 3] == (THINK, THINK_BOS, spoken)
     assert ERIC in prompt.codec_ids
-
-
-def test_instruct_stands_before_the_text(custom_voice: Checkpoint) -> None:
-    """An instruct precedes everything else, as a turn of the user, without codec ids."""
-    plain = builder(custom_voice).build(TEXT, Preset("Ryan"), "en")
-    prompt = builder(custom_voice).build(TEXT, Preset("Ryan"), "en", "Speak slowly")
-    turn = custom_voice.tokenizer.encode_closed_turn("user", "Speak slowly")
-    assert columns(prompt) == [*((id, NO_CODEC) for id in turn), *columns(plain)]
-
-
-def test_an_embedding_takes_the_speaker_s_place(base: Checkpoint) -> None:
-    """A voice cloned by its embedding alone takes one position and adds no text."""
-    embedding = reference_voice().speaker_embedding
-    prompt = builder(base).build(TEXT, Cloned(embedding), "en", is_streaming=True)
-    assert prompt.codec_ids[ROLE_TOKENS:][4:] == (SPEAKER, CODEC_PAD, CODEC_BOS)
-    assert prompt.speaker_embedding is embedding
-
-
-@pytest.mark.parametrize("text", [TEXT, "Ja."])
-def test_reference_frames_stand_beside_the_text(base: Checkpoint, text: str) -> None:
-    """A cloned prompt has reference text, text and end, beside start of speech and frames."""
-    voice = reference_voice()
-    assert voice.reference_codes is not None
-    prompt = builder(base).build(text, voice, "en", is_streaming=True)
-    spoken = [*text_ids(base, voice.reference_text), *text_ids(base, text), EOS]
-    speech = [CODEC_BOS, *voice.reference_codes[:, 0].tolist()]
-    beside = spoken[: len(speech)] + [PAD] * (len(speech) - len(spoken))
-    assert columns(prompt)[-len(speech) :] == list(zip(beside, speech, strict=True))
-    assert prompt.trailing_text_ids == tuple(spoken[len(speech) :])
-    assert prompt.codec_ids[-len(speech) - 2] == SPEAKER
-
-
-def test_reference_frames_follow_a_whole_text(base: Checkpoint) -> None:
-    """In the other layout the frames follow reference text, text and end, beside padding."""
-    voice = reference_voice()
-    assert voice.reference_codes is not None
-    prompt = builder(base).build(TEXT, voice, "en")
-    spoken = [*text_ids(base, voice.reference_text), *text_ids(base), EOS]
-    speech = [CODEC_BOS, *voice.reference_codes[:, 0].tolist()]
-    expected = [(id, CODEC_PAD) for id in spoken] + [(PAD, code) for code in speech]
-    assert columns(prompt)[-len(expected) :] == expected
-    assert prompt.trailing_text_ids == ()
 
 
 @pytest.mark.parametrize("voice", [reference_voice(), Cloned(torch.zeros(64))])

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from testbed.protocol_ends import connected_ends, ready_server, session_limits
-from voiceagent_tts.core import Cut, Word, WordTimestamp
+from voiceagent_tts.core import Cut
 from voiceagent_tts.errors import (
     EngineError,
     ErrorCode,
@@ -15,14 +15,9 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.protocol.client_connection import MAX_RECORDS, ClientConnection
 from voiceagent_tts.protocol.messages import (
     AudioMessage,
-    ContextCut,
     ContextOpen,
     ContextText,
-    CutMessage,
     ErrorMessage,
-    Ping,
-    PongMessage,
-    Prepare,
     ReadyMessage,
 )
 from voiceagent_tts.protocol.refusals import ProtocolError
@@ -55,20 +50,6 @@ def test_the_client_may_talk_before_ready() -> None:
     client, server = ClientConnection(), ready_server()
     assert server.receive(client.open("c")) == [ContextOpen(context_id="c", metadata=None)]
     assert server.receive(client.text("c", "Hi")) == [ContextText(context_id="c", text="Hi")]
-
-
-def test_the_client_keeps_text_and_words() -> None:
-    """A record holds what a local cut needs, in samples at 24 kHz."""
-    client, server = connected_ends()
-    for delta in ("Hel", "lo", " you"):
-        server.receive(client.text("c", delta))
-    words = [
-        WordTimestamp(Word("Hello", 0, 5), 960, 7_200, 1.0),
-        WordTimestamp(Word("you", 6, 9), 7_200, None, 0.5),
-    ]
-    client.receive(*server.words("c", words))
-    record = client.record("c")
-    assert (record.text, record.words) == ("Hello you", words)
 
 
 def test_records_are_bounded() -> None:
@@ -130,16 +111,6 @@ def test_newer_kinds_are_ignored(data: str | bytes) -> None:
     assert client.receive(data) is None
 
 
-def test_a_cut_is_answered_after_done() -> None:
-    """The question may come when the reply has been sent long ago."""
-    client, server = connected_ends()
-    client.receive(*server.done("c", "complete", chars=0))
-    assert server.receive(client.cut("c", 80)) == [ContextCut(context_id="c", played_ms=80)]
-    answer = client.receive(*server.cut("c", Cut("a", "b", is_partial=False)))
-    assert isinstance(answer, CutMessage)
-    assert answer.to_cut() == Cut("a", "b", is_partial=False)
-
-
 @pytest.mark.parametrize(
     ("call", "code"),
     [
@@ -184,11 +155,3 @@ def test_a_client_stops_opening_when_the_server_drains(is_message: bool) -> None
         client.open("d")
     assert caught.value.code is ErrorCode.DRAINING
     assert server.receive(client.text("c", "Hi"))
-
-
-def test_prepare_and_ping_reach_the_shell() -> None:
-    """Messages about no context pass through, and a pong brings its number back."""
-    client, server = connected_ends()
-    assert server.receive(client.prepare(voice="v")) == [Prepare(voice="v")]
-    assert server.receive(client.ping(5)) == [Ping(t=5)]
-    assert client.receive(*server.pong(5)) == PongMessage(t=5)

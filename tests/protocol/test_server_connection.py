@@ -15,9 +15,7 @@ from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientConnection
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
-    ContextCancel,
     ContextCut,
-    ContextEnd,
     ContextFlush,
     ContextOpen,
     ContextText,
@@ -88,30 +86,6 @@ def test_tombstones_are_bounded() -> None:
     assert server.receive(client_message("context.open", "a")) == [ContextOpen(context_id="a")]
 
 
-def test_ended_and_cancelled_contexts_take_no_text() -> None:
-    """After `end` or `cancel`, text and flush are refused; the same again is nothing."""
-    for kind, message in (
-        ("end", ContextEnd(context_id="c")),
-        ("cancel", ContextCancel(context_id="c")),
-    ):
-        server = speaking_server()
-        assert server.receive(client_message(kind)) == [message]
-        assert server.receive(client_message(kind)) == []
-        for late in (client_message("text", text="Hi"), client_message("flush", flush_id=1)):
-            assert refusal(server, late).code is ErrorCode.CONTEXT_CLOSED
-
-
-def test_an_ended_context_can_be_cancelled_and_cut() -> None:
-    """Barge-in comes when the text has long been sent."""
-    server = speaking_server()
-    server.receive(client_message("end"))
-    assert server.receive(client_message("cut", played_ms=7)) == [
-        ContextCut(context_id="c", played_ms=7)
-    ]
-    cancel = ContextCancel(context_id="c", played_ms=7)
-    assert server.receive(client_message("cancel", played_ms=7)) == [cancel]
-
-
 def test_flush_ids_rise() -> None:
     """A flush id that does not rise is refused; gaps are fine."""
     server = speaking_server()
@@ -128,7 +102,8 @@ def test_cancelling_without_reading_is_bounded() -> None:
     server = ServerConnection(session_limits(max_contexts=1), max_tombstones=2)
     for number in range(3):
         server.receive(client_message("context.open", f"{number}"))
-        server.receive(client_message("cancel", f"{number}"))
+        assert server.receive(client_message("cancel", f"{number}"))
+        assert server.receive(client_message("cancel", f"{number}")) == []
     assert refusal(server, client_message("context.open", "3")).code is ErrorCode.TOO_MANY_CONTEXTS
 
 
@@ -153,11 +128,6 @@ def test_handles_are_never_reused() -> None:
     assert refusal(server, client_message("context.open", "more")).code is ErrorCode.DRAINING
 
 
-def test_clients_send_no_binary_messages() -> None:
-    """A binary message is refused, whatever is in it."""
-    assert refusal(ready_server(), b'{"type":"ping"}').code is ErrorCode.INVALID_MESSAGE
-
-
 @pytest.mark.parametrize(
     ("encoding", "sample_bytes"),
     [("pcm_s16le", 2), ("pcm_f32le", 4), ("pcm_mulaw", 1), ("pcm_alaw", 1)],
@@ -179,14 +149,6 @@ def test_positions_count_samples_at_the_output_rate(
     done = client.receive(*server.done("c", "complete", chars=0))
     assert isinstance(done, DoneMessage)
     assert done.audio_ms == 20
-
-
-def test_a_second_end_is_ignored_after_a_cancel() -> None:
-    """A cancel does not turn a repeated `end` into an error."""
-    server = speaking_server()
-    for kind in ("end", "cancel"):
-        assert server.receive(client_message(kind))
-    assert server.receive(client_message("end")) == []
 
 
 def test_a_refusal_names_the_context_that_never_was() -> None:

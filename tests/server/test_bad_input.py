@@ -34,6 +34,7 @@ SPEAKABLE_TEXTS = {
 }
 REFUSED_MESSAGES: dict[str, tuple[Any, ErrorCode]] = {
     "binary garbage": (b"\x01\x00\xff\xfe", ErrorCode.INVALID_MESSAGE),
+    "a message in binary": (b'{"type":"ping"}', ErrorCode.INVALID_MESSAGE),
     "no JSON": ("hello", ErrorCode.INVALID_JSON),
     "a JSON depth bomb": ("[" * 30_000, ErrorCode.INVALID_JSON),
     "no type": ({"context_id": "a"}, ErrorCode.INVALID_MESSAGE),
@@ -155,17 +156,22 @@ async def test_text_after_the_end_is_refused(wire: Wire) -> None:
 
 async def test_a_second_cancel_or_end_is_ignored(wire: Wire) -> None:
     """A second cancel or end has no effect."""
-    ended, cancelled = await wire.open(), await wire.open()
-    for received in (ended, cancelled):
+    ended, cancelled, both = [await wire.open() for _ in range(3)]
+    for received in (ended, cancelled, both):
         await wire.text(received, "Hello.")
     for _ in range(2):
         await wire.send_raw({"type": "end", "context_id": ended.record.context_id})
         await wire.cancel(cancelled)
+        await wire.send_raw({"type": "end", "context_id": both.record.context_id})
+    await wire.cancel(both)
+    await wire.send_raw({"type": "end", "context_id": both.record.context_id})
     assert (await wire.finish(ended)).done.reason == "complete"
-    assert (await wire.finish(cancelled)).done.reason == "cancelled"
+    for received in (cancelled, both):
+        assert (await wire.finish(received)).done.reason == "cancelled"
     await wire.cancel(cancelled)
     await wire.cancel(ended)
     await check_alive(wire)
+    assert all(received.error is None for received in (ended, cancelled, both))
 
 
 async def test_a_context_id_is_used_once(wire: Wire) -> None:
@@ -266,14 +272,19 @@ async def test_nothing_leaks_into_another_context(wire: Wire) -> None:
     await check_alive(wire)
 
 
-async def test_invalid_utf8_closes_the_socket(shared_server: RunningServer) -> None:
-    """RFC 6455: invalid UTF-8 closes the socket with 1007; the server accepts the next socket."""
+@pytest.mark.parametrize(
+    ("data", "code"), [(b"\xff\xfe", 1007), (b"x" * (3 << 20), 1009)], ids=["no UTF-8", "huge"]
+)
+async def test_what_no_socket_can_carry_closes_it(
+    shared_server: RunningServer, data: bytes, code: int
+) -> None:
+    """RFC 6455: before a huge message is in memory; the server accepts the next socket."""
     async with Wire.connected(shared_server.websocket_url) as wire:
-        await wire.websocket.send(b"\xff\xfe", text=True)
+        await wire.websocket.send(data, text=True)
         with pytest.raises(ConnectionClosedError) as closed:
             await wire.receive()
         assert closed.value.rcvd is not None
-        assert closed.value.rcvd.code == 1007
+        assert closed.value.rcvd.code == code
     async with Wire.connected(shared_server.websocket_url) as wire:
         await check_alive(wire)
 
@@ -302,18 +313,6 @@ async def test_a_broken_message_beside_a_close_logs_nothing(
     async with Wire.connected(shared_server.websocket_url) as wire:
         await check_alive(wire)
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
-
-
-async def test_a_huge_message_closes_the_socket(shared_server: RunningServer) -> None:
-    """A message above the size limit closes the socket with 1009 before it is in memory."""
-    async with Wire.connected(shared_server.websocket_url) as wire:
-        await wire.websocket.send("x" * (3 << 20))
-        with pytest.raises(ConnectionClosedError) as closed:
-            await wire.receive()
-        assert closed.value.rcvd is not None
-        assert closed.value.rcvd.code == 1009
-    async with Wire.connected(shared_server.websocket_url) as wire:
-        await check_alive(wire)
 
 
 # Over HTTP
@@ -350,6 +349,7 @@ REFUSED_FIELDS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
     "a speed that is too high": ({"speed": 9}, ErrorCode.INVALID_PARAM),
     "a speed that is text": ({"speed": "1"}, ErrorCode.INVALID_PARAM),
     "a negative seed": ({"seed": -1}, ErrorCode.INVALID_PARAM),
+    "an unknown priority": ({"priority": "high"}, ErrorCode.INVALID_PARAM),
 }
 
 

@@ -76,13 +76,6 @@ async def test_pain_06_every_format_holds_all_of_the_speech(
     assert np.sqrt(np.mean(samples.astype(np.float64) ** 2)) > 500
 
 
-async def test_mp3_is_the_default(http: httpx.AsyncClient) -> None:
-    """A body with only `input` is answered with mp3."""
-    response = await http.post("/v1/audio/speech", json={"input": "Hello."})
-    assert response.headers["content-type"] == "audio/mpeg"
-    assert len(decode("mp3", response.content)[0])
-
-
 async def test_long_texts_are_streamed(
     shared_server: RunningServer, http: httpx.AsyncClient
 ) -> None:
@@ -273,13 +266,6 @@ async def test_a_streamed_body_has_a_listener(fields: dict[str, Any], is_batch: 
     """Audio that is sent while it is generated has deadlines, unless the request declines them."""
     body = SpeechRequest.model_validate({"input": SENTENCE, **fields})
     assert body.options(Served()).speech.is_batch is is_batch
-
-
-async def test_an_unknown_priority_is_refused(http: httpx.AsyncClient) -> None:
-    """A priority that is neither `live` nor `batch` is answered with 4xx and the field's name."""
-    response = await http.post("/v1/audio/speech", json={"input": SENTENCE, "priority": "high"})
-    assert response.status_code in (400, 422)
-    assert "priority" in response.text
 
 
 async def test_leading_silence_is_kept_or_cut(

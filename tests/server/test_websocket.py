@@ -218,14 +218,6 @@ async def test_an_open_that_fails_unexpectedly_leaves_the_socket(
     assert (await wire.say(SENTENCE, language="en")).done.reason == "complete"
 
 
-async def test_a_sentence_does_not_wait_for_the_next_letter(wire: Wire) -> None:
-    """After a full stop a pause of the client is enough: no flush, no end, no more text."""
-    received = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=3000)
-    await wire.text(received, "Hello there.")
-    await wire.until(WordsMessage, received)
-    await wire.until(ClientAudio, received)
-
-
 async def test_text_waits_no_longer_than_asked(wire: Wire) -> None:
     """`max_buffer_delay_ms` releases words without punctuation; the last one waits: it may grow."""
     received = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=100)

@@ -21,7 +21,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextWords,
     Source,
 )
-from voiceagent_tts.synthesizer.options import ContextOptions, Limits
+from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 
 # Text in
@@ -91,19 +91,6 @@ async def test_too_much_text_is_refused_until_some_is_spoken(
     spoken = await collect(context)
     assert spoken.words == ["y"] * 50
     assert spoken.report.chars == len(SENTENCE) + 1 + 100
-
-
-async def test_an_ended_context_refuses_text(start_synthesizer: StartSynthesizer) -> None:
-    """After `finish`, `cancel` or a failure, text and flushes are refused."""
-    synthesizer = await start_synthesizer()
-    finished, cancelled = [await synthesizer.open(UNPACED) for _ in range(2)]
-    finished.finish()
-    cancelled.cancel()
-    for context in (finished, cancelled):
-        for refuse in (lambda c=context: c.push_text("more"), lambda c=context: c.flush(1)):
-            with pytest.raises(InvalidRequestError) as refused:
-                refuse()
-            assert refused.value.code is ErrorCode.CONTEXT_CLOSED
 
 
 # Ends
@@ -215,17 +202,6 @@ async def test_only_the_end_leaves_after_a_cancel(start_synthesizer: StartSynthe
 
 
 # Credit.
-
-
-async def test_a_paced_row_waits_for_its_listener(start_synthesizer: StartSynthesizer) -> None:
-    """The engine generates `max_lead_s` and not a sample more until some of it is played."""
-    synthesizer = await start_synthesizer(Limits(max_lead_s=1))
-    context = await synthesizer.open(ContextOptions(language="en"))
-    context.push_text(SENTENCE * 20)
-    assert await made_samples(synthesizer, SAMPLE_RATE_HZ) == SAMPLE_RATE_HZ
-    context.sent(SAMPLE_RATE_HZ)
-    made = await made_samples(synthesizer, SAMPLE_RATE_HZ + 1)
-    assert made <= 2 * SAMPLE_RATE_HZ, "no more than what was sent has been played"
 
 
 async def test_an_unpaced_row_waits_for_its_socket(start_synthesizer: StartSynthesizer) -> None:

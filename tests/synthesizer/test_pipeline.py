@@ -7,6 +7,7 @@ import asyncio
 from typing import Any, cast
 
 import numpy as np
+import pytest
 
 from testbed.waiting import until
 from voiceagent_tts.audio.stretch import HELD_SAMPLES
@@ -144,7 +145,7 @@ class Opened:
         self.context = Context(
             cast("WorkerClient", self.engine),
             request,
-            limits or Limits(),
+            limits or Limits(max_lead_s=8.0, max_unsent_s=10.0),
             None if aligner is None else aligner.attach,
             on_event=self._count,
             on_end=lambda _, report: self.reports.append(report),
@@ -274,6 +275,22 @@ async def test_credit_comes_with_the_first_text_and_then_with_playback() -> None
     context.cancel()
     await asyncio.sleep(0)
     assert len(engine.granted_s) == granted and isinstance(engine.commands[-1], Cancel)
+
+
+@pytest.mark.parametrize(
+    ("max_lead_s", "granted_s"),
+    [(2.0, 2.0), (None, 8.0), (60.0, 10.0), (0.0, 10.0), (0.01, 0.2)],
+    ids=["asked for", "the server's", "over the unsent limit", "unpaced", "below the minimum"],
+)
+async def test_the_first_credit_is_the_lead(max_lead_s: float | None, granted_s: float) -> None:
+    """The client's or else the server's, within the bounds; more comes after a step of playback."""
+    opened = Opened(options=ContextOptions(language="en", max_lead_s=max_lead_s))
+    opened.context.push_text(TEXT)
+    opened.context.flush(1)
+    opened.engine.make(0.1)
+    opened.context.sent(ms_to_samples(100))
+    assert opened.engine.granted_s == [granted_s]
+    opened.context.abandon()
 
 
 async def test_credit_is_on_the_engines_clock() -> None:

@@ -9,8 +9,7 @@ from livekit.agents.metrics import TTSMetrics
 from testbed.livekit_audio import MakeVoice, check_frames
 from testbed.proxy import black_hole
 from testbed.server_process import ServerProcess
-from testbed.waiting import PATIENCE_S, until
-from voiceagent_tts.server.serve import RunningServer
+from testbed.waiting import PATIENCE_S
 
 TEXT = "I checked your booking. The train leaves at nine, and your seat is by the window."
 
@@ -74,34 +73,6 @@ async def test_a_flush_speaks_what_is_there(served: ServerProcess, make_voice: M
         assert (await anext(stream)).frame.duration > 0
         stream.end_input()
         assert [event.is_final async for event in stream][-1]
-
-
-async def test_an_interrupted_stream_leaves_the_socket(
-    server: RunningServer, make_voice: MakeVoice
-) -> None:
-    """Closing a stream in mid-reply ends only its context."""
-    voice = make_voice(server)
-    for _ in range(3):
-        async with voice.stream() as stream:
-            stream.push_text(TEXT)
-            await anext(stream)
-    assert voice.is_connected
-    await until(lambda: not server.state.synthesizer.contexts_active, "all contexts have ended")
-
-
-async def test_black_hole(make_voice: MakeVoice) -> None:
-    """A server that accepts and never answers causes a timeout, and no metrics report."""
-    async with black_hole() as url:
-        voice = make_voice(url)
-        watch = Watch(voice)
-        options = APIConnectOptions(max_retry=0, timeout=0.5)
-        with pytest.raises(APITimeoutError):
-            async with asyncio.timeout(PATIENCE_S), voice.stream(conn_options=options) as stream:
-                stream.push_text(TEXT)
-                stream.end_input()
-                await anext(stream)
-        assert [error.recoverable for error in watch.errors] == [False]
-        assert not watch.metrics
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])

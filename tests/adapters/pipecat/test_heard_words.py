@@ -1,7 +1,6 @@
 """The Pipecat service on real pipelines: the history has the words that were heard."""
 
 import asyncio
-import time
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -22,7 +21,7 @@ from pipecat.frames.frames import (
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
-from testbed.pipecat_conversation import HEARD_SAMPLES, service, speaks, talking
+from testbed.pipecat_conversation import service, speaks, talking
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import undisturbed, until
@@ -124,22 +123,6 @@ async def test_sixteen_cut_points_are_exact(start_server: StartServer, rtf: floa
             group.create_task(check(CUT_POINTS_S[first::4]))
 
 
-async def test_a_cut_at_the_start_of_a_word_is_exact(served: ServerProcess) -> None:
-    """A word whose chunk has hardly begun when the user interrupts was heard, and is committed."""
-
-    async def cut() -> tuple[str, str]:
-        async with talking(service(served)) as conversation:
-            context_id = await conversation.reply(COUNTING)
-            await conversation.play(context_id, 0.3)
-            _, _, word, *_ = conversation.words[context_id]
-            audible_s = (word.start_sample + HEARD_SAMPLES) / SAMPLE_RATE_HZ
-            await conversation.play(context_id, audible_s)
-            return await conversation.interrupt(), conversation.heard(context_id, COUNTING)
-
-    committed, heard = await undisturbed(cut)
-    assert committed == heard == "One, two, three,"
-
-
 async def test_a_segment_is_announced_behind_the_words_before_it(served: ServerProcess) -> None:
     """What RTVI shows a page: each segment, and then its words, although all text came at once."""
     async with talking(service(served, speed=3.0)) as conversation:
@@ -158,67 +141,6 @@ async def test_a_segment_is_announced_behind_the_words_before_it(served: ServerP
     for segment in ("One,", "two.", "Three!", "... Four,", "five."):
         expected += [f"segment {segment}", *(f"word {word}" for word in segment.split())]
     assert seen == expected
-
-
-async def test_words_wait_for_sound_that_stalls(served: ServerProcess) -> None:
-    """If the LLM stalls in mid-turn, the words after the gap are committed with their audio."""
-
-    async def cut() -> tuple[str, str]:
-        async with talking(service(served)) as conversation:
-            first, second = "One, two. ", "Four, five, six, seven, eight."
-            context_id = await conversation.begin(first)
-            await conversation.until(TTSAudioRawFrame)
-            await asyncio.sleep(2.0)  # the stall: longer than the first sentence
-            played = conversation.transport.utterances[0].played_samples / SAMPLE_RATE_HZ
-            await conversation.append(second)
-            await conversation.end()
-            await conversation.play(context_id, played + 0.8)
-            return await conversation.cut(context_id, first + second)
-
-    committed, heard = await undisturbed(cut)
-    assert committed == heard
-    assert committed.startswith("One, two. Four,")
-    assert "seven" not in committed
-
-
-@pytest.mark.parametrize("holds_s", [[0.8], [0.4, *[0.03] * 8]])
-async def test_a_program_that_was_late_is_cut_exactly(
-    served: ServerProcess, holds_s: list[float]
-) -> None:
-    """A delay of the agent's loop delays words and audio alike, so the cut stays exact.
-
-    So do shorter ones while the loudspeaker still plays what the first one has left waiting.
-    """
-
-    async def cut() -> tuple[str, str]:
-        async with talking(service(served)) as conversation:
-            context_id = await conversation.reply(COUNTING)
-            await conversation.play(context_id, 0.9)
-            for hold_s in holds_s:
-                time.sleep(hold_s)  # another program has the CPU
-                await asyncio.sleep(0.001)
-            await conversation.play(context_id, 1.0)
-            return await conversation.cut(context_id, COUNTING)
-
-    committed, heard = await undisturbed(cut, own_standstills=1)
-    assert committed == heard
-
-
-async def test_words_of_a_second_utterance_wait_for_the_first(served: ServerProcess) -> None:
-    """A context that plays after another is timed from the start of its own audio."""
-
-    async def cut() -> tuple[str, str]:
-        async with talking(service(served)) as conversation:
-            first, second = "One, two, three, four.", "Five, six, seven, eight."
-            await conversation.push(TTSSpeakFrame(first), TTSSpeakFrame(second))
-            await conversation.begun()
-            context_id = await conversation.begun()
-            assert await conversation.spoken() == first
-            await conversation.play(context_id, 0.9)
-            return await conversation.cut(context_id, second)
-
-    committed, heard = await undisturbed(cut)
-    assert committed == heard
 
 
 async def test_utterances_that_are_queued_enter_the_history_one_by_one(
@@ -263,24 +185,6 @@ def quiet_end_s(utterance: Utterance) -> float:
     return int(np.argmax(samples[::-1] != 0)) / SAMPLE_RATE_HZ
 
 
-async def test_a_long_queue_does_not_run_ahead_of_its_sound(served: ServerProcess) -> None:
-    """The eighth utterance in a row is cut as exactly as the first."""
-
-    async def cut() -> tuple[str, str]:
-        async with talking(service(served, speed=2.0)) as conversation:
-            said = "One, two, three."
-            await conversation.push(*[TTSSpeakFrame(said)] * 8)
-            for _ in range(7):
-                await conversation.begun()
-                assert await conversation.spoken() == said
-            context_id = await conversation.begun()
-            await conversation.play(context_id, 0.4)
-            return await conversation.cut(context_id, said)
-
-    committed, heard = await undisturbed(cut)
-    assert committed == heard != ""
-
-
 async def test_words_wait_for_speech_that_cannot_be_interrupted(served: ServerProcess) -> None:
     """What survives an interruption is heard before the next reply, in a message of its own."""
 
@@ -311,20 +215,6 @@ async def test_without_word_times_a_whole_turn_is_committed(start_server: StartS
     server = await start_server(throttle={"without_words": True})
     async with talking(service(server)) as conversation:
         await speaks(conversation)
-
-
-async def test_a_late_first_audio_changes_nothing(start_server: StartServer) -> None:
-    """Audio that starts after four seconds is played and committed (row K)."""
-    server = await start_server(throttle={"first_audio_s": 3.6})
-
-    async def cut() -> tuple[str, str]:
-        async with talking(service(server)) as conversation:
-            context_id = await conversation.reply(COUNTING)
-            await conversation.play(context_id, 1.2)
-            return await conversation.cut(context_id, COUNTING)
-
-    committed, heard = await undisturbed(cut)
-    assert committed == heard != ""
 
 
 async def test_the_samples_are_the_servers(start_server: StartServer) -> None:

@@ -73,6 +73,23 @@ def test_words_that_come_behind_their_audio_are_in_the_history(
     assert len(committed.split()) == heard(played_samples) > 0
 
 
+@pytest.mark.parametrize("pause_at_ms", [0, 1_200])
+@pytest.mark.parametrize("after_s", [0.3, 3.5, 4.27])
+def test_words_wait_for_sound_that_comes_late(pause_at_ms: int, after_s: float) -> None:
+    """At the start, or behind a language model that stalls: words follow their audio."""
+    whole = script(audio_steps(0.0, 100), word_steps(AHEAD_S, WORDS))
+    parts = [step for step in whole.steps if step.samples]
+    first, rest = parts[: pause_at_ms // 100], parts[pause_at_ms // 100 :]
+    words_ms = tuple(index * WORD_MS for index in range(WORDS))
+    known = pause_at_ms // WORD_MS
+    spoken = script(
+        [Step(0.0, words_ms=words_ms[:known])] * bool(known), first,
+        [Step(4.0, words_ms=words_ms[known:])], [replace(step, at_s=4.0) for step in rest],
+    )  # fmt: skip
+    messages, (played_samples,) = cut(reply(TEXT), spoken, after_s)
+    assert [len(message.split()) for message in messages] == [heard(played_samples)]
+
+
 @pytest.mark.parametrize("after_s", [1.05, 1.08, 1.74])
 def test_a_word_of_audio_that_fills_no_chunk_is_not_in_the_history(after_s: float) -> None:
     """A transport that runs dry keeps what is less than a chunk until more comes."""
@@ -101,6 +118,17 @@ def test_utterances_in_a_row_have_their_own_words(
     committed, played_samples = cut(frames, spoken, after_s, chunk_ms)
     counts = [min(few, heard(samples)) for samples in played_samples]
     assert [len(message.split()) for message in committed] == [each for each in counts if each]
+
+
+def test_a_long_queue_does_not_run_ahead_of_its_sound() -> None:
+    """The eighth utterance in a row is cut as exactly as the first."""
+    few = 5
+    spoken = script(audio_steps(0.0, 80, few), word_steps(AHEAD_S, few, few))
+    committed, played_samples = cut([TTSSpeakFrame(" ".join("w" * few))] * 8, spoken, 12.95)
+    assert len(played_samples) == 8 and 0 < heard(played_samples[-1]) < few
+    assert [len(message.split()) for message in committed] == [few] * 7 + [
+        heard(played_samples[-1])
+    ]
 
 
 @pytest.mark.parametrize("catches_up", [False, True])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.core import Reading, Segment, Word, WordTimestamp
+from voiceagent_tts.core import Reading, Segment
 from voiceagent_tts.plugins.cache.phrases import (
     Phrase,
     PhraseVoice,
@@ -14,7 +14,6 @@ from voiceagent_tts.plugins.cache.phrases import (
     SynthesisParams,
     WordTime,
     key_of,
-    word_times,
 )
 from voiceagent_tts.plugins.cache.store import params_of
 from voiceagent_tts.seam.commands import SpeechOptions
@@ -55,12 +54,6 @@ def test_texts_that_are_said_alike_have_one_key(written: str) -> None:
 def test_texts_that_may_sound_different_have_other_keys(written: str) -> None:
     """Punctuation and letter case may change the melody."""
     assert digest(written) != digest("One moment.")
-
-
-def test_where_a_segment_stands_in_the_text_does_not_matter() -> None:
-    """Offsets are not part of the key."""
-    key = key_of(params(), SegmentVariant("en"), Segment("Hi there.", 0))
-    assert key == key_of(params(), SegmentVariant("en"), Segment("Hi there.", 17))
 
 
 def test_readings_are_part_of_the_key() -> None:
@@ -123,30 +116,6 @@ def test_a_person_who_is_made_anew_for_each_context_is_not_cached() -> None:
     designed = replace(CAPABILITIES, needs_instruct=True)
     assert params_of(designed, VOICE, SpeechOptions("a pirate"), "segment") is None
     assert params_of(designed, VOICE, SpeechOptions("a pirate", seed=3), "segment") is not None
-
-
-@pytest.mark.parametrize("text", ["", " ", "…", "🙂", "\x00", "---"])
-def test_text_without_speech_has_no_key(text: str) -> None:
-    """There is nothing to store."""
-    assert key_of(params(), SegmentVariant("en"), Segment(text, 0)) is None
-
-
-STORED = Phrase(
-    "One moment.",
-    PhraseVoice("nova"),
-    bytes(9600),
-    (WordTime(10, 900, 1.0), WordTime(1000, None, 0.8)),
-)
-
-
-def test_words_get_the_offsets_of_the_text_that_they_are_in() -> None:
-    """A phrase that is written differently and stands elsewhere keeps its times."""
-    words = STORED.timed_words(Segment(" **One** moment.", 40), start_sample=24_000)
-    assert words == (
-        WordTimestamp(Word("**One**", 41, 48), 24_010, 24_900, 1.0),
-        WordTimestamp(Word("moment.", 49, 56), 25_000, None, 0.8),
-    )
-    assert word_times(words, 24_000) == STORED.words
 
 
 @given(

@@ -52,7 +52,9 @@ async def test_http_and_websocket_share_phrases(
     async with Wire.connected(server.websocket_url) as wire:
         received = await wire.say(GREETING, language="en")
         assert [each.word.text for each in received.words] == GREETING.split()
-    assert await hits(http) == 4
+    stats = (await http.get("/v1/cache")).json()
+    assert (stats["hits"], stats["misses"]) == (4, 2)
+    assert stats["hit_rate"] == pytest.approx(4 / 6, abs=0.01)
     metrics = await scrape(server)
     assert metrics['tts_cache_segments_total{result="hit"}'] == 4
     assert metrics['tts_cache_segments_total{result="miss"}'] == 2

@@ -16,20 +16,6 @@ def phrase(voice: PhraseVoice = NOVA, words: tuple[WordTime, ...] | None = WORDS
     return Phrase(KEY.text, voice, bytes(48_000), words)
 
 
-def test_a_phrase_is_admitted_when_it_comes_back() -> None:
-    """What is spoken once is not stored; every use counts as a hit or a miss."""
-    cache = PhraseCache(1e6, 60, 2)
-    assert cache.find(KEY, 2, needs_words=True) is None
-    assert not cache.admits(KEY)
-    assert cache.find(KEY, 2, needs_words=True) is None
-    assert cache.admits(KEY)
-    assert cache.store(KEY, phrase())
-    assert cache.find(KEY, 2, needs_words=True) == phrase()
-    counts = cache.counts
-    assert (counts.hits, counts.misses, counts.stored, counts.audio_s) == (1, 2, 1, 1.0)
-    assert counts.hit_rate == 1 / 3
-
-
 def test_a_phrase_without_the_words_that_are_needed_is_a_miss() -> None:
     """Files need no word times; a listener's context does, and as many as it has words."""
     cache = PhraseCache(1e6, 60, 1)

@@ -254,14 +254,6 @@ async def test_a_clone_needs_a_consent(
     assert VoiceRecords(folder).voices()["anna"].consent == "Anna agreed."
 
 
-async def test_a_refusal_is_one_line(run: Command, tmp_path: Path) -> None:
-    """A failure is one line on standard error with status 1."""
-    (tmp_path / "text.wav").write_text("This is no sound.")
-    refused = await run("add", "anna", "text.wav", "--model", BASE, *CONSENT)
-    assert (refused.status, refused.output) == (1, "")
-    assert refused.errors == "voiceagent-tts: audio: expected a WAV, FLAC, MP3 or Ogg file\n"
-
-
 async def test_a_text_that_is_not_the_transcript_is_refused(
     run: Command, folder: VoiceFolder
 ) -> None:

@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidStatus
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.plugins.clones.cloner_processes import MAX_PLACES, ClonerProcesses
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.messages import VoiceFile
@@ -113,24 +113,6 @@ def test_a_key_leaves_places_to_others() -> None:
         pass
 
 
-def take(server: RunningServer, name: str) -> None:
-    """Let `two` have a voice of this name, as if its key before had removed one."""
-    with server.state.clones.changing():
-        server.state.voice_records.add_voice(VoiceRecord(name=name, key_id=TWO), b"other")
-
-
-async def test_a_voice_that_was_stored_meanwhile_is_not_replaced(server: RunningServer) -> None:
-    """The name was free when the request began; a clone takes seconds."""
-    take(server, "dora")
-    record = VoiceRecord(name="dora", key_id=TWO)
-    with pytest.raises(InvalidRequestError) as refused:
-        await Cloning(server.state).save(record, VoiceFile(b"recording", ()), replace=False)
-    assert refused.value.code is ErrorCode.INVALID_VOICE
-    assert server.state.clones.read(record.stored) == b"other"
-    await Cloning(server.state).save(record, VoiceFile(b"recording", ()), replace=True)
-    assert server.state.clones.read(record.stored) == b"recording"
-
-
 @pytest.mark.parametrize("replace", [False, True])
 async def test_a_name_of_one_key_is_free_for_another(
     server: RunningServer, clients: Clients, replace: bool
@@ -223,14 +205,3 @@ async def test_a_client_that_names_no_voice_keeps_to_its_own(server: RunningServ
     request = synthesizer.check(ContextOptions(voice=None, owner=TWO))
     assert request.voice.name == "zoe"
     assert synthesizer._find_worker(request, "en") is None
-
-
-async def test_a_clone_of_another_is_as_unknown_as_any(clients: Clients) -> None:
-    """Also where a request says that its voice is a clone."""
-    request = {"input": "Hi.", "task_type": "Base"}
-    anna, nobody = [
-        await clients["two"].post("/v1/audio/speech", json={**request, "voice": name})
-        for name in ("anna", "nobody")
-    ]
-    assert anna.status_code == nobody.status_code == 400
-    assert anna.json() == nobody.json() and "a cloned voice" in anna.text

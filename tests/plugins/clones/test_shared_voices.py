@@ -7,11 +7,7 @@ import pytest
 import pytest_asyncio
 
 from testbed.clones import cloning_settings, voice_file
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.plugins.clones.cloning import Cloning
-from voiceagent_tts.plugins.clones.messages import VoiceFile
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.server.voice_records import VoiceRecord
 
 pytestmark = [pytest.mark.thorough, pytest.mark.asyncio(loop_scope="module")]
 
@@ -69,17 +65,3 @@ async def test_a_voice_is_added_replaced_and_withdrawn_on_all_servers(
         assert (await speak(client, "anna")).json()["error"]["code"] == "invalid_voice"
     left = [each.name for each in first.state.clones.path.rglob("*") if each.is_file()]
     assert left == [".lock"]
-
-
-async def test_servers_share_the_quota_of_a_key(servers: Pair) -> None:
-    """A voice counts on every server."""
-    first, second = servers
-    file = VoiceFile(voice_file(0.0), ())
-    for name, server in (("anna", first), ("bert", second)):
-        await Cloning(server.state).save(VoiceRecord(name=name, key_id="k"), file, replace=False)
-    with pytest.raises(InvalidRequestError) as refused:
-        await Cloning(first.state).save(VoiceRecord(name="carl", key_id="k"), file, replace=False)
-    assert refused.value.code is ErrorCode.VOICE_QUOTA
-    with pytest.raises(InvalidRequestError) as refused:
-        await Cloning(first.state).save(VoiceRecord(name="bert", key_id="k"), file, replace=False)
-    assert refused.value.code is ErrorCode.INVALID_VOICE

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosedError
 
 from testbed.servers import metric_value, until_free
 from testbed.slow_lexicon import SLOW_VOICE, slow_lexicon
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
-from voiceagent_tts.server import websocket
 from voiceagent_tts.server.serve import RunningServer, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -170,15 +168,6 @@ async def test_sound_does_not_wait_for_the_end(shared_server: RunningServer) -> 
         await raw.until("session.done", utterance_index=0)
 
 
-async def test_voices_may_be_asked_for_first(shared_server: RunningServer) -> None:
-    """Voices can be listed before a session is configured, as Baseten's plugin does."""
-    async with connected(shared_server, "vllm_omni") as raw:
-        await raw.send({"type": "voice.list"})
-        answer = await raw.receive()
-        assert isinstance(answer, dict)
-        assert answer["voices"] == shared_server.state.synthesizer.voices.names()
-
-
 async def test_an_unknown_voice_is_told_at_once(shared_server: RunningServer) -> None:
     """An unknown voice is an error in answer to the config; a corrected config is accepted."""
     async with connected(shared_server, "vllm_omni") as raw:
@@ -292,24 +281,6 @@ async def test_a_bad_message_is_answered(
         await check_alive(raw, dialect)
 
 
-@pytest.mark.parametrize("dialect", PATHS)
-async def test_text_of_many_messages_is_limited(shared_server: RunningServer, dialect: str) -> None:
-    """Of 100,000 characters in messages that fit, those within the limit are spoken."""
-    piece, context = "word " * 5_000, {"more": True}
-    async with connected(shared_server, dialect) as raw:
-        if dialect == "vllm_omni":
-            await raw.send(config(), text("Hello. "), text(piece))
-            assert (await raw.error())["code"] == "text_too_long"
-        else:
-            await raw.send(request("a", "Hello. ", **context), request("a", piece, **context))
-            error = await raw.error()
-            assert (error["context_id"], error["error_code"]) == ("a", "text_too_long")
-            await raw.send(request("a", ""))
-            await raw.until("done", context_id="a")
-        await check_alive(raw, dialect)
-    await until_free(shared_server)
-
-
 @pytest.mark.parametrize("field", ["voice", "language"])
 async def test_what_cartesias_voices_cannot_is_told(
     shared_server: RunningServer, field: str
@@ -322,52 +293,3 @@ async def test_what_cartesias_voices_cannot_is_told(
         assert (error["context_id"], error["error_code"]) == ("a", f"invalid_{field}")
         await raw.until("done", context_id="a")
         await check_alive(raw, "cartesia")
-
-
-@pytest.mark.parametrize("dialect", PATHS)
-async def test_invalid_utf8_closes_the_socket(shared_server: RunningServer, dialect: str) -> None:
-    """Invalid UTF-8 closes the socket with 1007 (RFC 6455); the server accepts the next socket."""
-    async with connected(shared_server, dialect) as raw:
-        await raw.websocket.send(b"\xff\xfe", text=True)
-        with pytest.raises(ConnectionClosedError):
-            await raw.receive()
-        assert raw.websocket.close_code == 1007
-    async with connected(shared_server, dialect) as raw:
-        await raw.send(config()) if dialect == "vllm_omni" else None
-        await check_alive(raw, dialect)
-
-
-@pytest.mark.parametrize("dialect", PATHS)
-async def test_a_dropped_socket_cancels(shared_server: RunningServer, dialect: str) -> None:
-    """A dropped socket cancels its contexts; LiveKit's stock plugins barge in this way."""
-    before = metric_value(shared_server, "tts_contexts_total", reason="cancelled")
-    async with connected(shared_server, dialect) as raw:
-        if dialect == "vllm_omni":
-            await raw.send(config(), text(SENTENCE * 50), DONE)
-            await raw.until("audio.start")
-        else:
-            await raw.send(request("a", SENTENCE * 50))
-            await raw.until("chunk", context_id="a")
-        raw.websocket.transport.abort()
-    await until_free(shared_server)
-    assert metric_value(shared_server, "tts_contexts_total", reason="cancelled") == before + 1
-
-
-@pytest.mark.parametrize("dialect", PATHS)
-async def test_a_client_that_never_reads_is_closed(
-    dialect: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A client that never reads is closed and its row freed, in every dialect."""
-    monkeypatch.setattr(websocket, "SLOW_CONSUMER_S", 0.3)
-    settings = Settings(port=0, max_lead_s=3600)
-    async with running(settings) as server, connected(server, dialect) as raw:
-        raw.websocket.transport.pause_reading()
-        long = SENTENCE * 300
-        await raw.send(
-            *((config(), text(long), DONE) if dialect == "vllm_omni" else (request("a", long),))
-        )
-        await until(
-            lambda: metric_value(server, "tts_slow_consumer_closes_total") == 1, "it is closed"
-        )
-        await until_free(server)
-        raw.websocket.transport.abort()

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from testbed.align_driving import AlignDriver
 from testbed.tiny_aligner import write_tiny_aligner
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
@@ -13,9 +14,7 @@ from voiceagent_tts.plugins.forced.load import ForcedOptions, load_forced
 from voiceagent_tts.plugins.forced.prompt import Clip
 from voiceagent_tts.plugins.forced.sessions import ForcedSessions, Pacing
 from voiceagent_tts.seam.aligner_messages import (
-    AlignCommand,
     Aligned,
-    AlignEvent,
     Expect,
     Finish,
     Follow,
@@ -58,30 +57,9 @@ def voice() -> bytes:
     return b"".join(np.full(SECOND // 2, word.char_start + 1, "<i2").tobytes() for word in WORDS)
 
 
-class Driver:
-    """Drives the sessions and records their answers."""
-
-    def __init__(self, aligner: FakeAligner, pacing: Pacing = PACING) -> None:
-        self.answers: list[AlignEvent] = []
-        self._commands: list[AlignCommand] = []
-        self.sessions = ForcedSessions(self._pop_commands, self.answers.append, aligner, pacing)
-
-    def _pop_commands(self) -> list[AlignCommand]:
-        commands, self._commands = self._commands, []
-        return commands
-
-    def step(self, *commands: AlignCommand) -> list[AlignEvent]:
-        """Handle `commands`, step until no clip is due, and return the answers."""
-        before = len(self.answers)
-        self._commands = list(commands)
-        while self.sessions.step() is not None:
-            pass
-        return self.answers[before:]
-
-    def words(self, context: int) -> list[WordTimestamp]:
-        """All words that were reported for a context."""
-        aligned = [e for e in self.answers if isinstance(e, Aligned) and e.context == context]
-        return [word for event in aligned for word in event.words]
+def drive(aligner: FakeAligner, pacing: Pacing = PACING) -> AlignDriver:
+    """A driver of the sessions of a forced aligner."""
+    return AlignDriver(lambda inbox, outbox: ForcedSessions(inbox, outbox, aligner, pacing))
 
 
 def audio(context: int, start_sample: int, end_sample: int) -> AudioStep:
@@ -103,7 +81,7 @@ def check_truth(words: Sequence[WordTimestamp]) -> None:
 def test_segments_are_aligned_when_they_end() -> None:
     """Each segment is one clip of its words and audio, placed on the context's clock."""
     fake = FakeAligner()
-    driver = Driver(fake, Pacing(100 * SECOND, 60 * SECOND))
+    driver = drive(fake, Pacing(100 * SECOND, 60 * SECOND))
     driver.step(Follow(1, "en-us", "v"), Expect(1, WORDS), audio(1, 0, 3 * SECOND))
     assert fake.calls == []
     middle = WORDS[4].char_start
@@ -122,7 +100,7 @@ def test_segments_are_aligned_when_they_end() -> None:
 def test_a_long_segment_is_aligned_while_it_grows(step: int) -> None:
     """After each second of audio, words that end well before its end are reported, each once."""
     fake = FakeAligner()
-    driver = Driver(fake)
+    driver = drive(fake)
     driver.step(Follow(1, "en", "v"), Expect(1, WORDS))
     known = []
     for start in range(0, 5 * SECOND, step):
@@ -141,7 +119,7 @@ def test_a_long_segment_is_aligned_while_it_grows(step: int) -> None:
 def test_contexts_share_a_pass_and_ended_segments_go_first() -> None:
     """Clips that are due together share a pass, up to the limit of a step."""
     fake = FakeAligner()
-    driver = Driver(fake, Pacing(SECOND, 5 * SECOND))
+    driver = drive(fake, Pacing(SECOND, 5 * SECOND))
     for context in (1, 2, 3):
         driver.step(Follow(context, "en", "v"), Expect(context, WORDS))
     middle = WORDS[4].char_start
@@ -156,7 +134,7 @@ def test_contexts_share_a_pass_and_ended_segments_go_first() -> None:
 def test_a_failure_ends_the_contexts_of_its_clips() -> None:
     """An aligner out of memory fails the contexts of its clips; the others continue."""
     fake = FakeAligner()
-    driver = Driver(fake)
+    driver = drive(fake)
     driver.step(Follow(1, "en", "v"), Expect(1, WORDS), Follow(2, "en", "v"), Expect(2, WORDS))
     fake.error = MemoryError("one two three")
     (failed,) = driver.step(audio(1, 0, 2 * SECOND))
@@ -172,7 +150,7 @@ def test_a_failure_ends_the_contexts_of_its_clips() -> None:
 def test_an_unknown_language_is_refused() -> None:
     """The context fails at once, and no clip is aligned."""
     fake = FakeAligner()
-    driver = Driver(fake)
+    driver = drive(fake)
     (failed,) = driver.step(Follow(1, "nl", "v"), Expect(1, WORDS), audio(1, 0, 3 * SECOND))
     assert isinstance(failed, Failed)
     assert failed.code is ErrorCode.INVALID_LANGUAGE
@@ -182,7 +160,7 @@ def test_an_unknown_language_is_refused() -> None:
 def test_a_context_without_words_ends() -> None:
     """Audio without words is never aligned."""
     fake = FakeAligner()
-    driver = Driver(fake)
+    driver = drive(fake)
     driver.step(Follow(1, "en", "v"), audio(1, 0, 2 * SECOND), Finish(1))
     assert driver.answers[-1] == Done(1, 2 * SECOND)
     assert driver.words(1) == []
@@ -191,15 +169,11 @@ def test_a_context_without_words_ends() -> None:
 def test_a_real_network_finds_all_words(tmp_path: Path) -> None:
     """With a tiny network every word is reported once, in order, inside the audio."""
     options = ForcedOptions(str(write_tiny_aligner(tmp_path / "tiny")), "cpu", threads=1)
-    commands: list[list[AlignCommand]] = []
-    answers: list[AlignEvent] = []
-    sessions = load_forced(options, lambda: commands.pop(0) if commands else [], answers.append)
-    assert sessions.capabilities.aligner == "on the CPU: set by aligner_device"
-    commands.append([Follow(1, "en", "v"), Expect(1, WORDS), audio(1, 0, 5 * SECOND), Finish(1)])
-    while sessions.step() is not None:
-        pass
-    assert answers[-1] == Done(1, 5 * SECOND)
-    words = [word for event in answers if isinstance(event, Aligned) for word in event.words]
+    driver = AlignDriver(lambda inbox, outbox: load_forced(options, inbox, outbox))
+    assert driver.sessions.capabilities.aligner == "on the CPU: set by aligner_device"
+    driver.step(Follow(1, "en", "v"), Expect(1, WORDS), audio(1, 0, 5 * SECOND), Finish(1))
+    assert driver.answers[-1] == Done(1, 5 * SECOND)
+    words = driver.words(1)
     assert [word.word for word in words] == list(WORDS)
     starts = [word.start_sample for word in words]
     assert starts == sorted(starts)
@@ -208,7 +182,7 @@ def test_a_real_network_finds_all_words(tmp_path: Path) -> None:
 
 def test_more_than_five_minutes_at_once_fail_their_context_alone() -> None:
     """The model was trained on 300 s: such a context loses its exact times, and no other does."""
-    driver = Driver(FakeAligner())
+    driver = drive(FakeAligner())
     long = bytes(301 * SECOND * 2)
     answers = driver.step(
         *(Follow(context, "en", "v") for context in (1, 2)),

@@ -47,28 +47,6 @@ async def claimed(queue: JobQueue) -> Claim:
     return claim
 
 
-async def test_a_job_goes_through_its_states(queue: JobQueue) -> None:
-    """Submitted, taken, started, done, removed: each state has its fields."""
-    job = new_job("https://example.com/")
-    await queue.submit(job)
-    assert await queue.get(job.id) == job
-    claim = await claimed(queue)
-    assert claim.job_id == job.id
-    assert await queue.claim() is None
-    assert await queue.start(claim) is JobStatus.RUNNING
-    assert await queue.renew(claim) is JobStatus.RUNNING
-    assert await queue.finish(claim, JobStatus.DONE, DONE)
-    done = await queue.get(job.id)
-    assert done is not None and done.is_over and done.result == DONE["result"]
-    assert done.starts == 1 and done.error is None
-    assert done.created_at <= (done.started_at or 0) <= (done.finished_at or 0)
-    await queue.set_webhook_state(job.id, "delivered")
-    await queue.remove(claim)
-    assert await queue.claim() is None
-    kept = await queue.get(job.id)
-    assert kept is not None and kept.webhook_state == "delivered"
-
-
 async def test_a_released_job_is_taken_at_once(queue: JobQueue) -> None:
     """A server that drains gives its job away, and cannot end it any more."""
     await queue.submit(new_job())

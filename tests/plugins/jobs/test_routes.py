@@ -120,6 +120,9 @@ async def test_a_job_becomes_a_file(http: httpx.AsyncClient, news: News) -> None
     await until(lambda: bool(news.got), "the news arrives")
     (message,) = news.got
     assert message["type"] == "job.done" and message["data"]["id"] == job["id"]
+    assert job["created_at"] <= job["started_at"] <= job["finished_at"]
+    while (await http.get(f"{JOBS}/{job['id']}")).json()["webhook"] != "delivered":
+        await asyncio.sleep(0.02)
     assert "Hello" not in json.dumps(message) and "url" not in message["data"]["result"]
 
 
