@@ -25,6 +25,7 @@ from voiceagent_tts.client import (
     WarningMessage,
     websocket_address,
 )
+from voiceagent_tts.client.transport import WebSocketsTransport
 from voiceagent_tts.core import Cut, WarningCode, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import (
     ConnectionLostError,
@@ -601,7 +602,9 @@ async def test_the_socket_sends_at_once_and_does_not_compress(small_server: Smal
     """TCP_NODELAY is on, and compression is not negotiated."""
     async with TTSClient(small_server.url) as client:
         assert client._socket is not None
-        tcp = client._socket._websocket.transport.get_extra_info("socket")
+        transport = client._socket._transport
+        assert isinstance(transport, WebSocketsTransport)
+        tcp = transport._websocket.transport.get_extra_info("socket")
         assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         websocket = small_server.peers[0].websocket
         assert websocket.subprotocol == SUBPROTOCOL
@@ -622,7 +625,7 @@ async def test_nothing_is_left_after_aclose(small_server: SmallServer) -> None:
         await client.open()
     await small_server.peers[0].websocket.wait_closed()
     names = {task.get_name() for task in asyncio.all_tasks() - before}
-    assert "tts-client-reader" not in names
+    assert not [name for name in names if name.startswith("tts-client")]
 
 
 async def test_ended_contexts_are_not_kept(small_server: SmallServer) -> None:

@@ -27,7 +27,12 @@ from voiceagent_tts.client.address import (
     websocket_address,
 )
 from voiceagent_tts.client.context import ClientContext, Event
-from voiceagent_tts.client.socket import CLOSE_TIMEOUT_S, MAX_SERVER_MESSAGE_BYTES
+from voiceagent_tts.client.socket import ClientSocket
+from voiceagent_tts.client.transport import (
+    CLOSE_TIMEOUT_S,
+    MAX_SERVER_MESSAGE_BYTES,
+    connect_websocket,
+)
 from voiceagent_tts.client.tts_client import TTSClient
 from voiceagent_tts.core import Cut, WordTimestamp
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -48,6 +53,7 @@ __all__ = [
     "CancelledMessage",
     "ClientAudio",
     "ClientContext",
+    "ClientSocket",
     "Cut",
     "DoneMessage",
     "Event",
@@ -58,6 +64,7 @@ __all__ = [
     "authorization",
     "configured_key",
     "configured_url",
+    "connect_websocket",
     "connection_problem",
     "http_address",
     "refusal",

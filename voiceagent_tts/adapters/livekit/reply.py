@@ -4,7 +4,7 @@ A reply ends when the server has sent all of it, long before it has been played;
 `adapters.livekit.playout` then says which of its words were heard. When a context fails after audio
 was played, a new context speaks the rest, from the word that broke off. It retries while the
 listener still has audio to hear, and then as often as LiveKit's retry policy allows. This module
-depends on the wire (`adapters.livekit.socket`) and LiveKit's `AudioEmitter` only.
+depends on the wire (`client.ClientSocket`) and LiveKit's `AudioEmitter` only.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import enum
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Unpack, get_args
 from uuid import uuid4
 
@@ -27,9 +28,8 @@ from livekit.agents import (
 from livekit.agents.types import NOT_GIVEN, NotGivenOr, TimedString
 
 from voiceagent_tts.adapters.livekit.playout import Listener, Playout
-from voiceagent_tts.adapters.livekit.socket import Socket
 from voiceagent_tts.adapters.turn import Turn
-from voiceagent_tts.client import refusal
+from voiceagent_tts.client import ClientSocket, refusal
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import (
     ConnectionLostError,
@@ -53,6 +53,7 @@ from voiceagent_tts.protocol.messages import (
     VoiceOptions,
     WordsMessage,
 )
+from voiceagent_tts.protocol.socket_router import ContextEvent
 from voiceagent_tts.text.segmenter import has_complete_word
 
 _ANSWER_TIMEOUT_S = 2.0
@@ -117,7 +118,7 @@ class ReplyHooks:
         on_words: called with a context's id and its word times as they arrive.
     """
 
-    connect: Callable[[], Awaitable[Socket]]
+    connect: Callable[[], Awaitable[ClientSocket]]
     on_sent: Callable[[], None] = lambda: None
     on_words: Callable[[str, list[WordTimestamp]], None] = lambda *_: None
 
@@ -150,7 +151,7 @@ _Item = str | ReplyInput | ClientEvent | APIError
 class _Context:
     """The server context that speaks now."""
 
-    socket: Socket
+    socket: ClientSocket
     record: ContextRecord
     opened_at: float
 
@@ -340,10 +341,13 @@ class Reply:
             self._send_to(context, ReplyInput.END)
         self._hooks.on_sent()
 
-    def _open(self, socket: Socket) -> _Context:
+    def _open(self, socket: ClientSocket) -> _Context:
         context_id = self._turn.next_server_context_id()
         try:
-            record = socket.open(context_id, self._inbox.put_nowait, **self._options.open_options())
+            record = socket.open(
+                context_id, partial(self._receive_of, context_id), **self._options.open_options()
+            )
+            socket.send(socket.connection.ping())  # a busy server answers, a dead one does not
         except VoiceAgentError as error:
             raise api_error(error, context_id) from error
         if context_id == self._turn.context_id and self._in_segment:
@@ -352,6 +356,10 @@ class Reply:
         self._emitter._note_provider_request_id(context_id)
         self._turn.start_context(record)
         return _Context(socket, record, time.monotonic())
+
+    def _receive_of(self, context_id: str, event: ContextEvent) -> None:
+        is_loss = isinstance(event, ConnectionLostError)
+        self._inbox.put_nowait(ErrorMessage.of(event, context_id) if is_loss else event)
 
     def _send_to(self, context: _Context, item: str | ReplyInput) -> None:
         """Send input to a context; after the context's end, the next one speaks what is left."""
