@@ -25,7 +25,6 @@ from voiceagent_tts.client import (
     WarningMessage,
     websocket_address,
 )
-from voiceagent_tts.client.transport import WebSocketsTransport
 from voiceagent_tts.core import Cut, WarningCode, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import (
     ConnectionLostError,
@@ -602,8 +601,7 @@ async def test_the_socket_sends_at_once_and_does_not_compress(small_server: Smal
     """TCP_NODELAY is on, and compression is not negotiated."""
     async with TTSClient(small_server.url) as client:
         assert client._socket is not None
-        transport = client._socket._transport
-        assert isinstance(transport, WebSocketsTransport)
+        transport: Any = client._socket._transport
         tcp = transport._websocket.transport.get_extra_info("socket")
         assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         websocket = small_server.peers[0].websocket

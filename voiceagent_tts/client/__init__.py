@@ -28,11 +28,7 @@ from voiceagent_tts.client.address import (
 )
 from voiceagent_tts.client.context import ClientContext, Event
 from voiceagent_tts.client.socket import ClientSocket
-from voiceagent_tts.client.transport import (
-    CLOSE_TIMEOUT_S,
-    MAX_SERVER_MESSAGE_BYTES,
-    connect_websocket,
-)
+from voiceagent_tts.client.transport import CLOSE_TIMEOUT_S
 from voiceagent_tts.client.tts_client import TTSClient
 from voiceagent_tts.core import Cut, WordTimestamp
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -48,7 +44,6 @@ __all__ = [
     "CLOSE_TIMEOUT_S",
     "DEFAULT_PATH",
     "DEFAULT_URL",
-    "MAX_SERVER_MESSAGE_BYTES",
     "AudioFormat",
     "CancelledMessage",
     "ClientAudio",
@@ -64,7 +59,6 @@ __all__ = [
     "authorization",
     "configured_key",
     "configured_url",
-    "connect_websocket",
     "connection_problem",
     "http_address",
     "refusal",

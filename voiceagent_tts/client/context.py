@@ -17,7 +17,7 @@ from voiceagent_tts.core import (
     samples_to_ms,
 )
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
 from voiceagent_tts.protocol.messages import (
     CancelledMessage,
     DoneMessage,
@@ -27,7 +27,6 @@ from voiceagent_tts.protocol.messages import (
     WarningMessage,
     WordsMessage,
 )
-from voiceagent_tts.protocol.socket_router import ContextEvent
 from voiceagent_tts.text.cut import cut_text, keep_inside
 
 Event = (
@@ -179,28 +178,17 @@ class ClientContext:
             await self._send(message)
 
     async def _send(self, message: str) -> None:
-        """Send, and wait while the connection is full.
-
-        Raises:
-            ConnectionLostError: the socket is lost.
-        """
         self._socket.send(message)
         await self._socket.drain()
 
     @asynccontextmanager
     async def _answering(self, message: str) -> AsyncIterator[None]:
-        """Limit the wait for the answer to `message`.
-
-        Raises:
-            ConnectionLostError: the server does not answer in time.
-        """
         try:
             async with asyncio.timeout(self._answer_timeout_s):
                 yield
         except TimeoutError:
-            raise ConnectionLostError(
-                f"no answer to {message} within {self._answer_timeout_s} s"
-            ) from None
+            sentence = f"no answer to {message} within {self._answer_timeout_s} s"
+            raise ConnectionLostError(sentence) from None
 
     def _raise_if_failed(self) -> None:
         if self._error is not None:
@@ -209,7 +197,7 @@ class ClientContext:
     def _played_ms(self) -> int:
         return samples_to_ms(self._clock.played_samples(time.monotonic()))
 
-    def _receive(self, event: ContextEvent) -> None:
+    def _receive(self, event: ClientEvent) -> None:
         match event:
             case ClientAudio():
                 received, rate_hz = self._record.samples_received, self._record.audio.sample_rate
@@ -230,12 +218,12 @@ class ClientContext:
                 self._events.put_nowait(event)
                 self._events.put_nowait(self._error)
                 self._is_over.set()
+            case ErrorMessage() if self._socket.lost:
+                self._error = event.to_error()
+                self._events.put_nowait(self._error)
+                self._is_over.set()
             case ErrorMessage():
                 self._error = self._error or event.to_error()
-            case ConnectionLostError():
-                self._error = event
-                self._events.put_nowait(event)
-                self._is_over.set()
             case _:
                 pass
 

@@ -36,9 +36,18 @@ class ClientSocket:
         transport: has sent `ready`.
         router: has received it.
         ready: what the server reported about itself.
+        on_unusable: called when the server drains, and on the loss.
+        on_event: called with every event, after the inbox of its context.
     """
 
-    def __init__(self, transport: Transport, router: SocketRouter, ready: ReadyMessage) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        router: SocketRouter,
+        ready: ReadyMessage,
+        on_unusable: Callable[["ClientSocket"], None],
+        on_event: Callable[[ClientEvent], None],
+    ) -> None:
         self.ready = ready
         self.received_at = time.monotonic()
         """When the server last sent a message."""
@@ -47,12 +56,17 @@ class ClientSocket:
         self._spans = ClientSpans()
         self._outbox: asyncio.Queue[str] = asyncio.Queue()
         self._cuts: defaultdict[str, deque[asyncio.Future[Cut]]] = defaultdict(deque)
-        self._on_event: Callable[[ClientEvent], None] = lambda _: None
-        self._on_unusable: Callable[[ClientSocket], None] = lambda _: None
-        self._serving: asyncio.Task[None] | None = None
+        self._on_unusable = on_unusable
+        self._on_event = on_event
+        self._serving = asyncio.create_task(self._serve(), name="tts-client-socket")
 
     @classmethod
-    async def over(cls, transport: Transport) -> "ClientSocket":
+    async def over(
+        cls,
+        transport: Transport,
+        on_unusable: Callable[["ClientSocket"], None] = lambda _: None,
+        on_event: Callable[[ClientEvent], None] = lambda _: None,
+    ) -> "ClientSocket":
         """The socket over `transport`, once the server has sent `ready`; sets no timeout.
 
         Raises:
@@ -62,7 +76,8 @@ class ClientSocket:
         """
         router = SocketRouter()
         try:
-            return cls(transport, router, router.handshake(await transport.receive()))
+            ready = router.handshake(await transport.receive())
+            return cls(transport, router, ready, on_unusable, on_event)
         except ConnectionError as error:
             loss = router.loss(transport.close_code)
             raise ConnectionLostError(f"no ready from the server: {loss.message}") from error
@@ -81,24 +96,9 @@ class ClientSocket:
         return self._router.is_usable
 
     @property
-    def is_lost(self) -> bool:
-        """Whether the socket has closed."""
-        return self._router.lost is not None
-
-    def start(
-        self,
-        on_unusable: Callable[["ClientSocket"], None] = lambda _: None,
-        on_event: Callable[[ClientEvent], None] = lambda _: None,
-    ) -> "asyncio.Task[None]":
-        """Serve the socket by a task, which ends once the socket is closed.
-
-        Args:
-            on_unusable: called when the server drains, and on the loss.
-            on_event: called with every event.
-        """
-        self._on_unusable, self._on_event = on_unusable, on_event
-        self._serving = asyncio.create_task(self._serve(), name="tts-client-socket")
-        return self._serving
+    def lost(self) -> ConnectionLostError | None:
+        """Why the socket has closed; None while it is open."""
+        return self._router.lost
 
     # To the server.
 
@@ -115,8 +115,8 @@ class ClientSocket:
         Raises:
             VoiceAgentError: an option is wrong, or the socket accepts no more contexts.
         """
-        if self._router.lost is not None:
-            raise self._router.lost
+        if self.lost is not None:
+            raise self.lost
         metadata = self._spans.open(context_id, metadata)
         self.send(self.connection.open(context_id, metadata=metadata, **options))
         self._router.attach(context_id, inbox)
@@ -129,7 +129,7 @@ class ClientSocket:
 
     def send(self, message: str) -> None:
         """Send in order and without waiting; a message for a lost socket is dropped."""
-        if not self.is_lost:
+        if self.lost is None:
             self._outbox.put_nowait(message)
 
     async def drain(self) -> None:
@@ -139,8 +139,8 @@ class ClientSocket:
             ConnectionLostError: the socket is lost.
         """
         await self._outbox.join()
-        if self._router.lost is not None:
-            raise self._router.lost
+        if self.lost is not None:
+            raise self.lost
 
     async def ask_cut(self, context_id: str, played_ms: int) -> Cut | None:
         """The server's answer to `cut`; None if the socket is lost.
@@ -149,7 +149,7 @@ class ClientSocket:
             InvalidRequestError: `played_ms` is wrong, or the server does not know the context.
         """
         message = self.connection.cut(context_id, played_ms)
-        if self.is_lost:
+        if self.lost is not None:
             return None
         answer: asyncio.Future[Cut] = asyncio.get_running_loop().create_future()
         self._cuts[context_id].append(answer)
@@ -163,15 +163,14 @@ class ClientSocket:
 
     def give_up(self, reason: str) -> None:
         """Treat the socket as lost, because the server does not answer on it."""
-        self._lose(ConnectionLostError(reason))
-        if self._serving is not None:
+        if self.lost is None:
+            self._lose(ConnectionLostError(reason))
             self._serving.cancel()
 
     async def aclose(self) -> None:
         """Close the socket, and wait until its tasks have ended."""
         await self._transport.close()
-        if self._serving is not None:
-            await asyncio.wait({self._serving})
+        await asyncio.wait({self._serving})
 
     # Its tasks.
 

@@ -1,4 +1,4 @@
-"""`Transport`: an open WebSocket of any library, and the one of the `websockets` library."""
+"""`Transport`: an open WebSocket of any library, and one of the `websockets` library."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,6 @@ class Transport(Protocol):
     @property
     def close_code(self) -> int | None:
         """The code that the socket was closed with; None while it is open."""
-        ...
 
     async def receive(self) -> str | bytes:
         """The next message.
@@ -38,36 +37,29 @@ class Transport(Protocol):
         Raises:
             ConnectionError: the socket has closed.
         """
-        ...
 
     async def close(self, code: int = 1000) -> None:
         """Close within `CLOSE_TIMEOUT_S`, whatever the server does; idempotent."""
-        ...
 
 
-class WebSocketsTransport:
-    """A connection of the `websockets` library."""
-
+class _WebSocketsTransport:
     def __init__(self, websocket: ClientConnection) -> None:
         self._websocket = websocket
 
     @property
     def close_code(self) -> int | None:
-        """The code that the socket was closed with; None while it is open."""
         return self._websocket.protocol.close_code
 
     async def receive(self) -> str | bytes:
-        """The next message."""
-        with _closed_is_connection_error():
+        with _closed_as_connection_error():
             return await self._websocket.recv()
 
     async def send(self, message: str) -> None:
-        """Send a message; wait while the connection is full."""
-        with _closed_is_connection_error():
+        with _closed_as_connection_error():
             await self._websocket.send(message)
 
     async def close(self, code: int = 1000) -> None:
-        """Close; `websockets` alone would wait for ever to send to a server that does not read."""
+        # `websockets` alone would wait for a server that does not read.
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._websocket.close(code)
@@ -76,17 +68,15 @@ class WebSocketsTransport:
 
 
 @contextmanager
-def _closed_is_connection_error() -> Iterator[None]:
+def _closed_as_connection_error() -> Iterator[None]:
     try:
         yield
     except ConnectionClosed as error:
         raise ConnectionError(str(error)) from error
 
 
-async def connect_websocket(
-    url: str, headers: Mapping[str, str], **options: Any
-) -> WebSocketsTransport:
-    """Connect, through the proxy that the environment names.
+async def connect_websocket(url: str, headers: Mapping[str, str], **options: Any) -> Transport:
+    """Connect by the `websockets` library, through the proxy that the environment names.
 
     Args:
         url: URL of the server's WebSocket.
@@ -107,4 +97,4 @@ async def connect_websocket(
         max_size=MAX_SERVER_MESSAGE_BYTES,
         **options,
     )
-    return WebSocketsTransport(websocket)
+    return _WebSocketsTransport(websocket)

@@ -2,8 +2,8 @@
 
 import asyncio
 import random
+import weakref
 from collections.abc import AsyncGenerator
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import uuid4
@@ -63,7 +63,9 @@ class TTSClient:
         self._connect_timeout_s = connect_timeout_s
         self._answer_timeout_s = answer_timeout_s
         self._socket: ClientSocket | None = None
-        self._sockets: set[ClientSocket] = set()  # the current one, and those that drain
+        self._sockets: weakref.WeakSet[ClientSocket] = (
+            weakref.WeakSet()
+        )  # the current one, and those that drain
         self._connecting = asyncio.Lock()
         self._is_closed = False
 
@@ -147,7 +149,7 @@ class TTSClient:
         """Close the sockets, which cancels their contexts; idempotent."""
         self._is_closed = True
         async with self._connecting:
-            await asyncio.gather(*(socket.aclose() for socket in self._sockets))
+            await asyncio.gather(*(socket.aclose() for socket in list(self._sockets)))
 
     async def _usable_socket(self) -> ClientSocket:
         async with self._connecting:
@@ -156,12 +158,7 @@ class TTSClient:
             if self._socket is None or not self._socket.is_usable:
                 self._socket = await self._connect()
                 self._sockets.add(self._socket)
-                serving = self._socket.start()
-                serving.add_done_callback(partial(self._forget, self._socket))
             return self._socket
-
-    def _forget(self, socket: ClientSocket, serving: "asyncio.Task[None]") -> None:
-        self._sockets.discard(socket)
 
     async def _connect(self) -> ClientSocket:
         for wait_s in RETRY_WAITS_S:

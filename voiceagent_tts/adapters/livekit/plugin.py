@@ -150,7 +150,7 @@ class TTS(tts.TTS[Literal["words"]]):
         self._model = model
         self._server_model = "unknown"
         self._socket: ClientSocket | None = None
-        self._sockets: set[ClientSocket] = set()  # the current one, and those that drain
+        self._sockets: weakref.WeakSet[ClientSocket] = weakref.WeakSet()  # also those that drain
         self._connecting: asyncio.Task[ClientSocket] | None = None
         self._warming: asyncio.Task[None] | None = None
         self._streams: weakref.WeakSet[SynthesizeStream | ChunkedStream] = weakref.WeakSet()
@@ -242,7 +242,7 @@ class TTS(tts.TTS[Literal["words"]]):
         await asyncio.gather(*(stream.stop() for stream in list(self._streams)))
         tasks = [task for task in (self._warming, self._connecting) if task is not None]
         await utils.aio.cancel_and_wait(*tasks)
-        await asyncio.gather(*(socket.aclose() for socket in self._sockets))
+        await asyncio.gather(*(socket.aclose() for socket in list(self._sockets)))
 
     # The socket that replies share.
 
@@ -289,7 +289,11 @@ class TTS(tts.TTS[Literal["words"]]):
         session = self._session()
         async with asyncio.timeout(timeout_s):
             socket = await ClientSocket.over(
-                await connect_websocket(session, str(self._url), self._headers(), self._heartbeat_s)
+                await connect_websocket(
+                    session, str(self._url), self._headers(), self._heartbeat_s
+                ),
+                on_unusable=lambda socket: self._replace(socket, session),
+                on_event=self._log_event,
             )
         self._server_model = socket.ready.model
         self._capabilities = replace(
@@ -297,8 +301,6 @@ class TTS(tts.TTS[Literal["words"]]):
         )
         self._socket = socket
         self._sockets.add(socket)
-        serving = socket.start(lambda socket: self._replace(socket, session), self._log_event)
-        serving.add_done_callback(lambda _: self._sockets.discard(socket))
         self._prepare(socket)
         return socket
 

@@ -12,7 +12,6 @@ import enum
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Unpack, get_args
 from uuid import uuid4
 
@@ -53,7 +52,6 @@ from voiceagent_tts.protocol.messages import (
     VoiceOptions,
     WordsMessage,
 )
-from voiceagent_tts.protocol.socket_router import ContextEvent
 from voiceagent_tts.text.segmenter import has_complete_word
 
 _ANSWER_TIMEOUT_S = 2.0
@@ -344,9 +342,7 @@ class Reply:
     def _open(self, socket: ClientSocket) -> _Context:
         context_id = self._turn.next_server_context_id()
         try:
-            record = socket.open(
-                context_id, partial(self._receive_of, context_id), **self._options.open_options()
-            )
+            record = socket.open(context_id, self._inbox.put_nowait, **self._options.open_options())
             socket.send(socket.connection.ping())  # a busy server answers, a dead one does not
         except VoiceAgentError as error:
             raise api_error(error, context_id) from error
@@ -356,10 +352,6 @@ class Reply:
         self._emitter._note_provider_request_id(context_id)
         self._turn.start_context(record)
         return _Context(socket, record, time.monotonic())
-
-    def _receive_of(self, context_id: str, event: ContextEvent) -> None:
-        is_loss = isinstance(event, ConnectionLostError)
-        self._inbox.put_nowait(ErrorMessage.of(event, context_id) if is_loss else event)
 
     def _send_to(self, context: _Context, item: str | ReplyInput) -> None:
         """Send input to a context; after the context's end, the next one speaks what is left."""

@@ -1,4 +1,4 @@
-"""`AiohttpTransport`: a WebSocket of LiveKit's HTTP session, with its proxies and certificates."""
+"""A `Transport` by LiveKit's HTTP session, with its proxies and certificates."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,42 +6,36 @@ from contextlib import suppress
 
 import aiohttp
 
-from voiceagent_tts.client import CLOSE_TIMEOUT_S, MAX_SERVER_MESSAGE_BYTES
+from voiceagent_tts.client.transport import CLOSE_TIMEOUT_S, MAX_SERVER_MESSAGE_BYTES, Transport
 from voiceagent_tts.protocol.messages import SUBPROTOCOL
 
 
-class AiohttpTransport:
-    """A WebSocket of the `aiohttp` library."""
-
+class _AiohttpTransport:
     def __init__(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
         self._websocket = websocket
 
     @property
     def close_code(self) -> int | None:
-        """The code that the socket was closed with; None while it is open."""
         return self._websocket.close_code
 
     async def receive(self) -> str | bytes:
-        """The next message."""
         message = await self._websocket.receive()
         if message.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
             raise ConnectionError(message.type.name)
         return message.data
 
     async def send(self, message: str) -> None:
-        """Send a message; wait while the connection is full."""
         await self._websocket.send_str(message)
 
-    async def close(self, code: int = aiohttp.WSCloseCode.OK) -> None:
-        """Close; the connection is dropped if that takes too long."""
-        with suppress(TimeoutError):
+    async def close(self, code: int = 1000) -> None:
+        with suppress(TimeoutError):  # `aiohttp` drops the connection then
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._websocket.close(code=code)
 
 
 async def connect_websocket(
     session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], heartbeat_s: float
-) -> AiohttpTransport:
+) -> Transport:
     """Connect by `session`; the caller sets the timeout.
 
     Args:
@@ -62,4 +56,4 @@ async def connect_websocket(
         max_msg_size=MAX_SERVER_MESSAGE_BYTES,
         timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),  # pyright: ignore[reportCallIssue]
     )
-    return AiohttpTransport(websocket)
+    return _AiohttpTransport(websocket)

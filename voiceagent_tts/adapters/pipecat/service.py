@@ -2,21 +2,13 @@
 
 One socket serves the pipeline for its lifetime. The conversation's history receives exactly the
 words of a turn that were heard: each word leaves with its audio, timed by the transport's playback,
-underruns included. Text goes to the server clause by clause and returns verbatim. The service is
-built in layers: `socket` maintains the connection, `speaking` speaks turns and resumes those that
-break off, and this module implements Pipecat's service API. `output`, `playout` and `text` decide
-what leaves for the transport, and when.
+underruns included. Text goes to the server clause by clause and returns verbatim. `connection`
+keeps the socket open, `speaking` speaks turns and resumes those that break off, and this module
+implements Pipecat's service API. `output`, `playout` and `text` decide what leaves for the
+transport, and when.
 
-The service depends only on the wire (`protocol.ClientConnection`) and Pipecat's service API,
-including these private names of Pipecat's base classes: `_settings`, `_update_settings`,
-`_sync_model_name_to_metrics`, `_text_aggregator`, `_turn_context_id`, `_word_timestamp_tracker`,
-`_add_word_timestamps`, `_aggregated_frame_sequencer`, `_push_sequencer_frames`,
-`_apply_context_interruptible`, `_refresh_audio_context`, `_record_context_audio_outcome`,
-`_register_event_handler`, `_call_event_handler`, `_report_error`, `_trim_text`,
-`_is_streaming_tokens`, `_tracing_context`, `_tts_texts`, `_transport_destination`, and for the
-connection `_websocket`, `_websocket_connect`, `_connect`, `_disconnect`, `_connect_websocket`,
-`_disconnect_websocket`, `_try_reconnect`, `_receive_messages`, `_receive_task_handler` and
-`_last_connect_time`.
+The service depends only on the wire (`client.ClientSocket`) and Pipecat's service API, with some of
+its private names: `tests/adapters/pipecat/test_private_names.py` lists them with their reasons.
 """
 
 import asyncio
@@ -43,6 +35,7 @@ from pipecat.frames.frames import (
     TTSStartedFrame,
     TTSStoppedFrame,
 )
+from pipecat.metrics.metrics import MetricsData
 from pipecat.observers.base_observer import BaseObserver, FramePushed
 from pipecat.pipeline.worker_observer import WorkerObserver
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
@@ -71,6 +64,7 @@ from voiceagent_tts.adapters.pipecat.text import (
     without_end,
 )
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnState
+from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.client_connection import check_not_negative, check_options
@@ -129,7 +123,7 @@ class VoiceAgentTTSService(TurnTTSService):
         reconnect_attempts: attempts, 0.25 s apart; after these, the next turn connects.
         **kwargs: fields of `Settings` (`model`, `voice` or `voice_id`, `language` and so on), as
             Pipecat's own services accept them, which `settings` overrides; and arguments of
-            `WebsocketTTSService`.
+            `TTSService`.
 
     Raises:
         InvalidRequestError: `url` is not the address of a server, or an option is wrong.
@@ -192,6 +186,7 @@ class VoiceAgentTTSService(TurnTTSService):
             isinstance(self._text_aggregator, ClauseAggregator)
             or self._text_aggregator.aggregation_type is TextType.TOKEN
         )
+        self._destination: str | None = kwargs.get("transport_destination")
         self._starts_sentence = True  # the next piece does not continue the text before it
         self._started: TTSStartedFrame | None = None  # the last one that has left
         self._has_news = asyncio.Event()  # about what is held
@@ -201,7 +196,8 @@ class VoiceAgentTTSService(TurnTTSService):
         self._words: dict[str, deque[SpokenWord]] = {}  # by context; their audio has not left
         self._releasing = asyncio.Lock()
         self._cuts: dict[str, MessageCut] = {}  # by server context, until the server answers
-        self._register_event_handler("on_words")
+        for event in ("on_words", "on_connected", "on_disconnected", "on_connection_error"):
+            self._register_event_handler(event)
         self._max_buffer_delay_ms = max_buffer_delay_ms
         self._max_lead_s = max_lead_s
         self._playout = Playout(output_latency_s)
@@ -242,12 +238,14 @@ class VoiceAgentTTSService(TurnTTSService):
             self._leaving = None
         await super().cleanup()
 
-    async def _connect_websocket(self) -> None:
+    async def _receive_connection(self, socket: ClientSocket) -> None:
         self._cuts.clear()
-        await super()._connect_websocket()
-        if self._names_servers_model and self._connection.ready is not None:
-            self._settings.model = self._connection.ready.model
-            self._sync_model_name_to_metrics()
+        if self._names_servers_model:
+            self._settings.model = socket.ready.model
+            self.set_core_metrics_data(
+                MetricsData(processor=self.name, model=self._settings.model or "")
+            )
+        await super()._receive_connection(socket)
 
     # Text in.
 
@@ -256,7 +254,7 @@ class VoiceAgentTTSService(TurnTTSService):
         if context_id in self._turns:
             return  # the reply has started again before its end
         turn = self._add_turn(context_id)
-        if self._is_ready.is_set():
+        if self._connection.is_ready.is_set():
             with contextlib.suppress(VoiceAgentError):  # the first text opens it again
                 self._open_context(turn)
 
@@ -268,8 +266,8 @@ class VoiceAgentTTSService(TurnTTSService):
         """Send a piece of the turn's text; its audio arrives on the reader's task."""
         turn = self._turns.get(context_id) or self._add_turn(context_id)
         if turn.state is not TurnState.FAILED:
-            if not self._tasks or self._tasks[0].done():  # the reader has given up
-                await self._connect()
+            if self._tasks[-1].done():  # all attempts to connect have failed
+                self._stay_connected()
             is_continuation = self._has_verbatim_pieces and not self._starts_sentence
             space = "" if is_continuation else joint(turn.text, text)
             await self._append_text(turn, space + text)
@@ -539,8 +537,8 @@ class VoiceAgentTTSService(TurnTTSService):
         word = next((each.word for each in reversed(self._output.said) if each.word), None)
         if goes_on or context_id is None or word is None:
             return None
-        with contextlib.suppress(VoiceAgentError):  # it was spoken over another connection
-            record = self._connection.record(word.server_context_id)
+        if socket := self._connection.socket_of(word.server_context_id):
+            record = socket.connection.record(word.server_context_id)
             heard_ms = self._playout.heard_ms(context_id, now_s)
             is_exact = all(each.confidence == 1 for each in record.words)
             is_over = record.done is not None and self._playout.is_heard(context_id, now_s)
@@ -553,7 +551,8 @@ class VoiceAgentTTSService(TurnTTSService):
         """Ask the server, behind the frame that commits the words."""
         self._cuts[context_id] = cut = MessageCut(list(self._output.said), context_id)
         await self._correct_history(cut.find)
-        self._send(self._connection.cut(context_id, played_ms))
+        if socket := self._connection.socket_of(context_id):
+            socket.send(socket.connection.cut(context_id, played_ms))
 
     async def _receive_cut(self, cut: CutMessage) -> None:
         message_cut = self._cuts.pop(cut.context_id, None)
@@ -589,7 +588,7 @@ class VoiceAgentTTSService(TurnTTSService):
         if _output_behind(self) not in (None, transport):
             return False
         is_for_all = isinstance(frame, StartFrame)
-        return is_for_all or frame.transport_destination == self._transport_destination
+        return is_for_all or frame.transport_destination == self._destination
 
 
 class _TransportObserver(BaseObserver):

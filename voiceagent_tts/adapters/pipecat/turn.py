@@ -8,6 +8,7 @@ import enum
 from dataclasses import dataclass
 
 from voiceagent_tts.adapters.turn import HEARD_SAMPLES, RESUME_WAIT_S, Turn
+from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
@@ -57,6 +58,9 @@ class PipecatTurn(Turn):
         options: how every server context of this turn speaks.
         now_s: the current time.
     """
+
+    socket: ClientSocket
+    """Of the server context that speaks, or that spoke last."""
 
     def __init__(self, context_id: str, options: OpenOptions, *, now_s: float) -> None:
         super().__init__(context_id)
