@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Unpack
 
@@ -55,7 +54,7 @@ class ClientSocket:
         self._router = router
         self._spans = ClientSpans()
         self._outbox: asyncio.Queue[str] = asyncio.Queue()
-        self._cuts: defaultdict[str, deque[asyncio.Future[Cut]]] = defaultdict(deque)
+        self._cuts: list[tuple[str, asyncio.Future[Cut]]] = []  # asked and not answered, in order
         self._on_unusable = on_unusable
         self._on_event = on_event
         self._serving = asyncio.create_task(self._serve(), name="tts-client-socket")
@@ -152,7 +151,7 @@ class ClientSocket:
         if self.lost is not None:
             return None
         answer: asyncio.Future[Cut] = asyncio.get_running_loop().create_future()
-        self._cuts[context_id].append(answer)
+        self._cuts.append((context_id, answer))
         self.send(message)
         try:
             return await answer
@@ -232,11 +231,12 @@ class ClientSocket:
                 pass
 
     def _answer_cut(self, context_id: str, answer: Cut | VoiceAgentError) -> None:
-        waiting = self._cuts[context_id]
-        future = waiting.popleft() if waiting else None
-        if not waiting:
-            del self._cuts[context_id]
-        if future is None or future.done():
+        question = next((each for each in self._cuts if each[0] == context_id), None)
+        if question is None:
+            return
+        self._cuts.remove(question)
+        future = question[1]
+        if future.done():
             return
         if isinstance(answer, Cut):
             future.set_result(answer)
@@ -247,10 +247,8 @@ class ClientSocket:
         if not self._router.lose(error):
             return
         self._spans.lose()
-        for answer in (future for waiting in self._cuts.values() for future in waiting):
-            if not answer.done():
-                answer.set_exception(error)
-        self._cuts.clear()
+        for context_id, _ in list(self._cuts):
+            self._answer_cut(context_id, error)
         while not self._outbox.empty():
             self._outbox.get_nowait()
             self._outbox.task_done()

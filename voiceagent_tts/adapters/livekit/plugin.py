@@ -287,13 +287,11 @@ class TTS(tts.TTS[Literal["words"]]):
 
     async def _connect(self, timeout_s: float) -> ClientSocket:
         session = self._session()
+        url, headers = str(self._url), self._headers()
         async with asyncio.timeout(timeout_s):
+            transport = await connect_websocket(session, url, headers, self._heartbeat_s)
             socket = await ClientSocket.over(
-                await connect_websocket(
-                    session, str(self._url), self._headers(), self._heartbeat_s
-                ),
-                on_unusable=lambda socket: self._replace(socket, session),
-                on_event=self._log_event,
+                transport, lambda socket: self._replace(socket, session), self._log_event
             )
         self._server_model = socket.ready.model
         self._capabilities = replace(
