@@ -414,7 +414,7 @@ class TurnTTSService(TTSService):
         wait_s = 0.0
         while error is None or self._may_resume(turn, error):
             if error is not None:
-                wait_s = turn.retry_wait_s(error)
+                wait_s = turn.next_wait_s((error.retry_after_ms or 0) / 1000)
             self._refresh_audio_context(turn.context_id)  # or Pipecat ends it as spoken
             await asyncio.sleep(min(wait_s, self._response_timeout_s))
             error = await self._try_to_open(turn)
@@ -428,7 +428,8 @@ class TurnTTSService(TTSService):
         """Whether the listener has audio left to hear, or has not waited for too long yet."""
         assert turn.broken_off_at_s is not None
         silent_s = self._now_s() - max(turn.broken_off_at_s, self._playout_end_s)
-        return turn.can_resume_after(error) and silent_s < self._patience_s
+        is_patient = silent_s < self._patience_s
+        return is_patient and turn.can_resume(is_retryable=error.is_retryable)
 
     @property
     def _patience_s(self) -> float:

@@ -7,15 +7,11 @@ resumed. Current times are arguments.
 import enum
 from dataclasses import dataclass
 
-from voiceagent_tts.adapters.turn import HEARD_SAMPLES, RESUME_WAIT_S, Turn
+from voiceagent_tts.adapters.turn import HEARD_SAMPLES, Turn
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
 from voiceagent_tts.text.segmenter import has_complete_word
-
-_RESUME_ATTEMPTS = 3
-"""Attempts in a row that may send audio without one more word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +66,6 @@ class PipecatTurn(Turn):
         """When text was last sent or anything arrived."""
         self.broken_off_at_s: float | None = None
         """Since when no server context speaks the rest, or none has spoken one more word of it."""
-        self._attempts = 0  # to resume, since a word was spoken
-        self._failures = 0  # of these, those that sent audio
         self._committed_chars = 0  # of the text that was returned as words
         self._has_noise = False  # whether a context made noise in place of the last of these
 
@@ -100,27 +94,12 @@ class PipecatTurn(Turn):
 
     def break_off(self) -> list[SpokenWord]:
         """The server context has failed; returns the remaining words that are audible."""
-        char_base, has_audio = self._char_base, self.context_samples > 0
-        has_lost_text, position = self.has_lost_text, self._position
-        self._has_noise |= has_lost_text
+        char_base, position = self._char_base, self._position
+        self._has_noise |= self.has_lost_text
         words = self._to_commit(self.break_off_context(self._audible_samples), position)
         if self._char_base > char_base:
-            self._attempts = self._failures = 0
             self.broken_off_at_s = None
-        elif has_audio:
-            # A text that is lost twice at one place is lost again; each time is seconds of noise.
-            self._failures += _RESUME_ATTEMPTS if has_lost_text else 1
         return words
-
-    def can_resume_after(self, error: VoiceAgentError) -> bool:
-        """Whether another server context may speak on, as far as that depends on the turn."""
-        return error.is_retryable and self._failures <= _RESUME_ATTEMPTS
-
-    def retry_wait_s(self, error: VoiceAgentError) -> float:
-        """Wait after `error` before the next server context."""
-        wait_s = RESUME_WAIT_S if self._attempts else 0.0
-        self._attempts += 1
-        return max(wait_s, (error.retry_after_ms or 0) / 1000)
 
     @property
     def _audible_samples(self) -> int:
