@@ -196,8 +196,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._words: dict[str, deque[SpokenWord]] = {}  # by context; their audio has not left
         self._releasing = asyncio.Lock()
         self._cuts: dict[str, MessageCut] = {}  # by server context, until the server answers
-        for event in ("on_words", "on_connected", "on_disconnected", "on_connection_error"):
-            self._register_event_handler(event)
+        self._register_event_handler("on_words")
         self._max_buffer_delay_ms = max_buffer_delay_ms
         self._max_lead_s = max_lead_s
         self._playout = Playout(output_latency_s)
