@@ -24,6 +24,7 @@ from voiceagent_tts.protocol.messages import (
     DoneMessage,
     FlushedMessage,
     WordsMessage,
+    WordsMovedMessage,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError, WireState
 from voiceagent_tts.protocol.server_connection import ServerConnection
@@ -155,6 +156,7 @@ class BackToBack(RuleBasedStateMachine):
         spoken.words += len(words)
         if words:
             self.to_client.extend(self.server.words(context_id, words))
+            self.to_client.extend(self.server.words_moved(context_id, words[-1:]))
         self.to_client.extend(self.server.audio(context_id, bytes(2 * samples), spoken.samples))
         spoken.samples += samples
         for flush_id in spoken.flushes:
@@ -196,7 +198,7 @@ class BackToBack(RuleBasedStateMachine):
                 self.heard[event.context_id] += "o"
             case ClientAudio():
                 self.heard[event.context_id] += "a"
-            case WordsMessage():
+            case WordsMessage() | WordsMovedMessage():
                 self.heard[event.context_id] += "w"
             case FlushedMessage():
                 self.heard[event.context_id] += "f"
