@@ -8,7 +8,6 @@ It knows no engine.
 import asyncio
 import contextlib
 import json
-import re
 from base64 import b64encode
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -25,7 +24,6 @@ from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
-    Word,
     WordTimestamp,
     ms_to_samples,
 )
@@ -50,12 +48,12 @@ from voiceagent_tts.protocol.messages import (
     parse_client_message,
 )
 from voiceagent_tts.protocol.refusals import context_closed
+from voiceagent_tts.text.words import split_words
 
 _ESTIMATED = 0.3
 """Confidence of words whose true times are known later."""
 _TONE_HZ = 200.0
 _LEVEL = 8_000
-_WORD = re.compile(r"\S+")
 _LIMITS = SessionLimits(max_text_chars=8_192, context_idle_s=120, max_audio_s=600, max_lead_s=8)
 _HEADERS = b"HTTP/1.1 200 OK\r\nContent-Type: audio/pcm\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -213,11 +211,9 @@ class _TtsV1Voice:
 
     async def words(self, starts_ms: tuple[int, ...]) -> None:
         stamps: list[WordTimestamp] = []
-        for start_ms in starts_ms:
-            if (found := _WORD.search(self.text, self._chars)) is None:
-                break  # a context that resumes has fewer words
-            self._chars = found.end()
-            word = Word(found[0], found.start(), self._chars)
+        left = [word for word in split_words(self.text) if word.char_start >= self._chars]
+        for word, start_ms in zip(left, starts_ms, strict=False):  # a rest has fewer words
+            self._chars = word.char_end
             confidence = _ESTIMATED if self.true_ms else 1.0
             stamps.append(WordTimestamp(word, ms_to_samples(start_ms), None, confidence))
         self._stamps += stamps

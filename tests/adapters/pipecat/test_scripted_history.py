@@ -23,6 +23,7 @@ from testbed.scripted_time import ScriptedLoop, run_scripted
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
+from voiceagent_tts.text.words import split_words
 
 WORD_MS = 300
 WORDS = 20
@@ -381,6 +382,33 @@ def test_words_are_taken_back_although_the_connection_was_lost() -> None:
             return talk.messages
 
     assert run_scripted(run()) == ["w w w w"]
+
+
+@pytest.mark.parametrize("after_s", [0.5, 0.8, 9.0])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a 2 €.",
+        "a ok 👍",
+        "a b ✓. c",
+        "a 5 =",
+        "👍 a b c",
+        "a & b",
+        "a b ?!",
+        "a 2 €. 3 €.",
+        "a ™ b",
+    ],
+)
+def test_symbols_between_words_are_committed_once(text: str, after_s: float) -> None:
+    """Pipecat takes some at the end of a sentence for spoken with the last word."""
+    words = split_words(text)
+    spoken = script(audio_steps(0.0, 80, len(words)), word_steps(AHEAD_S, 0, len(words)))
+    (committed,), (played_samples,) = cut(reply(text), spoken, after_s)
+    count = min(heard(played_samples), len(words))
+    ends = [word.char_end for word in words[:count]]
+    assert text.startswith(committed) and split_words(committed)[-1].char_end <= ends[-1]
+    assert len(split_words(committed)) == count
+    assert count < len(words) or committed == text
 
 
 async def _spell(text: str, _: str) -> str:

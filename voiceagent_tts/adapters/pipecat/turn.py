@@ -5,6 +5,7 @@ resumed. Current times are arguments.
 """
 
 import enum
+import unicodedata
 from dataclasses import dataclass
 
 from voiceagent_tts.adapters.turn import (
@@ -19,9 +20,19 @@ from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ContextRecord
 from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
 from voiceagent_tts.text.segmenter import has_complete_word
+from voiceagent_tts.text.words import is_spoken
 
 _RESUME_ATTEMPTS = 3
 """Attempts in a row that may send audio without one more word."""
+
+
+def _is_reported(piece: str) -> bool:
+    """Whether Pipecat waits for `piece` as a word.
+
+    It commits a symbol, such as a currency or an emoji, with a word before or after it; reported as
+    one more word, the symbol at the end of a text would be committed twice.
+    """
+    return is_spoken(piece) or unicodedata.category(piece[0]).startswith("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +175,8 @@ class PipecatTurn(Turn):
             if char_end > self._committed_chars:
                 # Tags before the word are part of it. Pipecat looks for each word in one piece of
                 # the text, and pieces end at white space.
-                parts = self.text[self._committed_chars : char_end].split()
+                pieces = self.text[self._committed_chars : char_end].split()
+                parts = list(filter(_is_reported, pieces)) or pieces
                 start_s = surely_begun_at(timestamp, self.text) / SAMPLE_RATE_HZ
                 commits += [
                     SpokenWord(part, start_s, record, start_sample, char_end - char_base)
