@@ -26,6 +26,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextFlushed,
     ContextReport,
     ContextWords,
+    ContextWordsMoved,
     Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
@@ -370,6 +371,20 @@ async def test_a_cut_goes_by_the_best_times_known() -> None:
     cut = context.cancel(played_samples)
     assert cut is not None and (cut.text_spoken, cut.text_remaining) == ("One", " two.")
     assert opened.read()[-1] == ContextCancelled(cut, 2 * SAMPLE_RATE_HZ, "played_ms")
+
+
+async def test_better_times_of_words_that_have_left_overtake_the_audio() -> None:
+    """They come as soon as an aligner has found them, behind the words themselves."""
+    aligner = Aligner()
+    opened, _ = await estimated(aligner)
+    opened.engine.make(0.5)
+    calls = opened.calls
+    moved = at(ONE, 0.1), at(TWO, 1.5)
+    aligner.answer(*moved)
+    assert opened.calls == calls + 1
+    assert opened.context.has_words_next and not opened.context.has_audio_next
+    assert opened.context.next_event() == ContextWordsMoved(moved)
+    opened.context.abandon()
 
 
 async def test_better_times_lie_inside_the_audio() -> None:

@@ -50,7 +50,7 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.protocol.refusals import ProtocolError, refusal_of
 
 SUBPROTOCOL = "tts.v1"
-PROTOCOL_VERSION = "1.1"
+PROTOCOL_VERSION = "1.2"
 """A new minor version only adds messages and fields, which an older peer ignores."""
 
 CLOSE_CODES: dict[int, str] = {
@@ -438,9 +438,16 @@ def _columns(rows: tuple[WordTimestamp, ...]) -> dict[str, Any]:
 
 
 class WordsMessage(WordList, _ServerMessage):
-    """The next words of a context; sent before playback can reach them, never revised."""
+    """The next words of a context; sent before playback can reach them."""
 
     type: Literal["words"] = "words"
+    context_id: str
+
+
+class WordsMovedMessage(WordList, _ServerMessage):
+    """Better times of words that were sent by an estimate."""
+
+    type: Literal["words_moved"] = "words_moved"
     context_id: str
 
 
@@ -630,6 +637,7 @@ ServerMessage = (
     ReadyMessage
     | ContextOpened
     | WordsMessage
+    | WordsMovedMessage
     | FlushedMessage
     | WarningMessage
     | CancelledMessage

@@ -53,6 +53,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextFlushed,
     ContextWarned,
     ContextWords,
+    ContextWordsMoved,
     DoneReason,
     TimedText,
 )
@@ -62,7 +63,14 @@ MAX_REFUSALS = 32
 """Number of `rate_limited` answers in a row after which a socket is closed (4029)."""
 
 Input = ContextText | ContextFlush | ContextEnd
-_Answer = ContextWords | ContextFlushed | ContextWarned | ContextCancelled | ContextFailed
+_Answer = (
+    ContextWords
+    | ContextWordsMoved
+    | ContextFlushed
+    | ContextWarned
+    | ContextCancelled
+    | ContextFailed
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -533,6 +541,9 @@ class ContextWriter:
         match event:
             case ContextWords(words):
                 return self._encode_words(words)
+            case ContextWordsMoved(words):
+                is_asked_for = self._timestamps == "word"
+                return self._connection.words_moved(context_id, words) if is_asked_for else []
             case ContextFlushed(flush_id, end_sample):
                 return self._connection.flushed(context_id, flush_id, samples_to_ms(end_sample))
             case ContextWarned(code, message):

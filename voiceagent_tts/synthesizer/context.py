@@ -49,6 +49,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextReport,
     ContextWarned,
     ContextWords,
+    ContextWordsMoved,
     DoneReason,
     Milestones,
     Source,
@@ -218,6 +219,8 @@ class Context:
         self._warned: set[str] = set()  # codes of the warnings that the client has
         self._new_words: list[WordTimestamp] = []
         """Published words that the reader does not have; they overtake the other events."""
+        self._moved_words: list[WordTimestamp] = []
+        """Published words whose better times the reader does not have; they overtake audio."""
         self._events: deque[ContextEvent] = deque()
         self._spoken_end_sample = 0  # end of the segments that are whole, and of their breaks
         self._arrival = asyncio.Event()
@@ -484,6 +487,9 @@ class Context:
         if self._new_words:
             words, self._new_words = self._new_words, []
             return ContextWords(tuple(words))
+        if self._moved_words:
+            words, self._moved_words = self._moved_words, []
+            return ContextWordsMoved(tuple(words))
         if self._events and not self._is_held:
             return self._events.popleft()
         self._arrival.clear()
@@ -491,19 +497,19 @@ class Context:
 
     @property
     def has_words_next(self) -> bool:
-        """Whether `next_event` would return words."""
-        return bool(self._new_words)
+        """Whether `next_event` would return words, or better times of words."""
+        return bool(self._new_words or self._moved_words)
 
     @property
     def has_audio_next(self) -> bool:
         """Whether `next_event` would return audio."""
         is_audio = bool(self._events) and isinstance(self._events[0], AudioChunk)
-        return is_audio and not self._new_words and not self._is_held
+        return is_audio and not self.has_words_next and not self._is_held
 
     @property
     def is_read(self) -> bool:
         """Whether the context has ended and its reader has all events, so that `close` is due."""
-        return self.state is ContextState.ENDED and not self._new_words and not self._events
+        return self.state is ContextState.ENDED and not self.has_words_next and not self._events
 
     def close(self) -> ContextDone:
         """Report the context, which has ended, and return its last event."""
@@ -552,6 +558,7 @@ class Context:
         match event:
             case Aligned(_, words, tentative):
                 self._words.add_aligned(source, words, tentative, now)
+                self._publish_moved()
             case _:
                 self._words.drop_aligner(source, now)
         self._advance(now)
@@ -638,6 +645,14 @@ class Context:
         """Publish the words that are due; none after the end."""
         if self.state < ContextState.ENDED and (words := self._words.pop_due(now)):
             self._new_words += words
+            self._notify()
+
+    def _publish_moved(self) -> None:
+        """Publish better times of words that have left by an estimate."""
+        if self.state < ContextState.ENDED and (moved := self._words.pop_moved()):
+            first = moved[0].word.char_start
+            earlier = [each for each in self._moved_words if each.word.char_start < first]
+            self._moved_words = [*earlier, *moved]
             self._notify()
 
     @property
@@ -742,11 +757,13 @@ class Context:
 
     def _drop_events(self) -> None:
         self._new_words.clear()
+        self._moved_words.clear()
         self._events.clear()
 
     def _drop_noise(self, spoken_chars: int) -> None:
         """Drop the audio of a sequence that has lost its text, and the words in it."""
         self._new_words = [w for w in self._new_words if w.word.char_end <= spoken_chars]
+        self._moved_words = [w for w in self._moved_words if w.word.char_end <= spoken_chars]
         self._events = deque(each for each in self._events if not self._is_noise(each))
 
     def _is_noise(self, event: ContextEvent) -> bool:

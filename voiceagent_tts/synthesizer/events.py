@@ -67,6 +67,13 @@ class ContextWords:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextWordsMoved:
+    """Better times of words that were published by an estimate."""
+
+    words: tuple[WordTimestamp, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ContextFlushed:
     """All text up to the flush is spoken; the context's next sample is `end_sample`."""
 
@@ -226,6 +233,7 @@ class TimedText:
 ContextEvent = (
     AudioChunk
     | ContextWords
+    | ContextWordsMoved
     | ContextFlushed
     | ContextWarned
     | ContextCancelled

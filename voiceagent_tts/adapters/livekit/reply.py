@@ -52,6 +52,7 @@ from voiceagent_tts.protocol.messages import (
     SampleRate,
     VoiceOptions,
     WordsMessage,
+    WordsMovedMessage,
 )
 from voiceagent_tts.text.segmenter import has_complete_word
 
@@ -312,6 +313,8 @@ class Reply:
             case WordsMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
                 self._hooks.on_words(context_id, item.timestamps())
                 self._expect_new_words()
+            case WordsMovedMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
+                self._playout.correct(map(self._turn.to_turn, item.timestamps()))
             case DoneMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
                 await self._finish_context(item)
             case _:

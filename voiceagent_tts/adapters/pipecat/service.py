@@ -66,7 +66,6 @@ from voiceagent_tts.adapters.pipecat.settings import (
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
 from voiceagent_tts.adapters.pipecat.text import (
     ClauseAggregator,
-    MessageCut,
     joint,
     without_end,
 )
@@ -74,7 +73,7 @@ from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnSt
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.client_connection import check_not_negative, check_options
-from voiceagent_tts.protocol.messages import AudioFormat, CutMessage, OpenOptions
+from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
 from voiceagent_tts.text.markup import phoneme
 
 _LEAD_S = 1.0
@@ -200,7 +199,6 @@ class VoiceAgentTTSService(TurnTTSService):
         self._leaving: asyncio.Task[None] | None = None
         self._words: dict[str, deque[SpokenWord]] = {}  # by context; their audio has not left
         self._releasing = asyncio.Lock()
-        self._cuts: dict[str, MessageCut] = {}  # by server context, until the server answers
         self._register_event_handler("on_words")
         self._max_buffer_delay_ms = max_buffer_delay_ms
         self._max_lead_s = max_lead_s
@@ -243,7 +241,6 @@ class VoiceAgentTTSService(TurnTTSService):
         await super().cleanup()
 
     async def _connect_websocket(self) -> None:
-        self._cuts.clear()
         await super()._connect_websocket()
         if self._names_servers_model and self._connection.ready is not None:
             self._settings.model = self._connection.ready.model
@@ -478,11 +475,11 @@ class VoiceAgentTTSService(TurnTTSService):
                 await self._let_held_frames_leave()
             case _:
                 pass
-        question = self._question_at_cut() if isinstance(frame, InterruptionFrame) else None
+        unheard = self._unheard() if isinstance(frame, InterruptionFrame) else ""
         if self._output.receive(frame, self._now_s()):
             await super().push_frame(frame, direction)
-        if question is not None:
-            await self._ask_what_was_heard(*question)
+        if unheard:
+            await self._correct_history(partial(without_end, end=unheard))
         if self._output.is_holding:
             self._holds_nothing.clear()
             self._has_news.set()
@@ -529,37 +526,10 @@ class VoiceAgentTTSService(TurnTTSService):
         removal.pts = commit.pts  # or it overtakes the commit on the way through the transport
         await self.push_frame(removal)
 
-    def _question_at_cut(self) -> tuple[str, int] | None:
-        """Which server context to ask what was heard, and at which position in milliseconds.
-
-        None where the history has that already.
-        """
+    def _unheard(self) -> str:
+        """The end of what an interruption commits that has left by estimates, and was not heard."""
         goes_on = self._started is not None and not self._started.interruptible
-        context_id, now_s = self._output.said_context_id, self._now_s()
-        word = next((each.word for each in reversed(self._output.said) if each.word), None)
-        if goes_on or context_id is None or word is None:
-            return None
-        with contextlib.suppress(VoiceAgentError):  # it was spoken over another connection
-            record = self._connection.record(word.server_context_id)
-            heard_ms = self._playout.heard_ms(context_id, now_s)
-            is_exact = all(each.confidence == 1 for each in record.words)
-            is_over = record.done is not None and self._playout.is_heard(context_id, now_s)
-            if heard_ms and not (is_exact or is_over):
-                played_ms = max(0, heard_ms - round(1000 * word.context_start_s))
-                return word.server_context_id, played_ms
-        return None
-
-    async def _ask_what_was_heard(self, context_id: str, played_ms: int) -> None:
-        """Ask the server, behind the frame that commits the words."""
-        self._cuts[context_id] = cut = MessageCut(list(self._output.said), context_id)
-        await self._correct_history(cut.find)
-        self._send(self._connection.cut(context_id, played_ms))
-
-    async def _receive_cut(self, cut: CutMessage) -> None:
-        message_cut = self._cuts.pop(cut.context_id, None)
-        if message_cut is not None:
-            remove = partial(message_cut.without_unheard, heard_chars=len(cut.text_spoken))
-            await self._correct_history(remove)
+        return "" if goes_on else self._output.unheard(self._now_s())
 
     async def _correct_history(self, correct: Callable[[list[Any]], list[Any]]) -> None:
         """Pass the history's messages through `correct`; no interruption prevents that."""
