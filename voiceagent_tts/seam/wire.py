@@ -80,9 +80,10 @@ def _decoder(kind: Any) -> _Decoder | None:
     if is_dataclass(kind):
         return _of_dataclass(kind)
     if kind is bytes:
-        return lambda number, parts: parts[number]
+        return _raw_part
     if kind in _CODES:
-        return lambda code, _: kind(code)
+        code: Callable[[Any], Any] = kind
+        return lambda value, _: code(value)
     if get_origin(kind) is tuple:
         return _of_tuple(_decoder(arguments[0]))
     if get_origin(kind) in (Union, UnionType) and NoneType in arguments:
@@ -96,6 +97,10 @@ def _of_tuple(item: _Decoder | None) -> _Decoder:
     if item is None:
         return lambda values, _: tuple(values)
     return lambda values, parts: tuple([item(value, parts) for value in values])
+
+
+def _raw_part(number: int, parts: Sequence[bytes]) -> bytes:
+    return parts[number]
 
 
 def _of_dataclass(kind: Any) -> _Decoder:

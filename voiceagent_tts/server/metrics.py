@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.errors import HTTP_STATUS
+from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.synthesizer.events import ContextReport, DoneReason
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
@@ -189,8 +189,8 @@ class Metrics:
         # event: every end of a context, and every refusal that is not the client's mistake.
         for reason in get_args(DoneReason):
             self._contexts.labels(reason)
-        for code, status in HTTP_STATUS.items():
-            if status >= 500:
+        for code in ErrorCode:
+            if code.status >= 500:
                 self._refused.labels(code)
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:

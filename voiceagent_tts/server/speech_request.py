@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from voiceagent_tts.audio.containers import ContainerFormat
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, mistake_in
 from voiceagent_tts.protocol.messages import SpeechFields
 from voiceagent_tts.server.admission import options_of
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -204,11 +204,9 @@ class SpeechRequest(SpeechFields):
             request = cls.model_validate(fields)
             request.options(served)
         except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            path = ".".join(str(part) for part in first["loc"])
-            raise InvalidRequestError(
-                f"{place}.{path}: {first['msg']}", code=ErrorCode.INVALID_PARAM
-            ) from None
+            path, mistake = mistake_in(error)
+            sentence = f"{place}.{path}: {mistake}"
+            raise InvalidRequestError(sentence, code=ErrorCode.INVALID_PARAM) from None
         except InvalidRequestError as error:
             raise InvalidRequestError(f"{place}.{error.message}", code=error.code) from None
         return request

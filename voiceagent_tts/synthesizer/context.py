@@ -34,7 +34,7 @@ from voiceagent_tts.core import (
     WordTimestamp,
     earliest,
 )
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError, class_of
 from voiceagent_tts.seam import events as seam
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Warned
@@ -53,7 +53,6 @@ from voiceagent_tts.synthesizer.events import (
     Milestones,
     Source,
     TimedText,
-    error_of,
 )
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import Intake, QueuedSegment, ipa_warning, language_warning
@@ -575,8 +574,8 @@ class Context:
             case Done():
                 self._speaker.release()
                 self._end_audio(now)
-            case Failed():
-                self._fail(error_of(event))
+            case Failed(_, code, message, retry_after_ms):
+                self._fail(class_of(code)(message, code=code, retry_after_ms=retry_after_ms))
             case _:
                 pass
 
