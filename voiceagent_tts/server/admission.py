@@ -233,7 +233,7 @@ def _log_failure(observer: ContextObserver, error: Exception) -> None:
 def _charge_surplus(admission: "Admission | None", context: Context, chars: int) -> None:
     """Charge the length of readings beyond their text; at the limit, fail the context."""
     if admission is not None:
-        admission.charge_soon(chars, context.fail)
+        admission.charge_in_background(chars, context.fail)
 
 
 def options_of(fields: SpeechFields) -> ContextOptions:

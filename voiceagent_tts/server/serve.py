@@ -245,7 +245,7 @@ def _uvicorn_config(
         lifespan="off",  # `running` starts the state, so that errors reach its caller
         log_config=None,
         access_log=False,
-        timeout_graceful_shutdown=2,
+        timeout_graceful_shutdown=round(CLOSE_GRACE_S),
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
         ssl_certfile=None if certificate is None else certificate.certfile,

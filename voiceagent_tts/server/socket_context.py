@@ -358,7 +358,7 @@ class SocketContext:
             match message:
                 case ContextText(text=text):
                     admission = admitted.admission
-                    if admission is not None and not admission.charge_later(len(text)):
+                    if admission is not None and not admission.defer_charge(len(text)):
                         return False
                     admitted.context.push_text(text)
                     self._refusals.note_accepted()
