@@ -118,7 +118,9 @@ class Admission:
         self._uncharged_chars += chars
         return True
 
-    def charge_in_background(self, chars: int, on_refusal: Callable[[VoiceAgentError], None]) -> None:
+    def charge_in_background(
+        self, chars: int, on_refusal: Callable[[VoiceAgentError], None]
+    ) -> None:
         """Charge text that is already being spoken, without waiting."""
 
         async def charge() -> None:

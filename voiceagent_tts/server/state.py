@@ -25,12 +25,10 @@ from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
-from voiceagent_tts.tracing.spans import exports_traces
 from voiceagent_tts.voices import SeenClones, VoiceFolder
 
 if TYPE_CHECKING:
     from voiceagent_tts.lexicon import Entries
-    from voiceagent_tts.tracing.exporter import Exporter
 
 SLOTS_HEADER = "X-TTS-Slots-Free"
 """Header with the number of free rows, in answers of `/health/ready` and to WebSocket
@@ -144,13 +142,7 @@ class ServerState:
             overflow_of(settings),
             self._clones_of if self.keys.needs_key else None,
         )
-        self._exporter = _exporter()
-        self.opener = ContextOpener(
-            self.synthesizer,
-            self.access.limiter,
-            self.metrics,
-            None if self._exporter is None else self._exporter.tracer,
-        )
+        self.opener = ContextOpener(self.synthesizer, self.access.limiter, self.metrics)
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[OpenSocket] = set()
         self.recent_texts = RecentTexts()
@@ -293,8 +285,6 @@ class ServerState:
         await self.synthesizer.close()
         await self.opener.close()
         await self.access.close()
-        if self._exporter is not None:
-            await asyncio.to_thread(self._exporter.close)
 
 
 def _lexicon_of(settings: Settings) -> "Entries | None":
@@ -303,15 +293,6 @@ def _lexicon_of(settings: Settings) -> "Entries | None":
     from voiceagent_tts.lexicon import read_lexicon
 
     return read_lexicon(settings.lexicon.expanduser())
-
-
-def _exporter() -> "Exporter | None":
-    """The exporter of contexts' spans; None if the environment names no collector."""
-    if not exports_traces():
-        return None
-    from voiceagent_tts.tracing.exporter import start_exporter
-
-    return start_exporter()
 
 
 def draining_error() -> OverloadedError:
