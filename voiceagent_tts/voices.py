@@ -23,8 +23,6 @@ from voiceagent_tts.text.language import nearest_accent
 from voiceagent_tts.voice_file import read_header
 
 CLONE_SUFFIX = ".safetensors"
-LEXICON_SUFFIX = ".lexicon.toml"
-"""A file `NAME.lexicon.toml` in the folder is the lexicon of the voice `NAME`, clone or not."""
 DESIGNED_VOICE = "designed"
 """Name of the only voice of a VoiceDesign model; `instruct` describes who speaks."""
 _UNFINISHED_SUFFIX = ".part"
@@ -214,22 +212,6 @@ class VoiceFolder:
         except OSError as error:
             raise _unknown(name, _LISTED) from error
 
-    def lexicon_version(self, name: str) -> tuple[int, ...] | None:
-        """Return a value that changes with the lexicon of a voice; None if it has none."""
-        try:
-            status = self.lexicon_file(name).stat()
-        except (InvalidRequestError, OSError):
-            return None
-        return status.st_mtime_ns, status.st_ino, status.st_size
-
-    def lexicon_file(self, name: str) -> Path:
-        """Path of the lexicon of a voice, which may not exist.
-
-        Raises:
-            InvalidRequestError: no voice can have this name.
-        """
-        return self.path / f"{stored_name(name)}{LEXICON_SUFFIX}"
-
     def embedding_width(self, name: str) -> int | None:
         """Return the size of the voice's speaker embedding; None if the file does not state it."""
         try:
@@ -372,10 +354,15 @@ class SeenClones:
         return self.find(name) is not None
 
 
+def file_version(status: os.stat_result) -> tuple[int, ...]:
+    """A value that changes whenever a file is replaced or written."""
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
 def _checked_version(
     name: str, status: os.stat_result, expected: tuple[int, ...]
 ) -> tuple[int, ...]:
-    version = (status.st_mtime_ns, status.st_ino, status.st_size)
+    version = file_version(status)
     if expected not in ((), version):
         raise InvalidRequestError(
             f"expected the voice {name.partition('@')[0]!r} that the context was opened with, got "

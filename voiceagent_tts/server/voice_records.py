@@ -15,7 +15,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.voices import CLONE_SUFFIX, SeenClones, VoiceFolder, own_name
+from voiceagent_tts.voices import CLONE_SUFFIX, SeenClones, VoiceFolder, file_version, own_name
 
 Tag = Literal["testing", "production"]
 
@@ -240,7 +240,7 @@ class VoiceRecords:
             return None
         except OSError as error:
             raise unreadable(path, error) from error
-        version = (status.st_mtime_ns, status.st_ino, status.st_size)
+        version = file_version(status)
         known = self._read_records.get(stored)
         if known is not None and known[0] == version:
             return known[1]

@@ -39,7 +39,6 @@ from voiceagent_tts.voices import SeenClones, Voice, VoiceBook, VoiceFolder, lea
 
 if TYPE_CHECKING:
     from voiceagent_tts.lexicon import Entries, Pronunciation
-    from voiceagent_tts.lexicon_reader import LexiconReader
     from voiceagent_tts.text.entries import EntryMatcher
 
 OnEnd = Callable[[Context, ContextReport], None]
@@ -70,6 +69,18 @@ class EngineProxy(Protocol):
         ...
 
 
+class VoiceLexicons(Protocol):
+    """Lexicons of voices, which a plugin finds."""
+
+    async def load(self, voice: str) -> None:
+        """Read the lexicon of a voice, by the engine's name of it, if it is new or has changed."""
+        ...
+
+    def find(self, voice: str) -> "EntryMatcher | None":
+        """Return the lexicon of a voice, as it was loaded last; None without one."""
+        ...
+
+
 class Synthesizer:
     """Starts the workers, and opens contexts on them.
 
@@ -87,6 +98,7 @@ class Synthesizer:
     Attributes:
         limits: limits of every context.
         proxy: inserted by a plugin between contexts and workers; None without one.
+        voice_lexicons: set by a plugin; None without one.
         voices: the voices that the workers speak; set by `start`.
     """
 
@@ -105,9 +117,10 @@ class Synthesizer:
     ) -> None:
         self._clones = clones
         self.proxy: EngineProxy | None = None
+        self.voice_lexicons: VoiceLexicons | None = None
         self._clones_of = clones_of
         self._overflow = None if overflow is None else Overflow(overflow)
-        self._lexicons = Lexicons(lexicon, clones)
+        self._lexicon = _matcher(tuple(lexicon.items())) if lexicon else None
         self._aligners = aligners or _NO_ALIGNERS
         self._supervisors = dict(supervisors)
         self.limits = limits or Limits()
@@ -155,7 +168,7 @@ class Synthesizer:
         closing = [supervisor.close() for supervisor in self._supervisors.values()]
         if self._overflow is not None:
             closing.append(self._overflow.close())
-        await asyncio.gather(*closing, self._aligners.close(), self._lexicons.close())
+        await asyncio.gather(*closing, self._aligners.close())
 
     def fail_contexts(self, error: VoiceAgentError) -> None:
         """End every open context with `error`."""
@@ -227,7 +240,8 @@ class Synthesizer:
             OverloadedError: no row is free, or the worker is restarting.
         """
         voice = self._voice_for(options)
-        await self._lexicons.load(voice.engine_name)
+        if self.voice_lexicons is not None:
+            await self.voice_lexicons.load(voice.engine_name)
         if self.proxy is not None:
             await self.proxy.load(voice)
         capabilities = self._supervisors[voice.worker].capabilities
@@ -368,11 +382,19 @@ class Synthesizer:
             feeding,
             speech,
             stretch,
-            self._lexicons.of(options.lexicon, voice.engine_name),
+            self._lexicons_of(options, voice),
             capabilities.reads_ipa,
             warnings,
             languages=() if self._has_own_language(voice, capabilities) else languages,
         )
+
+    def _lexicons_of(self, options: ContextOptions, voice: Voice) -> "tuple[EntryMatcher, ...]":
+        """The lexicons of a context, in order of precedence."""
+        given = _matcher(tuple(options.lexicon.items())) if options.lexicon else None
+        of_voice = None
+        if self.voice_lexicons is not None:
+            of_voice = self.voice_lexicons.find(voice.engine_name)
+        return tuple(each for each in (given, of_voice, self._lexicon) if each is not None)
 
     def _has_own_language(self, voice: Voice, capabilities: Capabilities) -> bool:
         """Whether a voice belongs to one language, so that its text is not checked for others."""
@@ -388,74 +410,6 @@ class Synthesizer:
         if not context.options.is_probe:
             self._observe(report)
         on_end(context, report)
-
-
-class Lexicons:
-    """Finds the lexicons of contexts.
-
-    Args:
-        server: entries that apply to all contexts.
-        folder: the voices' folder, which may have a lexicon for any voice.
-    """
-
-    def __init__(self, server: "Entries | None" = None, folder: VoiceFolder | None = None) -> None:
-        self._server = _matcher(tuple(server.items())) if server else None
-        self._folder = folder
-        self._reader: LexiconReader | None = None
-        self._of_voices: dict[str, tuple[object, EntryMatcher | None]] = {}
-        """Version and lexicon of each loaded voice that has one; None for an invalid lexicon."""
-        self._reading: dict[str, tuple[object, asyncio.Task[None]]] = {}
-        """For each voice whose lexicon is being read: the version, and the task that reads it."""
-
-    async def load(self, voice: str) -> None:
-        """Read the lexicon of a voice if it is new or has changed.
-
-        Reads in a process, because a lexicon of 20,000 entries takes 0.3 s, and once for all
-        contexts that wait for it. An invalid lexicon is logged and ignored.
-        """
-        if self._folder is None:
-            return
-        version = self._folder.lexicon_version(voice)
-        if version is None:
-            self._of_voices.pop(voice, None)
-        elif voice not in self._of_voices or self._of_voices[voice][0] != version:
-            reading_version, reading = self._reading.get(voice, (None, None))
-            if reading is None or reading.done() or reading_version != version:
-                reading = asyncio.create_task(self._keep(voice, version))
-                self._reading[voice] = version, reading
-            await asyncio.shield(reading)  # a context that is cancelled leaves it to the others
-
-    async def _keep(self, voice: str, version: object) -> None:
-        self._of_voices[voice] = version, await self._read(voice)
-
-    async def close(self) -> None:
-        """End the process that reads, and start none again; idempotent."""
-        self._folder = None
-        if self._reader is not None:
-            await self._reader.close()
-
-    def of(self, own: "Entries", voice: str) -> "tuple[EntryMatcher, ...]":
-        """Return the lexicons of a context, in order of precedence.
-
-        Args:
-            own: the context's own entries.
-            voice: name of its voice, whose lexicon is that of the last `load`.
-        """
-        given = _matcher(tuple(own.items())) if own else None
-        _, of_voice = self._of_voices.get(voice, (None, None))
-        return tuple(each for each in (given, of_voice, self._server) if each is not None)
-
-    async def _read(self, voice: str) -> "EntryMatcher | None":
-        from voiceagent_tts.lexicon_reader import LexiconReader  # here: few voices have a lexicon
-
-        if self._folder is None:  # closed meanwhile
-            return None
-        self._reader = self._reader or LexiconReader()
-        try:
-            return await self._reader.read(self._folder.lexicon_file(voice))
-        except InvalidRequestError as error:
-            _log.error("lexicon_ignored", voice=voice, error=error.message)
-            return None
 
 
 @lru_cache(maxsize=64)
