@@ -2,12 +2,14 @@
 
 `Intake` divides text as it arrives, and counts its characters. Segments have the readings of the
 context's lexicons and markup; `Intake` also keeps the verbatim text. It returns the segments to
-speak next, and `due_at` says when more will follow without new text. Two functions warn of text
-that a voice cannot speak as intended. The current time is an argument everywhere.
+speak next, and `due_at` says when more will follow without new text. `TextQueue` feeds it in
+bounded steps, and `Slices` gives contexts their turns. Two functions warn of text that a voice
+cannot speak as intended. The current time is an argument everywhere.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from voiceagent_tts.text.reader import Passage, Reader
 
 _SHORTEST_RETRY_S = 0.05
+_READ_CHARS = 32
+"""Characters that are divided at once."""
 
 _IPA_MESSAGE = (
     "this voice's engine does not support IPA, so a word of the lexicon or markup is spoken as "
@@ -94,6 +98,7 @@ class Intake:
         """Readings of text that is not submitted, in order."""
         self._surplus: deque[tuple[int, int]] = deque()
         """End and surplus characters of each reading whose audio is not complete."""
+        self._counted_surplus = 0
         self._silent: list[QueuedSegment] = []
         """Segments without a word, held until the first one with words decides the language."""
         self._segmenter = Segmenter(language=request.language)
@@ -181,6 +186,11 @@ class Intake:
         self.spoken_char_end = max(self.spoken_char_end, char_end)
         while self._surplus and self._surplus[0][0] <= char_end:
             self.unspoken_surplus -= self._surplus.popleft()[1]
+
+    def take_surplus(self) -> int:
+        """Return by how much `surplus_chars` has grown since the last call."""
+        counted, self._counted_surplus = self._counted_surplus, self.surplus_chars
+        return self.surplus_chars - counted
 
     def _schedule(self) -> None:
         self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at)
@@ -280,6 +290,119 @@ class Intake:
         retry_at = now + max(_SHORTEST_RETRY_S, self._max_buffer_delay_s)
         self._release_at = retry_at if self._segmenter.pending else None
         return queued
+
+
+@dataclass(slots=True)
+class Flush:
+    """A flush that is not answered yet.
+
+    Attributes:
+        flush_id: the client's number of it.
+        char_end: end of the text before it.
+        end_sample: end of that text's audio; None until it is spoken.
+    """
+
+    flush_id: int
+    char_end: int
+    end_sample: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The end of the text. After it was divided: whether its last segment tells the engine."""
+
+    is_told: bool = False
+
+
+TextPart = QueuedSegment | Pause | Flush | Finish
+
+
+class TextQueue:
+    """What a context has received, divided a few characters at a time, and not spoken yet.
+
+    Args:
+        intake: divides the text.
+    """
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._unread: deque[str | Flush | Finish] = deque()
+        """What waits to be divided, in order."""
+        self._unsaid: deque[TextPart] = deque()
+        """What waits to be spoken, in order."""
+
+    def __bool__(self) -> bool:
+        return bool(self._unread or self._unsaid)
+
+    @property
+    def due_at(self) -> float | None:
+        """When `expire` may have an effect; None while the text that it would wait for is here."""
+        return None if self._unread else self._intake.due_at
+
+    def put(self, received: str | Flush | Finish) -> None:
+        """Append text, a flush, or the end of the text."""
+        self._unread.append(received)
+
+    def expire(self, now: float) -> None:
+        """Let text be spoken that waits no longer for its continuation."""
+        if not self._unread:
+            self._unsaid += self._intake.expire(now)
+
+    def next_parts(self, now: float) -> list[TextPart]:
+        """Remove and return what is spoken next: one segment, or none where some text is divided.
+
+        What stands behind a segment comes with it: a break must be known before the audio of the
+        text before it ends.
+        """
+        parts: list[TextPart] = []
+        if self._unsaid:
+            parts.append(self._unsaid.popleft())
+        else:
+            self._divide(self._unread.popleft(), now)
+        while self._unsaid and not isinstance(self._unsaid[0], QueuedSegment):
+            parts.append(self._unsaid.popleft())
+        return parts
+
+    def clear(self) -> None:
+        """Drop all of it."""
+        self._unread.clear()
+        self._unsaid.clear()
+
+    def _divide(self, received: str | Flush | Finish, now: float) -> None:
+        """Divide a few characters, or all that is buffered before a flush or the end."""
+        match received:
+            case str():
+                if rest := received[_READ_CHARS:]:
+                    self._unread.appendleft(rest)
+                self._unsaid += self._intake.push(received[:_READ_CHARS], now)
+            case Flush():
+                self._unsaid += (*self._intake.flush(now), received)
+            case Finish():
+                parts = self._intake.finish()
+                is_told = bool(parts) and isinstance(parts[-1], QueuedSegment) and parts[-1].is_last
+                self._unsaid += (*parts, Finish(is_told))
+
+
+class Slices:
+    """Runs one slice per iteration of the event loop, in the order in which contexts add them.
+
+    However many contexts have long texts, other tasks wait for one slice at most.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def add(self, run_slice: Callable[[], None]) -> None:
+        """Run a slice in a later iteration. It must not raise, and adds its successor itself."""
+        self._waiting.append(run_slice)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        run_slice = self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._run)
+        run_slice()
 
 
 def _is_over(time_s: float | None, now: float) -> bool:

@@ -22,9 +22,10 @@ from voiceagent_tts.seam.commands import (
 )
 from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.synthesizer.aligners import Aligners, AttachAligners
-from voiceagent_tts.synthesizer.context import Context, Slices
+from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
+from voiceagent_tts.synthesizer.segments import Slices
 from voiceagent_tts.synthesizer.workers import (
     OVERFLOW,
     FindWorker,
