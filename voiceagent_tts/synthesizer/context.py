@@ -32,7 +32,6 @@ from voiceagent_tts.core import (
     PlayoutClock,
     WarningCode,
     WordTimestamp,
-    earliest,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError, class_of
 from voiceagent_tts.seam import events as seam
@@ -213,6 +212,7 @@ class Context:
         self._slices = slices or Slices()
         self._is_waiting_for_slice = False
         self._text = TextQueue(self._intake)
+        self._counted_surplus = 0
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
         self._aligners = attach_aligners and attach_aligners(
@@ -290,7 +290,7 @@ class Context:
             while self._warnings:  # now that the client knows that the context is open
                 self._warn(self._warnings.popleft())
             self._intake.receive(delta, now)
-            self._text.put(delta)
+            self._text.unread.append(delta)
             self._read_on(now)
 
     def flush(self, flush_id: int) -> None:
@@ -300,7 +300,7 @@ class Context:
             InvalidRequestError: the context accepts no more text (`context_closed`).
         """
         self._refuse_unless_open()
-        self._text.put(Flush(flush_id, self._intake.chars))
+        self._text.unread.append(Flush(flush_id, self._intake.chars))
         self._read_on(time.monotonic())
 
     def finish(self) -> None:
@@ -312,7 +312,7 @@ class Context:
     def _finish(self) -> None:
         self.state = ContextState.FINISHING
         self._idle_at = None
-        self._text.put(Finish())
+        self._text.unread.append(Finish())
 
     # What was received, in bounded steps.
 
@@ -324,22 +324,23 @@ class Context:
             for part in self._text.next_parts(now):
                 if self.state < ContextState.ENDED:
                     self._speak(part, now)
-            if surplus_chars := self._intake.take_surplus():
-                self._count_surplus(surplus_chars)
+            if self._intake.surplus_chars > self._counted_surplus:
+                self._count_surplus()
         self._advance(now)
 
     @property
     def _can_read(self) -> bool:
         """Whether there is something to read or to speak, and the engine is not far behind."""
-        if self.state >= ContextState.ENDED or not self._text:
+        if self.state >= ContextState.ENDED or not (self._text.unread or self._text.unsaid):
             return False
         intake = self._intake
         ahead_chars = intake.submitted_char_end - intake.spoken_char_end + intake.unspoken_surplus
         is_ahead = ahead_chars > _MOST_AHEAD_CHARS and self._request.feeding == "segment"
         return not is_ahead or not self._speaker.is_speaking
 
-    def _count_surplus(self, chars: int) -> None:
-        self._on_surplus(self, chars)
+    def _count_surplus(self) -> None:
+        self._on_surplus(self, self._intake.surplus_chars - self._counted_surplus)
+        self._counted_surplus = self._intake.surplus_chars
         if self._intake.unspoken_surplus > self._limits.max_text_chars:
             message = (
                 f"expected at most {self._limits.max_text_chars} characters waiting to be spoken, "
@@ -672,7 +673,9 @@ class Context:
         """Set the context's one timer for the earliest due time of its parts."""
         due_at = self._pacer.due_at if self._awaits_credit else None
         if self.state < ContextState.ENDED:
-            due_at = earliest(self._idle_at, self._text.due_at, due_at, self._words.due_at)
+            may_expire = None if self._text.unread else self._intake.due_at
+            times = (self._idle_at, may_expire, due_at, self._words.due_at)
+            due_at = min((at for at in times if at is not None), default=None)
         if due_at is None or (self._timer is not None and self._timer_at <= due_at):
             return
         self._stop_timer()
@@ -699,7 +702,8 @@ class Context:
 
     def _expire(self, now: float) -> None:
         """Speak text that waits no longer, and end a context that gets none."""
-        self._text.expire(now)
+        if not self._text.unread:  # else the text that it waits for is here
+            self._text.unsaid += self._intake.expire(now)
         if self._idle_at is not None and self._idle_at <= now:
             self._reason = "idle"
             self._finish()

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from voiceagent_tts.core import Pause, Reading, Segment, WarningCode, Word, earliest
@@ -98,14 +99,18 @@ class Intake:
         """Readings of text that is not submitted, in order."""
         self._surplus: deque[tuple[int, int]] = deque()
         """End and surplus characters of each reading whose audio is not complete."""
-        self._counted_surplus = 0
         self._silent: list[QueuedSegment] = []
         """Segments without a word, held until the first one with words decides the language."""
-        self._segmenter = Segmenter(language=request.language)
+        self._language = request.language
         self._settle_at: float | None = None
         self._release_at: float | None = None
         self._give_up_at: float | None = None
         """When held text that may begin an entry or a tag is released as plain text."""
+
+    @cached_property
+    def _segmenter(self) -> Segmenter:
+        """Divides sentences; made with the first text."""
+        return Segmenter(language=self._language)
 
     @property
     def text(self) -> str:
@@ -186,11 +191,6 @@ class Intake:
         self.spoken_char_end = max(self.spoken_char_end, char_end)
         while self._surplus and self._surplus[0][0] <= char_end:
             self.unspoken_surplus -= self._surplus.popleft()[1]
-
-    def take_surplus(self) -> int:
-        """Return by how much `surplus_chars` has grown since the last call."""
-        counted, self._counted_surplus = self._counted_surplus, self.surplus_chars
-        return self.surplus_chars - counted
 
     def _schedule(self) -> None:
         self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at)
@@ -322,31 +322,16 @@ class TextQueue:
 
     Args:
         intake: divides the text.
+
+    Attributes:
+        unread: what was received and waits to be divided, in order.
+        unsaid: what waits to be spoken, in order.
     """
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
-        self._unread: deque[str | Flush | Finish] = deque()
-        """What waits to be divided, in order."""
-        self._unsaid: deque[TextPart] = deque()
-        """What waits to be spoken, in order."""
-
-    def __bool__(self) -> bool:
-        return bool(self._unread or self._unsaid)
-
-    @property
-    def due_at(self) -> float | None:
-        """When `expire` may have an effect; None while the text that it would wait for is here."""
-        return None if self._unread else self._intake.due_at
-
-    def put(self, received: str | Flush | Finish) -> None:
-        """Append text, a flush, or the end of the text."""
-        self._unread.append(received)
-
-    def expire(self, now: float) -> None:
-        """Let text be spoken that waits no longer for its continuation."""
-        if not self._unread:
-            self._unsaid += self._intake.expire(now)
+        self.unread: deque[str | Flush | Finish] = deque()
+        self.unsaid: deque[TextPart] = deque()
 
     def next_parts(self, now: float) -> list[TextPart]:
         """Remove and return what is spoken next: one segment, or none where some text is divided.
@@ -355,32 +340,32 @@ class TextQueue:
         text before it ends.
         """
         parts: list[TextPart] = []
-        if self._unsaid:
-            parts.append(self._unsaid.popleft())
+        if self.unsaid:
+            parts.append(self.unsaid.popleft())
         else:
-            self._divide(self._unread.popleft(), now)
-        while self._unsaid and not isinstance(self._unsaid[0], QueuedSegment):
-            parts.append(self._unsaid.popleft())
+            self._divide(self.unread.popleft(), now)
+        while self.unsaid and not isinstance(self.unsaid[0], QueuedSegment):
+            parts.append(self.unsaid.popleft())
         return parts
 
     def clear(self) -> None:
         """Drop all of it."""
-        self._unread.clear()
-        self._unsaid.clear()
+        self.unread.clear()
+        self.unsaid.clear()
 
     def _divide(self, received: str | Flush | Finish, now: float) -> None:
         """Divide a few characters, or all that is buffered before a flush or the end."""
         match received:
             case str():
                 if rest := received[_READ_CHARS:]:
-                    self._unread.appendleft(rest)
-                self._unsaid += self._intake.push(received[:_READ_CHARS], now)
+                    self.unread.appendleft(rest)
+                self.unsaid += self._intake.push(received[:_READ_CHARS], now)
             case Flush():
-                self._unsaid += (*self._intake.flush(now), received)
+                self.unsaid += (*self._intake.flush(now), received)
             case Finish():
                 parts = self._intake.finish()
                 is_told = bool(parts) and isinstance(parts[-1], QueuedSegment) and parts[-1].is_last
-                self._unsaid += (*parts, Finish(is_told))
+                self.unsaid += (*parts, Finish(is_told))
 
 
 class Slices:
