@@ -27,9 +27,7 @@ from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import Slices
 from voiceagent_tts.synthesizer.workers import (
-    OVERFLOW,
     FindWorker,
-    Overflow,
     Supervisor,
     Worker,
     WorkerClient,
@@ -46,6 +44,9 @@ OnEnd = Callable[[Context, ContextReport], None]
 OnSurplus = Callable[[Context, int], None]
 
 _NO_ALIGNERS = Aligners({})
+
+_OVERFLOW = "overflow"
+"""Name of the worker for contexts that find no free row, in voices and in metrics."""
 
 _log = structlog.get_logger(__name__)
 
@@ -120,7 +121,7 @@ class Synthesizer:
         self.proxy: EngineProxy | None = None
         self.voice_lexicons: VoiceLexicons | None = None
         self._clones_of = clones_of
-        self._overflow = None if overflow is None else Overflow(overflow)
+        self._overflow = overflow
         self._lexicon = _matcher(tuple(lexicon.items())) if lexicon else None
         self._aligners = aligners or _NO_ALIGNERS
         self._supervisors = dict(supervisors)
@@ -145,7 +146,7 @@ class Synthesizer:
             await self.close()
             raise errors.exceptions[0] from None
         if self._overflow is not None:
-            await self._overflow.start()
+            await self._overflow.start(is_required=False)
         await self._start_aligners()
         self.voices = VoiceBook(
             {name: supervisor.capabilities for name, supervisor in self._supervisors.items()},
@@ -211,7 +212,7 @@ class Synthesizer:
         """The engine workers by name, with that of the overflow."""
         if self._overflow is None:
             return self._supervisors
-        return {**self._supervisors, OVERFLOW: self._overflow.supervisor}
+        return {**self._supervisors, _OVERFLOW: self._overflow}
 
     @property
     def aligners(self) -> Mapping[str, Supervisor]:
@@ -256,7 +257,7 @@ class Synthesizer:
             if self._overflow is None or overflow is None or options.is_probe:
                 raise refusal
             worker, capabilities = overflow, overflow.capabilities
-            voice = self._overflow.voice_like(voice)
+            voice = _voice_like(voice, capabilities)
             request = self._resolve(options, voice, capabilities)
             find_worker = None  # a context stays with the overflow
         speaking, attach_aligners = self._connect(worker, request)
@@ -434,6 +435,12 @@ def _refusal(
         f"all {rows} rows of this voice's engine are in use",
         retry_after_ms=round(1000 * worker.stats.metrics.get("retry_after_seconds", 0.5)),
     )
+
+
+def _voice_like(voice: Voice, capabilities: Capabilities) -> Voice:
+    """The overflow's voice with the same name, or its first voice."""
+    known = {name.casefold(): name for name in capabilities.voices}
+    return Voice(known.get(voice.name.casefold(), capabilities.voices[0]), _OVERFLOW)
 
 
 def _named_language(options: ContextOptions) -> str | None:
