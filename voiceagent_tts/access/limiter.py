@@ -159,8 +159,6 @@ class Limiter:
     """Admits contexts within the limits of their key and their address.
 
     Args:
-        settings: the limits, and what happens without Redis.
-        keys: the keys, some with limits of their own.
         shared: the store that servers share; None to count in this server only.
     """
 
@@ -264,12 +262,7 @@ class Limiter:
         return False
 
     async def charge_chars(self, subjects: list[_Subject], chars: int, earlier_chars: int) -> None:
-        """Charge text, and text that was accepted earlier, to all subjects or to none of them.
-
-        Raises:
-            OverloadedError: a limit is reached.
-            InvalidRequestError: the text is longer than a limit.
-        """
+        """Charge text, and text that was accepted earlier, to all subjects or to none of them."""
         for subject in subjects:
             await self._check_chars(subject, chars, earlier_chars)
         for subject in subjects:

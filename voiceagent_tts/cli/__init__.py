@@ -1,7 +1,7 @@
 """The command line: serve, say, voices, models, keys, and the commands of plugins.
 
 Each command imports what it needs when it runs, so that `--help` is fast and a missing extra is
-named instead of ending in a traceback.
+named instead of ending in a traceback. `main` prints the errors of all commands.
 """
 
 import asyncio

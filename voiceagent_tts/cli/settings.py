@@ -22,11 +22,7 @@ def read_settings(given: dict[str, Any]) -> Settings:
 
 
 def read_server_settings(given: dict[str, Any]) -> Settings:
-    """Read the settings of a server that others may reach, as `read_settings` does.
-
-    Raises:
-        InvalidRequestError: a value is invalid, or the server would be open by a mistake.
-    """
+    """Read the settings of a server that others may reach, as `read_settings` does."""
     settings = read_settings(given)
     with _invalid_settings():
         refuse_lone_client_key(settings)

@@ -77,12 +77,7 @@ class AdmittedContext:
     admission: "Admission | None"
 
     async def push_text(self, text: str) -> None:
-        """Charge text and speak it.
-
-        Raises:
-            InvalidRequestError: the context does not accept it.
-            OverloadedError: the caller has used its limit; nothing of `text` was accepted.
-        """
+        """Charge text and speak it."""
         if self.admission is not None:
             await self.admission.charge(len(text))
         self.context.push_text(text)
@@ -90,11 +85,6 @@ class AdmittedContext:
 
 class ContextOpener:
     """Opens the contexts of all callers.
-
-    Args:
-        synthesizer: speaks.
-        limiter: admits; None where nothing is limited.
-        metrics: counts refusals, and how long admission takes.
 
     Attributes:
         on_request: receive each request for a context, and may change its options.
@@ -215,11 +205,7 @@ def _charge_surplus(admission: "Admission | None", context: Context, chars: int)
 
 
 def options_of(fields: SpeechFields) -> ContextOptions:
-    """Return the options that all routes share; each route adds its own.
-
-    Raises:
-        InvalidRequestError: the lexicon has a mistake.
-    """
+    """Return the options that all routes share; each route adds its own."""
     lexicon: dict[str, Any] = {}
     if fields.lexicon:
         from voiceagent_tts.lexicon import check_entries

@@ -36,12 +36,7 @@ _ERROR: dict[str, Any] = {
 
 
 def document_of(app: FastAPI, hooks: ServerHooks) -> dict[str, Any]:
-    """Return FastAPI's document, which lists no error but 422, with the errors that are sent.
-
-    Args:
-        app: has all routes.
-        hooks: paths that need no key, and forms of errors on some routes.
-    """
+    """Return FastAPI's document, which lists no error but 422, with the errors that are sent."""
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )

@@ -188,14 +188,6 @@ async def serve(
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends the drain.
 
     A signal while the engine starts, which may take minutes, ends the start.
-
-    Args:
-        settings: the address, the engine and all limits.
-        on_ready: called when the server is ready.
-
-    Raises:
-        OSError: the address cannot be bound.
-        EngineError: the engine cannot start.
     """
     _permit_open_files()
     map_large_blocks()

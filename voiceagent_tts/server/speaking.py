@@ -96,12 +96,6 @@ class Speech:
     """A text that is being spoken: its audio, its words, and where it comes from.
 
     Iterate `events`, `pcm` or `unfiltered_pcm`, once, and to the end or within `aclosing`.
-
-    Args:
-        context: the context, whose first audio is there.
-        first: its events up to the first audio.
-        events: its other events.
-        delivered: filters the audio, and keeps its digest.
     """
 
     def __init__(
@@ -178,11 +172,7 @@ class Speech:
 
 
 def check_text(state: ServerState, text: str) -> None:
-    """Check a text before anything is started for it.
-
-    Raises:
-        InvalidRequestError: there is too much text.
-    """
+    """Check a text before anything is started for it."""
     max_chars = state.synthesizer.limits.max_text_chars
     if len(text) > max_chars:
         raise InvalidRequestError(

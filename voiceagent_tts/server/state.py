@@ -91,11 +91,7 @@ class OpenSocket(Protocol):
 
 
 def _check_folders(settings: Settings) -> None:
-    """Refuse a folder setting that names a file; a missing folder is created when it is needed.
-
-    Raises:
-        InvalidRequestError: a setting names no folder, or jobs could not be stored.
-    """
+    """Refuse a folder setting that names a file; a missing folder is created when it is needed."""
     folders = {"voices_folder": (settings.voices_folder, os.R_OK)}
     if settings.redis is not None:
         folders["jobs_storage"] = (settings.jobs_storage, os.R_OK | os.W_OK)
@@ -165,13 +161,7 @@ class ServerState:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the workers, and speak one word to check them.
-
-        Raises:
-            EngineError: an engine cannot start.
-            InvalidRequestError: there are no keys where the settings say, or they are malformed.
-            OverloadedError: the keys are in Redis, which cannot be reached.
-        """
+        """Start the workers, and speak one word to check them."""
         await self.access.start()
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)
@@ -250,10 +240,6 @@ class ServerState:
         Sockets are closed with 1001, and the contexts of HTTP requests fail with `draining`.
         Returns when every socket has sent its last message and its close, or when a client has not
         read for 2 s after the close.
-
-        Args:
-            drain_s: maximum time for open contexts to finish.
-            is_hurried: ends the wait for open contexts when it returns True.
         """
         self.is_draining = True
         for stop in self.before_drain:

@@ -48,11 +48,7 @@ class Certificate:
 
     @property
     def version(self) -> list[tuple[int, ...]]:
-        """A value that changes whenever a file is replaced.
-
-        Raises:
-            OSError: a file is missing.
-        """
+        """A value that changes whenever a file is replaced."""
         files = (self.certfile, self.keyfile)
         return [file_version(path.stat()) for path in files if path is not None]
 

@@ -148,12 +148,7 @@ class Aligners:
         return any(self._supervisors.values())
 
     def attach(self, on_event: OnAlignerEvent, recording: str) -> "ContextAligners":
-        """Connect a new context to one process of each kind; kinds without a free one are left out.
-
-        Args:
-            on_event: receives the aligners' answers.
-            recording: name under which aligners store what they learn about the voice.
-        """
+        """Connect a new context to one process of each kind that has a free row."""
         return ContextAligners(self.handles(on_event), recording, self.voice_levels)
 
     def handles(self, on_event: OnAlignerEvent) -> "list[AlignerHandle]":
@@ -172,8 +167,6 @@ class ContextAligners:
 
     Args:
         handles: connections to the aligners; empty if no process has a free row.
-        recording: as for `Aligners.attach`.
-        levels: loudness of the voices.
 
     Attributes:
         handles: as given.
@@ -272,11 +265,6 @@ class ContextAligners:
 
 class AlignerHandle(Row):
     """One context's row on an aligner, which gets its words and audio.
-
-    Args:
-        worker: the aligner process.
-        source: its kind.
-        on_answer: receives the answers; the last one is `Done` or `Failed`.
 
     Attributes:
         source: as given.

@@ -97,11 +97,7 @@ class ContextState(IntEnum):
 
 
 class EventQueue:
-    """The events that the reader of a context does not have yet; words overtake all others.
-
-    Args:
-        notify: called when there is something new.
-    """
+    """The events that the reader of a context does not have yet; words overtake all others."""
 
     def __init__(self, notify: Callable[[], None]) -> None:
         self.notify = notify
@@ -163,9 +159,6 @@ class Context:
     `close`, or iterate; report each audio chunk that has left with `sent`.
 
     Args:
-        worker: the engine worker.
-        request: what the client asked for, resolved.
-        limits: limits of every context.
         attach_aligners: connects what finds the times of words; None where the engine itself sends
             them.
         on_event: called whenever `next_event` has something new; None for a caller that iterates.

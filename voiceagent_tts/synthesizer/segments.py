@@ -65,7 +65,6 @@ class Intake:
     a segment; only the possible start of a lexicon entry or a tag is buffered.
 
     Args:
-        request: the language, the text feeding, and the longest wait of buffered text.
         settle_s: pause after which a sentence end is final.
 
     Attributes:
@@ -320,9 +319,6 @@ TextPart = QueuedSegment | Pause | Flush | Finish
 class TextQueue:
     """What a context has received, divided a few characters at a time, and not spoken yet.
 
-    Args:
-        intake: divides the text.
-
     Attributes:
         unread: what was received and waits to be divided, in order.
         unsaid: what waits to be spoken, in order.
@@ -428,12 +424,7 @@ def _served_language(text: str, given: str | None, languages: Sequence[str]) -> 
 
 
 def ipa_warning(segment: Segment, text: str) -> ContextWarned | None:
-    """Return the warning for a segment with IPA that has no respelling; None without.
-
-    Args:
-        segment: the segment, for an engine without IPA.
-        text: the context's text.
-    """
+    """Return the warning for a segment with IPA that has no respelling; None without."""
     for reading in segment.readings:
         if reading.ipa and reading.said in text[reading.char_start : reading.char_end]:
             return ContextWarned(WarningCode.IPA_IGNORED, _IPA_MESSAGE)

@@ -61,13 +61,7 @@ class EngineProxy(Protocol):
     def connect(
         self, worker: Worker, request: ContextRequest, aligners: Aligners | None
     ) -> tuple[Worker, AttachAligners | None]:
-        """Return what a context uses in place of its worker and its aligners.
-
-        Args:
-            worker: the worker.
-            request: what the client asked for.
-            aligners: find the times of words; None where the engine itself sends them.
-        """
+        """Return what a context uses in place of its worker and its aligners."""
         ...
 
 
@@ -87,10 +81,7 @@ class Synthesizer:
     """Starts the workers, and opens contexts on them.
 
     Args:
-        supervisors: the engine workers by name.
-        limits: limits of every context.
         observe: receives the report of every context that has ended.
-        clones: folder of the cloned voices.
         aligners: processes that find word times; without them, only engines that send word times
             have exact ones.
         lexicon: pronunciations for all contexts.
@@ -228,13 +219,6 @@ class Synthesizer:
         on_surplus: OnSurplus = lambda context, chars: None,
     ) -> Context:
         """Reserve a row for a new context.
-
-        Args:
-            options: the client's choices.
-            on_event: called on the event loop whenever `next_event` has something new.
-            on_end: receives the context and its report once it has ended.
-            on_free: as for `Context`.
-            on_surplus: as for `Context`.
 
         Raises:
             InvalidRequestError: an unknown voice or language, or a request that the voice's engine
@@ -452,16 +436,7 @@ def _named_language(options: ContextOptions) -> str | None:
 def _language(
     name: str | None, voice: Voice, languages: Sequence[str]
 ) -> tuple[str | None, tuple[ContextWarned, ...]]:
-    """Return the code that the voice speaks for a language, with a warning if its accent differs.
-
-    Args:
-        name: name or code of the language; None to detect that of each segment.
-        voice: the voice.
-        languages: codes that it speaks.
-
-    Raises:
-        InvalidRequestError: the voice does not speak the language.
-    """
+    """Return the code that the voice speaks for a language, with a warning if its accent differs."""
     if name is None:
         return None, ()
     wanted = normalize_language(name)

@@ -189,10 +189,6 @@ class WorkerClient:
     ) -> "WorkerClient":
         """Start the process and wait until it is ready.
 
-        Args:
-            spec: describes the process.
-            on_freed: receives, for each cancel, the seconds until the worker had freed the row.
-
         Raises:
             EngineError: the process could not start, has ended, or was not ready in time.
         """
@@ -212,10 +208,6 @@ class WorkerClient:
 
     def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
         """Reserve a row for a new context, whose events go to `handler`.
-
-        Args:
-            handler: receives the events.
-            on_free: called once the row is free, or the worker has ended.
 
         Returns:
             The context's number on this worker.
@@ -439,17 +431,12 @@ class Row:
     """One context's row on a worker: reserved, then active, then released.
 
     Args:
-        worker: the worker.
-        on_event: receives the events of the context.
         on_free: called once the worker has freed the row, which is later than `release`.
 
     Attributes:
         worker: as given.
         number: the context's number there.
         state: whether the worker knows the context.
-
-    Raises:
-        EngineError: the worker has ended.
     """
 
     def __init__(
@@ -500,10 +487,6 @@ class Speaker:
     """Speaks the segments of one context with its worker.
 
     Args:
-        worker: the engine worker, whose row the context reserves.
-        request: the resolved options of the context.
-        on_event: receives the events of the worker.
-        on_free: called once the worker has freed the row of the context, if given.
         find_worker: finds the worker for the language of the first text; None for a client that
             chose the voice or the language.
 
@@ -511,9 +494,6 @@ class Speaker:
         is_speaking: whether there is text of the context, and its row is held.
         request: as given; that of the last worker.
         submitted_at: `time.monotonic()` of the first text sent; None before it.
-
-    Raises:
-        EngineError: the worker has ended.
     """
 
     def __init__(
@@ -615,7 +595,6 @@ class Supervisor:
     was killed is replaced by an equal one.
 
     Args:
-        spec: describes the worker's process.
         on_freed: receives, for each cancel, the seconds until the worker had freed the row.
 
     Attributes:
