@@ -156,7 +156,7 @@ def _is_link(name: str, value: str) -> bool:
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:
-    """Refuse a variable with the settings' prefix, or nearly the name of one, that is no setting."""
+    """Refuse a variable with the settings' prefix, or nearly so, that is no setting."""
     known = {_ENV_PREFIX + each for each in (*_setting_names(), *_OTHER_VARIABLES)}
     for name in sorted(names):
         is_ours = name.upper().startswith(_ENV_PREFIX)

@@ -263,7 +263,7 @@ class VoiceFolder:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Let no other server of the voices, and no other thread, change several files meanwhile."""
+        """Let no other server of the voices and no other thread change several files meanwhile."""
         path = self.path / ".lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -218,7 +218,7 @@ class VoiceRecords:
         return record
 
     def add_voice(self, record: VoiceRecord, voice_file: bytes) -> None:
-        """Store a voice and its record, within `changing`; replaces an earlier voice of its name."""
+        """Store a voice and its record, within `changing`; replaces an earlier one of its name."""
         earlier = self._record(record.stored) if record.stored in self._clones else None
         # A voice is never without the record of its consent, nor the earlier one another key's,
         # also if this ends in the middle.

@@ -436,7 +436,7 @@ def _named_language(options: ContextOptions) -> str | None:
 def _language(
     name: str | None, voice: Voice, languages: Sequence[str]
 ) -> tuple[str | None, tuple[ContextWarned, ...]]:
-    """Return the code that the voice speaks for a language, with a warning if its accent differs."""
+    """Return the code that the voice speaks for a language, and a warning if accents differ."""
     if name is None:
         return None, ()
     wanted = normalize_language(name)
