@@ -121,23 +121,7 @@ class ServerState:
         self.keys = self.access.keys
         self.clones = VoiceFolder(settings.clones_folder)
         self.voice_records = VoiceRecords(self.clones)
-        self.synthesizer = Synthesizer(
-            {
-                name: Supervisor(spec, self.metrics.engine_abort.observe)
-                for name, spec in worker_specs(settings).items()
-            },
-            Limits(
-                max_text_chars=settings.max_text_chars,
-                max_audio_s=settings.max_audio_s,
-                max_lead_s=settings.max_lead_s,
-            ),
-            self.metrics.observe,
-            self.clones,
-            aligners_of(settings),
-            _lexicon_of(settings),
-            overflow_of(settings),
-            self._clones_of if self.keys.needs_key else None,
-        )
+        self.synthesizer = self._make_synthesizer()
         self.opener = ContextOpener(self.synthesizer, self.access.limiter, self.metrics)
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[OpenSocket] = set()
@@ -159,6 +143,24 @@ class ServerState:
         self.on_close: list[Callable[[], Awaitable[None]]] = []
         """Called before the workers stop."""
         self._watching: asyncio.Task[None] | None = None
+
+    def _make_synthesizer(self) -> Synthesizer:
+        settings, observe_abort = self.settings, self.metrics.engine_abort.observe
+        specs = worker_specs(settings)
+        return Synthesizer(
+            {name: Supervisor(spec, observe_abort) for name, spec in specs.items()},
+            Limits(
+                max_text_chars=settings.max_text_chars,
+                max_audio_s=settings.max_audio_s,
+                max_lead_s=settings.max_lead_s,
+            ),
+            self.metrics.observe,
+            self.clones,
+            aligners_of(settings),
+            _lexicon_of(settings),
+            overflow_of(settings),
+            self._clones_of if self.keys.needs_key else None,
+        )
 
     async def start(self) -> None:
         """Start the workers, and speak one word to check them."""

@@ -230,20 +230,11 @@ class Synthesizer:
             await self.voice_lexicons.load(voice.engine_name)
         if self.proxy is not None:
             await self.proxy.load(voice)
-        capabilities = self._supervisors[voice.worker].capabilities
-        request = self._resolve(options, voice, capabilities)
+        worker, request = await self._find_row(options, voice)
         find_worker: FindWorker | None = None
-        if _named_language(options) is None and leaves_choice(options.voice):
+        is_free = _named_language(options) is None and leaves_choice(options.voice)
+        if is_free and request.voice.worker != _OVERFLOW:  # a context stays with the overflow
             find_worker = functools.partial(self._find_worker, request)
-        worker = await self._least_loaded(voice)
-        if refusal := _refusal(worker, options, capabilities):
-            overflow = None if self._overflow is None else self._overflow.free_worker
-            if self._overflow is None or overflow is None or options.is_probe:
-                raise refusal
-            worker, capabilities = overflow, overflow.capabilities
-            voice = _voice_like(voice, capabilities)
-            request = self._resolve(options, voice, capabilities)
-            find_worker = None  # a context stays with the overflow
         speaking, attach_aligners = self._connect(worker, request)
         context = Context(
             speaking,
@@ -259,6 +250,22 @@ class Synthesizer:
         )
         self._contexts.add(context)
         return context
+
+    async def _find_row(
+        self, options: ContextOptions, voice: Voice
+    ) -> tuple[WorkerClient, ContextRequest]:
+        """A worker with a free row for the voice, else that of the overflow; and its request."""
+        capabilities = self._supervisors[voice.worker].capabilities
+        request = self._resolve(options, voice, capabilities)
+        worker = await self._least_loaded(voice)
+        refusal = _refusal(worker, options, capabilities)
+        if refusal is None:
+            return worker, request
+        overflow = None if self._overflow is None else self._overflow.free_worker
+        if overflow is None or options.is_probe:
+            raise refusal
+        voice = _voice_like(voice, overflow.capabilities)
+        return overflow, self._resolve(options, voice, overflow.capabilities)
 
     def check(self, options: ContextOptions) -> ContextRequest:
         """Check options for a context that is opened later; return what its engine would receive.
