@@ -58,12 +58,12 @@ from voiceagent_tts.synthesizer.segments import (
     Finish,
     Flush,
     Intake,
+    LanguageCheck,
     QueuedSegment,
     Slices,
     TextPart,
     TextQueue,
     ipa_warning,
-    language_warning,
 )
 from voiceagent_tts.synthesizer.words import Words
 from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
@@ -221,8 +221,7 @@ class Context:
         )
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
-        self._checks_language = bool(request.languages)
-        self._checked_char_end = 0
+        self._language_check = LanguageCheck(request.language) if request.languages else None
         self._breaks: deque[Pause] = deque()
         """Breaks that wait for the audio of the text before them."""
         self._flushes: deque[Flush] = deque()
@@ -382,9 +381,8 @@ class Context:
             self._warn(ipa_warning(segment, self.text))
         if queued.language is not None:
             self._speaker.choose_worker(queued.language)
-        if self._checks_language:
-            least_chars = _CHECKED_CHARS if queued.is_growing else 1
-            self._check_language(segment.char_end, least_chars=least_chars)
+        least_chars = _CHECKED_CHARS if queued.is_growing else 1
+        self._check_language(segment.char_end, least_chars=least_chars)
         if self.state >= ContextState.ENDED:
             return
         is_first = not self._speaker.is_speaking
@@ -395,13 +393,9 @@ class Context:
 
     def _check_language(self, char_end: int, *, least_chars: int = 1) -> None:
         """Warn of text that the voice does not speak, once there is enough of it."""
-        if not self._checks_language or char_end - self._checked_char_end < least_chars:
-            return
-        text = self.text[self._checked_char_end : char_end]
-        self._checked_char_end = char_end
-        if warning := language_warning(text, self.language, self._speaker.request.languages):
-            self._checks_language = False  # the client knows
-            self._warn(warning)
+        if self._language_check is not None:
+            spoken = self._speaker.request.languages
+            self._warn(self._language_check.warning(self._intake, char_end, spoken, least_chars))
 
     def _complete_text(self, char_end: int) -> None:
         """Make the engine speak the text of a token-fed context before `char_end` to its end."""

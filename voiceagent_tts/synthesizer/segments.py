@@ -3,8 +3,8 @@
 `Intake` divides text as it arrives, and counts its characters. Segments have the readings of the
 context's lexicons and markup; `Intake` also keeps the verbatim text. It returns the segments to
 speak next, and `due_at` says when more will follow without new text. `TextQueue` feeds it in
-bounded steps, and `Slices` gives contexts their turns. Two functions warn of text that a voice
-cannot speak as intended. The current time is an argument everywhere.
+bounded steps, and `Slices` gives contexts their turns. `LanguageCheck` and `ipa_warning` warn of
+text that a voice cannot speak as intended. The current time is an argument everywhere.
 """
 
 import asyncio
@@ -393,25 +393,36 @@ def _is_over(time_s: float | None, now: float) -> bool:
 # Text that a voice cannot speak as intended.
 
 
-def language_warning(
-    text: str, given: str | None, languages: Sequence[str]
-) -> ContextWarned | None:
-    """Return the warning for text in another language; None without.
+class LanguageCheck:
+    """Notices text in a language that a voice does not speak, once in a context.
 
     Args:
-        text: a part of the context's text, as the client wrote it.
         given: code of the language that the client named; text in Latin letters is then taken to be
             in it, as quotes and names in any language may be.
-        languages: codes that the voice speaks.
     """
-    found = unserved_language(text) or _served_language(text, given, languages)
-    if found is None:
-        return None
-    return ContextWarned(
-        WarningCode.LANGUAGE_UNAVAILABLE,
-        f"expected text in a language of this context ({given or ', '.join(languages)}), got text "
-        f"that seems to be in {found}; choose another voice, or set `language`",
-    )
+
+    def __init__(self, given: str | None) -> None:
+        self._given = given
+        self._char_end = 0  # of the text that was checked
+        self._has_warned = False
+
+    def warning(
+        self, intake: Intake, char_end: int, languages: Sequence[str], least_chars: int
+    ) -> ContextWarned | None:
+        """Check the new text before `char_end`, if it has `least_chars`; None without a warning."""
+        if self._has_warned or char_end - self._char_end < least_chars:
+            return None
+        new = intake.text[self._char_end : char_end]
+        self._char_end = char_end
+        found = unserved_language(new) or _served_language(new, self._given, languages)
+        if found is None:
+            return None
+        self._has_warned = True
+        return ContextWarned(
+            WarningCode.LANGUAGE_UNAVAILABLE,
+            f"expected text in a language of this context ({self._given or ', '.join(languages)}), "
+            f"got text that seems to be in {found}; choose another voice, or set `language`",
+        )
 
 
 def _served_language(text: str, given: str | None, languages: Sequence[str]) -> str | None:
