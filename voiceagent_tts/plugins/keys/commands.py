@@ -18,6 +18,11 @@ _T = TypeVar("_T")
 app = typer.Typer(help="Create, revoke and list the API keys of a server.", no_args_is_help=True)
 
 
+def add_commands(commands: typer.Typer) -> None:
+    """Add `keys`."""
+    commands.add_typer(app, name="keys")
+
+
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="What the key is for; shown by `keys list`.")],
