@@ -311,11 +311,16 @@ class Context:
     def _read_on(self, now: float) -> None:
         """Read and speak received text: some steps now, the rest in later iterations."""
         steps = 0 if self._is_waiting_for_slice else _STEPS_AT_ONCE
+        unsaid = self._text.unsaid
         while self._can_read and steps:
             steps -= 1
-            for part in self._text.next_parts(now):
-                if self.state < ContextState.ENDED:
-                    self._speak(part, now)
+            if unsaid:
+                self._speak(unsaid.popleft(), now)
+            else:
+                self._text.divide(now)
+            # A break must be known before the audio of the text before it ends.
+            while unsaid and not isinstance(unsaid[0], QueuedSegment):
+                self._speak(unsaid.popleft(), now)
             if self._intake.surplus_chars > self._counted_surplus:
                 self._count_surplus()
         self._advance(now)

@@ -329,29 +329,14 @@ class TextQueue:
         self.unread: deque[str | Flush | Finish] = deque()
         self.unsaid: deque[TextPart] = deque()
 
-    def next_parts(self, now: float) -> list[TextPart]:
-        """Remove and return what is spoken next: one segment, or none where some text is divided.
-
-        What stands behind a segment comes with it: a break must be known before the audio of the
-        text before it ends.
-        """
-        parts: list[TextPart] = []
-        if self.unsaid:
-            parts.append(self.unsaid.popleft())
-        else:
-            self._divide(self.unread.popleft(), now)
-        while self.unsaid and not isinstance(self.unsaid[0], QueuedSegment):
-            parts.append(self.unsaid.popleft())
-        return parts
-
     def clear(self) -> None:
         """Drop all of it."""
         self.unread.clear()
         self.unsaid.clear()
 
-    def _divide(self, received: str | Flush | Finish, now: float) -> None:
+    def divide(self, now: float) -> None:
         """Divide a few characters, or all that is buffered before a flush or the end."""
-        match received:
+        match received := self.unread.popleft():
             case str():
                 if rest := received[_READ_CHARS:]:
                     self.unread.appendleft(rest)
