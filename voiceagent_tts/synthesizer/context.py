@@ -735,7 +735,8 @@ class Context:
         self._reason = reason
         self.state = ContextState.ENDED
         self._stop_timer()
-        self._text.clear()
+        self._text.unread.clear()
+        self._text.unsaid.clear()
         self._breaks.clear()
         self._words.stop()
         self._speaker.release()

@@ -329,11 +329,6 @@ class TextQueue:
         self.unread: deque[str | Flush | Finish] = deque()
         self.unsaid: deque[TextPart] = deque()
 
-    def clear(self) -> None:
-        """Drop all of it."""
-        self.unread.clear()
-        self.unsaid.clear()
-
     def divide(self, now: float) -> None:
         """Divide a few characters, or all that is buffered before a flush or the end."""
         match received := self.unread.popleft():

@@ -1,6 +1,7 @@
 """The lexicons of the voices of a server: `NAME.lexicon.toml` is that of the voice `NAME`."""
 
 import asyncio
+from functools import lru_cache
 from pathlib import Path
 
 import structlog
@@ -68,12 +69,9 @@ class FolderLexicons:
     def _version(self, voice: str) -> object:
         """A value that changes with the lexicon of a voice; None if it has none."""
         try:
-            return file_version(self._file(voice).stat())
+            return file_version((self._folder / _file_of(voice)).stat())
         except (InvalidRequestError, OSError):
             return None
-
-    def _file(self, voice: str) -> Path:
-        return self._folder / f"{stored_name(voice)}{SUFFIX}"
 
     async def _keep(self, voice: str, version: object) -> None:
         self._read_ones[voice] = version, await self._read(voice)
@@ -83,7 +81,17 @@ class FolderLexicons:
             return None
         self._reader = self._reader or LexiconReader()
         try:
-            return await self._reader.read(self._file(voice))
+            return await self._reader.read(self._folder / _file_of(voice))
         except InvalidRequestError as error:
             _log.error("lexicon_ignored", voice=voice, error=error.message)
             return None
+
+
+@lru_cache(maxsize=1_000)
+def _file_of(voice: str) -> str:
+    """Name of the file of a voice's lexicon, for which every context asks.
+
+    Raises:
+        InvalidRequestError: no voice can have this name.
+    """
+    return f"{stored_name(voice)}{SUFFIX}"
