@@ -13,7 +13,7 @@ from testbed.waiting import until
 from voiceagent_tts.audio.stretch import HELD_SAMPLES
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import EngineError
-from voiceagent_tts.seam.aligner_messages import Aligned
+from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned
 from voiceagent_tts.seam.commands import Cancel, Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Event, SegmentEnd, Words
 from voiceagent_tts.synthesizer.aligners import ContextAligners, OnAlignerEvent, VoiceLevels
@@ -91,7 +91,7 @@ class Aligner:
 
     source = Source.ONLINE
     worst_lag_s = 0.0
-    is_following = True
+    is_active, number = True, 1
 
     def attach(self, on_event: OnAlignerEvent, recording: str) -> ContextAligners:
         """Connect the context."""
@@ -103,9 +103,9 @@ class Aligner:
         """Send final times of words."""
         self._on_event(self.source, Aligned(1, words, (), 0))
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Stop following."""
-        self.is_following = False
+        self.is_active = False
 
     def follow(self, language: str, voice: str) -> None:
         """Follow a context."""
@@ -116,11 +116,8 @@ class Aligner:
     def push_audio(self, chunk: AudioChunk) -> None:
         """Receive audio."""
 
-    def end_segment(self, char_end: int, end_sample: int) -> None:
-        """Receive the end of a segment."""
-
-    def finish(self) -> None:
-        """Receive the end of the text."""
+    def send(self, command: AlignCommand) -> None:
+        """Receive the end of a segment, or of the text."""
 
 
 class Opened:

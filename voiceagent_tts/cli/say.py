@@ -76,13 +76,7 @@ class ReceivedSpeech:
 
 
 async def say_text(request: SayRequest) -> None:
-    """Speak the request's text, or standard input token by token.
-
-    Raises:
-        InvalidRequestError: a file cannot be written, there is no loudspeaker, or the voice cannot
-            speak the letters of the text.
-        VoiceAgentError: the server reports an error.
-    """
+    """Speak the request's text, or standard input token by token."""
     check_audio_path(request.output)
     check_words_path(request.words)
     filters = [] if request.output is None else file_filters()
@@ -145,11 +139,7 @@ class _TextWindow:
 async def _speak(
     context: ClientContext, text: str | None, loudspeaker: Loudspeaker | None, window: _TextWindow
 ) -> ReceivedSpeech:
-    """Send the text while audio arrives; the first failure ends both.
-
-    Raises:
-        VoiceAgentError: an error of the server or of the text source.
-    """
+    """Send the text while audio arrives; the first failure ends both."""
     try:
         async with asyncio.TaskGroup() as group:
             feeding = group.create_task(_feed(context, text, window))
@@ -196,11 +186,7 @@ async def _receive(
 
 
 def _write_files(request: SayRequest, spoken: ReceivedSpeech, filters: list[FileFilter]) -> None:
-    """Write the requested files, and print a summary.
-
-    Raises:
-        InvalidRequestError: a file cannot be written, or the server ended the context early.
-    """
+    """Write the requested files, and print a summary."""
     if request.output is not None:
         write_audio(request.output, spoken.pcm, filters, spoken.provenance)
     if request.words is not None:
@@ -235,11 +221,7 @@ async def _parts(text: str) -> AsyncIterator[str]:
 
 
 async def _standard_input() -> AsyncIterator[str]:
-    """Yield standard input as it arrives, without splitting a character.
-
-    Raises:
-        InvalidRequestError: there is no standard input, or it is not UTF-8.
-    """
+    """Yield standard input as it arrives, without splitting a character."""
     if sys.stdin is None:
         raise InvalidRequestError("expected a text: there is no standard input to read it from")
     decoder = codecs.getincrementaldecoder("utf-8")()

@@ -574,11 +574,7 @@ class ServerContexts:
             )
 
     def refuse_open(self, context_id: str, code: ErrorCode, sentence: str) -> NoReturn:
-        """Refuse to open a context; its id is spent.
-
-        Raises:
-            RefusedMessageError: always.
-        """
+        """Refuse to open a context; its id is spent."""
         self.add_tombstone(context_id)
         raise RefusedMessageError(sentence, code=code, context_id=context_id, refuses_open=True)
 

@@ -36,7 +36,6 @@ from voiceagent_tts.server.state import AudioFile, ServerState, draining_error
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextDone,
-    ContextEvent,
     ContextFailed,
     ContextWords,
 )
@@ -96,19 +95,13 @@ class Speech:
     """A text that is being spoken: its audio, its words, and where it comes from.
 
     Iterate `events`, `pcm` or `unfiltered_pcm`, once, and to the end or within `aclosing`.
-
-    Args:
-        context: the context, whose first audio is there.
-        first: its events up to the first audio.
-        events: its other events.
-        delivered: filters the audio, and keeps its digest.
     """
 
     def __init__(
         self,
         context: Context,
         first: list[AudioChunk | ContextWords],
-        events: AsyncIterator[ContextEvent],
+        events: AsyncIterator[AudioChunk | ContextWords],
         delivered: DeliveredAudio,
     ) -> None:
         self._context = context
@@ -154,35 +147,37 @@ class Speech:
         return await filtered
 
     async def _unfiltered(self) -> AsyncGenerator[AudioChunk | ContextWords, None]:
-        failure: VoiceAgentError | None = None
         try:
             for event in self._first:
                 yield event
             async for event in self._events:
-                match event:
-                    case AudioChunk() | ContextWords():
-                        yield event
-                    case ContextFailed(error):
-                        failure = error
-                    case ContextDone(reason="limit"):
-                        failure = InvalidRequestError(
-                            "input: expected a text that can be spoken within max_audio_s",
-                            code=ErrorCode.TEXT_TOO_LONG,
-                        )
-                    case _:
-                        pass
-            if failure is not None:
-                raise failure  # the body ends without its last chunk, so the client notices
+                yield event
         finally:
             self._context.abandon()
 
 
-def check_text(state: ServerState, text: str) -> None:
-    """Check a text before anything is started for it.
+async def _said(context: Context) -> AsyncGenerator[AudioChunk | ContextWords, None]:
+    """Yield words and audio; at the end, raise what ended the audio early."""
+    failure: VoiceAgentError | None = None
+    async for event in context:
+        match event:
+            case AudioChunk() | ContextWords():
+                yield event
+            case ContextFailed(error):
+                failure = error
+            case ContextDone(reason="limit"):
+                failure = InvalidRequestError(
+                    "input: expected a text that can be spoken within max_audio_s",
+                    code=ErrorCode.TEXT_TOO_LONG,
+                )
+            case _:
+                pass
+    if failure is not None:
+        raise failure  # the body ends without its last chunk, so the client notices
 
-    Raises:
-        InvalidRequestError: there is too much text.
-    """
+
+def check_text(state: ServerState, text: str) -> None:
+    """Check a text before anything is started for it."""
     max_chars = state.synthesizer.limits.max_text_chars
     if len(text) > max_chars:
         raise InvalidRequestError(
@@ -227,7 +222,7 @@ async def start_speaking(
     try:
         await admitted.push_text(text)
         context.finish()
-        events = aiter(context)
+        events = _said(context)
         first = await _first_audio(listener, events, text, FIRST_AUDIO_S)
     except BaseException:
         context.abandon()
@@ -236,7 +231,10 @@ async def start_speaking(
 
 
 async def _first_audio(
-    listener: Listener, events: AsyncIterator[ContextEvent], text: str, timeout_s: float
+    listener: Listener,
+    events: AsyncIterator[AudioChunk | ContextWords],
+    text: str,
+    timeout_s: float,
 ) -> list[AudioChunk | ContextWords]:
     """Wait for the first audio; raises if the listener is gone or no audio will come."""
     waiting = asyncio.ensure_future(_until_audio(events, text))
@@ -254,24 +252,13 @@ async def _first_audio(
 
 
 async def _until_audio(
-    events: AsyncIterator[ContextEvent], text: str
+    events: AsyncIterator[AudioChunk | ContextWords], text: str
 ) -> list[AudioChunk | ContextWords]:
-    failure: VoiceAgentError | None = None
     first: list[AudioChunk | ContextWords] = []
     async for event in events:
-        match event:
-            case ContextWords():
-                first.append(event)
-            case AudioChunk():
-                return [*first, event]
-            case ContextFailed(error):
-                failure = error
-            case ContextDone():
-                break
-            case _:
-                pass
-    if failure is not None:
-        raise failure
+        first.append(event)
+        if isinstance(event, AudioChunk):
+            return first
     if is_spoken(text):
         raise InvalidRequestError(
             "expected letters or digits that this voice can speak in this language, got none; "

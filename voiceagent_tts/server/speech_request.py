@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from voiceagent_tts.audio.containers import ContainerFormat
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, mistake_in
 from voiceagent_tts.protocol.messages import SpeechFields
 from voiceagent_tts.server.admission import options_of
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -51,15 +51,7 @@ def task_of(model: str) -> Task | None:
 
 
 def language_of(model: str, served: Collection[str] = ()) -> str | None:
-    """The language at the end of a model's name: `zh` for `tts-1-hd-zh`; None without one.
-
-    Args:
-        model: the name in the request.
-        served: names of the models that this server has.
-
-    Raises:
-        InvalidRequestError: there is no such model.
-    """
+    """The language at the end of a model's name: `zh` for `tts-1-hd-zh`; None without one."""
     if model in served or task_of(model) is not None:
         return None
     undated = _SNAPSHOT.sub("", model, count=1)
@@ -161,11 +153,7 @@ class SpeechRequest(SpeechFields):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, given: object) -> object:
-        """Leave out fields that are null: many clients send all fields that they know.
-
-        Raises:
-            InvalidRequestError: a field asks for a voice that the request itself describes.
-        """
+        """Leave out fields that are null: many clients send all fields that they know."""
         if not isinstance(given, dict):
             return given
         fields = cast("dict[str, object]", given)
@@ -204,11 +192,9 @@ class SpeechRequest(SpeechFields):
             request = cls.model_validate(fields)
             request.options(served)
         except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            path = ".".join(str(part) for part in first["loc"])
-            raise InvalidRequestError(
-                f"{place}.{path}: {first['msg']}", code=ErrorCode.INVALID_PARAM
-            ) from None
+            path, mistake = mistake_in(error)
+            sentence = f"{place}.{path}: {mistake}"
+            raise InvalidRequestError(sentence, code=ErrorCode.INVALID_PARAM) from None
         except InvalidRequestError as error:
             raise InvalidRequestError(f"{place}.{error.message}", code=error.code) from None
         return request
@@ -219,14 +205,7 @@ class SpeechRequest(SpeechFields):
         return replace(options, speech=replace(options.speech, is_batch=True), wants_words=False)
 
     def options(self, served: Served) -> ContextOptions:
-        """Options of the context for this request.
-
-        Args:
-            served: what the request may name.
-
-        Raises:
-            InvalidRequestError: the model is unknown, or the voice is not of the task.
-        """
+        """Options of the context for this request."""
         language = language_of(self.model, served.models)
         options = options_of(self)
         return replace(

@@ -7,14 +7,7 @@ from enum import IntEnum
 from typing import Literal
 
 from voiceagent_tts.core import AudioChunk, Cut, WarningCode, WordTimestamp
-from voiceagent_tts.errors import (
-    EngineError,
-    ErrorCode,
-    InvalidRequestError,
-    OverloadedError,
-    VoiceAgentError,
-)
-from voiceagent_tts.seam.events import Failed
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.text.cut import cut_text
 
 DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
@@ -240,17 +233,3 @@ ContextEvent = (
     | ContextFailed
     | ContextDone
 )
-
-_CLIENT_ERRORS: dict[ErrorCode, type[VoiceAgentError]] = {
-    ErrorCode.INVALID_VOICE: InvalidRequestError,
-    ErrorCode.INVALID_LANGUAGE: InvalidRequestError,
-    ErrorCode.INVALID_PARAM: InvalidRequestError,
-    ErrorCode.OVERLOADED: OverloadedError,
-}
-"""Errors that the request caused, although the engine reports them."""
-
-
-def error_of(event: Failed) -> VoiceAgentError:
-    """The error that an engine has reported."""
-    kind = _CLIENT_ERRORS.get(event.code, EngineError)
-    return kind(event.message, code=event.code, retry_after_ms=event.retry_after_ms)
