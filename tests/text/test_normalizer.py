@@ -1,14 +1,34 @@
+import logging
 import re
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.texts import any_text
+from voiceagent_tts.text import abbreviations, normalizer
 from voiceagent_tts.text.locales import LANGUAGES, Locale, locale_of
 from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.readings import Said, said
 from voiceagent_tts.text.words import split_words
+
+
+def _fail(match: re.Match[str]) -> tuple[int, bool]:
+    raise IndexError(match[0])
+
+
+def _raise(record: logging.LogRecord) -> bool:
+    raise AssertionError(record.getMessage())
+
+
+@pytest.fixture(autouse=True)
+def no_rule_fails() -> Iterator[None]:
+    """A rule that fails for a text leaves it as it is; here the test fails too."""
+    logger = logging.getLogger(normalizer.__name__)
+    logger.addFilter(_raise)
+    yield
+    logger.removeFilter(_raise)
 
 
 def digits(text: str, language: str = "en") -> str:
@@ -90,6 +110,13 @@ def test_other_languages(language: str, written: str, spoken: str) -> None:
         ("en", "the 5th Ave., on Sat. at noon", "the fifth Avenue, on Saturday at noon"),
         ("en", "Henry VIII, Chapter IV, Rocky II", "Henry the eighth, Chapter four, Rocky II"),
         ("en", "World War II, I am, mix", "World War two, I am, mix"),
+        ("en", "Super Bowl LVIII, XL", "Super Bowl fifty-eight, XL"),
+        (
+            "en",
+            "Elizabeth I of England, or Mary I.",
+            "Elizabeth the first of England, or Mary the first.",
+        ),
+        ("en", "Part I, World War I was", "Part one, World War one was"),
         ("en", "at 10:30 am, 5pm", "at ten thirty A.M., five P.M."),
         ("en", "2 - 3 days, 5 - 3 = 2", "two to three days, five minus three equals two"),
         ("en", "He is 5'6\" tall.", "He is five foot six tall."),
@@ -115,6 +142,40 @@ def test_other_languages(language: str, written: str, spoken: str) -> None:
 def test_voices_that_read_letters_only(language: str, written: str, spoken: str) -> None:
     """Numbers and symbols are words."""
     assert words(written, language) == spoken
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "I met Mary Lou today.",
+        "George Lucas",
+        "Charles Ives",
+        "William Levy",
+        "Class Lists",
+        "Act Vancouver",
+        "Section L",
+        "Part IIII",
+        "Charles V. Smith",
+        "Thanks George I will",
+        "Mary I think so",
+        "George I'll come",
+        "Class I've had",
+        "Book I love",
+    ],
+)
+def test_a_name_is_no_roman_numeral(written: str) -> None:
+    """Names that begin as a numeral does, initials and the pronoun stay."""
+    assert words(written) == digits(written) == written
+
+
+def test_a_match_of_which_a_rule_fails_is_said_as_written(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No turn ends with an error of a rule; the log counts, and does not repeat the text."""
+    monkeypatch.setattr(abbreviations, "numeral", _fail)
+    logging.getLogger(normalizer.__name__).removeFilter(_raise)
+    assert words("Henry VIII ate 5%.") == "Henry VIII ate five percent."
+    assert caplog.messages == ["10 characters are said as written: IndexError"]
 
 
 NUMBERS = "0 7 21 80 99 100 101 1000 1984 2026 12345 007 3.5 0.25 1,234.56 1,000,000 -5 +3".split()
@@ -189,9 +250,26 @@ def test_pronunciations_stay() -> None:
 NUMERIC = st.text(st.sampled_from("0123456789 -−–.,:/$€%°CkmhsUr()+@#&=xTe'’½"), max_size=40)
 
 
-@given(NUMERIC | any_text(), st.sampled_from(LANGUAGES), st.booleans())
+WRITTEN = """
+George Mary Louis Part Class Super Bowl World War Lou Ives Levy Lists I I'm V. L XIV LVIII XL IV
+Dr. St. Ave. Jan. Mar May Sept. Sun. Nr. No. n° § ~ ± ≥ ^ = / - – : . , ' ’ ° % ‰ € $ US$ £ ¢
+um am Uhr h km m² ½ ⅛ ² er º st th s x 0 1 5 9 10 12 16 25 50 345 678 1990 2026 1,000 3.50 3,50
+Mio. M EUR USD janvier Mai noviembre www.x.de a@b.c
+"""
+NUMERALS = st.builds(
+    "{} {}".format,
+    st.sampled_from(("Mary", "George", "Part", "Bowl", "Class")),
+    st.from_regex(r"[IVXLC]{1,3}[a-z.'’]{0,3}", fullmatch=True),
+)
+PHRASES = st.lists(
+    st.sampled_from(WRITTEN.split()).flatmap(lambda each: st.sampled_from([each, f"{each} "])),
+    max_size=12,
+).map("".join)
+
+
+@given(NUMERIC | NUMERALS | PHRASES | any_text(), st.sampled_from(LANGUAGES), st.booleans())
 def test_any_text(text: str, language: str, reads_digits: bool) -> None:
-    """Offsets never decrease and stay inside the text; letters-only text has no digits."""
+    """No rule fails; offsets never decrease and stay inside; letters-only text has no digits."""
     cleaned = said(text, 7, ())
     spoken = normalize(cleaned, language, reads_digits=reads_digits)
     assert len(spoken.offsets) == len(spoken.text)

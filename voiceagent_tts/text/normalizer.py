@@ -8,6 +8,7 @@ for, so the words of the history stay the client's.
 This module knows no voice and no markdown: its input is what `readings.said` returns.
 """
 
+import logging
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +19,14 @@ from voiceagent_tts.text import abbreviations
 from voiceagent_tts.text.locales import UNITS, Locale, locale_of
 from voiceagent_tts.text.readings import Said
 
+_logger = logging.getLogger(__name__)
+
 
 def normalize(said: Said, language: str, *, reads_digits: bool) -> Said:
     """Return what a speaker says for a text.
 
-    The time is linear in the length of the text. Pronunciations in IPA stay as they are.
+    The time is linear in the length of the text. Pronunciations in IPA stay as they are, and so
+    does what a rule fails for: no text raises an error.
 
     Args:
         said: cleaned text.
@@ -44,7 +48,7 @@ def _is_plain(text: str, locale: Locale, reads_digits: bool) -> bool:
     """Whether no rule matches, as in most texts."""
     if not _PLAIN.fullmatch(text):
         return False
-    return reads_digits or locale.language != "en" or not abbreviations.has_any(text)
+    return locale.language != "en" or not abbreviations.has_any(text, in_digits=reads_digits)
 
 
 _PLAIN = re.compile(r"(?:[^\d\W_½⅓⅔¼¾]|[\s,;:!?'\"()’“”…]|\.(?!\w))*+")
@@ -83,18 +87,33 @@ def _apply(rule: _Rule, draft: _Draft, locale: Locale, ipa: Sequence[tuple[range
         span = draft.origins[match.start() : match.end()]
         if any(place.start <= span[-1] and span[0] < place.stop for place, _ in ipa):
             continue
-        said = rule.say(match, locale)
+        said = _said(rule, match, locale, span)
         if said is None:
             continue
         parts.append(draft.text[at : match.start()])
         origins += draft.origins[at : match.start()]
-        for text, index in said:
+        for text, origin in said:
             parts.append(text)
-            origins += [span[index]] * len(text)
+            origins += [origin] * len(text)
         at = match.end()
     if not at:
         return draft
     return _Draft("".join([*parts, draft.text[at:]]), (*origins, *draft.origins[at:]))
+
+
+def _said(
+    rule: _Rule, match: re.Match[str], locale: Locale, span: Sequence[int]
+) -> list[_Part] | None:
+    """What a rule says for a match, with origins instead of indices; None if it stays as it is.
+
+    It also stays if the rule fails: a number in digits is better than a turn without an end.
+    """
+    try:
+        said = rule.say(match, locale)
+        return None if said is None else [(text, span[index]) for text, index in said]
+    except Exception as error:  # for texts that nobody has thought of
+        _logger.error("%d characters are said as written: %s", len(span), type(error).__name__)
+        return None
 
 
 def _with_origins(said: Said, draft: _Draft) -> Said:
@@ -196,6 +215,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     months = "|".join(locale.months)
     if language == "en":
         names = {"months": months, "short": abbreviations.MONTHS}
+        rules.append(_Rule(abbreviations.NUMERAL, _say_numeral))
         rules.append(_Rule(_FEET, _say_feet))
         rules.append(_Rule(re.compile(_ENGLISH_DAY.format(**names)), _say_english_day))
         rules.append(_Rule(re.compile(_BRITISH_DAY.format(**names)), _say_british_day))
@@ -211,7 +231,6 @@ def _written_short() -> Iterator[_Rule]:
     """Rules for voices that read English words as they are written."""
     yield _Rule(abbreviations.APART, _say_nothing)
     yield _Rule(abbreviations.HALF_DAY, _say_half_day)
-    yield _Rule(abbreviations.NUMERAL, _say_numeral)
     for pattern in (
         abbreviations.TITLE,
         abbreviations.DAY,
@@ -489,7 +508,8 @@ def _say_half_day(match: re.Match[str], locale: Locale) -> list[_Part]:
 def _say_numeral(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     number, is_ordinal = abbreviations.numeral(match)
     said = f"the {locale.ordinal(number)}" if is_ordinal else locale.cardinal(number)
-    return [(f"{match[1]} ", 0), (said, match.start(2) - match.start())]
+    at = match.start(2) - match.start()
+    return [(match[0][:at], 0), (said, at)]
 
 
 def _say_in_full(match: re.Match[str], locale: Locale) -> list[_Part] | None:
