@@ -391,3 +391,17 @@ def test_a_number_at_the_end_of_a_turn_is_spoken_in_the_end() -> None:
     segmenter.push(" $4.")
     assert segmenter.release() == []
     assert [segment.text for segment in segmenter.release()] == [" $4."]
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("It costs 5 &euro; &amp; more of it", "It costs 5 &euro; &amp; more of it"),
+        ("We have it &mdash; come", "We have it &mdash;"),
+        ("We all have it; come", "We all have it;"),
+        ("He likes AT&T; come", "He likes AT&T;"),
+    ],
+)
+def test_the_semicolon_of_an_entity_ends_no_clause(text: str, first: str) -> None:
+    """What the entity names decides."""
+    assert segments_of(text, first_clause=True)[0] == first

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from voiceagent_tts.core import Segment
+from voiceagent_tts.text.entities import last_character
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,
     SENTENCE_ENDS,
@@ -362,8 +363,15 @@ def _is_clause_end(text: Sequence[str], at: int) -> bool:
     if not stop or text[stop - 1].isspace():
         return False
     if text[at].isspace():
-        return text[at] == "\n" or text[stop - 1] in CLAUSE_ENDS
+        return text[at] == "\n" or _mark_at(text, stop - 1) in CLAUSE_ENDS
     return text[stop - 1] in WIDE_CLAUSE_ENDS and _may_follow_wide_mark(text[at])
+
+
+def _mark_at(text: Sequence[str], at: int) -> str:
+    """The mark at an index; where a semicolon ends an entity, the character that it names."""
+    if text[at] != ";":
+        return text[at]
+    return last_character("".join(text[max(0, at - LOOKBACK_CHARS) : at + 1]))
 
 
 def _is_word_end(text: Sequence[str], at: int) -> bool:
