@@ -73,6 +73,89 @@ def test_english(written: str, spoken: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        (
+            "$5/month, £3/wk, $20/user/mo",
+            "five dollars per month, three pounds per week, twenty dollars per user per month",
+        ),
+        ("$.50, $.5, €3,50", "fifty cents, zero point five dollars, three euros and fifty cents"),
+        ("US$20, CA$5.50", "twenty dollars, five Canadian dollars and fifty cents"),
+        ("25 EUR, CHF 25", "twenty-five euros, twenty-five Swiss francs"),
+        ("$5-$10/month", "five dollars to ten dollars per month"),
+        ("50¢, 1 ¢", "fifty cents, one cent"),
+        ("2026/11/25", "November twenty-fifth, twenty twenty-six"),
+        ("Nov 25, 2026", "November twenty-fifth, twenty twenty-six"),
+        ("mid-1990s", "mid-nineteen nineties"),
+        ("9:30:15, 16:9", "nine thirty fifteen, sixteen to nine"),
+        ("9am-5pm, 9-5pm", "nine A.M. to five P.M., nine to five P.M."),
+        ("22:00-06:00", "twenty-two hundred to six o'clock"),
+        ("~5, ≈ 10, ±5", "about five, about ten, plus or minus five"),
+        (
+            "≥ 5, ≤5, 5 ≠ 6",
+            "greater than or equal to five, less than or equal to five, five not equal to six",
+        ),
+        ("5-3=2, 5−3", "five minus three equals two, five minus three"),
+        ("f(x) = -x", "f(x) equals minus x"),
+        (
+            "10^6, 2², 10³, x⁴",
+            "ten to the power of six, two squared, ten cubed, x to the power of four",
+        ),
+        ("⅛, 2⅝, 5‰", "one eighth, two and five eighths, five per thousand"),
+        ("the 1,000th", "the one thousandth"),
+        (
+            "4111 1111 1111 1111",
+            "four one one one, one one one one, one one one one, one one one one",
+        ),
+        ("10 sq ft, 2 hrs", "ten square feet, two hours"),
+    ],
+)
+def test_english_signs(written: str, spoken: str) -> None:
+    """Both kinds of voices get what they cannot read in words."""
+    assert words(written) == spoken
+    assert re.findall(r"[~^‰²³⁴⅛⅝¢/]|US", digits(written)) == []
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        ("de", "bis 14.30 Uhr, 24/7", "bis 14 Uhr 30, 24 7"),
+        (
+            "de",
+            "am 25.11. um 5, der 3.5. und v 1.2.",
+            "am fünfundzwanzigsten November um 5, der dritte Mai und v 1.2.",
+        ),
+        ("de", "Montag, 25.11.", "Montag, fünfundzwanzigsten November."),
+        ("de", "5 – 3, 6 : 2, 2:1", "5 minus 3, 6 geteilt durch 2, 2 zu 1"),
+        (
+            "de",
+            "5 Mio. €, 1 Mrd. und 2,5 Mio.",
+            "5 Millionen Euro, eine Milliarde und 2,5 Millionen.",
+        ),
+        ("de", "DE89 3704 0044 0532 0130 00", "D E 8 9, 3 7 0 4, 0 0 4 4, 0 5 3 2, 0 1 3 0, 0 0"),
+        ("de", "die 1990er, 90er", "die neunzehnhundertneunziger, neunziger"),
+        ("de", "vom 1. bis 3. Mai, 3.50 €", "vom ersten bis dritten Mai, 3 Euro 50"),
+        ("de", "1 h, 1 €/Monat", "eine Stunde, ein Euro pro Monat"),
+        ("fr", "n° 5, N° 6, nº 7", "numéro 5, numéro 6, numéro 7"),
+        ("fr", "06.12.34.56.78", "0 6, 1 2, 3 4, 5 6, 7 8"),
+        ("fr", "8h-17h", "8 heures à 17 heures"),
+        ("fr", "1 h, 21 h, 1 km", "une heure, vingt et une heures, un kilomètre"),
+        ("es", "912 345 678, 600 123 456", "9 1 2, 3 4 5, 6 7 8, 6 0 0, 1 2 3, 4 5 6"),
+        ("es", "n.º 5, nº 6", "número 5, número 6"),
+        ("es", "MX$ 100, US$ 20", "100 pesos mexicanos, 20 dólares"),
+        ("es", "1 €, 21 €, 31 h, 11 €", "un euro, veintiún euros, treinta y una horas, 11 euros"),
+        ("it", "1 h, 1 km, 3/5", "una ora, un chilometro, 3 quinti"),
+        ("pt", "1 h, 21 h, R$ 5", "uma hora, vinte e uma horas, 5 Reais brasileiros"),
+        ("nl", "~5, 16:9, 10^6", "ongeveer 5, 16 op 9, 10 tot de macht 6"),
+        ("ru", "~5 ‰", "около 5 промилле"),
+    ],
+)
+def test_signs_of_other_languages(language: str, written: str, spoken: str) -> None:
+    """Every voice is given them in words; a number that agrees with its noun is in words too."""
+    assert digits(written, language) == spoken
+
+
+@pytest.mark.parametrize(
     ("language", "written", "spoken"),
     [
         ("de", "3,50 €, -5 °C", "3 Euro 50, minus 5 Grad Celsius"),
@@ -135,6 +218,16 @@ def test_other_languages(language: str, written: str, spoken: str) -> None:
         ("de", "Dr. Lee", "Dr. Lee"),
         ("de", "1.000.000, v2.0.1", "eine Million, v zwei Punkt null Punkt eins"),
         ("de", "1 km, 1 €, Nr. 1 ist", "ein Kilometer, ein Euro, Nummer eins ist"),
+        ("de", "im 2. Weltkrieg, der 2. Platz", "im zweiten Weltkrieg, der zweite Platz"),
+        (
+            "de",
+            "21. Jahrhundert, in der 2. Klasse",
+            "einundzwanzigstes Jahrhundert, in der zweiten Klasse",
+        ),
+        ("de", "Ich habe 5. Dann ging ich.", "Ich habe fünf. Dann ging ich."),
+        ("fr", "le 1er mai, la 1re, le 21e", "le premier mai, la première, le vingt et unième"),
+        ("es", "1º, 2ª, 3er piso", "primero, segunda, tercer piso"),
+        ("nl", "de 2e", "de tweede"),
         ("fr", "71 %", "soixante et onze pour cent"),
         ("ru", "Том & 5", "Том и пять"),
     ],
@@ -185,6 +278,7 @@ SIGNS = """
 14:30|9:05|0:00|10:00-17:00|2026-11-25|25/11/2026|5/6/2026
 +49 30 1234567|(555) 123-4567|0171 2345678|1/2|3/4|24/7|2½|¾
 10-15|5 - 3 = 2|2 + 2|3 × 4|6 ÷ 2|a & b|x < 5|me@example.com|www.example.com|v2.0.1
+~5|≈5|±5|≤ 5|≥ 5|5 ≠ 6|5 ‰|√2|10^6|2²|10³|⅛|2⅝|16:9|9:30:15|US$20|25 EUR|$5/h|50¢|5-3=2|5−3
 """
 ENGLISH = """
 Dr. Smith|Mr. and Mrs. Jones|Prof. Lee|Sgt. Pepper|St. James St. is near.|5th Ave.|vs. them
@@ -193,7 +287,7 @@ Chapter IV|Henry VIII|World War II|Part III|10:30 am|5pm|7:05 p.m.|10:00 am
 $3.2 billion|$2M|$5-$10|-$5|5'6"|the 21st|No. 5|#12345|pages 10–20|2 - 3 days
 e.g. this|i.e. that|etc.|approx. 5|Q&A|AT&T|B2B|COVID-19
 """
-UNREAD = re.compile(r"[\d%€$£¥°=+×÷@<>½¾]")
+UNREAD = re.compile(r"[\d%€$£¥¢°=+×÷@<>½¾⅛±≤≥≠≈‰√^~²³]")
 
 
 def inputs(locale: Locale) -> list[str]:

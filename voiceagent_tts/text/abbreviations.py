@@ -25,6 +25,8 @@ _MONTHS = {
     "Jun": "June", "Jul": "July", "Aug": "August", "Sept": "September", "Sep": "September",
     "Oct": "October", "Nov": "November", "Dec": "December",
 }  # fmt: skip
+PERIODS = {"mo": "month", "wk": "week"}
+"""Words after a price, as in "$5/mo"."""
 MONTHS = "|".join(_MONTHS)
 """Pattern of the months as they are written before a day or after it, with a dot or without."""
 
