@@ -85,6 +85,7 @@ def test_english(written: str, spoken: str) -> None:
         ("$5-$10/month", "five dollars to ten dollars per month"),
         ("50¢, 1 ¢", "fifty cents, one cent"),
         ("2026/11/25", "November twenty-fifth, twenty twenty-six"),
+        ("2026/1/5", "January fifth, twenty twenty-six"),
         ("Nov 25, 2026", "November twenty-fifth, twenty twenty-six"),
         ("mid-1990s", "mid-nineteen nineties"),
         ("9:30:15, 16:9", "nine thirty fifteen, sixteen to nine"),
@@ -95,7 +96,7 @@ def test_english(written: str, spoken: str) -> None:
             "≥ 5, ≤5, 5 ≠ 6",
             "greater than or equal to five, less than or equal to five, five not equal to six",
         ),
-        ("5-3=2, 5−3", "five minus three equals two, five minus three"),
+        ("5–3=2, 5−3", "five minus three equals two, five minus three"),
         ("f(x) = -x", "f(x) equals minus x"),
         (
             "10^6, 2², 10³, x⁴",
@@ -139,6 +140,7 @@ def test_english_signs(written: str, spoken: str) -> None:
         ("fr", "n° 5, N° 6, nº 7", "numéro 5, numéro 6, numéro 7"),
         ("fr", "06.12.34.56.78", "0 6, 1 2, 3 4, 5 6, 7 8"),
         ("fr", "8h-17h", "8 heures à 17 heures"),
+        ("fr", "8h30-12h, 1h30", "8 heures 30 à 12 heures, une heure 30"),
         ("fr", "1 h, 21 h, 1 km", "une heure, vingt et une heures, un kilomètre"),
         ("es", "912 345 678, 600 123 456", "9 1 2, 3 4 5, 6 7 8, 6 0 0, 1 2 3, 4 5 6"),
         ("es", "n.º 5, nº 6", "número 5, número 6"),
@@ -350,6 +352,15 @@ Dr. St. Ave. Jan. Mar May Sept. Sun. Nr. No. n° § ~ ± ≥ ^ = / - – : . , '
 um am Uhr h km m² ½ ⅛ ² er º st th s x 0 1 5 9 10 12 16 25 50 345 678 1990 2026 1,000 3.50 3,50
 Mio. M EUR USD janvier Mai noviembre www.x.de a@b.c
 """
+GROUPS = st.builds(
+    "{}{}".format,
+    st.sampled_from(("", "$", "am ", "+", "(")),
+    st.builds(
+        str.join,
+        st.sampled_from("-/.: –,"),
+        st.lists(st.from_regex(r"\d{1,4}", fullmatch=True), min_size=2, max_size=4),
+    ),
+)
 NUMERALS = st.builds(
     "{} {}".format,
     st.sampled_from(("Mary", "George", "Part", "Bowl", "Class")),
@@ -361,7 +372,9 @@ PHRASES = st.lists(
 ).map("".join)
 
 
-@given(NUMERIC | NUMERALS | PHRASES | any_text(), st.sampled_from(LANGUAGES), st.booleans())
+@given(
+    NUMERIC | GROUPS | NUMERALS | PHRASES | any_text(), st.sampled_from(LANGUAGES), st.booleans()
+)
 def test_any_text(text: str, language: str, reads_digits: bool) -> None:
     """No rule fails; offsets never decrease and stay inside; letters-only text has no digits."""
     cleaned = said(text, 7, ())

@@ -252,7 +252,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(re.compile(r"(?<=[\d)]) [-−] (?=[\d(−-])"), _say_minus),
         _Rule(re.compile(r"(?<=\b[b-zB-Z0-9]) [-−] (?=[b-zB-Z0-9]\b)"), _say_minus),
         _Rule(re.compile(r"(?<=\d) – (?=\d+(?: ?=|[.!?,;)](?!\d)|$))"), _say_minus),
-        _Rule(re.compile(r"(?<=\d)-(?=\d+ ?=)|(?<=[\d)])−(?=[\d(])"), _say_minus),
+        _Rule(re.compile(r"(?<=\d)[-–](?=\d+ ?=)|(?<=[\d)])−(?=[\d(])"), _say_minus),
         _Rule(re.compile(r"(?:(?<==)|(?<== ))[-−](?=[A-Za-z(])"), _say_minus),
         _Rule(_POWER, _say_power),
         _Rule(re.compile(r"(?<![\w~/])(~) ?(?=[\d.$€£¥])|(?<=[\w)])(\^)(?=[\w(])"), _say_symbol),
@@ -321,7 +321,8 @@ def _value(number: str, locale: Locale) -> float:
 
 def _say_iso_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     year, month, day = (int(group) for group in match.groups())
-    return _date(year, month, day, locale, (0, 5, 8))
+    at = match.start()
+    return _date(year, month, day, locale, (0, match.start(2) - at, match.start(3) - at))
 
 
 def _say_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
@@ -384,10 +385,11 @@ def _say_clock(match: re.Match[str], locale: Locale) -> list[_Part] | None:
         if not minute:
             return [(str(hour), 0), (said_end or (" o'clock" if hour <= 12 else " hundred"), last)]
         return [(str(hour), 0), (f" {_english_minute(minute)}", at), (said_end, last)]
-    word = f" {locale.hour}" if locale.hour else ""
+    name = locale.hour.removesuffix("s") if hour < 2 else locale.hour
+    said, word = _counted(str(hour), name, locale), f" {name}" if name else ""
     if not minute:
-        return [(str(hour), 0), (word + said_end, last)]
-    return [(f"{hour}{word}", 0), (f" {minute}{said_end}", last)]
+        return [(said, 0), (word + said_end, last)]
+    return [(f"{said}{word}", 0), (f" {minute}{said_end}", last)]
 
 
 def _english_minute(minute: int) -> str:
@@ -415,8 +417,8 @@ def _say_division(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 def _say_range(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     digits = [re.sub(r"\D", "", part) for part in match.groups()]
-    is_name = ":" not in match[0] and len(digits[0]) > 2 and int(digits[0]) > int(digits[1])
-    if is_name:  # as in "747-400"
+    is_falling = len(digits[0]) > 2 and int(digits[0]) > int(digits[1])
+    if is_falling and match[1].isdecimal():  # a name, as in "747-400", and no time
         return None
     at = match.start(2) - match.start()
     return [(match[1], 0), (f" {locale.symbols['–']} ", at - 1), (match[2], at)]
