@@ -312,11 +312,10 @@ def test_nothing_is_left_that_a_voice_cannot_read(language: str) -> None:
     assert [each for each in written if UNREAD.search(words(each, language))] == []
 
 
-def test_offsets_are_those_of_what_is_said() -> None:
-    """Each word of the client is spoken by the characters that have its offsets."""
-    text = "Pay $42.50 by 2026-11-25 at 5 km."
-    spoken = normalize(said(text, 100, ()), "en", reads_digits=False)
-    parts = [
+def spoken_by_word(text: str, language: str = "en") -> list[str]:
+    """What is said for each of the client's words."""
+    spoken = normalize(said(text, 100, ()), language, reads_digits=False)
+    return [
         "".join(
             character
             for character, offset in zip(spoken.text, spoken.offsets, strict=True)
@@ -324,7 +323,11 @@ def test_offsets_are_those_of_what_is_said() -> None:
         ).strip()
         for word in split_words(text, 100)
     ]
-    assert parts == [
+
+
+def test_offsets_are_those_of_what_is_said() -> None:
+    """Each word of the client is spoken by the characters that have its offsets."""
+    assert spoken_by_word("Pay $42.50 by 2026-11-25 at 5 km.") == [
         "Pay",
         "forty-two dollars and fifty cents",
         "by",
@@ -332,6 +335,21 @@ def test_offsets_are_those_of_what_is_said() -> None:
         "at",
         "five",
         "kilometers.",
+    ]
+    assert spoken_by_word("Louis XIV paid CA$5.50 / month, 16:9.") == [
+        "Louis",
+        "the fourteenth",
+        "paid",
+        "five Canadian dollars and fifty cents per",
+        "month,",
+        "sixteen to nine.",
+    ]
+    assert spoken_by_word("am 25.11. um 14.30 Uhr", "de") == [
+        "am",
+        "fünfundzwanzigsten November",
+        "um",
+        "vierzehn Uhr",
+        "dreißig",
     ]
 
 

@@ -458,11 +458,12 @@ def _counted(number: str, noun: str, locale: Locale) -> str:
 
 def _per(match: re.Match[str], locale: Locale) -> Iterator[_Part]:
     """What follows a price, as in "$5/user/month"."""
-    for place in re.finditer(r"[^\W\d_]+", match["per"]):
-        at, name = match.start("per") - match.start() + place.start(), place[0]
+    start = match.start("per") - match.start()
+    for place in re.finditer(r"/ ?([^\W\d_]+)", match["per"]):
+        name = place[1]
         unit = locale.unit(name, 1) if name in UNITS else None
-        yield f" {locale.symbols['per']} ", at - 1
-        yield unit[1] if unit else abbreviations.PERIODS.get(name, name), at
+        yield f" {locale.symbols['per']} ", start + place.start()
+        yield unit[1] if unit else abbreviations.PERIODS.get(name, name), start + place.start(1)
 
 
 def _say_cents(match: re.Match[str], locale: Locale) -> list[_Part]:
