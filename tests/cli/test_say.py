@@ -285,7 +285,7 @@ def test_a_mistake_is_one_clear_line(
     assert [path.name for path in tmp_path.iterdir()] == ["folder.wav"]
 
 
-@pytest.mark.parametrize("text", ["", "😀 ... 😀", "— \n"])
+@pytest.mark.parametrize("text", ["", "😀 ... 😀", "— \n", "&nbsp;"])
 @pytest.mark.parametrize("suffix", ["wav", "flac", "mp3", "ogg", "opus"])
 def test_nothing_to_speak_is_no_mistake(
     text: str, suffix: str, served: ServerProcess, command_here: CommandHere, tmp_path: Path

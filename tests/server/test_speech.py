@@ -76,6 +76,17 @@ async def test_pain_06_every_format_holds_all_of_the_speech(
     assert np.sqrt(np.mean(samples.astype(np.float64) ** 2)) > 500
 
 
+@pytest.mark.parametrize("text", [" ", "\U0001f44d", "![](http://x.y/z.png)"])
+@pytest.mark.parametrize("container", CONTENT_TYPES)
+async def test_a_text_without_speech_is_a_file_of_silence(
+    http: httpx.AsyncClient, container: str, text: str
+) -> None:
+    """A decoder gets samples from it: clients take an answer without any for a failure."""
+    body = {"input": text, "response_format": container}
+    samples, rate_hz = decode(container, (await http.post("/v1/audio/speech", json=body)).content)
+    assert len(samples) >= 0.05 * rate_hz and abs(samples).max() < 100
+
+
 async def test_long_texts_are_streamed(
     shared_server: RunningServer, http: httpx.AsyncClient
 ) -> None:
