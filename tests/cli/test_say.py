@@ -285,7 +285,7 @@ def test_a_mistake_is_one_clear_line(
     assert [path.name for path in tmp_path.iterdir()] == ["folder.wav"]
 
 
-@pytest.mark.parametrize("text", ["", "😀 ... 😀", "— \n", "&nbsp;"])
+@pytest.mark.parametrize("text", ["", "😀 ... 😀", "— \n"])
 @pytest.mark.parametrize("suffix", ["wav", "flac", "mp3", "ogg", "opus"])
 def test_nothing_to_speak_is_no_mistake(
     text: str, suffix: str, served: ServerProcess, command_here: CommandHere, tmp_path: Path
@@ -297,6 +297,15 @@ def test_nothing_to_speak_is_no_mistake(
     assert outcome.errors == f"a.{suffix} and a.json: 0.0 s of sound, 0 words\n"
     assert soundfile.info(tmp_path / f"a.{suffix}").duration < 0.1
     assert json.loads((tmp_path / "a.json").read_text())["words"] == []
+
+
+def test_markup_without_speech_is_no_mistake(
+    served: ServerProcess, command_here: CommandHere
+) -> None:
+    """What is said counts: letters of which nothing is said were asked for."""
+    argv = ("say", "![](http://x.y/z.png) &nbsp;", "-o", "a.wav", "--url", served.websocket_url)
+    outcome = command_here(*argv)
+    assert (outcome.status, outcome.output) == (0, "")
 
 
 def test_letters_without_a_sound_are_a_mistake(
