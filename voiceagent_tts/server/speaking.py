@@ -15,7 +15,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerFormat
+from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerEncoder, ContainerFormat
 from voiceagent_tts.audio.output import DeliveredAudio, silent_reply
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import (
@@ -28,7 +28,7 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.encoding import file_encoder
+from voiceagent_tts.server.encoding import AnswerEncoder, file_encoder
 from voiceagent_tts.server.error_answers import log_if_unexpected
 from voiceagent_tts.server.held import Hold
 from voiceagent_tts.server.request_log import note_error, request_id_of
@@ -292,7 +292,11 @@ class SpeechFile:
 
 
 async def collect_file(
-    state: ServerState, listener: Listener, speech: Speech, container_format: ContainerFormat
+    state: ServerState,
+    listener: Listener,
+    speech: Speech,
+    container_format: ContainerFormat,
+    sample_rate_hz: int,
 ) -> SpeechFile:
     """Encode all audio of a speech; the server's `max_audio_s` limits it, and `held` the memory.
 
@@ -306,7 +310,7 @@ async def collect_file(
     """
     data = bytearray()
     try:
-        await _encode(listener, speech, container_format, data)
+        await _encode(listener, speech, file_encoder(container_format, sample_rate_hz), data)
         provenance = speech.provenance(is_complete=True)
         file: AudioFile = data
         if state.file_filter is not None:
@@ -319,10 +323,12 @@ async def collect_file(
 
 
 async def _encode(
-    listener: Listener, speech: Speech, container_format: ContainerFormat, data: bytearray
+    listener: Listener,
+    speech: Speech,
+    answer: AnswerEncoder[ContainerEncoder],
+    data: bytearray,
 ) -> None:
     """Append the file to `data`; all appended bytes have been counted as held."""
-    answer = file_encoder(container_format)
     async with aclosing(answer.encoded(speech.pcm())) as audio:
         async for piece in audio:
             listener.hold.take(len(piece))
