@@ -55,6 +55,7 @@ def test_what_is_speakable_stays(text: str) -> None:
         ("![a cat](c.png) and [![b](i.png)](u)", "a cat and b"),
         ("[a][1] b[^2] [c]", "a b c"),
         ("see https://example.com/x", "see example.com/x"),
+        ("Step ①, then ❿. 打开③", "Step 1, then 10. 打开3"),
         ("<https://example.com>", "example.com"),
         (r"\*not\* 5\$", "not 5$"),
         ("__init__ snake_case", "init snake case"),

@@ -35,7 +35,7 @@ from voiceagent_tts.protocol.messages import (
     VoiceOptions,
     WarningMessage,
 )
-from voiceagent_tts.text.words import is_spoken
+from voiceagent_tts.text.reader import has_speech
 
 _READ_BYTES = 64  # about one delta of an LLM
 _SEND_CHARS = 250
@@ -87,7 +87,8 @@ async def say_text(request: SayRequest) -> None:
         window = _TextWindow((await client.connect()).limits.max_text_chars // 2)
         async with context:
             spoken = await _speak(context, request.text, loudspeaker, window)
-    if window.has_letters and not spoken.pcm and spoken.reason == "complete":
+    is_silent = not spoken.pcm and spoken.reason == "complete"
+    if is_silent and has_speech(context.text, has_markup=request.options.get("markup", False)):
         raise InvalidRequestError(
             "expected letters or digits that this voice can speak, got none; choose another "
             "with --voice or --language",
@@ -108,14 +109,10 @@ class _TextWindow:
 
     Args:
         chars: maximum characters that sent text may be ahead of received words.
-
-    Attributes:
-        has_letters: whether the text sent so far has letters or digits.
     """
 
     def __init__(self, chars: int) -> None:
         self._chars = chars
-        self.has_letters = False
         self._sent = self._spoken = 0
         self._has_more = asyncio.Event()
 
@@ -128,7 +125,6 @@ class _TextWindow:
                 async with asyncio.timeout(_ROOM_WAIT_S):
                     await self._has_more.wait()
         self._sent += len(text)
-        self.has_letters = self.has_letters or is_spoken(text)
 
     def mark_spoken(self, char_end: int) -> None:
         """Record that all words up to `char_end` were received."""

@@ -144,17 +144,6 @@ def check_options(**options: Unpack[OpenOptions]) -> None:
     ClientConnection().open("checked", **options)
 
 
-def check_not_negative(**options: object) -> None:
-    """Check options that are lengths, times or counts.
-
-    Raises:
-        InvalidRequestError: one is negative, or no number.
-    """
-    for name, value in options.items():
-        if not (isinstance(value, int | float) and value >= 0):
-            raise InvalidRequestError(f"{name}: expected 0 or more, got {value!r}")
-
-
 class ClientConnection:
     """Builds what the client sends, and checks what the server sends, on one socket.
 

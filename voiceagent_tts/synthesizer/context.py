@@ -280,6 +280,14 @@ class Context:
         """The text received so far, verbatim."""
         return self._intake.text
 
+    def has_speech(self) -> bool:
+        """Whether anything is said of the text so far; takes long, for a text without audio."""
+        from voiceagent_tts.text.reader import has_speech  # here: most texts need no reader
+
+        return has_speech(
+            self.text, self._request.lexicons, has_markup=self._request.options.has_markup
+        )
+
     def push_text(self, delta: str) -> None:
         """Append `delta`, verbatim, to the context's text.
 

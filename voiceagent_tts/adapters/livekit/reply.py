@@ -12,7 +12,7 @@ import enum
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Unpack, get_args
+from typing import Any, Unpack
 from uuid import uuid4
 
 import aiohttp
@@ -28,21 +28,19 @@ from livekit.agents.types import NOT_GIVEN, NotGivenOr, TimedString
 
 from voiceagent_tts.adapters.livekit.playout import Listener, Playout
 from voiceagent_tts.adapters.livekit.socket import Socket
+from voiceagent_tts.adapters.options import check_not_negative, check_sample_rate, check_speech
 from voiceagent_tts.adapters.turn import Turn
 from voiceagent_tts.client import refusal
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import (
     ConnectionLostError,
     ErrorCode,
-    InvalidRequestError,
     VoiceAgentError,
 )
 from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientEvent,
     ContextRecord,
-    check_not_negative,
-    check_options,
 )
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
@@ -88,12 +86,8 @@ class ReplyOptions:
         """
         if unknown := self.spoken.keys() - VoiceOptions.__annotations__.keys():
             raise TypeError(f"there is no option {', '.join(sorted(unknown))}")
-        if self.sample_rate not in (rates := get_args(SampleRate)):
-            expected = ", ".join(map(str, rates))
-            raise InvalidRequestError(
-                f"sample_rate: expected one of {expected}; got {self.sample_rate}"
-            )
-        check_options(**self.open_options())
+        check_sample_rate(self.sample_rate)
+        check_speech(**self.open_options())
         check_not_negative(
             leading_silence_ms=self.leading_silence_ms, output_latency_s=self.output_latency_s
         )

@@ -54,6 +54,14 @@ from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
 from pipecat.utils.text.transforms.pronunciations import PronunciationTransform
 from pipecat.utils.tracing.service_decorators import traced_tts
 
+from voiceagent_tts.adapters.options import (
+    check_connection,
+    check_count,
+    check_not_negative,
+    check_sample_rate,
+    check_speech,
+    check_strings,
+)
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, HistoryCorrectionFrame, Output
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.settings import (
@@ -72,7 +80,6 @@ from voiceagent_tts.adapters.pipecat.text import (
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnState
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.client_connection import check_not_negative, check_options
 from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
 from voiceagent_tts.text.markup import phoneme
 
@@ -163,11 +170,11 @@ class VoiceAgentTTSService(TurnTTSService):
             check_extra(settings)
             defaults.apply_update(settings)
         check_arguments(type(self), kwargs)
-        check_not_negative(
-            response_timeout_s=response_timeout_s,
-            output_latency_s=output_latency_s,
-            reconnect_attempts=reconnect_attempts,
-        )
+        check_connection(url, api_key, extra_headers)
+        if (sample_rate := kwargs.get("sample_rate")) is not None:
+            check_sample_rate(sample_rate)
+        check_not_negative(response_timeout_s=response_timeout_s, output_latency_s=output_latency_s)
+        check_count(reconnect_attempts=reconnect_attempts)
         kwargs.setdefault("stop_frame_timeout_s", 2 * response_timeout_s)
         super().__init__(
             url=url,
@@ -205,7 +212,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._playout = Playout(output_latency_s)
         self._output = Output(self._playout)
         self._names_servers_model = defaults.model is None  # in metrics
-        check_options(**self._open_options(self._settings))
+        self._check(self._settings)
 
     def can_generate_metrics(self) -> bool:
         """Return True: the service reports TTFB, TTFA and characters."""
@@ -309,6 +316,10 @@ class VoiceAgentTTSService(TurnTTSService):
         self._turns[context_id] = turn
         return turn
 
+    def _check(self, settings: TTSSettings) -> None:
+        check_strings(model=settings.model)
+        check_speech(**self._open_options(settings))
+
     def _open_options(self, settings: TTSSettings) -> OpenOptions:
         chosen = settings.given_fields()
         chosen.pop("model")  # a voice implies its model
@@ -331,7 +342,7 @@ class VoiceAgentTTSService(TurnTTSService):
         check_extra(delta)
         changed_settings = copy.deepcopy(self._settings)
         changed_settings.apply_update(delta)
-        check_options(**self._open_options(changed_settings))
+        self._check(changed_settings)
         changed = await super()._update_settings(delta)
         if changed and self._turn_context_id:
             context_id = self._turn_context_id
