@@ -8,7 +8,6 @@ It knows no engine.
 import asyncio
 import contextlib
 import json
-import re
 from base64 import b64encode
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -25,7 +24,6 @@ from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
-    Word,
     WordTimestamp,
     ms_to_samples,
 )
@@ -35,12 +33,10 @@ from voiceagent_tts.protocol.messages import (
     AudioMessage,
     CancelledMessage,
     ContextCancel,
-    ContextCut,
     ContextEnd,
     ContextOpen,
     ContextOpened,
     ContextText,
-    CutMessage,
     DoneMessage,
     ErrorMessage,
     ReadyMessage,
@@ -48,16 +44,16 @@ from voiceagent_tts.protocol.messages import (
     SessionLimits,
     WordList,
     WordsMessage,
+    WordsMovedMessage,
     parse_client_message,
 )
 from voiceagent_tts.protocol.refusals import context_closed
-from voiceagent_tts.text.cut import cut_text
+from voiceagent_tts.text.words import split_words
 
 _ESTIMATED = 0.3
 """Confidence of words whose true times are known later."""
 _TONE_HZ = 200.0
 _LEVEL = 8_000
-_WORD = re.compile(r"\S+")
 _LIMITS = SessionLimits(max_text_chars=8_192, context_idle_s=120, max_audio_s=600, max_lead_s=8)
 _HEADERS = b"HTTP/1.1 200 OK\r\nContent-Type: audio/pcm\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -97,6 +93,7 @@ class Script:
         failure: the error with which it ends (`tts.v1` only); None for a whole utterance.
         true_ms: starts of the words that are known at the end (`tts.v1` only); none if those that
             were sent are right.
+        moves_words: whether they are known, and sent, when the words have just been sent.
         closed_s: seconds after the first text from which it accepts no more, as at a limit of its
             audio (`tts.v1` only); None for never.
     """
@@ -106,6 +103,7 @@ class Script:
     cancel_s: float = 0.0
     failure: VoiceAgentError | None = None
     true_ms: tuple[int, ...] = ()
+    moves_words: bool = False
     closed_s: float | None = None
 
 
@@ -200,6 +198,7 @@ class _TtsV1Voice:
         self.text = ""
         """What has arrived; its words are reported."""
         self.true_ms: tuple[int, ...] = ()
+        self.moves_words = False
         self.reason: Reason = "complete"
         self._stamps: list[WordTimestamp] = []
 
@@ -212,15 +211,16 @@ class _TtsV1Voice:
 
     async def words(self, starts_ms: tuple[int, ...]) -> None:
         stamps: list[WordTimestamp] = []
-        for start_ms in starts_ms:
-            if (found := _WORD.search(self.text, self._chars)) is None:
-                break  # a context that resumes has fewer words
-            self._chars = found.end()
-            word = Word(found[0], found.start(), self._chars)
+        left = [word for word in split_words(self.text) if word.char_start >= self._chars]
+        for word, start_ms in zip(left, starts_ms, strict=False):  # a rest has fewer words
+            self._chars = word.char_end
             confidence = _ESTIMATED if self.true_ms else 1.0
             stamps.append(WordTimestamp(word, ms_to_samples(start_ms), None, confidence))
         self._stamps += stamps
         await self._send(WordsMessage.of(stamps, context_id=self._context_id).encode())
+        if self.moves_words:
+            moved = WordsMovedMessage.of(self._final, context_id=self._context_id)
+            await self._send(moved.encode())
 
     @property
     def _final(self) -> list[WordTimestamp]:
@@ -228,16 +228,6 @@ class _TtsV1Voice:
             replace(stamp, start_sample=ms_to_samples(start_ms))
             for stamp, start_ms in zip(self._stamps, self.true_ms, strict=False)
         ]
-
-    async def cut(self, played_ms: int) -> None:
-        """Answer by the best times."""
-        words, played = self._final or self._stamps, ms_to_samples(played_ms)
-        cut = cut_text(self.text, words, min(played, self._sent), is_final=False)
-        message = CutMessage(
-            context_id=self._context_id, text_spoken=cut.text_spoken,
-            text_remaining=cut.text_remaining, partial=cut.is_partial,
-        )  # fmt: skip
-        await self._send(message.encode())
 
     async def cancelled(self) -> None:
         await self._send(
@@ -316,6 +306,7 @@ class ScriptedServer:
         self.played: dict[str, Played] = {}
         self.addresses: dict[str, str] = {}
         self._answering: set[asyncio.Task[None]] = set()
+        self._websockets: set[WebSocket] = set()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["ScriptedServer"]:
@@ -340,9 +331,16 @@ class ScriptedServer:
                     task.cancel()
                 await asyncio.gather(*self._answering, return_exceptions=True)
 
+    async def drop_connections(self) -> None:
+        """Close the WebSockets that are open."""
+        websockets, self._websockets = self._websockets, set()
+        for websocket in websockets:
+            await websocket.close()
+
     async def _converse(self, websocket: WebSocket) -> None:
         assert websocket.request is not None
         path = websocket.request.path
+        self._websockets.add(websocket)
         with contextlib.suppress(ConnectionClosed):
             if path == "/v1/tts/ws":
                 await self._speak_tts_v1(websocket)
@@ -369,6 +367,7 @@ class ScriptedServer:
                         voice.text = message.text
                         players[context_id] = player = self._play(message.text, voice)
                         voice.true_ms = player.script.true_ms
+                        voice.moves_words = player.script.moves_words
                         voice.reason = "complete" if player.script.closed_s is None else "limit"
                     case ContextText(context_id=context_id) if players[context_id].accepts_text:
                         voices[context_id].text += message.text
@@ -377,8 +376,6 @@ class ScriptedServer:
                         await websocket.send(refusal.encode())
                     case ContextCancel(context_id=context_id) if context_id in players:
                         cancelling.create_task(players[context_id].cancel())
-                    case ContextCut(context_id=context_id, played_ms=played_ms):
-                        await voices[context_id].cut(played_ms)
                     case ContextEnd() | _:
                         pass
 

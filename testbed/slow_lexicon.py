@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from voiceagent_tts.lexicon_reader import LexiconReader
+from voiceagent_tts.plugins.lexicons.reader import LexiconReader
+from voiceagent_tts.plugins.lexicons.server import SUFFIX
 from voiceagent_tts.text.entries import EntryMatcher
-from voiceagent_tts.voices import LEXICON_SUFFIX
 
 SLOW_VOICE = "en-gb"
 
@@ -20,7 +20,7 @@ def slow_lexicon(folder: Path) -> Iterator[None]:
     Args:
         folder: the server's folder of voices; no context had this voice before.
     """
-    (folder / f"{SLOW_VOICE}{LEXICON_SUFFIX}").write_text('nginx = "engine x"')
+    (folder / f"{SLOW_VOICE}{SUFFIX}").write_text('nginx = "engine x"')
     may_end = asyncio.Event()
     read = LexiconReader.read
 

@@ -108,6 +108,12 @@ def test_the_core_lists_voices_and_has_no_routes_of_plugins(core: Path) -> None:
     ]
 
 
+def test_the_core_serves_nothing_in_the_clear_that_was_to_be_encrypted(core: Path) -> None:
+    """TLS is a plugin's; without it, a server that is to have a certificate does not start."""
+    with pytest.raises(subprocess.CalledProcessError):
+        run(core, "-m", "voiceagent_tts", "serve", "--port", "0", "--ssl-self-signed")
+
+
 @pytest.mark.thorough
 def test_the_core_speaks_with_a_stored_voice(core: Path, tmp_path: Path) -> None:
     """A voice of the folder is spoken by its name; whoever made it."""

@@ -124,12 +124,7 @@ class Settings(  # pyright: ignore[reportIncompatibleVariableOverride] # `model_
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources in order of priority: arguments, environment, file.
-
-        Raises:
-            ValueError: the environment names a file that does not exist, or a variable that is
-                no setting.
-        """
+        """Return the sources in order of priority: arguments, environment, file."""
         named = os.environ.get("VOICEAGENT_TTS_CONFIG")
         path = Path(named or "voiceagent-tts.toml")
         if named and not path.is_file():
@@ -144,11 +139,7 @@ class _Environment(EnvSettingsSource):
     """The variables of the environment that are settings; a misspelt one is refused."""
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
-        """Return the variables without those that Kubernetes sets for services.
-
-        Raises:
-            ValueError: a variable looks like a setting and is none.
-        """
+        """Return the variables without those that Kubernetes sets for services."""
         links = {name.lower() for name, value in os.environ.items() if _is_link(name, value)}
         _refuse_unknown(name for name in os.environ if name.lower() not in links)
         variables = super()._load_env_vars()
@@ -165,11 +156,7 @@ def _is_link(name: str, value: str) -> bool:
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:
-    """Refuse a variable with the settings' prefix, or nearly the name of one, that is no setting.
-
-    Raises:
-        ValueError: a variable is no setting.
-    """
+    """Refuse a variable with the settings' prefix, or nearly so, that is no setting."""
     known = {_ENV_PREFIX + each for each in (*_setting_names(), *_OTHER_VARIABLES)}
     for name in sorted(names):
         is_ours = name.upper().startswith(_ENV_PREFIX)

@@ -13,10 +13,24 @@ expected, what was received, what to try. They name ids, limits and fields, neve
 """
 
 from enum import StrEnum
+from typing import Any
 
 
 class ErrorCode(StrEnum):
-    """Stable names of failures, shared by WebSocket, HTTP, worker messages and metrics."""
+    """Stable names of failures, shared by WebSocket, HTTP, worker messages and metrics.
+
+    Each with its HTTP status, 400 for a mistake of the caller, and whether an unchanged request
+    may succeed on a retry.
+    """
+
+    status: int
+    is_retryable: bool
+
+    def __new__(cls, value: str, status: int = 400, is_retryable: bool = False) -> "ErrorCode":
+        """Make a member."""
+        code = str.__new__(cls, value)
+        code._value_, code.status, code.is_retryable = value, status, is_retryable
+        return code
 
     INVALID_JSON = "invalid_json"
     INVALID_MESSAGE = "invalid_message"
@@ -25,83 +39,35 @@ class ErrorCode(StrEnum):
     INVALID_VOICE = "invalid_voice"
     INVALID_LANGUAGE = "invalid_language"
     LANGUAGE_UNAVAILABLE = "language_unavailable"
-    CONTEXT_EXISTS = "context_exists"
-    CONTEXT_CLOSED = "context_closed"
-    CONTEXT_NOT_FOUND = "context_not_found"
-    TOO_MANY_CONTEXTS = "too_many_contexts"
+    CONTEXT_EXISTS = "context_exists", 409
+    CONTEXT_CLOSED = "context_closed", 409
+    CONTEXT_NOT_FOUND = "context_not_found", 404
+    TOO_MANY_CONTEXTS = "too_many_contexts", 429, True
     TEXT_TOO_LONG = "text_too_long"
     TEXT_UNSPEAKABLE = "text_unspeakable"
-    MESSAGE_TOO_BIG = "message_too_big"
-    RATE_LIMITED = "rate_limited"
-    OVERLOADED = "overloaded"
-    MODEL_NOT_READY = "model_not_ready"
-    ENGINE_ERROR = "engine_error"
-    TEXT_LOST = "text_lost"
-    INVALID_CHECKPOINT = "invalid_checkpoint"
-    SLOW_CONSUMER = "slow_consumer"
-    IDLE_TIMEOUT = "idle_timeout"
-    DRAINING = "draining"
-    UNAUTHORIZED = "unauthorized"
-    FORBIDDEN = "forbidden"
-    CONNECTION_LOST = "connection_lost"
+    MESSAGE_TOO_BIG = "message_too_big", 413
+    RATE_LIMITED = "rate_limited", 429, True
+    OVERLOADED = "overloaded", 503, True
+    MODEL_NOT_READY = "model_not_ready", 503, True
+    ENGINE_ERROR = "engine_error", 500, True
+    TEXT_LOST = "text_lost", 500, True
+    INVALID_CHECKPOINT = "invalid_checkpoint", 500
+    SLOW_CONSUMER = "slow_consumer", 408
+    IDLE_TIMEOUT = "idle_timeout", 408
+    DRAINING = "draining", 503, True
+    UNAUTHORIZED = "unauthorized", 401
+    FORBIDDEN = "forbidden", 403
+    CONNECTION_LOST = "connection_lost", 502, True
     VERSION_MISMATCH = "version_mismatch"
-    NOT_FOUND = "not_found"
-    METHOD_NOT_ALLOWED = "method_not_allowed"
-    UPGRADE_REQUIRED = "upgrade_required"
-    NOT_SUPPORTED = "not_supported"
-    CONSENT_REQUIRED = "consent_required"
-    VOICE_QUOTA = "voice_quota"
-    JOB_QUOTA = "job_quota"
-    STORAGE_UNAVAILABLE = "storage_unavailable"
-    INTERNAL = "internal"
-
-
-HTTP_STATUS: dict[ErrorCode, int] = {
-    ErrorCode.UNAUTHORIZED: 401,
-    ErrorCode.FORBIDDEN: 403,
-    ErrorCode.CONSENT_REQUIRED: 403,
-    ErrorCode.VOICE_QUOTA: 403,
-    ErrorCode.NOT_FOUND: 404,
-    ErrorCode.CONTEXT_NOT_FOUND: 404,
-    ErrorCode.METHOD_NOT_ALLOWED: 405,
-    ErrorCode.NOT_SUPPORTED: 501,
-    ErrorCode.CONTEXT_EXISTS: 409,
-    ErrorCode.CONTEXT_CLOSED: 409,
-    ErrorCode.MESSAGE_TOO_BIG: 413,
-    ErrorCode.UPGRADE_REQUIRED: 426,
-    ErrorCode.RATE_LIMITED: 429,
-    ErrorCode.JOB_QUOTA: 429,
-    ErrorCode.TOO_MANY_CONTEXTS: 429,
-    ErrorCode.OVERLOADED: 503,
-    ErrorCode.MODEL_NOT_READY: 503,
-    ErrorCode.DRAINING: 503,
-    ErrorCode.STORAGE_UNAVAILABLE: 503,
-    ErrorCode.ENGINE_ERROR: 500,
-    ErrorCode.TEXT_LOST: 500,
-    ErrorCode.INVALID_CHECKPOINT: 500,
-    ErrorCode.INTERNAL: 500,
-    ErrorCode.CONNECTION_LOST: 502,
-    ErrorCode.SLOW_CONSUMER: 408,
-    ErrorCode.IDLE_TIMEOUT: 408,
-}
-"""HTTP status of each code. A code that is not listed is a mistake of the caller: 400."""
-
-RETRYABLE = frozenset(
-    {
-        ErrorCode.RATE_LIMITED,
-        ErrorCode.JOB_QUOTA,
-        ErrorCode.TOO_MANY_CONTEXTS,
-        ErrorCode.OVERLOADED,
-        ErrorCode.MODEL_NOT_READY,
-        ErrorCode.DRAINING,
-        ErrorCode.STORAGE_UNAVAILABLE,
-        ErrorCode.ENGINE_ERROR,
-        ErrorCode.TEXT_LOST,
-        ErrorCode.INTERNAL,
-        ErrorCode.CONNECTION_LOST,
-    }
-)
-"""Codes after which an unchanged request may succeed on a retry."""
+    NOT_FOUND = "not_found", 404
+    METHOD_NOT_ALLOWED = "method_not_allowed", 405
+    UPGRADE_REQUIRED = "upgrade_required", 426
+    NOT_SUPPORTED = "not_supported", 501
+    CONSENT_REQUIRED = "consent_required", 403
+    VOICE_QUOTA = "voice_quota", 403
+    JOB_QUOTA = "job_quota", 429, True
+    STORAGE_UNAVAILABLE = "storage_unavailable", 503, True
+    INTERNAL = "internal", 500, True
 
 
 class VoiceAgentError(Exception):
@@ -141,12 +107,12 @@ class VoiceAgentError(Exception):
     @property
     def status(self) -> int:
         """HTTP status of this error."""
-        return HTTP_STATUS.get(self.code, 400)
+        return self.code.status
 
     @property
     def is_retryable(self) -> bool:
         """Whether an unchanged request may succeed on a retry."""
-        return self.code in RETRYABLE
+        return self.code.is_retryable
 
 
 class InvalidRequestError(VoiceAgentError):
@@ -188,3 +154,34 @@ class ConnectionLostError(VoiceAgentError):
     """The socket closed before the response was complete."""
 
     default_code = ErrorCode.CONNECTION_LOST
+
+
+_CLASSES: dict[ErrorCode, type[VoiceAgentError]] = {
+    ErrorCode.UNAUTHORIZED: UnauthorizedError,
+    ErrorCode.FORBIDDEN: UnauthorizedError,
+    ErrorCode.RATE_LIMITED: OverloadedError,
+    ErrorCode.TOO_MANY_CONTEXTS: OverloadedError,
+    ErrorCode.OVERLOADED: OverloadedError,
+    ErrorCode.MODEL_NOT_READY: OverloadedError,
+    ErrorCode.DRAINING: OverloadedError,
+    ErrorCode.ENGINE_ERROR: EngineError,
+    ErrorCode.TEXT_LOST: EngineError,
+    ErrorCode.INTERNAL: EngineError,
+    ErrorCode.INVALID_CHECKPOINT: CheckpointError,
+    ErrorCode.SLOW_CONSUMER: ConnectionLostError,
+    ErrorCode.CONNECTION_LOST: ConnectionLostError,
+}
+
+
+def class_of(code: ErrorCode) -> type[VoiceAgentError]:
+    """The class of an error that another process has reported by its code."""
+    return _CLASSES.get(code, InvalidRequestError)
+
+
+def mistake_in(error: Any) -> tuple[str, str]:
+    """The field of the first mistake that a `pydantic.ValidationError` has, and what is wrong.
+
+    The value is left out: it may be text to speak, or a key.
+    """
+    first = error.errors(include_input=False, include_url=False)[0]
+    return ".".join(str(part) for part in first["loc"]), first["msg"]

@@ -40,10 +40,6 @@ def extras_with(module: str, command: str) -> tuple[str, ...]:
 
     Several extras may require its package. Then the command's own is meant, or one that most
     users have, or the smallest: `httpx` is part of training, but `serve` needs it, too.
-
-    Args:
-        module: name of the module, as imported.
-        command: name of the command.
     """
     extras = importlib.metadata.metadata(_DISTRIBUTION).get_all("Provides-Extra") or []
     packages = {extra: set(packages_of(extra)) for extra in extras if extra != "dev"}

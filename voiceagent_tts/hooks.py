@@ -7,6 +7,8 @@ A plugin is a package in `voiceagent_tts/plugins`. Its modules with the names be
   and files, and work beside the server; see `voiceagent_tts.server.hooks`;
 - `audio_files.file_filter(settings)` returns what changes the audio files of the command line, or
   None; see `voiceagent_tts.cli.files`;
+- `certificates.certificate_of(settings)` returns the certificate of a server that ends TLS itself;
+  see `voiceagent_tts.server.serve`;
 - `worker.KINDS` has, for each further kind of engine, a function that makes it in its process.
 
 Without the folder the rest is there all the same, and without one of its packages all but what is
@@ -20,7 +22,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Literal
 
-Hook = Literal["audio_files", "commands", "server", "worker"]
+Hook = Literal["audio_files", "certificates", "commands", "server", "worker"]
 
 _PLUGINS = "voiceagent_tts.plugins"
 

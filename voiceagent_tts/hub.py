@@ -46,9 +46,6 @@ def fingerprint(model: Path) -> str:
     """Hash the files of a model by their names, sizes and 64 samples of each.
 
     Another training changes weights everywhere, so samples tell it from the one before.
-
-    Args:
-        model: its folder, or its only file.
     """
     digest = hashlib.sha256()
     found = [model] if model.is_file() else model.rglob("*")

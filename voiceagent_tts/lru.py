@@ -8,11 +8,7 @@ _Value = TypeVar("_Value")
 
 
 class LRUCache(Generic[_Key, _Value]):
-    """Keeps the most recently used values.
-
-    Args:
-        max_entries: maximum number of values.
-    """
+    """Keeps the most recently used values."""
 
     def __init__(self, max_entries: int) -> None:
         self._max_entries = max_entries

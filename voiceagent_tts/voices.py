@@ -1,7 +1,8 @@
 """Map voice names to the workers that speak them, and store cloned voices in a folder.
 
 Knows the voices that running workers offer, and the names of the stored files. Knows nothing of a
-voice file's contents except the embedding width.
+voice file's contents except the embedding width. What cannot be found, named or stored is an
+`InvalidRequestError`.
 """
 
 import contextlib
@@ -23,8 +24,6 @@ from voiceagent_tts.text.language import nearest_accent
 from voiceagent_tts.voice_file import read_header
 
 CLONE_SUFFIX = ".safetensors"
-LEXICON_SUFFIX = ".lexicon.toml"
-"""A file `NAME.lexicon.toml` in the folder is the lexicon of the voice `NAME`, clone or not."""
 DESIGNED_VOICE = "designed"
 """Name of the only voice of a VoiceDesign model; `instruct` describes who speaks."""
 _UNFINISHED_SUFFIX = ".part"
@@ -129,11 +128,7 @@ def clone_name(name: str) -> str:
 
 
 def own_name(name: str, key_id: str) -> str:
-    """Name of the file of a clone that belongs to a key: no other key's clone has it.
-
-    Raises:
-        InvalidRequestError: as for `clone_name`.
-    """
+    """Name of the file of a clone that belongs to a key: no other key's clone has it."""
     return f"{clone_name(name)}{_suffix_of(key_id)}"
 
 
@@ -145,11 +140,7 @@ def _suffix_of(key_id: str) -> str:
 
 
 def stored_name(name: str) -> str:
-    """Normalise the name of a clone's file: `clone_name`, or `own_name`. Never a path.
-
-    Raises:
-        InvalidRequestError: it is neither.
-    """
+    """Normalise the name of a clone's file: `clone_name`, or `own_name`. Never a path."""
     base, _, owner = name.casefold().partition("@")
     return f"{clone_name(base)}@{owner}" if _OWNER.fullmatch(owner) else clone_name(name)
 
@@ -214,22 +205,6 @@ class VoiceFolder:
         except OSError as error:
             raise _unknown(name, _LISTED) from error
 
-    def lexicon_version(self, name: str) -> tuple[int, ...] | None:
-        """Return a value that changes with the lexicon of a voice; None if it has none."""
-        try:
-            status = self.lexicon_file(name).stat()
-        except (InvalidRequestError, OSError):
-            return None
-        return status.st_mtime_ns, status.st_ino, status.st_size
-
-    def lexicon_file(self, name: str) -> Path:
-        """Path of the lexicon of a voice, which may not exist.
-
-        Raises:
-            InvalidRequestError: no voice can have this name.
-        """
-        return self.path / f"{stored_name(name)}{LEXICON_SUFFIX}"
-
     def embedding_width(self, name: str) -> int | None:
         """Return the size of the voice's speaker embedding; None if the file does not state it."""
         try:
@@ -243,41 +218,20 @@ class VoiceFolder:
     def save(self, name: str, voice_file: bytes) -> str:
         """Store a voice; replaces a stored voice of that name.
 
-        Args:
-            name: name of the voice, in any letter case.
-            voice_file: content of the voice file.
-
         Returns:
             The normalised name.
-
-        Raises:
-            InvalidRequestError: the name is invalid, or the folder is not writable; the folder is
-                unchanged.
         """
         target = self._file(name)
         self.write(target.name, voice_file)
         return target.stem
 
     def remove(self, name: str) -> None:
-        """Delete a voice; contexts that already use it continue.
-
-        Raises:
-            InvalidRequestError: there is no such voice; the message lists the stored ones. Or the
-                folder is not writable.
-        """
+        """Delete a voice; contexts that already use it continue."""
         if not self.delete(self._file(name).name):
             raise _unknown(name, name_hint(name, self.names()))
 
     def write(self, file: str, content: bytes) -> None:
-        """Store a file, or replace it.
-
-        Args:
-            file: its name, with the name of a subfolder before it, if any; created if missing.
-            content: its content.
-
-        Raises:
-            InvalidRequestError: the folder is not writable; it is unchanged.
-        """
+        """Store a file, or replace it."""
         path = self.path / file
         temporary = path.with_name(f".{secrets.token_hex(8)}{_UNFINISHED_SUFFIX}")
         try:
@@ -294,11 +248,7 @@ class VoiceFolder:
                 temporary.unlink(missing_ok=True)
 
     def delete(self, file: str) -> bool:
-        """Delete a file; returns whether there was one.
-
-        Raises:
-            InvalidRequestError: the folder is not writable.
-        """
+        """Delete a file; returns whether there was one."""
         path = self.path / file
         try:
             path.unlink()
@@ -313,11 +263,7 @@ class VoiceFolder:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Let no other server of the voices, and no other thread, change several files meanwhile.
-
-        Raises:
-            InvalidRequestError: the folder is not writable.
-        """
+        """Let no other server of the voices and no other thread change several files meanwhile."""
         path = self.path / ".lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -372,10 +318,15 @@ class SeenClones:
         return self.find(name) is not None
 
 
+def file_version(status: os.stat_result) -> tuple[int, ...]:
+    """A value that changes whenever a file is replaced or written."""
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
 def _checked_version(
     name: str, status: os.stat_result, expected: tuple[int, ...]
 ) -> tuple[int, ...]:
-    version = (status.st_mtime_ns, status.st_ino, status.st_size)
+    version = file_version(status)
     if expected not in ((), version):
         raise InvalidRequestError(
             f"expected the voice {name.partition('@')[0]!r} that the context was opened with, got "
@@ -404,7 +355,6 @@ class VoiceBook:
     """Finds the worker for a voice name. If two workers offer a name, the first one gets it.
 
     Args:
-        workers: capabilities of each worker.
         clones: cloned voices, for workers with a `clone_width`; the folder may change at any time.
     """
 
@@ -484,9 +434,6 @@ class VoiceBook:
 
         A client that names a voice of its own gets it; one that names none, or one of `ALIASES`,
         has left the choice.
-
-        Raises:
-            InvalidRequestError: as for `resolve`.
         """
         voice = self.resolve(name)
         if not leaves_choice(name):

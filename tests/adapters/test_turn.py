@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.adapters.turn import Turn, all_words, resume_position
+from voiceagent_tts.adapters.turn import Turn, all_words, resume_position, surely_begun_at
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
 from voiceagent_tts.protocol.messages import AudioFormat
@@ -22,6 +22,28 @@ def timed(lengths_ms: list[int], *, confidence: float = 1.0) -> list[WordTimesta
         timestamps.append(WordTimestamp(word, start, end, confidence))
         start = end
     return timestamps
+
+
+@pytest.mark.parametrize(
+    ("text", "char_start", "confidence", "doubt_ms"),
+    [
+        ("One, two", 5, 0.99, 40),
+        ("One, two", 5, 1.0, 0),
+        ("One two", 4, 0.3, 0),
+        ("One two", 0, 0.3, 0),
+        ("好,我", 2, 0.3, 40),
+        ("好我", 1, 0.3, 0),
+        ("One.\n\n“Two”", 6, 0.3, 40),
+    ],
+    ids=["comma", "engine", "no pause", "first", "wide mark", "wide", "paragraph"],
+)
+def test_a_word_behind_a_pause_may_begin_later_than_an_aligner_says(
+    text: str, char_start: int, confidence: float, doubt_ms: int
+) -> None:
+    """An engine knows where it begins, and so does an aligner between two words."""
+    word = Word(text[char_start:], char_start, len(text))
+    timestamp = WordTimestamp(word, 24_000, None, confidence)
+    assert surely_begun_at(timestamp, text) == 24_000 + ms_to_samples(doubt_ms)
 
 
 @given(LENGTHS_MS, st.integers(0, 5000))

@@ -12,11 +12,12 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from pipecat.frames.frames import LLMRunFrame
+from pipecat.frames.frames import Frame, LLMContextFrame, LLMRunFrame, LLMTextFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.tests.utils import run_test
 from pipecat.workers.runner import WorkerRunner
 
-from agents import pipecat_voice, stand_ins
+from agents import pipecat_stand_ins, pipecat_voice, stand_ins
 from testbed import user_sounds
 from testbed.listening import words_of
 from testbed.openai_server import openai_server, stream_reply
@@ -104,6 +105,31 @@ def replies(context: LLMContext) -> list[str]:
     """The agent's messages in the history."""
     messages = [message for message in context.get_messages() if isinstance(message, dict)]
     return [str(each["content"]) for each in messages if each["role"] == "assistant"]
+
+
+@pytest.mark.parametrize("heard_words", [0, 3])
+async def test_the_stand_in_continues_behind_the_last_heard_word(
+    monkeypatch: pytest.MonkeyPatch, heard_words: int
+) -> None:
+    """Where a sound was not recognized, Pipecat adds a message of the developer, not of the user.
+
+    Of a reply that nobody heard, the history has nothing, and the whole of it is written again.
+    """
+    monkeypatch.setattr(stand_ins, "TOKENS_PER_S", 10_000.0)
+    line = stand_ins.LINES[0]
+    heard = " ".join(line.split()[:heard_words])
+    context = LLMContext()
+    llm = pipecat_stand_ins.ScriptedLLM()
+
+    async def answer(frames: list[Frame]) -> str:
+        written, _ = await run_test(llm, frames_to_send=frames)
+        return "".join(frame.text for frame in written if isinstance(frame, LLMTextFrame))
+
+    resumed = LLMContext([{"role": "developer", "content": pipecat_voice.RESUME_PROMPT}])
+    if heard:
+        resumed.set_messages([{"role": "assistant", "content": heard}, *resumed.get_messages()])
+    both = await answer([LLMContextFrame(context), LLMContextFrame(resumed)])
+    assert both == line + line[len(heard) :].lstrip()
 
 
 async def test_a_caller_interrupts_the_bot_and_the_history_has_what_was_heard(

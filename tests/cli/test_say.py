@@ -299,6 +299,15 @@ def test_nothing_to_speak_is_no_mistake(
     assert json.loads((tmp_path / "a.json").read_text())["words"] == []
 
 
+def test_markup_without_speech_is_no_mistake(
+    served: ServerProcess, command_here: CommandHere
+) -> None:
+    """What is said counts: letters of which nothing is said were asked for."""
+    argv = ("say", "![](http://x.y/z.png) &nbsp;", "-o", "a.wav", "--url", served.websocket_url)
+    outcome = command_here(*argv)
+    assert (outcome.status, outcome.output) == (0, "")
+
+
 def test_letters_without_a_sound_are_a_mistake(
     served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:

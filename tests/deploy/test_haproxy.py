@@ -22,7 +22,7 @@ from testbed.waiting import until
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.server.tls import certificate_of
+from voiceagent_tts.plugins.tls.certificates import certificate_of
 
 pytestmark = [pytest.mark.services, pytest.mark.realtime]
 

@@ -1,10 +1,11 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from testbed.protocol_ends import connected_ends, ready_server, session_limits
-from voiceagent_tts.core import Cut
+from voiceagent_tts.core import Cut, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import (
     EngineError,
     ErrorCode,
@@ -19,6 +20,7 @@ from voiceagent_tts.protocol.messages import (
     ContextText,
     ErrorMessage,
     ReadyMessage,
+    WordList,
 )
 from voiceagent_tts.protocol.refusals import ProtocolError
 from voiceagent_tts.protocol.server_connection import ServerConnection
@@ -50,6 +52,34 @@ def test_the_client_may_talk_before_ready() -> None:
     client, server = ClientConnection(), ready_server()
     assert server.receive(client.open("c")) == [ContextOpen(context_id="c", metadata=None)]
     assert server.receive(client.text("c", "Hi")) == [ContextText(context_id="c", text="Hi")]
+
+
+def test_the_client_keeps_the_better_times_of_words() -> None:
+    """Words that follow are later than those were at first, and may be earlier than they are."""
+    client, server = connected_ends()
+    one, two, three = (
+        WordTimestamp(Word(text, start, start + 3), ms_to_samples(10 * start), None, 0.3)
+        for text, start in (("one", 0), ("two", 4), ("six", 8))
+    )
+    moved = [replace(one, start_sample=ms_to_samples(5)), replace(two, start_sample=24_000)]
+    client.receive(*server.words("c", [one, two]))
+    client.receive(*server.words_moved("c", moved))
+    client.receive(*server.words("c", [three]))
+    assert client.record("c").words == [*moved, three]
+    with pytest.raises(ProtocolError):
+        client.receive(*server.words_moved("c", [replace(one, word=Word("ten", 12, 15))]))
+
+
+def test_the_best_times_of_words_come_at_the_end() -> None:
+    """Where the server has none, those that it sent stay."""
+    client, server = connected_ends()
+    word = WordTimestamp(Word("one", 0, 3), 0, None, 0.3)
+    client.receive(*server.words("c", [word]))
+    assert client.record("c").best_words == [word]
+    better = replace(word, start_sample=ms_to_samples(80))
+    final = WordList.of([better])
+    client.receive(*server.done("c", "complete", chars=3, words_final=final))
+    assert client.record("c").best_words == [better]
 
 
 def test_records_are_bounded() -> None:

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from voiceagent_tts.core import WarningCode, Word, WordTimestamp
-from voiceagent_tts.errors import HTTP_STATUS, RETRYABLE, ErrorCode
+from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.dialects.cartesia import Cartesia
 from voiceagent_tts.plugins.dialects.elevenlabs import ElevenLabs
 from voiceagent_tts.plugins.dialects.elevenlabs_messages import SocketOptions
@@ -131,8 +131,7 @@ def test_every_code_is_explained() -> None:
     """The tables of errors and close codes are those of the code, with status and retrying."""
     rows = dict(re.findall(r"^\| `(\w+)` \| (\d+(?:, retryable)?) \|", PAGE, re.MULTILINE))
     assert rows == {
-        code: f"{HTTP_STATUS.get(code, 400)}{', retryable' if code in RETRYABLE else ''}"
-        for code in ErrorCode
+        code: f"{code.status}{', retryable' if code.is_retryable else ''}" for code in ErrorCode
     }
     closes = re.findall(r"^\| (\d{4}) \|", PAGE, re.MULTILINE)
     assert [int(code) for code in closes] == list(CLOSE_CODES)

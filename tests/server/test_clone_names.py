@@ -128,7 +128,8 @@ def spoken(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     async def noted(*arguments: Any, **named: Any) -> Context:
         context = await open_context(*arguments, **named)
-        opened.append(context.voice.engine_name)
+        if not context.options.is_probe:
+            opened.append(context.voice.engine_name)
         return context
 
     monkeypatch.setattr(server.state.synthesizer, "open", noted)

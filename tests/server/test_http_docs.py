@@ -11,7 +11,7 @@ from pydantic import AliasChoices
 from testbed.papers import ROOT, table_rows
 from testbed.server_process import ServerProcess
 from voiceagent_tts.audio.containers import CONTENT_TYPES
-from voiceagent_tts.errors import HTTP_STATUS, ErrorCode
+from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.dialects.cartesia import BytesRequest
 from voiceagent_tts.plugins.dialects.elevenlabs_messages import TextRequest
 from voiceagent_tts.server.speech_request import SpeechRequest
@@ -129,4 +129,4 @@ async def test_an_error_has_the_documented_form(served: ServerProcess) -> None:
     shown, sent = json.loads(example)["error"], answer.json()["error"]
     assert shown.keys() == sent.keys()
     assert {**shown, "message": ""} == {**sent, "message": ""}
-    assert answer.status_code == HTTP_STATUS.get(ErrorCode(shown["code"]), 400)
+    assert answer.status_code == ErrorCode(shown["code"]).status

@@ -1,7 +1,9 @@
 """The page at `/` in a real browser: what sounds, what lights, and what an interruption leaves."""
 
+import contextlib
 import json
 import re
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -261,17 +263,96 @@ async def test_the_keyboard_passes_the_voices_quickly(opening: tuple[Page, PageL
     await expect(stops).to_have_attribute("aria-label", "Hear nova")
 
 
-@pytest.mark.parametrize("focused", ["#speed", "a[href='/docs']"])
-async def test_the_space_bar_interrupts_beside_sliders_and_links(
+@pytest.mark.parametrize(
+    "focused", ["#speed", "a[href='/docs']", "input[value=nova]", "input[value=llm]", "#change-key"]
+)
+async def test_the_space_bar_interrupts_wherever_the_focus_is(
     opening: tuple[Page, PageLog], focused: str
 ) -> None:
-    """Neither has a use of its own for it."""
+    """Sliders, links and radios have no use of their own for it, and buttons have Enter."""
     page, _ = opening
     await speak(page, "This reply is long, and nobody will listen to the end of it. " * 4)
     await expect(page.locator(".word.heard").nth(1)).to_be_visible(timeout=20_000)
+    await page.evaluate("document.getElementById('change-key').hidden = false")
     await page.locator(focused).focus()
     await page.keyboard.press("Space")
     await expect(page.locator("#history")).to_be_visible()
+
+
+async def test_the_space_bar_interrupts_after_a_click_on_hear_or_pause(
+    opening: tuple[Page, PageLog],
+) -> None:
+    """The buttons that start, pause and resume the sound do not keep the space bar."""
+    page, log = opening
+    await page.get_by_label("Hear nova").click()
+    await expect(page.get_by_text("Speaking.", exact=True)).to_be_visible(timeout=20_000)
+    await page.get_by_role("button", name="Pause").click()
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_text("Speaking.", exact=True)).to_be_visible()
+    await page.keyboard.press("Space")
+    await expect(page.locator("#history")).to_be_visible()
+
+
+async def test_a_paused_replay_goes_on_as_a_replay(opening: tuple[Page, PageLog]) -> None:
+    """The state is that of before the pause."""
+    page, _ = opening
+    await speak(page, "One, two, three, four.")
+    await spoken_to_the_end(page)
+    await page.get_by_role("button", name="Play again").click()
+    await page.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_text("Paused.")).to_be_visible()
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_text("Playing again.")).to_be_visible()
+    await expect(page.get_by_text("Played again.")).to_be_visible(timeout=20_000)
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+async def test_a_server_that_does_not_answer_is_named_and_can_be_left(
+    browser: Browser, is_warm: bool
+) -> None:
+    """Before the first speech and after one, Escape ends the wait, and the next speech is heard."""
+    with serving() as server, contextlib.ExitStack() as going_on:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            if is_warm:
+                await speak(page, "One.")
+                await spoken_to_the_end(page)
+            await page.clock.install()
+            server.process.send_signal(signal.SIGSTOP)
+            going_on.callback(server.process.send_signal, signal.SIGCONT)
+            await speak(page, "Two.")
+            await expect(page.get_by_text("Waiting for the server.")).to_be_visible()
+            await page.clock.run_for(9_000)
+            await expect(page.get_by_role("alert")).to_have_text("The server does not answer.")
+            await page.screenshot(path=OUT / f"page-no-answer-{is_warm}.png", full_page=True)
+            await page.keyboard.press("Escape")
+            await page.clock.run_for(3_000)
+            await expect(page.get_by_role("button", name="Speak", exact=True)).to_be_enabled()
+            going_on.close()
+            await page.clock.resume()
+            await speak(page, "Three.")
+            await spoken_to_the_end(page)
+
+
+async def test_an_interruption_ends_although_the_connection_is_lost_with_its_question(
+    opening: tuple[Page, PageLog],
+) -> None:
+    """The reply was sent in full, so that only the question what was heard is on its way."""
+    page, _ = opening
+    await page.evaluate(
+        """() => {
+            const send = WebSocket.prototype.send;
+            WebSocket.prototype.send = function (data) {
+                if (!data.includes('"type":"cut"')) return send.call(this, data);
+                WebSocket.prototype.send = send;
+                this.close();
+            };
+        }"""
+    )
+    await interrupt_at(page, "three.")
+    await speak(page, "One, two, three. And here comes the rest of it.")
+    await expect(page.locator("#history")).to_be_visible(timeout=20_000)
+    assert await page.locator("#heard").text_content() == "One, two, three."
 
 
 async def test_sound_is_paused_made_quieter_and_sought(opening: tuple[Page, PageLog]) -> None:

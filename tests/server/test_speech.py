@@ -76,6 +76,17 @@ async def test_pain_06_every_format_holds_all_of_the_speech(
     assert np.sqrt(np.mean(samples.astype(np.float64) ** 2)) > 500
 
 
+@pytest.mark.parametrize("text", [" ", "\U0001f44d", "![](http://x.y/z.png)"])
+@pytest.mark.parametrize("container", CONTENT_TYPES)
+async def test_a_text_without_speech_is_a_file_of_silence(
+    http: httpx.AsyncClient, container: str, text: str
+) -> None:
+    """A decoder gets samples from it: clients take an answer without any for a failure."""
+    body = {"input": text, "response_format": container}
+    samples, rate_hz = decode(container, (await http.post("/v1/audio/speech", json=body)).content)
+    assert len(samples) >= 0.05 * rate_hz and abs(samples).max() < 100
+
+
 async def test_long_texts_are_streamed(
     shared_server: RunningServer, http: httpx.AsyncClient
 ) -> None:
@@ -231,6 +242,33 @@ async def test_other_names_of_the_same_fields(http: httpx.AsyncClient) -> None:
         refused = await http.post("/v1/audio/speech", json=body | wrong)
         assert refused.status_code == 400
         assert named in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("rate_hz", [8_000, 16_000, 48_000])
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize("container_format", CONTENT_TYPES)
+async def test_the_audio_has_the_rate_that_was_asked_for(
+    http: httpx.AsyncClient, container_format: str, is_streamed: bool, rate_hz: int
+) -> None:
+    """In every format, streamed or whole; Opus decodes at 48 kHz whatever the rate of its input."""
+    body = {"input": "Hello.", "response_format": container_format, "language_type": "English"}
+    fields = {"sample_rate": rate_hz, "stream": is_streamed}
+    plain = await http.post("/v1/audio/speech", json=body)
+    response = await http.post("/v1/audio/speech", json=body | fields)
+    samples, found_hz = decode(container_format, response.content)
+    if container_format == "pcm":
+        found_hz = int(response.headers["X-Sample-Rate"])
+    assert found_hz == (48_000 if container_format == "opus" else rate_hz)
+    whole, whole_hz = decode(container_format, plain.content)
+    assert len(samples) / found_hz == pytest.approx(len(whole) / whole_hz, abs=0.15)
+
+
+async def test_a_rate_that_opus_lacks_is_refused(http: httpx.AsyncClient) -> None:
+    """The error says which it has."""
+    body = {"input": "Hello.", "response_format": "opus", "sample_rate": 44_100}
+    refused = await http.post("/v1/audio/speech", json=body)
+    assert refused.status_code == 400
+    assert "expected one of 8000, 16000, 24000, 48000 for opus" in refused.text
 
 
 async def test_linear_samples_for_who_accepts_them(

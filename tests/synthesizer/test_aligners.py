@@ -11,8 +11,8 @@ import pytest
 from testbed.waiting import until
 from voiceagent_tts.core import AudioChunk
 from voiceagent_tts.errors import EngineError
-from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
-from voiceagent_tts.seam.events import Done, Failed
+from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent, Finish
+from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
 from voiceagent_tts.synthesizer import aligners as module
 from voiceagent_tts.synthesizer.aligners import AlignerHandle, Aligners, VoiceLevels
 from voiceagent_tts.synthesizer.events import Source
@@ -56,8 +56,8 @@ async def test_a_context_is_followed_to_its_end(aligners: Aligners) -> None:
     handle.expect(WORDS[1:])
     for start in (0, 1920):
         handle.push_audio(AudioChunk(start, SILENCE))
-    handle.end_segment(WORDS[-1].char_end, 3840)
-    handle.finish()
+    handle.send(SegmentEnd(handle.number, WORDS[-1].char_end, 3840))
+    handle.send(Finish(handle.number))
     received: list[AlignEvent] = []
     while not isinstance(received[-1] if received else None, Done):
         received.append(await answers.get())
@@ -76,8 +76,8 @@ async def test_contexts_are_spread(aligners: Aligners) -> None:
         handle.expect(WORDS)
         handle.follow("en", "v")
     for handle in handles:
-        handle.close()
-        handle.close()
+        handle.release()
+        handle.release()
     await until(lambda: not any(w.rows_used for w in workers(aligners)), "all rows are free")
 
 
@@ -103,7 +103,7 @@ async def test_a_dead_aligner_is_reported_and_not_waited_for(
         assert isinstance(await answers.get(), Failed)
     assert attach(aligners)[0] == []
     handles[0].push_audio(AudioChunk(0, SILENCE))
-    handles[0].finish()
+    handles[0].send(Finish(handles[0].number))
     may_start.set()
     await until(lambda: len(workers(aligners)) == 2, "both are replaced")
     assert len(attach(aligners)[0]) == 1

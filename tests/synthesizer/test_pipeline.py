@@ -13,7 +13,7 @@ from testbed.waiting import until
 from voiceagent_tts.audio.stretch import HELD_SAMPLES
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import EngineError
-from voiceagent_tts.seam.aligner_messages import Aligned
+from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned
 from voiceagent_tts.seam.commands import Cancel, Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Event, SegmentEnd, Words
 from voiceagent_tts.synthesizer.aligners import ContextAligners, OnAlignerEvent, VoiceLevels
@@ -26,6 +26,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextFlushed,
     ContextReport,
     ContextWords,
+    ContextWordsMoved,
     Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
@@ -90,7 +91,7 @@ class Aligner:
 
     source = Source.ONLINE
     worst_lag_s = 0.0
-    is_following = True
+    is_active, number = True, 1
 
     def attach(self, on_event: OnAlignerEvent, recording: str) -> ContextAligners:
         """Connect the context."""
@@ -102,9 +103,9 @@ class Aligner:
         """Send final times of words."""
         self._on_event(self.source, Aligned(1, words, (), 0))
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Stop following."""
-        self.is_following = False
+        self.is_active = False
 
     def follow(self, language: str, voice: str) -> None:
         """Follow a context."""
@@ -115,11 +116,8 @@ class Aligner:
     def push_audio(self, chunk: AudioChunk) -> None:
         """Receive audio."""
 
-    def end_segment(self, char_end: int, end_sample: int) -> None:
-        """Receive the end of a segment."""
-
-    def finish(self) -> None:
-        """Receive the end of the text."""
+    def send(self, command: AlignCommand) -> None:
+        """Receive the end of a segment, or of the text."""
 
 
 class Opened:
@@ -370,6 +368,20 @@ async def test_a_cut_goes_by_the_best_times_known() -> None:
     cut = context.cancel(played_samples)
     assert cut is not None and (cut.text_spoken, cut.text_remaining) == ("One", " two.")
     assert opened.read()[-1] == ContextCancelled(cut, 2 * SAMPLE_RATE_HZ, "played_ms")
+
+
+async def test_better_times_of_words_that_have_left_overtake_the_audio() -> None:
+    """They come as soon as an aligner has found them, behind the words themselves."""
+    aligner = Aligner()
+    opened, _ = await estimated(aligner)
+    opened.engine.make(0.5)
+    calls = opened.calls
+    moved = at(ONE, 0.1), at(TWO, 1.5)
+    aligner.answer(*moved)
+    assert opened.calls == calls + 1
+    assert opened.context.has_words_next and not opened.context.has_audio_next
+    assert opened.context.next_event() == ContextWordsMoved(moved)
+    opened.context.abandon()
 
 
 async def test_better_times_lie_inside_the_audio() -> None:

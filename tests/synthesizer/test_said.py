@@ -1,19 +1,16 @@
 """A context with a lexicon or markup: words of the client's text, and exact breaks."""
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
 
 from testbed.contexts import UNPACED, ContextOutput, collect
 from testbed.servers import StartSynthesizer
-from voiceagent_tts import lexicon_reader
 from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
 from voiceagent_tts.lexicon import check_entries
-from voiceagent_tts.lexicon_reader import LexiconReader
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
@@ -25,9 +22,7 @@ from voiceagent_tts.synthesizer.events import (
     Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.synthesizer.synthesizer import Lexicons
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
-from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import CLONE_SUFFIX, VoiceBook, VoiceFolder
 
 MARKUP = replace(UNPACED, has_markup=True)
@@ -199,71 +194,6 @@ async def test_the_client_writes_an_entry_no_further(start_synthesizer: StartSyn
         if isinstance(event, ContextDone):
             break
     assert words == ["Hello", "there.", "nginx"]
-
-
-async def test_the_lexicons_of_voice_and_server(
-    start_synthesizer: StartSynthesizer, tmp_path: Path
-) -> None:
-    """The context's comes before the voice's, that before the server's; a file may change."""
-    folder = VoiceFolder(tmp_path)
-    synthesizer = await start_synthesizer(
-        lexicon=check_entries({"abc": "one", "xyz": "seventeen hundred"}), clones=folder
-    )
-    options = replace(UNPACED, voice="nova")
-
-    async def length(text: str, options: ContextOptions = options) -> int:
-        return (await spoken(await synthesizer.open(options), text)).samples
-
-    assert await length("abc xyz") == near(await length("one seventeen hundred"))
-    (tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
-    assert await length("abc xyz") == near(await length("two thousand seventeen hundred"))
-    assert await length("abc", UNPACED) == near(await length("one", UNPACED)), "another voice"
-    own = replace(options, lexicon=check_entries({"abc": "six million and four"}))
-    assert await length("abc", own) == near(await length("six million and four"))
-    (tmp_path / "nova.lexicon.toml").write_text("no TOML")
-    assert await length("abc") == near(await length("one")), "the mistake is in the log"
-
-
-async def test_the_lexicon_of_a_voice_is_read_once_and_in_a_process_of_its_own(
-    start_synthesizer: StartSynthesizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A long one takes a third of a second, in which others speak and are cancelled."""
-    files: list[Path] = []
-    read = LexiconReader.read
-
-    async def read_here(reader: LexiconReader, path: Path) -> EntryMatcher:
-        files.append(path)
-        return await read(reader, path)
-
-    def refuse(*_: object) -> NoReturn:
-        raise AssertionError("the file is parsed here")
-
-    monkeypatch.setattr(LexiconReader, "read", read_here)
-    monkeypatch.setattr(lexicon_reader, "read_lexicon", refuse)
-    monkeypatch.setattr(lexicon_reader, "rows_of", refuse)
-    (file := tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
-    synthesizer = await start_synthesizer(clones=VoiceFolder(tmp_path))
-    for _ in range(2):
-        (await synthesizer.open(replace(UNPACED, voice="nova"))).abandon()
-    assert files == [file]
-
-
-async def test_no_lexicon_is_read_after_the_close(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its process would be left over."""
-
-    async def refuse(*_: object) -> NoReturn:
-        raise AssertionError("a reader starts")
-
-    monkeypatch.setattr(LexiconReader, "read", refuse)
-    (tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
-    lexicons = Lexicons(folder=VoiceFolder(tmp_path))
-    loading = asyncio.create_task(lexicons.load("nova"))
-    await asyncio.sleep(0)
-    await lexicons.close()
-    await loading
-    assert lexicons.of({}, "nova") == ()
 
 
 async def test_ipa_that_cannot_be_said_is_a_warning(start_synthesizer: StartSynthesizer) -> None:

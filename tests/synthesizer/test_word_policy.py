@@ -315,6 +315,31 @@ def test_refined_times_are_the_best_in_the_end() -> None:
     assert [time.is_exact for time in refined] == [True, True, True]
 
 
+def test_words_that_left_by_an_estimate_are_sent_again_when_they_have_moved() -> None:
+    """By more than 20 ms, each time once, in order, until a time is final."""
+    policy = policy_of(Source.ONLINE)
+    policy.set_tentative([at(word, 100 * place) for place, word in enumerate(WORDS[:3])])
+    assert len(policy.pop_due(ms_to_samples(200), 0)) == 3 and policy.pop_moved() == []
+    policy.set_tentative([at(WORDS[0], 10), at(WORDS[1], 115), at(WORDS[2], 400)])
+    moved = [at(WORDS[0], 10), at(WORDS[1], 115), at(WORDS[2], 400)]
+    assert policy.pop_moved() == moved and policy.pop_moved() == []
+    policy.add_times(Source.ONLINE, [at(WORDS[0], 10)])
+    policy.set_tentative([at(WORDS[1], 115), at(WORDS[2], 300)])
+    assert policy.pop_moved() == [at(WORDS[0], 10), at(WORDS[1], 115), at(WORDS[2], 300)]
+    policy.set_tentative([at(WORDS[1], 5), at(WORDS[2], 300)])
+    first, second = policy.pop_moved()
+    assert (first.word, starts_ms((first,))) == (WORDS[1], [10]), "behind the final word"
+    assert second == at(WORDS[2], 300)
+
+
+def test_words_with_final_times_never_move() -> None:
+    """Neither the engine's nor an aligner's."""
+    for source in (Source.NATIVE, Source.ONLINE):
+        policy = policy_of(source)
+        policy.add_times(source, [at(word, 100 * place) for place, word in enumerate(WORDS)])
+        assert len(policy.pop_due(0, 0)) == len(WORDS) and policy.pop_moved() == []
+
+
 def test_the_last_tentative_time_refines_an_uncommitted_word() -> None:
     """If a context ends before the last word is committed, its tentative time is used."""
     policy = policy_of(Source.ONLINE)

@@ -22,10 +22,10 @@ class SlowAligner:
 
     source = Source.ONLINE
     worst_lag_s = 0.0
-    is_following = True
+    is_active, number = True, 1
 
-    def close(self) -> None:
-        self.is_following = False
+    def release(self) -> None:
+        self.is_active = False
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None  # what it is told
@@ -103,7 +103,7 @@ def test_a_silent_aligner_is_left() -> None:
     publisher.pop_due(NOW + 4.9)
     assert not publisher.is_complete
     publisher.pop_due(NOW + 5.0)
-    assert publisher.is_complete and not aligner.is_following
+    assert publisher.is_complete and not aligner.is_active
     assert exactness(publisher) == [False, True, False]
 
 

@@ -4,13 +4,13 @@ import unicodedata
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from testbed.texts import ALL, agent_text, any_text, chunked
 from testbed.timing import is_linear
 from voiceagent_tts.text import cleaning
-from voiceagent_tts.text.cleaning import Cleaner, Speakable, speakable
+from voiceagent_tts.text.cleaning import Cleaner, Speakable, is_speakable, speakable
 from voiceagent_tts.text.words import is_spoken
 
 
@@ -55,6 +55,7 @@ def test_what_is_speakable_stays(text: str) -> None:
         ("![a cat](c.png) and [![b](i.png)](u)", "a cat and b"),
         ("[a][1] b[^2] [c]", "a b c"),
         ("see https://example.com/x", "see example.com/x"),
+        ("Step ①, then ❿. 打开③", "Step 1, then 10. 打开3"),
         ("<https://example.com>", "example.com"),
         (r"\*not\* 5\$", "not 5$"),
         ("__init__ snake_case", "init snake case"),
@@ -130,6 +131,8 @@ def test_invisible_characters_are_skipped(text: str, expected: str) -> None:
         ("Ａ１（ｂ）", "A1（b）"),
         ("𝐇𝐞𝐥𝐥𝐨", "Hello"),
         ("\ufb01ne Ⅷ", "fine VIII"),
+        ("① ❷ ❿ ⑮", "1 2 10 15"),
+        ("x² ⅛", "x² ⅛"),
         ("ｶﾞｯﾂ", "ガッツ"),
         ("\u1112\u1161\u11ab", "한"),
         ("ㅋㅋ", "ㅋㅋ"),
@@ -167,11 +170,50 @@ def test_a_border_is_a_pause(text: str, expected: str | None) -> None:
         ("Tom&amp;Jerry&nbsp;go &mdash; fast", "Tom&Jerry go — fast"),
         ("&lt;b&gt;bold&lt;/b&gt;", "bold"),
         ("AT&T; R&D &unknown;", "AT&T; R&D &unknown;"),
+        ("&euro; 25 today", "€ 25 today"),
+        ("<br>&amp; more", "& more"),
+        ("[](url) &pound; 5", "£ 5"),
     ],
 )
 def test_entities_are_characters(text: str, expected: str) -> None:
     """An HTML entity is spoken as the character that it names."""
     assert spoken(text) == expected
+
+
+ENTITIES = {
+    "€": "&euro;",
+    "&": "&amp;",
+    "½": "&#xBD;",
+    "…": "&hellip;",
+    "—": "&mdash;",
+    "\u00a0": "&nbsp;",
+    "'": "&#39;",
+    "5": "&#53;",
+}
+
+
+@given(
+    st.lists(st.sampled_from([*ENTITIES, *"ab.-& ", "\n", "**", "<br>", "1. "]), max_size=9),
+    st.integers(1, 5),
+)
+@example(["€", " ", "5"], 2)
+def test_an_entity_is_spoken_as_its_character_in_any_part(pieces: list[str], chars: int) -> None:
+    """Wherever the entity stands, and wherever the text was divided in it."""
+    written = "".join(ENTITIES.get(piece, piece) for piece in pieces)
+    cleaner, parts = Cleaner(), list[Speakable]()
+    for at in range(0, len(written), chars):
+        cleaner.push(written[at : at + chars])
+        parts += cleaner.words()
+    parts.append(cleaner.finish())
+    assert "".join(part.spoken for part in parts) == spoken("".join(pieces))
+    assert [offset for part in parts for offset in part.offsets] == [*speakable(written).offsets]
+
+
+@pytest.mark.parametrize("text", ["&nbsp;", "&hellip;", "&euro; &#37;", "[](url)", "<br>", "— & €"])
+def test_letters_of_markup_are_not_speakable(text: str) -> None:
+    """What is speakable is judged by what is said, not by what is written."""
+    assert not is_speakable(text)
+    assert is_speakable(f"{text} 5") and is_speakable("①")
 
 
 def test_offsets_point_at_the_source_character() -> None:

@@ -1,14 +1,34 @@
+import logging
 import re
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.texts import any_text
+from voiceagent_tts.text import abbreviations, normalizer
 from voiceagent_tts.text.locales import LANGUAGES, Locale, locale_of
 from voiceagent_tts.text.normalizer import normalize
 from voiceagent_tts.text.readings import Said, said
 from voiceagent_tts.text.words import split_words
+
+
+def _fail(match: re.Match[str]) -> tuple[int, bool]:
+    raise IndexError(match[0])
+
+
+def _raise(record: logging.LogRecord) -> bool:
+    raise AssertionError(record.getMessage())
+
+
+@pytest.fixture(autouse=True)
+def no_rule_fails() -> Iterator[None]:
+    """A rule that fails for a text leaves it as it is; here the test fails too."""
+    logger = logging.getLogger(normalizer.__name__)
+    logger.addFilter(_raise)
+    yield
+    logger.removeFilter(_raise)
 
 
 def digits(text: str, language: str = "en") -> str:
@@ -53,6 +73,91 @@ def test_english(written: str, spoken: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        (
+            "$5/month, £3/wk, $20/user/mo",
+            "five dollars per month, three pounds per week, twenty dollars per user per month",
+        ),
+        ("$.50, $.5, €3,50", "fifty cents, zero point five dollars, three euros and fifty cents"),
+        ("US$20, CA$5.50", "twenty dollars, five Canadian dollars and fifty cents"),
+        ("25 EUR, CHF 25", "twenty-five euros, twenty-five Swiss francs"),
+        ("$5-$10/month", "five dollars to ten dollars per month"),
+        ("50¢, 1 ¢", "fifty cents, one cent"),
+        ("2026/11/25", "November twenty-fifth, twenty twenty-six"),
+        ("2026/1/5", "January fifth, twenty twenty-six"),
+        ("Nov 25, 2026", "November twenty-fifth, twenty twenty-six"),
+        ("mid-1990s", "mid-nineteen nineties"),
+        ("9:30:15, 16:9", "nine thirty fifteen, sixteen to nine"),
+        ("9am-5pm, 9-5pm", "nine A.M. to five P.M., nine to five P.M."),
+        ("22:00-06:00", "twenty-two hundred to six o'clock"),
+        ("~5, ≈ 10, ±5", "about five, about ten, plus or minus five"),
+        (
+            "≥ 5, ≤5, 5 ≠ 6",
+            "greater than or equal to five, less than or equal to five, five not equal to six",
+        ),
+        ("5–3=2, 5−3", "five minus three equals two, five minus three"),
+        ("f(x) = -x", "f(x) equals minus x"),
+        (
+            "10^6, 2², 10³, x⁴",
+            "ten to the power of six, two squared, ten cubed, x to the power of four",
+        ),
+        ("⅛, 2⅝, 5‰", "one eighth, two and five eighths, five per thousand"),
+        ("the 1,000th", "the one thousandth"),
+        (
+            "4111 1111 1111 1111",
+            "four one one one, one one one one, one one one one, one one one one",
+        ),
+        ("10 sq ft, 2 hrs", "ten square feet, two hours"),
+    ],
+)
+def test_english_signs(written: str, spoken: str) -> None:
+    """Both kinds of voices get what they cannot read in words."""
+    assert words(written) == spoken
+    assert re.findall(r"[~^‰²³⁴⅛⅝¢/]|US", digits(written)) == []
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        ("de", "bis 14.30 Uhr, 24/7", "bis 14 Uhr 30, 24 7"),
+        (
+            "de",
+            "am 25.11. um 5, der 3.5. und v 1.2.",
+            "am fünfundzwanzigsten November um 5, der dritte Mai und v 1.2.",
+        ),
+        ("de", "Montag, 25.11.", "Montag, fünfundzwanzigsten November."),
+        ("de", "5 – 3, 6 : 2, 2:1", "5 minus 3, 6 geteilt durch 2, 2 zu 1"),
+        (
+            "de",
+            "5 Mio. €, 1 Mrd. und 2,5 Mio.",
+            "5 Millionen Euro, eine Milliarde und 2,5 Millionen.",
+        ),
+        ("de", "DE89 3704 0044 0532 0130 00", "D E 8 9, 3 7 0 4, 0 0 4 4, 0 5 3 2, 0 1 3 0, 0 0"),
+        ("de", "die 1990er, 90er", "die neunzehnhundertneunziger, neunziger"),
+        ("de", "vom 1. bis 3. Mai, 3.50 €", "vom ersten bis dritten Mai, 3 Euro 50"),
+        ("de", "1 h, 1 €/Monat", "eine Stunde, ein Euro pro Monat"),
+        ("fr", "n° 5, N° 6, nº 7", "numéro 5, numéro 6, numéro 7"),
+        ("fr", "06.12.34.56.78", "0 6, 1 2, 3 4, 5 6, 7 8"),
+        ("fr", "8h-17h", "8 heures à 17 heures"),
+        ("fr", "8h30-12h, 1h30", "8 heures 30 à 12 heures, une heure 30"),
+        ("fr", "1 h, 21 h, 1 km", "une heure, vingt et une heures, un kilomètre"),
+        ("es", "912 345 678, 600 123 456", "9 1 2, 3 4 5, 6 7 8, 6 0 0, 1 2 3, 4 5 6"),
+        ("es", "n.º 5, nº 6", "número 5, número 6"),
+        ("es", "MX$ 100, US$ 20", "100 pesos mexicanos, 20 dólares"),
+        ("es", "1 €, 21 €, 31 h, 11 €", "un euro, veintiún euros, treinta y una horas, 11 euros"),
+        ("it", "1 h, 1 km, 3/5", "una ora, un chilometro, 3 quinti"),
+        ("pt", "1 h, 21 h, R$ 5", "uma hora, vinte e uma horas, 5 Reais brasileiros"),
+        ("nl", "~5, 16:9, 10^6", "ongeveer 5, 16 op 9, 10 tot de macht 6"),
+        ("ru", "~5 ‰", "около 5 промилле"),
+    ],
+)
+def test_signs_of_other_languages(language: str, written: str, spoken: str) -> None:
+    """Every voice is given them in words; a number that agrees with its noun is in words too."""
+    assert digits(written, language) == spoken
+
+
+@pytest.mark.parametrize(
     ("language", "written", "spoken"),
     [
         ("de", "3,50 €, -5 °C", "3 Euro 50, minus 5 Grad Celsius"),
@@ -90,6 +195,13 @@ def test_other_languages(language: str, written: str, spoken: str) -> None:
         ("en", "the 5th Ave., on Sat. at noon", "the fifth Avenue, on Saturday at noon"),
         ("en", "Henry VIII, Chapter IV, Rocky II", "Henry the eighth, Chapter four, Rocky II"),
         ("en", "World War II, I am, mix", "World War two, I am, mix"),
+        ("en", "Super Bowl LVIII, XL", "Super Bowl fifty-eight, XL"),
+        (
+            "en",
+            "Elizabeth I of England, or Mary I.",
+            "Elizabeth the first of England, or Mary the first.",
+        ),
+        ("en", "Part I, World War I was", "Part one, World War one was"),
         ("en", "at 10:30 am, 5pm", "at ten thirty A.M., five P.M."),
         ("en", "2 - 3 days, 5 - 3 = 2", "two to three days, five minus three equals two"),
         ("en", "He is 5'6\" tall.", "He is five foot six tall."),
@@ -108,6 +220,16 @@ def test_other_languages(language: str, written: str, spoken: str) -> None:
         ("de", "Dr. Lee", "Dr. Lee"),
         ("de", "1.000.000, v2.0.1", "eine Million, v zwei Punkt null Punkt eins"),
         ("de", "1 km, 1 €, Nr. 1 ist", "ein Kilometer, ein Euro, Nummer eins ist"),
+        ("de", "im 2. Weltkrieg, der 2. Platz", "im zweiten Weltkrieg, der zweite Platz"),
+        (
+            "de",
+            "21. Jahrhundert, in der 2. Klasse",
+            "einundzwanzigstes Jahrhundert, in der zweiten Klasse",
+        ),
+        ("de", "Ich habe 5. Dann ging ich.", "Ich habe fünf. Dann ging ich."),
+        ("fr", "le 1er mai, la 1re, le 21e", "le premier mai, la première, le vingt et unième"),
+        ("es", "1º, 2ª, 3er piso", "primero, segunda, tercer piso"),
+        ("nl", "de 2e", "de tweede"),
         ("fr", "71 %", "soixante et onze pour cent"),
         ("ru", "Том & 5", "Том и пять"),
     ],
@@ -117,6 +239,40 @@ def test_voices_that_read_letters_only(language: str, written: str, spoken: str)
     assert words(written, language) == spoken
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "I met Mary Lou today.",
+        "George Lucas",
+        "Charles Ives",
+        "William Levy",
+        "Class Lists",
+        "Act Vancouver",
+        "Section L",
+        "Part IIII",
+        "Charles V. Smith",
+        "Thanks George I will",
+        "Mary I think so",
+        "George I'll come",
+        "Class I've had",
+        "Book I love",
+    ],
+)
+def test_a_name_is_no_roman_numeral(written: str) -> None:
+    """Names that begin as a numeral does, initials and the pronoun stay."""
+    assert words(written) == digits(written) == written
+
+
+def test_a_match_of_which_a_rule_fails_is_said_as_written(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No turn ends with an error of a rule; the log counts, and does not repeat the text."""
+    monkeypatch.setattr(abbreviations, "numeral", _fail)
+    logging.getLogger(normalizer.__name__).removeFilter(_raise)
+    assert words("Henry VIII ate 5%.") == "Henry VIII ate five percent."
+    assert caplog.messages == ["10 characters are said as written: IndexError"]
+
+
 NUMBERS = "0 7 21 80 99 100 101 1000 1984 2026 12345 007 3.5 0.25 1,234.56 1,000,000 -5 +3".split()
 SIGNS = """
 3.50 €|0.99 €|25 €|$5|$3.50|£12.99|¥500|100 $|50 %|12.5 %|5-10 %
@@ -124,6 +280,7 @@ SIGNS = """
 14:30|9:05|0:00|10:00-17:00|2026-11-25|25/11/2026|5/6/2026
 +49 30 1234567|(555) 123-4567|0171 2345678|1/2|3/4|24/7|2½|¾
 10-15|5 - 3 = 2|2 + 2|3 × 4|6 ÷ 2|a & b|x < 5|me@example.com|www.example.com|v2.0.1
+~5|≈5|±5|≤ 5|≥ 5|5 ≠ 6|5 ‰|√2|10^6|2²|10³|⅛|2⅝|16:9|9:30:15|US$20|25 EUR|$5/h|50¢|5-3=2|5−3
 """
 ENGLISH = """
 Dr. Smith|Mr. and Mrs. Jones|Prof. Lee|Sgt. Pepper|St. James St. is near.|5th Ave.|vs. them
@@ -132,7 +289,7 @@ Chapter IV|Henry VIII|World War II|Part III|10:30 am|5pm|7:05 p.m.|10:00 am
 $3.2 billion|$2M|$5-$10|-$5|5'6"|the 21st|No. 5|#12345|pages 10–20|2 - 3 days
 e.g. this|i.e. that|etc.|approx. 5|Q&A|AT&T|B2B|COVID-19
 """
-UNREAD = re.compile(r"[\d%€$£¥°=+×÷@<>½¾]")
+UNREAD = re.compile(r"[\d%€$£¥¢°=+×÷@<>½¾⅛±≤≥≠≈‰√^~²³]")
 
 
 def inputs(locale: Locale) -> list[str]:
@@ -155,11 +312,10 @@ def test_nothing_is_left_that_a_voice_cannot_read(language: str) -> None:
     assert [each for each in written if UNREAD.search(words(each, language))] == []
 
 
-def test_offsets_are_those_of_what_is_said() -> None:
-    """Each word of the client is spoken by the characters that have its offsets."""
-    text = "Pay $42.50 by 2026-11-25 at 5 km."
-    spoken = normalize(said(text, 100, ()), "en", reads_digits=False)
-    parts = [
+def spoken_by_word(text: str, language: str = "en") -> list[str]:
+    """What is said for each of the client's words."""
+    spoken = normalize(said(text, 100, ()), language, reads_digits=False)
+    return [
         "".join(
             character
             for character, offset in zip(spoken.text, spoken.offsets, strict=True)
@@ -167,7 +323,11 @@ def test_offsets_are_those_of_what_is_said() -> None:
         ).strip()
         for word in split_words(text, 100)
     ]
-    assert parts == [
+
+
+def test_offsets_are_those_of_what_is_said() -> None:
+    """Each word of the client is spoken by the characters that have its offsets."""
+    assert spoken_by_word("Pay $42.50 by 2026-11-25 at 5 km.") == [
         "Pay",
         "forty-two dollars and fifty cents",
         "by",
@@ -175,6 +335,21 @@ def test_offsets_are_those_of_what_is_said() -> None:
         "at",
         "five",
         "kilometers.",
+    ]
+    assert spoken_by_word("Louis XIV paid CA$5.50 / month, 16:9.") == [
+        "Louis",
+        "the fourteenth",
+        "paid",
+        "five Canadian dollars and fifty cents per",
+        "month,",
+        "sixteen to nine.",
+    ]
+    assert spoken_by_word("am 25.11. um 14.30 Uhr", "de") == [
+        "am",
+        "fünfundzwanzigsten November",
+        "um",
+        "vierzehn Uhr",
+        "dreißig",
     ]
 
 
@@ -189,9 +364,37 @@ def test_pronunciations_stay() -> None:
 NUMERIC = st.text(st.sampled_from("0123456789 -−–.,:/$€%°CkmhsUr()+@#&=xTe'’½"), max_size=40)
 
 
-@given(NUMERIC | any_text(), st.sampled_from(LANGUAGES), st.booleans())
+WRITTEN = """
+George Mary Louis Part Class Super Bowl World War Lou Ives Levy Lists I I'm V. L XIV LVIII XL IV
+Dr. St. Ave. Jan. Mar May Sept. Sun. Nr. No. n° § ~ ± ≥ ^ = / - – : . , ' ’ ° % ‰ € $ US$ £ ¢
+um am Uhr h km m² ½ ⅛ ² er º st th s x 0 1 5 9 10 12 16 25 50 345 678 1990 2026 1,000 3.50 3,50
+Mio. M EUR USD janvier Mai noviembre www.x.de a@b.c
+"""
+GROUPS = st.builds(
+    "{}{}".format,
+    st.sampled_from(("", "$", "am ", "+", "(")),
+    st.builds(
+        str.join,
+        st.sampled_from("-/.: –,"),
+        st.lists(st.from_regex(r"\d{1,4}", fullmatch=True), min_size=2, max_size=4),
+    ),
+)
+NUMERALS = st.builds(
+    "{} {}".format,
+    st.sampled_from(("Mary", "George", "Part", "Bowl", "Class")),
+    st.from_regex(r"[IVXLC]{1,3}[a-z.'’]{0,3}", fullmatch=True),
+)
+PHRASES = st.lists(
+    st.sampled_from(WRITTEN.split()).flatmap(lambda each: st.sampled_from([each, f"{each} "])),
+    max_size=12,
+).map("".join)
+
+
+@given(
+    NUMERIC | GROUPS | NUMERALS | PHRASES | any_text(), st.sampled_from(LANGUAGES), st.booleans()
+)
 def test_any_text(text: str, language: str, reads_digits: bool) -> None:
-    """Offsets never decrease and stay inside the text; letters-only text has no digits."""
+    """No rule fails; offsets never decrease and stay inside; letters-only text has no digits."""
     cleaned = said(text, 7, ())
     spoken = normalize(cleaned, language, reads_digits=reads_digits)
     assert len(spoken.offsets) == len(spoken.text)

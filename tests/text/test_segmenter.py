@@ -391,3 +391,52 @@ def test_a_number_at_the_end_of_a_turn_is_spoken_in_the_end() -> None:
     segmenter.push(" $4.")
     assert segmenter.release() == []
     assert [segment.text for segment in segmenter.release()] == [" $4."]
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("It costs 5 &euro; &amp; more of it", "It costs 5 &euro; &amp; more of it"),
+        ("We have it &mdash; come", "We have it &mdash;"),
+        ("We all have it; come", "We all have it;"),
+        ("He likes AT&T; come", "He likes AT&T;"),
+    ],
+)
+def test_the_semicolon_of_an_entity_ends_no_clause(text: str, first: str) -> None:
+    """What the entity names decides."""
+    assert segments_of(text, first_clause=True)[0] == first
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Call +49 30", " 1234567 now."),
+        ("Call (555) 123-", "4567 now."),
+        ("Run 12 k", "m now."),
+        ("Run 12 ", "km now."),
+        ("It is 10 000 0", "00 now."),
+        ("Add 3 ", "1/2 cups."),
+        ("Mail me@example.", "com now."),
+        ("See www.example.", "com now."),
+        ("At 3 p.", "m. we go."),
+        ("It costs 5 &eu", "ro; now."),
+    ],
+)
+def test_a_pause_divides_no_number_and_no_address(before: str, after: str) -> None:
+    """What may go on is kept together over one pause, and is released after another."""
+    segmenter = Segmenter(first_clause=False)
+    segments = segmenter.push(before) + segmenter.settle() + segmenter.release()
+    assert not any(set(segment.text) & set("0123456789@.") for segment in segments)
+    rest = segmenter.push(after) + segmenter.finish()
+    assert "".join(texts(segments + rest)) == before + after
+    assert len(rest) == 1
+
+
+def test_a_number_is_released_after_a_second_pause() -> None:
+    """It is not kept for ever, and neither is a sentence that has ended."""
+    segmenter = Segmenter()
+    segmenter.push("Run 12 k")
+    assert texts(segmenter.release() + segmenter.release()) == ["Run", " 12"]
+    segmenter = Segmenter()
+    segmenter.push("Mail me@example.org.")
+    assert texts(segmenter.settle()) == ["Mail me@example.org."]

@@ -47,15 +47,7 @@ def _redis_of(settings: Settings) -> "Redis | None":
 
 
 class Access:
-    """Starts and ends access control.
-
-    Args:
-        settings: keys, limits, Redis.
-        on_key_change: receives changes of the keys.
-
-    Raises:
-        InvalidRequestError: the address of Redis cannot be used.
-    """
+    """Starts and ends access control."""
 
     def __init__(self, settings: Settings, on_key_change: Callable[[KeyChange], None]) -> None:
         self._settings = settings
@@ -67,12 +59,7 @@ class Access:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Read the keys, and watch them.
-
-        Raises:
-            InvalidRequestError: there are no keys where the settings say, or they are malformed.
-            OverloadedError: the keys are in Redis, which cannot be reached.
-        """
+        """Read the keys, and watch them."""
         await self.keys.start()
         audit(
             "server_started",

@@ -50,7 +50,6 @@ class KeyRing:
 
     Args:
         settings: `api_keys`, which never change, and `keys`, the location of the others.
-        on_change: receives each change after the start.
     """
 
     def __init__(

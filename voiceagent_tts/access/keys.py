@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, mistake_in
 from voiceagent_tts.settings.access import Quota, hash_key
 
 ANONYMOUS = "anonymous"
@@ -116,11 +116,10 @@ class KeyDocument(BaseModel):
         try:
             document = cls.model_validate_json(text)
         except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "the document"
+            place, mistake = mistake_in(error)
             raise InvalidRequestError(
-                f"{location} has no valid keys: {where}: {first['msg']}; restore the document that "
-                "`voiceagent-tts keys` wrote"
+                f"{location} has no valid keys: {place or 'the document'}: {mistake}; restore the "
+                "document that `voiceagent-tts keys` wrote"
             ) from None
         ids = [key.id for key in document.keys]
         if len(set(ids)) < len(ids):
@@ -173,10 +172,8 @@ def make_key(name: str, scopes: frozenset[Scope], limits: Quota) -> NewKey:
             created_at=now,
         )  # fmt: skip
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise InvalidRequestError(
-            f"{'.'.join(map(str, first['loc']))}: {first['msg']}", code=ErrorCode.INVALID_PARAM
-        ) from None
+        sentence = ": ".join(mistake_in(error))
+        raise InvalidRequestError(sentence, code=ErrorCode.INVALID_PARAM) from None
     return NewKey(key, secret)
 
 

@@ -101,7 +101,7 @@ class Admission:
             OverloadedError: a limit is reached (`rate_limited`); nothing of this text is charged.
             InvalidRequestError: the text is longer than the limit (`text_too_long`).
         """
-        if not self.charge_later(chars):
+        if not self.defer_charge(chars):
             earlier_chars, self._uncharged_chars = self._uncharged_chars, 0
             try:
                 await self._limiter.charge_chars(self.subjects, chars, earlier_chars)
@@ -109,7 +109,7 @@ class Admission:
                 self._uncharged_chars += earlier_chars
                 raise
 
-    def charge_later(self, chars: int) -> bool:
+    def defer_charge(self, chars: int) -> bool:
         """Note text that is charged with later text; return False if it must be charged first."""
         if not self.subjects:
             return True
@@ -118,7 +118,9 @@ class Admission:
         self._uncharged_chars += chars
         return True
 
-    def charge_soon(self, chars: int, on_refusal: Callable[[VoiceAgentError], None]) -> None:
+    def charge_in_background(
+        self, chars: int, on_refusal: Callable[[VoiceAgentError], None]
+    ) -> None:
         """Charge text that is already being spoken, without waiting."""
 
         async def charge() -> None:
@@ -127,7 +129,7 @@ class Admission:
             except VoiceAgentError as error:
                 on_refusal(error)
 
-        if not self.charge_later(chars):
+        if not self.defer_charge(chars):
             self._limiter.spawn(charge())
 
     def end(self, audio_s: float = 0.0, *, has_row: bool = False) -> None:
@@ -157,8 +159,6 @@ class Limiter:
     """Admits contexts within the limits of their key and their address.
 
     Args:
-        settings: the limits, and what happens without Redis.
-        keys: the keys, some with limits of their own.
         shared: the store that servers share; None to count in this server only.
     """
 
@@ -262,12 +262,7 @@ class Limiter:
         return False
 
     async def charge_chars(self, subjects: list[_Subject], chars: int, earlier_chars: int) -> None:
-        """Charge text, and text that was accepted earlier, to all subjects or to none of them.
-
-        Raises:
-            OverloadedError: a limit is reached.
-            InvalidRequestError: the text is longer than a limit.
-        """
+        """Charge text, and text that was accepted earlier, to all subjects or to none of them."""
         for subject in subjects:
             await self._check_chars(subject, chars, earlier_chars)
         for subject in subjects:

@@ -29,6 +29,9 @@ HEARD_SAMPLES = ms_to_samples(20)
 """Length of a word from which it counts as heard."""
 _MAX_MISSING_SAMPLES = ms_to_samples(80)
 """A word that lacks more of its end than this, or than half of it, is spoken again."""
+_PAUSE_DOUBT_SAMPLES = ms_to_samples(40)
+"""Time by which an aligner may place a word too early, in the pause before it. It leaves an unheard
+word in 0.3 % of the cuts of hibari's speech, in place of 0.65 %; as many are exact."""
 _UNKNOWN_WORD_SAMPLES = ms_to_samples(250)
 """Assumed length of a word whose end is not known."""
 
@@ -46,6 +49,19 @@ def heard_samples(played: int, latency_s: float) -> int:
 def audible_at(word_start: int, latency_s: float = 0.0) -> int:
     """How much an output has played once a word that starts at `word_start` counts as heard."""
     return word_start + HEARD_SAMPLES + ms_to_samples(1000 * latency_s)
+
+
+def surely_begun_at(timestamp: WordTimestamp, text: str) -> int:
+    """The position at which a word has surely begun; only the engine's own times are certain.
+
+    Args:
+        timestamp: the word and its best time.
+        text: the text in which its offsets count.
+    """
+    before = text[: timestamp.word.char_start].rstrip()
+    is_after_pause = bool(before) and not before[-1].isalnum()
+    is_doubtful = is_after_pause and timestamp.confidence < 1.0
+    return timestamp.start_sample + (_PAUSE_DOUBT_SAMPLES if is_doubtful else 0)
 
 
 class Turn:

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from voiceagent_tts.audio.pcm import encode
-from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, SAMPLE_RATE_HZ, Encoding
+from voiceagent_tts.core import (
+    BYTES_PER_SAMPLE,
+    MAX_MESSAGE_PCM_BYTES,
+    SAMPLE_RATE_HZ,
+    Encoding,
+)
 
 if TYPE_CHECKING:
     from voiceagent_tts.audio.resample import Resampler
@@ -71,6 +76,19 @@ class DeliveredAudio:
     def key_id(self) -> str | None:
         """Id of the filter's key."""
         return None if self._audio_filter is None else self._audio_filter.key_id
+
+
+_SILENT_REPLY_S = 0.1
+"""Less than 60 ms of AAC or FLAC yields no sample: decoders drop the first frame."""
+
+
+def silent_reply(encoding: Encoding = "pcm_s16le", sample_rate_hz: int = SAMPLE_RATE_HZ) -> bytes:
+    """A moment of silence, the answer to a text without speech.
+
+    Clients and agent frameworks treat an answer without audio as a failure.
+    """
+    samples = round(_SILENT_REPLY_S * sample_rate_hz)
+    return encode(bytes(samples * BYTES_PER_SAMPLE), encoding)
 
 
 def _resampler_to(sample_rate_hz: int) -> "Resampler | None":

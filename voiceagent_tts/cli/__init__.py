@@ -1,7 +1,7 @@
-"""The command line: serve, say, voices, models, keys, and the commands of plugins.
+"""The command line: serve, say, voices, models, and the commands of plugins.
 
 Each command imports what it needs when it runs, so that `--help` is fast and a missing extra is
-named instead of ending in a traceback.
+named instead of ending in a traceback. `main` prints the errors of all commands.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from voiceagent_tts import __version__
-from voiceagent_tts.cli import keys, models, voices
+from voiceagent_tts.cli import models, voices
 from voiceagent_tts.cli.arguments import Url
 from voiceagent_tts.cli.undeclared import KEPT, options_in
 from voiceagent_tts.errors import VoiceAgentError
@@ -27,11 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for name, commands in (
-    ("voices", voices),
-    ("models", models),
-    ("keys", keys),
-):
+for name, commands in (("voices", voices), ("models", models)):
     app.add_typer(commands.app, name=name)
 
 

@@ -51,11 +51,7 @@ _UNKNOWN_END_S = 0.3
 
 
 def check_audio_path(path: Path | None) -> None:
-    """Check that an audio file, or standard output for `-`, can be written.
-
-    Raises:
-        InvalidRequestError: the suffix is not supported, or the folder is not writable.
-    """
+    """Check that an audio file, or standard output for `-`, can be written."""
     if path == STANDARD_OUTPUT and sys.stdout.isatty():
         raise InvalidRequestError("--output: expected a pipe or a file for -; got a terminal")
     if path is not None and path != STANDARD_OUTPUT:
@@ -63,20 +59,12 @@ def check_audio_path(path: Path | None) -> None:
 
 
 def lexicon_entries(path: Path | None) -> LexiconEntries | None:
-    """Read a lexicon to send with a context.
-
-    Raises:
-        InvalidRequestError: the file has a mistake; the message names it.
-    """
+    """Read a lexicon to send with a context."""
     return None if path is None else as_json(read_lexicon(path, MAX_CLIENT_ENTRIES))
 
 
 def check_words_path(path: Path | None) -> None:
-    """Check that a file of word times can be written.
-
-    Raises:
-        InvalidRequestError: the suffix is not supported, or the folder is not writable.
-    """
+    """Check that a file of word times can be written."""
     if path is not None:
         check_target(path, _WORDS_SUFFIXES, "--words: ")
 
@@ -88,9 +76,6 @@ def check_target(path: Path, suffixes: tuple[str, ...], option: str = "") -> Non
         path: file to write.
         suffixes: accepted suffixes, in lower case.
         option: option that named the file, for the message.
-
-    Raises:
-        InvalidRequestError: the suffix is not accepted, or the folder is not writable.
     """
     if path.suffix.lower() not in suffixes:
         raise InvalidRequestError(
@@ -103,11 +88,7 @@ def check_target(path: Path, suffixes: tuple[str, ...], option: str = "") -> Non
 
 
 def read_file(path: Path) -> bytes:
-    """Read a file.
-
-    Raises:
-        InvalidRequestError: the file does not exist or cannot be read.
-    """
+    """Read a file."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -115,11 +96,7 @@ def read_file(path: Path) -> bytes:
 
 
 def file_filters() -> list[FileFilter]:
-    """Return the plugins' filters for audio files, for this machine's settings.
-
-    Raises:
-        InvalidRequestError: the settings cannot be used.
-    """
+    """Return the plugins' filters for audio files, for this machine's settings."""
     settings = read_settings({})
     filters = (plugin.file_filter(settings) for plugin in plugin_modules("audio_files"))
     return [each for each in filters if each is not None]
@@ -154,17 +131,7 @@ def write_audio(
     filters: Sequence[FileFilter] = (),
     stated: ProvenanceFields | None = None,
 ) -> None:
-    """Write PCM16 at 24 kHz in the format given by the suffix of `path`; to `-` as a WAV file.
-
-    Args:
-        path: file to write, or `-`.
-        pcm: the samples.
-        filters: change the file.
-        stated: provenance that the server reported.
-
-    Raises:
-        InvalidRequestError: the file cannot be written or changed; no partial file remains.
-    """
+    """Write PCM16 at 24 kHz in the format given by the suffix of `path`; to `-` as a WAV file."""
     import soundfile
 
     suffix = ".wav" if path == STANDARD_OUTPUT else path.suffix.lower()
@@ -193,11 +160,7 @@ def write_samples(file: "soundfile.SoundFile", pcm: bytes) -> None:
 
 
 def write_words(path: Path, words: Sequence[WordTimestamp]) -> None:
-    """Write word times in the format given by the suffix of `path`.
-
-    Raises:
-        InvalidRequestError: the file cannot be written; no partial file remains.
-    """
+    """Write word times in the format given by the suffix of `path`."""
     match path.suffix.lower():
         case ".json":
             text = _as_json(words)

@@ -79,11 +79,7 @@ def download(
 
 
 def model_folder(model: str) -> Path:
-    """Return the folder of a model given by folder or id; download a missing one.
-
-    Raises:
-        CheckpointError: the model is neither on this machine nor on the hub.
-    """
+    """Return the folder of a model given by folder or id; download a missing one."""
     from voiceagent_tts.hub import fetch_model
 
     return fetch_model(model)
@@ -94,9 +90,6 @@ def aligner_folder(model: str | None) -> str | None:
 
     Args:
         model: folder or id; None selects the published aligner if it is on this machine.
-
-    Raises:
-        CheckpointError: the named aligner is neither on this machine nor on the hub.
     """
     from voiceagent_tts.hub import ALIGNER_ID, parse_id, stored_folder
 

@@ -10,11 +10,7 @@ _WRITE_BYTES = SAMPLE_RATE_HZ * BYTES_PER_SAMPLE // 10  # Ctrl-C is noticed betw
 
 
 def output_device() -> str:
-    """Return the name of the default output device.
-
-    Raises:
-        InvalidRequestError: there is none; the message says what is missing, and what to do.
-    """
+    """Return the name of the default output device."""
     try:
         import sounddevice
     except OSError:
@@ -44,11 +40,7 @@ class Loudspeaker:
 
     @classmethod
     def open(cls) -> "Loudspeaker":
-        """Open the default output device.
-
-        Raises:
-            InvalidRequestError: there is none; the message says what is missing, and what to do.
-        """
+        """Open the default output device."""
         output_device()
         import sounddevice
 

@@ -35,7 +35,7 @@ from voiceagent_tts.protocol.messages import (
     VoiceOptions,
     WarningMessage,
 )
-from voiceagent_tts.text.words import is_spoken
+from voiceagent_tts.text.reader import has_speech
 
 _READ_BYTES = 64  # about one delta of an LLM
 _SEND_CHARS = 250
@@ -76,13 +76,7 @@ class ReceivedSpeech:
 
 
 async def say_text(request: SayRequest) -> None:
-    """Speak the request's text, or standard input token by token.
-
-    Raises:
-        InvalidRequestError: a file cannot be written, there is no loudspeaker, or the voice cannot
-            speak the letters of the text.
-        VoiceAgentError: the server reports an error.
-    """
+    """Speak the request's text, or standard input token by token."""
     check_audio_path(request.output)
     check_words_path(request.words)
     filters = [] if request.output is None else file_filters()
@@ -93,7 +87,8 @@ async def say_text(request: SayRequest) -> None:
         window = _TextWindow((await client.connect()).limits.max_text_chars // 2)
         async with context:
             spoken = await _speak(context, request.text, loudspeaker, window)
-    if window.has_letters and not spoken.pcm and spoken.reason == "complete":
+    is_silent = not spoken.pcm and spoken.reason == "complete"
+    if is_silent and has_speech(context.text, has_markup=request.options.get("markup", False)):
         raise InvalidRequestError(
             "expected letters or digits that this voice can speak, got none; choose another "
             "with --voice or --language",
@@ -114,14 +109,10 @@ class _TextWindow:
 
     Args:
         chars: maximum characters that sent text may be ahead of received words.
-
-    Attributes:
-        has_letters: whether the text sent so far has letters or digits.
     """
 
     def __init__(self, chars: int) -> None:
         self._chars = chars
-        self.has_letters = False
         self._sent = self._spoken = 0
         self._has_more = asyncio.Event()
 
@@ -134,7 +125,6 @@ class _TextWindow:
                 async with asyncio.timeout(_ROOM_WAIT_S):
                     await self._has_more.wait()
         self._sent += len(text)
-        self.has_letters = self.has_letters or is_spoken(text)
 
     def mark_spoken(self, char_end: int) -> None:
         """Record that all words up to `char_end` were received."""
@@ -145,11 +135,7 @@ class _TextWindow:
 async def _speak(
     context: ClientContext, text: str | None, loudspeaker: Loudspeaker | None, window: _TextWindow
 ) -> ReceivedSpeech:
-    """Send the text while audio arrives; the first failure ends both.
-
-    Raises:
-        VoiceAgentError: an error of the server or of the text source.
-    """
+    """Send the text while audio arrives; the first failure ends both."""
     try:
         async with asyncio.TaskGroup() as group:
             feeding = group.create_task(_feed(context, text, window))
@@ -196,11 +182,7 @@ async def _receive(
 
 
 def _write_files(request: SayRequest, spoken: ReceivedSpeech, filters: list[FileFilter]) -> None:
-    """Write the requested files, and print a summary.
-
-    Raises:
-        InvalidRequestError: a file cannot be written, or the server ended the context early.
-    """
+    """Write the requested files, and print a summary."""
     if request.output is not None:
         write_audio(request.output, spoken.pcm, filters, spoken.provenance)
     if request.words is not None:
@@ -235,11 +217,7 @@ async def _parts(text: str) -> AsyncIterator[str]:
 
 
 async def _standard_input() -> AsyncIterator[str]:
-    """Yield standard input as it arrives, without splitting a character.
-
-    Raises:
-        InvalidRequestError: there is no standard input, or it is not UTF-8.
-    """
+    """Yield standard input as it arrives, without splitting a character."""
     if sys.stdin is None:
         raise InvalidRequestError("expected a text: there is no standard input to read it from")
     decoder = codecs.getincrementaldecoder("utf-8")()

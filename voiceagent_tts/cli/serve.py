@@ -23,17 +23,7 @@ from voiceagent_tts.server.serve import RunningServer, serve
 
 
 def run_server(given: dict[str, Any], *, may_download: bool = False) -> None:
-    """Serve with settings from the command line, the environment and the file.
-
-    Args:
-        given: settings from the command line.
-        may_download: whether the files of Pocket TTS may be downloaded if no engine is set.
-
-    Raises:
-        InvalidRequestError: a setting is wrong, or the address is taken.
-        EngineError: the engine cannot start.
-        CheckpointError: a model is not on this machine and cannot be downloaded.
-    """
+    """Serve with settings from the command line, the environment and the file."""
     settings = read_server_settings(given)
     configure_logs(is_json=settings.log_json)
     choice = choose_engine(settings, may_download=may_download)

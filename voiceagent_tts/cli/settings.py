@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from voiceagent_tts.config import Settings, refuse_lone_client_key
-from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError, mistake_in
 
 
 def read_settings(given: dict[str, Any]) -> Settings:
@@ -22,11 +22,7 @@ def read_settings(given: dict[str, Any]) -> Settings:
 
 
 def read_server_settings(given: dict[str, Any]) -> Settings:
-    """Read the settings of a server that others may reach, as `read_settings` does.
-
-    Raises:
-        InvalidRequestError: a value is invalid, or the server would be open by a mistake.
-    """
+    """Read the settings of a server that others may reach, as `read_settings` does."""
     settings = read_settings(given)
     with _invalid_settings():
         refuse_lone_client_key(settings)
@@ -38,18 +34,12 @@ def _invalid_settings() -> Generator[None, None, None]:
     try:
         yield
     except ValidationError as error:
-        raise InvalidRequestError(_sentence(error)) from None
+        place, mistake = mistake_in(error)
+        if error.errors()[0]["type"] == "extra_forbidden":
+            mistake = "unknown setting"
+        sentence = mistake.removeprefix("Value error, ")
+        raise InvalidRequestError(f"{place}: {sentence}" if place else sentence) from None
     except (TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"the settings file is not TOML: {error}") from None
     except ValueError as error:
         raise InvalidRequestError(f"settings: {error}") from None
-
-
-def _sentence(error: ValidationError) -> str:
-    """Describe the first mistake, without its value, which may be an API key."""
-    first = error.errors(include_input=False, include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return f"{place}: unknown setting"
-    message = first["msg"].removeprefix("Value error, ")
-    return f"{place}: {message}" if place else message

@@ -27,9 +27,6 @@ def options_in(context: typer.Context, types: Mapping[str, Any]) -> dict[str, st
 
     Returns:
         The values as they were written, by the names of the fields.
-
-    Raises:
-        InvalidRequestError: an option sets no field, or its value is missing.
     """
     given: dict[str, str | bool] = {}
     waiting = deque(context.args)
@@ -50,11 +47,7 @@ def options_in(context: typer.Context, types: Mapping[str, Any]) -> dict[str, st
 
 
 def make(kind: type, given: Mapping[str, Any]) -> Any:
-    """Return the dataclass `kind` with the values of options.
-
-    Raises:
-        InvalidRequestError: a value is not of its field's type; the message names the option.
-    """
+    """Return the dataclass `kind` with the values of options."""
     try:
         return TypeAdapter(kind).validate_python(dict(given))
     except ValidationError as error:

@@ -21,11 +21,7 @@ _STRANGE = "the reply is not that of a voiceagent-tts server"
 
 
 def _listed(url: str, api_key: str | None) -> list[dict[str, Any]]:
-    """The voices that the server at `url` lists.
-
-    Raises:
-        InvalidRequestError: no server answers there, or it refuses; the message says which.
-    """
+    """The voices that the server at `url` lists."""
     parts = urlsplit(http_address(url, "/v1/audio/voices"))
     place = parts.netloc.rpartition("@")[2]  # messages show no secrets
     address = parts._replace(netloc=place).geturl()
@@ -83,11 +79,7 @@ class VoiceFilter:
 
 
 async def print_voices(url: str | None, api_key: str | None, wanted: VoiceFilter) -> None:
-    """Print one matching voice per line, the default first: name, language, gender and kind.
-
-    Raises:
-        InvalidRequestError: the server does not list its voices, or none matches.
-    """
+    """Print one matching voice per line, the default first: name, language, gender and kind."""
     async with websocket_url(url) as address:
         voices = await asyncio.to_thread(_listed, address, api_key)
     rows = [_row(voice) for voice in voices if wanted.matches(voice)]

@@ -49,6 +49,7 @@ from voiceagent_tts.protocol.messages import (
     ServerMessage,
     WarningMessage,
     WordsMessage,
+    WordsMovedMessage,
     parse_server_message,
 )
 from voiceagent_tts.protocol.refusals import (
@@ -93,6 +94,9 @@ class ContextRecord:
     has_markup: bool = False
     """Whether tags in the text have an effect."""
     words: list[WordTimestamp] = field(default_factory=list[WordTimestamp])
+    """The words received, each with its best time."""
+    last_start_sample: int = 0
+    """Start of the last word as it was sent first."""
     messages_received: int = 0
     samples_received: int = 0
     """Samples of audio received, at the output rate."""
@@ -100,6 +104,12 @@ class ContextRecord:
     done: DoneMessage | None = None
     spoken_chars: int | None = None
     """Of a context that has lost its text: the characters that were spoken before."""
+
+    @property
+    def best_words(self) -> list[WordTimestamp]:
+        """The words with the best times known: at the end, the server may have better ones."""
+        final = self.done and self.done.words_final
+        return final.timestamps() if final else self.words
 
     @property
     def accepts_text(self) -> bool:
@@ -112,6 +122,7 @@ ClientEvent = (
     | ContextOpened
     | ClientAudio
     | WordsMessage
+    | WordsMovedMessage
     | FlushedMessage
     | WarningMessage
     | CancelledMessage
@@ -131,17 +142,6 @@ def check_options(**options: Unpack[OpenOptions]) -> None:
         InvalidRequestError: an option is wrong.
     """
     ClientConnection().open("checked", **options)
-
-
-def check_not_negative(**options: object) -> None:
-    """Check options that are lengths, times or counts.
-
-    Raises:
-        InvalidRequestError: one is negative, or no number.
-    """
-    for name, value in options.items():
-        if not (isinstance(value, int | float) and value >= 0):
-            raise InvalidRequestError(f"{name}: expected 0 or more, got {value!r}")
 
 
 class ClientConnection:
@@ -345,6 +345,8 @@ class ClientConnection:
                 self._set_opened(message)
             case WordsMessage():
                 self._add_words(message)
+            case WordsMovedMessage():
+                self._move_words(message)
             case FlushedMessage() | WarningMessage():
                 self._opened(message.context_id, message.type)
             case CancelledMessage():
@@ -378,8 +380,18 @@ class ClientConnection:
     def _add_words(self, message: WordsMessage) -> None:
         record = self._opened(message.context_id, "words")
         for timestamp in message.timestamps():
-            _check_order(record.words[-1] if record.words else None, timestamp)
+            _check_order(record, timestamp)
             record.words.append(timestamp)
+            record.last_start_sample = timestamp.start_sample
+
+    def _move_words(self, message: WordsMovedMessage) -> None:
+        words = self._opened(message.context_id, "words_moved").words
+        moved = {timestamp.word: timestamp for timestamp in message.timestamps()}
+        places = [place for place, each in enumerate(words) if each.word in moved]
+        if len(places) != len(message.words):
+            raise ProtocolError("words_moved: expected words that were sent before")
+        for place in places:
+            words[place] = moved[words[place].word]
 
     def _lose_text(self, context_id: str | None, char_end: int) -> None:
         """Remove the words of a context that were sent but not spoken."""
@@ -444,9 +456,8 @@ def _valid(kind: type[_M], fields: dict[str, Any]) -> _M:
         raise refusal_of(error) from None  # the cause holds the application's text
 
 
-def _check_order(last: WordTimestamp | None, word: WordTimestamp) -> None:
-    char_end = last.word.char_end if last else 0
-    start_sample = last.start_sample if last else 0
+def _check_order(record: ContextRecord, word: WordTimestamp) -> None:
+    char_end = record.words[-1].word.char_end if record.words else 0
     is_after = char_end <= word.word.char_start < word.word.char_end
-    if not is_after or word.start_sample < start_sample:
+    if not is_after or word.start_sample < record.last_start_sample:
         raise ProtocolError("words: expected rising offsets and times")

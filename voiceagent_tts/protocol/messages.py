@@ -39,18 +39,16 @@ from voiceagent_tts.core import (
     samples_to_ms,
 )
 from voiceagent_tts.errors import (
-    ConnectionLostError,
-    EngineError,
     ErrorCode,
     InvalidRequestError,
     OverloadedError,
-    UnauthorizedError,
     VoiceAgentError,
+    class_of,
 )
 from voiceagent_tts.protocol.refusals import ProtocolError, refusal_of
 
 SUBPROTOCOL = "tts.v1"
-PROTOCOL_VERSION = "1.1"
+PROTOCOL_VERSION = "1.2"
 """A new minor version only adds messages and fields, which an older peer ignores."""
 
 CLOSE_CODES: dict[int, str] = {
@@ -438,9 +436,16 @@ def _columns(rows: tuple[WordTimestamp, ...]) -> dict[str, Any]:
 
 
 class WordsMessage(WordList, _ServerMessage):
-    """The next words of a context; sent before playback can reach them, never revised."""
+    """The next words of a context; sent before playback can reach them."""
 
     type: Literal["words"] = "words"
+    context_id: str
+
+
+class WordsMovedMessage(WordList, _ServerMessage):
+    """Better times of words that were sent by an estimate."""
+
+    type: Literal["words_moved"] = "words_moved"
     context_id: str
 
 
@@ -557,29 +562,12 @@ class ErrorMessage(_ServerMessage):
         except ValueError:  # from a newer server: only `retryable` is known about it
             kind = OverloadedError if self.retryable else InvalidRequestError
             return kind(f"{self.code}: {self.message}", retry_after_ms=self.retry_after_ms)
-        kind = _ERROR_CLASSES.get(code, InvalidRequestError)
-        return kind(
+        return class_of(code)(
             self.message,
             code=code,
             retry_after_ms=self.retry_after_ms,
             spoken_chars=self.spoken_chars,
         )
-
-
-_ERROR_CLASSES: dict[ErrorCode, type[VoiceAgentError]] = {
-    ErrorCode.UNAUTHORIZED: UnauthorizedError,
-    ErrorCode.FORBIDDEN: UnauthorizedError,
-    ErrorCode.RATE_LIMITED: OverloadedError,
-    ErrorCode.TOO_MANY_CONTEXTS: OverloadedError,
-    ErrorCode.OVERLOADED: OverloadedError,
-    ErrorCode.MODEL_NOT_READY: OverloadedError,
-    ErrorCode.DRAINING: OverloadedError,
-    ErrorCode.ENGINE_ERROR: EngineError,
-    ErrorCode.TEXT_LOST: EngineError,
-    ErrorCode.INTERNAL: EngineError,
-    ErrorCode.SLOW_CONSUMER: ConnectionLostError,
-    ErrorCode.CONNECTION_LOST: ConnectionLostError,
-}
 
 
 class DrainingMessage(_ServerMessage):
@@ -630,6 +618,7 @@ ServerMessage = (
     ReadyMessage
     | ContextOpened
     | WordsMessage
+    | WordsMovedMessage
     | FlushedMessage
     | WarningMessage
     | CancelledMessage

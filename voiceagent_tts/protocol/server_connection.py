@@ -45,6 +45,7 @@ from voiceagent_tts.protocol.messages import (
     WarningMessage,
     WordList,
     WordsMessage,
+    WordsMovedMessage,
     parse_client_message,
 )
 from voiceagent_tts.protocol.refusals import (
@@ -335,6 +336,11 @@ class ServerConnection:
         self._opened_context(context_id).record_words(words)
         return self._dialect.write(WordsMessage.of(words, context_id=context_id))
 
+    def words_moved(self, context_id: str, words: Sequence[WordTimestamp]) -> WireMessages:
+        """Better times of words that were sent."""
+        self._opened_context(context_id)
+        return self._dialect.write(WordsMovedMessage.of(words, context_id=context_id))
+
     def flushed(self, context_id: str, flush_id: int, audio_ms: int) -> WireMessages:
         """All audio of the text before the flush has been sent; it ends at `audio_ms`."""
         self._opened_context(context_id).record_flushed(flush_id)
@@ -568,11 +574,7 @@ class ServerContexts:
             )
 
     def refuse_open(self, context_id: str, code: ErrorCode, sentence: str) -> NoReturn:
-        """Refuse to open a context; its id is spent.
-
-        Raises:
-            RefusedMessageError: always.
-        """
+        """Refuse to open a context; its id is spent."""
         self.add_tombstone(context_id)
         raise RefusedMessageError(sentence, code=code, context_id=context_id, refuses_open=True)
 

@@ -1,5 +1,6 @@
 """The interface that every engine implements: commands in, events out, one step at a time."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from voiceagent_tts.seam.commands import Command
@@ -10,20 +11,11 @@ RUNG_VARIABLE = "VOICEAGENT_TTS_WORKER_RUNG"
 what failed first. Engines with nothing to do without ignore it."""
 
 
-class Inbox(Protocol):
-    """Source of an engine's commands; never blocks."""
+Inbox = Callable[[], list[Command]]
+"""Returns the commands that have arrived since the last call; never blocks."""
 
-    def __call__(self) -> list[Command]:
-        """Return the commands that have arrived since the last call."""
-        ...
-
-
-class Outbox(Protocol):
-    """Destination of an engine's events."""
-
-    def __call__(self, event: Event, /) -> None:
-        """Send one event; returns when it is on its way."""
-        ...
+Outbox = Callable[[Event], None]
+"""Sends one event; returns when it is on its way."""
 
 
 class Engine(Protocol):

@@ -172,8 +172,6 @@ class SegmentEngine(ABC, Generic[R]):
     """Implements `seam.engine.Engine`, but for what a voice can do and how its audio is made.
 
     Args:
-        inbox: source of commands.
-        outbox: destination of events.
         name: name of the engine in errors.
         max_rows: maximum number of open contexts; a `Submit` beyond it fails as overloaded.
 

@@ -17,7 +17,7 @@ from voiceagent_tts.errors import OverloadedError, UnauthorizedError
 from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.protocol.server_connection import TtsV1
 from voiceagent_tts.server import auth, operations, page, speech, voices
-from voiceagent_tts.server.error_answers import answer_errors, error_response
+from voiceagent_tts.server.error_answers import EndOfDrain, answer_errors, error_response
 from voiceagent_tts.server.held import Hold
 from voiceagent_tts.server.hooks import ServerHooks, is_below
 from voiceagent_tts.server.request_log import RequestLog, note_error
@@ -86,6 +86,7 @@ def _add_middleware(app: FastAPI, hooks: ServerHooks) -> None:
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["Authorization", "Content-Type", "X-API-Key", "xi-api-key"],
     )
+    app.add_middleware(EndOfDrain)
     # Outermost: it also logs requests that the others refuse.
     app.add_middleware(RequestLog, count=state.metrics.count_request)
 

@@ -91,10 +91,12 @@ def stream_encoder(
     return AnswerEncoder(lambda: ContainerEncoder(container_format, sample_rate_hz), threads)
 
 
-def file_encoder(container_format: ContainerFormat) -> AnswerEncoder[ContainerEncoder]:
+def file_encoder(
+    container_format: ContainerFormat, sample_rate_hz: int
+) -> AnswerEncoder[ContainerEncoder]:
     """The encoder of a file that is complete before it is sent."""
     threads = None if container_format in _PLAIN else _files
-    return AnswerEncoder(lambda: ContainerEncoder(container_format), threads)
+    return AnswerEncoder(lambda: ContainerEncoder(container_format, sample_rate_hz), threads)
 
 
 def sample_encoder(encoding: Encoding, sample_rate_hz: int) -> AnswerEncoder[OutputStream]:

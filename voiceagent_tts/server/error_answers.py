@@ -1,5 +1,6 @@
 """Answers to requests that fail, in OpenAI's form; plugins have others on their routes."""
 
+import asyncio
 import math
 import traceback
 
@@ -8,7 +9,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.types import Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voiceagent_tts.errors import (
     ErrorCode,
@@ -18,7 +19,7 @@ from voiceagent_tts.errors import (
 )
 from voiceagent_tts.server.hooks import form_of
 from voiceagent_tts.server.request_log import note_error
-from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.state import ServerState, draining_error
 
 _log = structlog.get_logger(__name__)
 
@@ -43,6 +44,37 @@ def answer_errors(app: FastAPI, state: ServerState) -> None:
     @app.exception_handler(Exception)
     async def on_bug(_: Request, error: Exception) -> Response:
         return await on_error(_, VoiceAgentError(f"the server failed with {type(error).__name__}"))
+
+
+class EndOfDrain:
+    """Answers the requests that are cancelled unanswered when a server ends.
+
+    uvicorn waits for them for `CLOSE_GRACE_S`, and would answer 500 without a body in JSON.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; a socket passes on as it is."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_begun = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_noted)
+        except asyncio.CancelledError:
+            if has_begun:
+                raise
+            error = draining_error()
+            note_error(scope, error)
+            await error_response(scope, error)(scope, receive, send)
 
 
 def _invalid_request(error: RequestValidationError) -> InvalidRequestError:

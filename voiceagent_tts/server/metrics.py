@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.errors import HTTP_STATUS
+from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.synthesizer.events import ContextReport, DoneReason
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
@@ -73,11 +73,7 @@ _UNKNOWN = "Reported by the worker."
 
 
 class WorkerMetrics(Collector):
-    """Collects the last heartbeat of each worker.
-
-    Args:
-        supervisors: the workers by name.
-    """
+    """Collects the last heartbeat of each worker."""
 
     def __init__(self, supervisors: Mapping[str, Supervisor]) -> None:
         self._supervisors = supervisors
@@ -122,11 +118,7 @@ no percentile shows."""
 
 
 class LoopLag:
-    """Measures ten times a second by how many seconds the event loop was late.
-
-    Args:
-        observe: receives each measurement.
-    """
+    """Measures ten times a second by how many seconds the event loop was late."""
 
     def __init__(self, observe: Callable[[float], None]) -> None:
         self._observe = observe
@@ -158,24 +150,7 @@ class LoopLag:
 
 
 class Metrics:
-    """Prometheus metrics of one server, in their own registry.
-
-    Attributes:
-        registry: all metrics.
-        errors: errors sent to clients, by code.
-        sockets: WebSockets accepted.
-        sockets_open: open WebSockets.
-        send_queue: bytes that wait for clients.
-        is_ready: whether new contexts can be opened.
-        slow_consumers: sockets closed because their client did not read.
-        admission_wait: seconds from the request for a context to its row or its refusal.
-        contexts_waiting: contexts that wait for their admission.
-        cancel_latency: seconds from a cancel received to its answer sent.
-        engine_abort: seconds from a cancel to the free row of the engine.
-        frame_gap: seconds between two consecutive audio messages of a context.
-        loop_lag: seconds that the event loop was late.
-        loop_stall: the longest of them in the last minute.
-    """
+    """Prometheus metrics of one server, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -189,8 +164,8 @@ class Metrics:
         # event: every end of a context, and every refusal that is not the client's mistake.
         for reason in get_args(DoneReason):
             self._contexts.labels(reason)
-        for code, status in HTTP_STATUS.items():
-            if status >= 500:
+        for code in ErrorCode:
+            if code.status >= 500:
                 self._refused.labels(code)
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:

@@ -6,15 +6,13 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from voiceagent_tts.errors import HTTP_STATUS, ErrorCode, VoiceAgentError
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.server.hooks import ServerHooks, form_of, is_below
 
 _SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
-_MISTAKES = [code for code in ErrorCode if code not in HTTP_STATUS]
-"""Codes of the status 400."""
 _OF_BODIES = (408, 413)
 _OF_SOCKETS = (405, 409, 426, 502)
 """Statuses of other methods, of contexts, and of handshakes; no documented operation sends them."""
@@ -38,12 +36,7 @@ _ERROR: dict[str, Any] = {
 
 
 def document_of(app: FastAPI, hooks: ServerHooks) -> dict[str, Any]:
-    """Return FastAPI's document, which lists no error but 422, with the errors that are sent.
-
-    Args:
-        app: has all routes.
-        hooks: paths that need no key, and forms of errors on some routes.
-    """
+    """Return FastAPI's document, which lists no error but 422, with the errors that are sent."""
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )
@@ -74,10 +67,10 @@ def _content(path: str, hooks: ServerHooks) -> dict[str, Any]:
 
 def _errors(content: dict[str, Any], *, has_body: bool) -> dict[str, Any]:
     """The error responses of an operation, with the codes that each status may have."""
-    codes = defaultdict[int, list[ErrorCode]](list, {400: _MISTAKES})
-    for code, status in HTTP_STATUS.items():
-        if status not in _OF_SOCKETS and (has_body or status not in _OF_BODIES):
-            codes[status].append(code)
+    codes = defaultdict[int, list[ErrorCode]](list)
+    for code in ErrorCode:
+        if code.status not in _OF_SOCKETS and (has_body or code.status not in _OF_BODIES):
+            codes[code.status].append(code)
     return {
         str(status): {"description": ", ".join(sorted(of_status)), "content": content}
         for status, of_status in sorted(codes.items())

@@ -52,7 +52,6 @@ class RequestLog:
     escape sequences of terminals. A WebSocket is logged here only if it is refused.
 
     Args:
-        app: serves the requests.
         count: receives the route and the status of each; `other` for a path without a route.
     """
 

@@ -12,22 +12,24 @@ import ipaddress
 import resource
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Protocol
 
 import uvicorn
 
 from voiceagent_tts.config import Settings
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.garbage import collect_rarely, give_back_memory, map_large_blocks
+from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.server.app import create_app
 from voiceagent_tts.server.connections import RequestProtocol, SocketProtocol
 from voiceagent_tts.server.metrics import LoopLag
 from voiceagent_tts.server.state import CLOSE_GRACE_S, SLOW_CONSUMER_S, ServerState
-
-if TYPE_CHECKING:
-    from voiceagent_tts.server.tls import Certificate
 
 MAX_MESSAGE_BYTES = 1 << 20
 PING_INTERVAL_S = 20.0
@@ -45,6 +47,24 @@ more; some permit a billion, which would only cost memory."""
 _SWITCH_INTERVAL_S = 0.0005
 """How long the event loop may wait for a thread that computes in Python, such as one that marks a
 file. By default it waits 5 ms each time that it wakes, and several times for one message."""
+
+
+class Certificate(Protocol):
+    """The certificate of a server that ends TLS itself; from a plugin."""
+
+    @property
+    def certfile(self) -> Path:
+        """File of the certificate, in PEM form."""
+        ...
+
+    @property
+    def keyfile(self) -> Path | None:
+        """File of its key; None if it is in `certfile`."""
+        ...
+
+    def kept_current(self, context: ssl.SSLContext) -> AbstractAsyncContextManager[None]:
+        """Read the certificate again, within the block, whenever its files have changed."""
+        ...
 
 
 class _Server(uvicorn.Server):
@@ -159,12 +179,12 @@ async def _give_back_memory(state: ServerState) -> None:
             give_back_memory()
 
 
-def _certificate_of(settings: Settings) -> "Certificate | None":
+def _certificate_of(settings: Settings) -> Certificate | None:
     if not settings.has_tls:
         return None
-    from voiceagent_tts.server.tls import certificate_of  # here: few servers end TLS themselves
-
-    return certificate_of(settings)
+    for plugin in plugin_modules("certificates"):
+        return plugin.certificate_of(settings)
+    raise InvalidRequestError("expected no ssl settings on a server without the plugin tls")
 
 
 def _connectable(host: str) -> str:
@@ -188,14 +208,6 @@ async def serve(
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends the drain.
 
     A signal while the engine starts, which may take minutes, ends the start.
-
-    Args:
-        settings: the address, the engine and all limits.
-        on_ready: called when the server is ready.
-
-    Raises:
-        OSError: the address cannot be bound.
-        EngineError: the engine cannot start.
     """
     _permit_open_files()
     map_large_blocks()
@@ -231,7 +243,7 @@ async def serve(
 
 
 def _uvicorn_config(
-    settings: Settings, state: ServerState, certificate: "Certificate | None"
+    settings: Settings, state: ServerState, certificate: Certificate | None
 ) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(state),
@@ -245,7 +257,7 @@ def _uvicorn_config(
         lifespan="off",  # `running` starts the state, so that errors reach its caller
         log_config=None,
         access_log=False,
-        timeout_graceful_shutdown=2,
+        timeout_graceful_shutdown=round(CLOSE_GRACE_S),
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
         ssl_certfile=None if certificate is None else certificate.certfile,

@@ -53,6 +53,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextFlushed,
     ContextWarned,
     ContextWords,
+    ContextWordsMoved,
     DoneReason,
     TimedText,
 )
@@ -62,20 +63,21 @@ MAX_REFUSALS = 32
 """Number of `rate_limited` answers in a row after which a socket is closed (4029)."""
 
 Input = ContextText | ContextFlush | ContextEnd
-_Answer = ContextWords | ContextFlushed | ContextWarned | ContextCancelled | ContextFailed
+_Answer = (
+    ContextWords
+    | ContextWordsMoved
+    | ContextFlushed
+    | ContextWarned
+    | ContextCancelled
+    | ContextFailed
+)
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """WebSocket messages to send together, and what to call when they have been sent.
-
-    Attributes:
-        messages: the messages.
-        on_sent: called when they have been sent.
-        late: as `Dialect.late`.
-    """
+    """WebSocket messages to send together, and what to call when they have been sent."""
 
     messages: WireMessages
     on_sent: Callable[[], None] = lambda: None
@@ -103,14 +105,7 @@ class Socket(Protocol):
 
 
 class Refusals:
-    """Answers errors on a socket, and closes the socket of a client that ignores its limits.
-
-    Args:
-        connection: builds the messages.
-        socket: sends them.
-        metrics: counts them.
-        session_id: for the log.
-    """
+    """Answers errors on a socket, and closes the socket of a client that ignores its limits."""
 
     def __init__(
         self,
@@ -164,16 +159,7 @@ class Refusals:
 
 
 class SocketContext:
-    """Opens a context, feeds it and ends it; no call waits.
-
-    Args:
-        state: shared by all routes.
-        connection: builds the messages.
-        socket: sends them; it removes the context with its `done`.
-        refusals: answers errors.
-        message: what the client asked for.
-        origin: where the context comes from.
-    """
+    """Opens a context, feeds it and ends it; no call waits."""
 
     def __init__(
         self,
@@ -358,7 +344,7 @@ class SocketContext:
             match message:
                 case ContextText(text=text):
                     admission = admitted.admission
-                    if admission is not None and not admission.charge_later(len(text)):
+                    if admission is not None and not admission.defer_charge(len(text)):
                         return False
                     admitted.context.push_text(text)
                     self._refusals.note_accepted()
@@ -388,14 +374,9 @@ class ContextWriter:
     """Turns a context's events into messages, with audio in the client's rate and encoding.
 
     Args:
-        connection: checks and builds the messages.
-        message: the options of the context.
-        context: the source of the events.
-        delivered: filters the audio, and keeps its digest.
         on_ready: called when there is a message after there was none, apart from the context's
             events.
         on_error: called with each error that is sent to the client.
-        metrics: counts gaps between audio messages, and the time that a cancel takes.
     """
 
     def __init__(
@@ -533,6 +514,9 @@ class ContextWriter:
         match event:
             case ContextWords(words):
                 return self._encode_words(words)
+            case ContextWordsMoved(words):
+                is_asked_for = self._timestamps == "word"
+                return self._connection.words_moved(context_id, words) if is_asked_for else []
             case ContextFlushed(flush_id, end_sample):
                 return self._connection.flushed(context_id, flush_id, samples_to_ms(end_sample))
             case ContextWarned(code, message):
@@ -609,11 +593,7 @@ class _Inbox:
         return "".join(each.text for each in self._messages if isinstance(each, ContextText))
 
     def put(self, message: Input) -> None:
-        """Append a message.
-
-        Raises:
-            InvalidRequestError: too much text waits (`text_too_long`); the message is dropped.
-        """
+        """Append a message."""
         chars = self._chars + _chars_of(message)
         if chars > self._max_chars and not isinstance(message, ContextEnd):
             raise InvalidRequestError(

@@ -21,13 +21,7 @@ from voiceagent_tts.server.websocket import Session
 
 
 def add_socket(app: FastAPI, path: str, serve: Callable[..., Awaitable[None]]) -> None:
-    """Add a WebSocket path; who opens it in a browser or with curl is told what it is.
-
-    Args:
-        app: the app.
-        path: its path, with parameters as FastAPI writes them.
-        serve: receives the socket, not accepted yet, as `websocket`, and the path's parameters.
-    """
+    """Add a WebSocket path; who opens it in a browser or with curl is told what it is."""
     app.websocket(path)(serve)
 
     @app.get(path, include_in_schema=False)
@@ -86,13 +80,7 @@ def _session(
     dialect: Callable[[Caller], Dialect],
     query_key: str | None,
 ) -> Session:
-    """As `serve_socket`.
-
-    Raises:
-        UnauthorizedError: as for `auth.check`.
-        InvalidRequestError: there is a mistake in the address.
-        OverloadedError: the server drains, or has no room.
-    """
+    """As `serve_socket`."""
     caller = auth.check(state.settings, state.keys, websocket.scope, query_key)
     spoken = dialect(caller)
     if state.is_draining:

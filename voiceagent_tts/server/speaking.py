@@ -15,8 +15,8 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerFormat
-from voiceagent_tts.audio.output import DeliveredAudio
+from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerEncoder, ContainerFormat
+from voiceagent_tts.audio.output import DeliveredAudio, silent_reply
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import (
     ConnectionLostError,
@@ -28,7 +28,7 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.encoding import file_encoder
+from voiceagent_tts.server.encoding import AnswerEncoder, file_encoder
 from voiceagent_tts.server.error_answers import log_if_unexpected
 from voiceagent_tts.server.held import Hold
 from voiceagent_tts.server.request_log import note_error, request_id_of
@@ -36,12 +36,10 @@ from voiceagent_tts.server.state import AudioFile, ServerState, draining_error
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextDone,
-    ContextEvent,
     ContextFailed,
     ContextWords,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.text.words import is_spoken
 from voiceagent_tts.tracing.spans import TRACEPARENT
 
 FIRST_AUDIO_S = 30.0
@@ -96,19 +94,13 @@ class Speech:
     """A text that is being spoken: its audio, its words, and where it comes from.
 
     Iterate `events`, `pcm` or `unfiltered_pcm`, once, and to the end or within `aclosing`.
-
-    Args:
-        context: the context, whose first audio is there.
-        first: its events up to the first audio.
-        events: its other events.
-        delivered: filters the audio, and keeps its digest.
     """
 
     def __init__(
         self,
         context: Context,
         first: list[AudioChunk | ContextWords],
-        events: AsyncIterator[ContextEvent],
+        events: AsyncIterator[AudioChunk | ContextWords],
         delivered: DeliveredAudio,
     ) -> None:
         self._context = context
@@ -154,35 +146,37 @@ class Speech:
         return await filtered
 
     async def _unfiltered(self) -> AsyncGenerator[AudioChunk | ContextWords, None]:
-        failure: VoiceAgentError | None = None
         try:
             for event in self._first:
                 yield event
             async for event in self._events:
-                match event:
-                    case AudioChunk() | ContextWords():
-                        yield event
-                    case ContextFailed(error):
-                        failure = error
-                    case ContextDone(reason="limit"):
-                        failure = InvalidRequestError(
-                            "input: expected a text that can be spoken within max_audio_s",
-                            code=ErrorCode.TEXT_TOO_LONG,
-                        )
-                    case _:
-                        pass
-            if failure is not None:
-                raise failure  # the body ends without its last chunk, so the client notices
+                yield event
         finally:
             self._context.abandon()
 
 
-def check_text(state: ServerState, text: str) -> None:
-    """Check a text before anything is started for it.
+async def _said(context: Context) -> AsyncGenerator[AudioChunk | ContextWords, None]:
+    """Yield words and audio; at the end, raise what ended the audio early."""
+    failure: VoiceAgentError | None = None
+    async for event in context:
+        match event:
+            case AudioChunk() | ContextWords():
+                yield event
+            case ContextFailed(error):
+                failure = error
+            case ContextDone(reason="limit"):
+                failure = InvalidRequestError(
+                    "input: expected a text that can be spoken within max_audio_s",
+                    code=ErrorCode.TEXT_TOO_LONG,
+                )
+            case _:
+                pass
+    if failure is not None:
+        raise failure  # the body ends without its last chunk, so the client notices
 
-    Raises:
-        InvalidRequestError: there is too much text.
-    """
+
+def check_text(state: ServerState, text: str) -> None:
+    """Check a text before anything is started for it."""
     max_chars = state.synthesizer.limits.max_text_chars
     if len(text) > max_chars:
         raise InvalidRequestError(
@@ -211,7 +205,7 @@ async def start_speaking(
 ) -> Speech:
     """Start to speak a text; returns when the first audio has arrived.
 
-    Text without letters and digits has no audio.
+    The audio of a text without speech is a moment of silence.
 
     Raises:
         InvalidRequestError: the text or the options cannot be spoken.
@@ -227,8 +221,8 @@ async def start_speaking(
     try:
         await admitted.push_text(text)
         context.finish()
-        events = aiter(context)
-        first = await _first_audio(listener, events, text, FIRST_AUDIO_S)
+        events = _said(context)
+        first = await _first_audio(listener, context, events, FIRST_AUDIO_S)
     except BaseException:
         context.abandon()
         raise
@@ -236,10 +230,13 @@ async def start_speaking(
 
 
 async def _first_audio(
-    listener: Listener, events: AsyncIterator[ContextEvent], text: str, timeout_s: float
+    listener: Listener,
+    context: Context,
+    events: AsyncIterator[AudioChunk | ContextWords],
+    timeout_s: float,
 ) -> list[AudioChunk | ContextWords]:
     """Wait for the first audio; raises if the listener is gone or no audio will come."""
-    waiting = asyncio.ensure_future(_until_audio(events, text))
+    waiting = asyncio.ensure_future(_until_audio(context, events))
     try:
         async with asyncio.timeout(timeout_s):
             while not waiting.done():
@@ -254,31 +251,20 @@ async def _first_audio(
 
 
 async def _until_audio(
-    events: AsyncIterator[ContextEvent], text: str
+    context: Context, events: AsyncIterator[AudioChunk | ContextWords]
 ) -> list[AudioChunk | ContextWords]:
-    failure: VoiceAgentError | None = None
     first: list[AudioChunk | ContextWords] = []
     async for event in events:
-        match event:
-            case ContextWords():
-                first.append(event)
-            case AudioChunk():
-                return [*first, event]
-            case ContextFailed(error):
-                failure = error
-            case ContextDone():
-                break
-            case _:
-                pass
-    if failure is not None:
-        raise failure
-    if is_spoken(text):
+        first.append(event)
+        if isinstance(event, AudioChunk):
+            return first
+    if await asyncio.to_thread(context.has_speech):
         raise InvalidRequestError(
             "expected letters or digits that this voice can speak in this language, got none; "
             "choose another voice or language",
             code=ErrorCode.TEXT_UNSPEAKABLE,
         )
-    return first
+    return [*first, AudioChunk(0, silent_reply())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +292,11 @@ class SpeechFile:
 
 
 async def collect_file(
-    state: ServerState, listener: Listener, speech: Speech, container_format: ContainerFormat
+    state: ServerState,
+    listener: Listener,
+    speech: Speech,
+    container_format: ContainerFormat,
+    sample_rate_hz: int,
 ) -> SpeechFile:
     """Encode all audio of a speech; the server's `max_audio_s` limits it, and `held` the memory.
 
@@ -320,7 +310,7 @@ async def collect_file(
     """
     data = bytearray()
     try:
-        await _encode(listener, speech, container_format, data)
+        await _encode(listener, speech, file_encoder(container_format, sample_rate_hz), data)
         provenance = speech.provenance(is_complete=True)
         file: AudioFile = data
         if state.file_filter is not None:
@@ -333,10 +323,12 @@ async def collect_file(
 
 
 async def _encode(
-    listener: Listener, speech: Speech, container_format: ContainerFormat, data: bytearray
+    listener: Listener,
+    speech: Speech,
+    answer: AnswerEncoder[ContainerEncoder],
+    data: bytearray,
 ) -> None:
     """Append the file to `data`; all appended bytes have been counted as held."""
-    answer = file_encoder(container_format)
     async with aclosing(answer.encoded(speech.pcm())) as audio:
         async for piece in audio:
             listener.hold.take(len(piece))

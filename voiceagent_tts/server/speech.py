@@ -50,13 +50,13 @@ async def speak(request: Request, body: SpeechRequest) -> Response:
     options = body.options(state.served(listener.origin.caller.key_id))
     speech = await start_speaking(state, listener, body.input, options)
     container_format, content_type = _answer_format(body, request.headers.get("accept", ""))
-    headers = pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else {}
+    headers = pcm_headers(body.sample_rate) if container_format == "pcm" else {}
     if not body.is_streamed:
-        file = await collect_file(state, listener, speech, container_format)
+        file = await collect_file(state, listener, speech, container_format, body.sample_rate)
         headers |= provenance_headers(file.provenance) | {"Content-Length": str(len(file.data))}
         return SpeechResponse(file.slices(), media_type=content_type, headers=headers)
     headers |= provenance_headers(speech.provenance(is_complete=False))
-    encoder = stream_encoder(container_format)
+    encoder = stream_encoder(container_format, body.sample_rate)
     match body.stream_format:
         case "sse":
             parts, content_type = as_server_sent_events(speech, encoder), "text/event-stream"
@@ -76,7 +76,7 @@ def _answer_format(body: SpeechRequest, accept: str) -> tuple[ContainerFormat, s
     """The format of the audio, and its Content-Type."""
     if body.response_format is None and _L16 in accept.lower():
         # Little-endian, unlike RFC 2586: SimpliSmart's clients expect it.
-        return "pcm", f"audio/L16;rate={SAMPLE_RATE_HZ};channels=1"
+        return "pcm", f"audio/L16;rate={body.sample_rate};channels=1"
     container_format = body.response_format or "mp3"
     return container_format, CONTENT_TYPES[container_format]
 

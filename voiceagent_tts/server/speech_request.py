@@ -19,8 +19,9 @@ from pydantic import (
 )
 
 from voiceagent_tts.audio.containers import ContainerFormat
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.protocol.messages import SpeechFields
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, mistake_in
+from voiceagent_tts.protocol.messages import SampleRate, SpeechFields
 from voiceagent_tts.server.admission import options_of
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.language import normalize_language
@@ -51,15 +52,7 @@ def task_of(model: str) -> Task | None:
 
 
 def language_of(model: str, served: Collection[str] = ()) -> str | None:
-    """The language at the end of a model's name: `zh` for `tts-1-hd-zh`; None without one.
-
-    Args:
-        model: the name in the request.
-        served: names of the models that this server has.
-
-    Raises:
-        InvalidRequestError: there is no such model.
-    """
+    """The language at the end of a model's name: `zh` for `tts-1-hd-zh`; None without one."""
     if model in served or task_of(model) is not None:
         return None
     undated = _SNAPSHOT.sub("", model, count=1)
@@ -91,6 +84,12 @@ _OTHER_VOICES = frozenset(
 )
 """Fields with which other servers clone a voice for one request. Ignoring them would silently
 select another voice."""
+
+
+_TEXTS = ("input", "text")
+"""Fields that may be empty."""
+_OPUS_RATES = (8000, 16000, 24000, 48000)
+"""Source: RFC 6716, 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,20 +155,25 @@ class SpeechRequest(SpeechFields):
         description="`live` for audio that is played on arrival, `batch` for files, which never "
         "delay a listener. By default `live`, and `batch` if `stream` is false.",
     )
-    language: str | None = None
+    language: str | None = Field(
+        None,
+        description="Also as `language_type`.",
+        validation_alias=AliasChoices("language", "language_type"),
+    )
+    sample_rate: SampleRate = Field(SAMPLE_RATE_HZ, description="Sample rate of the audio, in Hz.")
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, given: object) -> object:
-        """Leave out fields that are null: many clients send all fields that they know.
-
-        Raises:
-            InvalidRequestError: a field asks for a voice that the request itself describes.
-        """
+    def _without_blanks(cls, given: object) -> object:
+        """Leave out fields that are null or empty: many clients send all fields that they know."""
         if not isinstance(given, dict):
             return given
         fields = cast("dict[str, object]", given)
-        fields = {name: value for name, value in fields.items() if value is not None}
+        fields = {
+            name: value
+            for name, value in fields.items()
+            if name in _TEXTS or value not in (None, "", [], {})
+        }
         if others := sorted(_OTHER_VOICES & fields.keys()):
             raise InvalidRequestError(
                 f"{others[0]}: expected the name of a voice as `voice`; add a recording with POST "
@@ -204,11 +208,9 @@ class SpeechRequest(SpeechFields):
             request = cls.model_validate(fields)
             request.options(served)
         except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            path = ".".join(str(part) for part in first["loc"])
-            raise InvalidRequestError(
-                f"{place}.{path}: {first['msg']}", code=ErrorCode.INVALID_PARAM
-            ) from None
+            path, mistake = mistake_in(error)
+            sentence = f"{place}.{path}: {mistake}"
+            raise InvalidRequestError(sentence, code=ErrorCode.INVALID_PARAM) from None
         except InvalidRequestError as error:
             raise InvalidRequestError(f"{place}.{error.message}", code=error.code) from None
         return request
@@ -219,16 +221,15 @@ class SpeechRequest(SpeechFields):
         return replace(options, speech=replace(options.speech, is_batch=True), wants_words=False)
 
     def options(self, served: Served) -> ContextOptions:
-        """Options of the context for this request.
-
-        Args:
-            served: what the request may name.
-
-        Raises:
-            InvalidRequestError: the model is unknown, or the voice is not of the task.
-        """
+        """Options of the context for this request."""
         language = language_of(self.model, served.models)
         options = options_of(self)
+        if self.response_format == "opus" and self.sample_rate not in _OPUS_RATES:
+            raise InvalidRequestError(
+                f"sample_rate: expected one of {', '.join(map(str, _OPUS_RATES))} for opus, got "
+                f"{self.sample_rate}; choose one of them, or another response_format",
+                code=ErrorCode.INVALID_PARAM,
+            )
         return replace(
             options,
             voice=self._voice(served),

@@ -25,12 +25,10 @@ from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
-from voiceagent_tts.tracing.spans import exports_traces
 from voiceagent_tts.voices import SeenClones, VoiceFolder
 
 if TYPE_CHECKING:
     from voiceagent_tts.lexicon import Entries
-    from voiceagent_tts.tracing.exporter import Exporter
 
 SLOTS_HEADER = "X-TTS-Slots-Free"
 """Header with the number of free rows, in answers of `/health/ready` and to WebSocket
@@ -93,11 +91,7 @@ class OpenSocket(Protocol):
 
 
 def _check_folders(settings: Settings) -> None:
-    """Refuse a folder setting that names a file; a missing folder is created when it is needed.
-
-    Raises:
-        InvalidRequestError: a setting names no folder, or jobs could not be stored.
-    """
+    """Refuse a folder setting that names a file; a missing folder is created when it is needed."""
     folders = {"voices_folder": (settings.voices_folder, os.R_OK)}
     if settings.redis is not None:
         folders["jobs_storage"] = (settings.jobs_storage, os.R_OK | os.W_OK)
@@ -127,30 +121,8 @@ class ServerState:
         self.keys = self.access.keys
         self.clones = VoiceFolder(settings.clones_folder)
         self.voice_records = VoiceRecords(self.clones)
-        self.synthesizer = Synthesizer(
-            {
-                name: Supervisor(spec, self.metrics.engine_abort.observe)
-                for name, spec in worker_specs(settings).items()
-            },
-            Limits(
-                max_text_chars=settings.max_text_chars,
-                max_audio_s=settings.max_audio_s,
-                max_lead_s=settings.max_lead_s,
-            ),
-            self.metrics.observe,
-            self.clones,
-            aligners_of(settings),
-            _lexicon_of(settings),
-            overflow_of(settings),
-            self._clones_of if self.keys.needs_key else None,
-        )
-        self._exporter = _exporter()
-        self.opener = ContextOpener(
-            self.synthesizer,
-            self.access.limiter,
-            self.metrics,
-            None if self._exporter is None else self._exporter.tracer,
-        )
+        self.synthesizer = self._make_synthesizer()
+        self.opener = ContextOpener(self.synthesizer, self.access.limiter, self.metrics)
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[OpenSocket] = set()
         self.recent_texts = RecentTexts()
@@ -172,14 +144,26 @@ class ServerState:
         """Called before the workers stop."""
         self._watching: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Start the workers, and speak one word to check them.
+    def _make_synthesizer(self) -> Synthesizer:
+        settings, observe_abort = self.settings, self.metrics.engine_abort.observe
+        specs = worker_specs(settings)
+        return Synthesizer(
+            {name: Supervisor(spec, observe_abort) for name, spec in specs.items()},
+            Limits(
+                max_text_chars=settings.max_text_chars,
+                max_audio_s=settings.max_audio_s,
+                max_lead_s=settings.max_lead_s,
+            ),
+            self.metrics.observe,
+            self.clones,
+            aligners_of(settings),
+            _lexicon_of(settings),
+            overflow_of(settings),
+            self._clones_of if self.keys.needs_key else None,
+        )
 
-        Raises:
-            EngineError: an engine cannot start.
-            InvalidRequestError: there are no keys where the settings say, or they are malformed.
-            OverloadedError: the keys are in Redis, which cannot be reached.
-        """
+    async def start(self) -> None:
+        """Start the workers, and speak one word to check them."""
         await self.access.start()
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)
@@ -258,10 +242,6 @@ class ServerState:
         Sockets are closed with 1001, and the contexts of HTTP requests fail with `draining`.
         Returns when every socket has sent its last message and its close, or when a client has not
         read for 2 s after the close.
-
-        Args:
-            drain_s: maximum time for open contexts to finish.
-            is_hurried: ends the wait for open contexts when it returns True.
         """
         self.is_draining = True
         for stop in self.before_drain:
@@ -293,8 +273,6 @@ class ServerState:
         await self.synthesizer.close()
         await self.opener.close()
         await self.access.close()
-        if self._exporter is not None:
-            await asyncio.to_thread(self._exporter.close)
 
 
 def _lexicon_of(settings: Settings) -> "Entries | None":
@@ -303,15 +281,6 @@ def _lexicon_of(settings: Settings) -> "Entries | None":
     from voiceagent_tts.lexicon import read_lexicon
 
     return read_lexicon(settings.lexicon.expanduser())
-
-
-def _exporter() -> "Exporter | None":
-    """The exporter of contexts' spans; None if the environment names no collector."""
-    if not exports_traces():
-        return None
-    from voiceagent_tts.tracing.exporter import start_exporter
-
-    return start_exporter()
 
 
 def draining_error() -> OverloadedError:

@@ -1,7 +1,8 @@
 """What is known of cloned voices beside their sound: owners, tags and consents, as files.
 
 The files are beside those of the voices, so that all servers that share these know the same. Knows
-no requests and nothing of how voices are made.
+no requests and nothing of how voices are made. A file that cannot be read or written is an
+`InvalidRequestError` (`storage_unavailable`).
 """
 
 import logging
@@ -15,7 +16,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.voices import CLONE_SUFFIX, SeenClones, VoiceFolder, own_name
+from voiceagent_tts.voices import CLONE_SUFFIX, SeenClones, VoiceFolder, file_version, own_name
 
 Tag = Literal["testing", "production"]
 
@@ -111,13 +112,7 @@ _Record = TypeVar("_Record", bound=BaseModel)
 
 
 class RecordFiles(Generic[_Record]):
-    """The records of one kind, each a file `NAME.json` in a subfolder of the voices.
-
-    Args:
-        clones: the voices.
-        folder: name of the subfolder.
-        kind: what the files hold.
-    """
+    """The records of one kind, each a file `NAME.json` in a subfolder of the voices."""
 
     def __init__(self, clones: VoiceFolder, folder: str, kind: type[_Record]) -> None:
         self._clones = clones
@@ -129,11 +124,7 @@ class RecordFiles(Generic[_Record]):
         return self._clones.path / self._folder / f"{name}.json"
 
     def read(self, name: str) -> _Record | None:
-        """Read a record; None if there is none.
-
-        Raises:
-            InvalidRequestError: it is damaged, or cannot be read now.
-        """
+        """Read a record; None if there is none."""
         path = self.path(name)
         try:
             return self._kind.model_validate_json(path.read_bytes())
@@ -143,20 +134,12 @@ class RecordFiles(Generic[_Record]):
             raise unreadable(path, error) from error
 
     def read_all(self) -> dict[str, _Record]:
-        """Read all records by name.
-
-        Raises:
-            InvalidRequestError: one cannot be read.
-        """
+        """Read all records by name."""
         records = {name: self.read(name) for name in self._names()}
         return {name: record for name, record in records.items() if record is not None}
 
     def readable(self) -> Iterator[tuple[str, _Record]]:
-        """Yield the records by name, without those that cannot be read.
-
-        Raises:
-            InvalidRequestError: the subfolder cannot be read.
-        """
+        """Yield the records by name, without those that cannot be read."""
         for name in self._names():
             try:
                 record = self.read(name)
@@ -175,28 +158,16 @@ class RecordFiles(Generic[_Record]):
             raise unreadable(folder, error) from error
 
     def save(self, name: str, record: _Record) -> None:
-        """Store a record, or replace it.
-
-        Raises:
-            InvalidRequestError: the folder is not writable.
-        """
+        """Store a record, or replace it."""
         self._clones.write(f"{self._folder}/{name}.json", record.model_dump_json().encode())
 
     def delete(self, name: str) -> None:
-        """Delete a record, if there is one.
-
-        Raises:
-            InvalidRequestError: the folder is not writable.
-        """
+        """Delete a record, if there is one."""
         self._clones.delete(f"{self._folder}/{name}.json")
 
 
 class VoiceRecords:
-    """Keeps the records of the voices in a folder.
-
-    Args:
-        clones: the voices.
-    """
+    """Keeps the records of the voices in a folder."""
 
     def __init__(self, clones: VoiceFolder) -> None:
         self.files = RecordFiles(clones, _FOLDER, VoiceRecord)
@@ -209,9 +180,6 @@ class VoiceRecords:
         """Return the records of the stored voices by the names of their files.
 
         One that cannot be read is left out.
-
-        Raises:
-            InvalidRequestError: none can be read.
         """
         return {name: record for name, record in self.files.readable() if name in self._clones}
 
@@ -240,7 +208,7 @@ class VoiceRecords:
             return None
         except OSError as error:
             raise unreadable(path, error) from error
-        version = (status.st_mtime_ns, status.st_ino, status.st_size)
+        version = file_version(status)
         known = self._read_records.get(stored)
         if known is not None and known[0] == version:
             return known[1]
@@ -250,12 +218,7 @@ class VoiceRecords:
         return record
 
     def add_voice(self, record: VoiceRecord, voice_file: bytes) -> None:
-        """Store a voice and its record, within `changing`; replaces an earlier voice of its name.
-
-        Raises:
-            InvalidRequestError: the folder is not writable, or the earlier record not readable.
-            OverloadedError: the voices cannot be reached.
-        """
+        """Store a voice and its record, within `changing`; replaces an earlier one of its name."""
         earlier = self._record(record.stored) if record.stored in self._clones else None
         # A voice is never without the record of its consent, nor the earlier one another key's,
         # also if this ends in the middle.
@@ -270,10 +233,6 @@ class VoiceRecords:
 
         Args:
             stored: name of its file; also of a voice that only other servers can read now.
-
-        Raises:
-            InvalidRequestError: the folder is not writable.
-            OverloadedError: the voices cannot be reached.
         """
         self._clones.delete(f"{stored}{CLONE_SUFFIX}")
         self.files.delete(stored)

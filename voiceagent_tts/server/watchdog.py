@@ -29,9 +29,7 @@ class Watchdog:
     """Checks that the engine works: synthesizes a word when no client has received audio lately.
 
     Args:
-        synthesizer: the synthesizer to check.
         max_age_s: maximum age of the last success, and maximum duration of one check.
-        sleep: waits for a number of seconds.
     """
 
     def __init__(

@@ -52,13 +52,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Session:
-    """Serves one socket to its end with `run`.
-
-    Args:
-        state: shared by all routes.
-        websocket: not yet accepted.
-        dialect: the client's protocol.
-    """
+    """Serves one socket to its end with `run`."""
 
     def __init__(self, state: ServerState, websocket: WebSocket, dialect: Dialect) -> None:
         self.session_id = uuid.uuid4().hex
@@ -291,9 +285,6 @@ class SocketWriter:
     socket evenly. In a sequential dialect only the oldest context speaks.
 
     Args:
-        websocket: an accepted WebSocket.
-        state: shared by all routes.
-        session_id: for the log.
         is_sequential: whether contexts speak one after the other.
         on_over: called with each context whose `done` is being sent.
     """

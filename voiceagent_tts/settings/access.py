@@ -33,11 +33,7 @@ def is_redis(address: str) -> bool:
 
 
 def _as_browsers_send_it(origin: str) -> str:
-    """The `Origin` header of a page whose address or host somebody wrote down.
-
-    Raises:
-        ValueError: it has no host that a browser could name.
-    """
+    """The `Origin` header of a page whose address or host somebody wrote down."""
     scheme, _, rest = origin.strip().lower().rpartition("://")
     host = rest.partition("/")[0]
     with contextlib.suppress(UnicodeError):
@@ -99,9 +95,6 @@ def _long_keys(value: object) -> object:
     """Refuse keys that could be guessed, where people write them: in texts and in files.
 
     A program that makes its own settings passes a tuple, and knows what it does.
-
-    Raises:
-        ValueError: a key is short.
     """
     written = split_list(value)
     keys = cast("list[object]", written) if isinstance(written, list) else []

@@ -37,11 +37,7 @@ def split_list(value: object) -> object:
 
 
 def separated(text: str) -> list[str]:
-    """Split a text at its commas; the last value may have one after it.
-
-    Raises:
-        ValueError: there is no value beside the commas.
-    """
+    """Split a text at its commas; the last value may have one after it."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
         raise ValueError("expected values separated by commas, got none; leave it empty for none")

@@ -148,12 +148,7 @@ class Aligners:
         return any(self._supervisors.values())
 
     def attach(self, on_event: OnAlignerEvent, recording: str) -> "ContextAligners":
-        """Connect a new context to one process of each kind; kinds without a free one are left out.
-
-        Args:
-            on_event: receives the aligners' answers.
-            recording: name under which aligners store what they learn about the voice.
-        """
+        """Connect a new context to one process of each kind that has a free row."""
         return ContextAligners(self.handles(on_event), recording, self.voice_levels)
 
     def handles(self, on_event: OnAlignerEvent) -> "list[AlignerHandle]":
@@ -161,8 +156,7 @@ class Aligners:
         turn = next(self._turns)
         handles: list[AlignerHandle] = []
         for source, supervisors in self._supervisors.items():
-            running = [s.worker for s in supervisors if s.worker is not None]
-            free = [w for w in running if w.rows_used < w.capabilities.max_rows]
+            free = [worker for each in supervisors if (worker := each.free_worker) is not None]
             if free:
                 handles.append(AlignerHandle(free[turn % len(free)], source, on_event))
         return handles
@@ -173,8 +167,6 @@ class ContextAligners:
 
     Args:
         handles: connections to the aligners; empty if no process has a free row.
-        recording: as for `Aligners.attach`.
-        levels: loudness of the voices.
 
     Attributes:
         handles: as given.
@@ -227,13 +219,13 @@ class ContextAligners:
     def end_segment(self, char_end: int, end_sample: int) -> None:
         """Report that the text before `char_end` is spoken in the audio so far."""
         for handle in self.handles:
-            handle.end_segment(char_end, end_sample)
+            handle.send(SegmentEnd(handle.number, char_end, end_sample))
 
     def finish(self, now: float) -> bool:
         """Ask for the missing words after the end of the audio; False if no aligner follows."""
-        aligning = [handle for handle in self.handles if handle.is_following]
+        aligning = [handle for handle in self.handles if handle.is_active]
         for handle in aligning:
-            handle.finish()
+            handle.send(Finish(handle.number))
         self._answer_until = now + _ALIGNER_WAIT_S if aligning else None
         return bool(aligning)
 
@@ -256,7 +248,7 @@ class ContextAligners:
         """Disconnect the aligners; idempotent."""
         self._answer_until = self._refine_until = None
         for handle in self.handles:
-            handle.close()
+            handle.release()
 
     def stop(self, level: float, samples: int) -> None:
         """Disconnect the aligners and remember the loudness of the voice; idempotent.
@@ -271,80 +263,58 @@ class ContextAligners:
         self.close()
 
 
-class AlignerHandle:
-    """Sends one context's words and audio to one aligner, and receives the answers.
-
-    Args:
-        worker: the aligner process.
-        source: its kind.
-        on_event: receives the answers; the last one is `Done` or `Failed`.
+class AlignerHandle(Row):
+    """One context's row on an aligner, which gets its words and audio.
 
     Attributes:
-        source: kind of the aligner.
+        source: as given.
         worst_lag_s: longest time from audio to the answer that took it into account.
     """
 
-    def __init__(self, worker: WorkerClient, source: Source, on_event: OnAlignerEvent) -> None:
+    def __init__(self, worker: WorkerClient, source: Source, on_answer: OnAlignerEvent) -> None:
+        super().__init__(worker, self._receive)
         self.source = source
         self.worst_lag_s = 0.0
-        self._on_event = on_event
-        self._row = Row(worker, self._receive)
+        self._on_answer = on_answer
         self._expected: list[Word] = []  # words from before `follow`
         self._asked: tuple[int, float] | None = None  # end of unanswered audio, and since when
 
-    @property
-    def is_following(self) -> bool:
-        """Whether the aligner knows the context and may still answer."""
-        return self._row.is_active
-
     def follow(self, language: str, voice: str) -> None:
         """Start following, with the words known so far; idempotent."""
-        if self._row.state is RowState.RESERVED:
-            self._row.start(Follow(self._row.number, language, voice))
+        if self.state is RowState.RESERVED:
+            self.start(Follow(self.number, language, voice))
             self.expect(self._expected)
 
     def expect(self, words: Sequence[Word]) -> None:
         """Add words of the context, in order."""
-        if self._row.state is RowState.RESERVED:
+        if self.state is RowState.RESERVED:
             self._expected += words
         elif words:
-            self._row.send(Expect(self._row.number, tuple(words)))
+            self.send(Expect(self.number, tuple(words)))
 
     def push_audio(self, chunk: AudioChunk) -> None:
         """Send the engine's next audio; disconnect if the aligner has not answered for too long."""
         now = time.monotonic()
         if self._asked is None:
             self._asked = (chunk.end_sample, now)
-        elif self.is_following and now - self._asked[1] > _ANSWER_TIMEOUT_S[self.source]:
+        elif self.is_active and now - self._asked[1] > _ANSWER_TIMEOUT_S[self.source]:
             self._give_up()
-        self._row.send(AudioStep((ContextAudio(self._row.number, chunk),)))
-
-    def end_segment(self, char_end: int, end_sample: int) -> None:
-        """Report that the text before `char_end` is spoken in the audio so far."""
-        self._row.send(SegmentEnd(self._row.number, char_end, end_sample))
-
-    def finish(self) -> None:
-        """Report that all words and all audio have been sent."""
-        self._row.send(Finish(self._row.number))
-
-    def close(self) -> None:
-        """Disconnect from the aligner and receive no more answers; idempotent."""
-        self._row.release()
+        self.send(AudioStep((ContextAudio(self.number, chunk),)))
 
     def _give_up(self) -> None:
         _log.warning("aligner_too_slow", aligner=self.source.name.lower())
-        self.close()
+        self.release()
         message = f"the aligner gave no answer for {_ANSWER_TIMEOUT_S[self.source]:g} s"
-        self._on_event(self.source, Failed(self._row.number, ErrorCode.ENGINE_ERROR, message))
+        self._on_answer(self.source, Failed(self.number, ErrorCode.ENGINE_ERROR, message))
 
     def _receive(self, event: Event | AlignEvent) -> None:
         match event:
             case Aligned():
                 self._note_lag(event.end_sample)
-                self._on_event(self.source, event)
+                self._on_answer(self.source, event)
             case Done() | Failed() | Cancelled():
-                self._row.state = RowState.RELEASED
-                self._on_event(self.source, event)
+                self.state = RowState.RELEASED
+                self._on_answer(self.source, event)
             case _:
                 pass
 

@@ -191,7 +191,6 @@ class Pacer:
     Credit grows in steps that are large enough to be worth a message.
 
     Args:
-        clock: the context's playback.
         max_lead_s: longest lead of generation over playback; None for the server's limit, 0 for no
             pacing.
         limits: the server's limits; the one of unsent audio also holds without pacing.

@@ -17,10 +17,10 @@ Sockets and wire messages are the server's task.
 
 import asyncio
 import contextlib
+import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from enum import IntEnum, auto
 from typing import Literal
 
@@ -32,9 +32,8 @@ from voiceagent_tts.core import (
     PlayoutClock,
     WarningCode,
     WordTimestamp,
-    earliest,
 )
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError, class_of
 from voiceagent_tts.seam import events as seam
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Warned
@@ -49,21 +48,29 @@ from voiceagent_tts.synthesizer.events import (
     ContextReport,
     ContextWarned,
     ContextWords,
+    ContextWordsMoved,
     DoneReason,
     Milestones,
     Source,
     TimedText,
-    error_of,
 )
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
-from voiceagent_tts.synthesizer.segments import Intake, QueuedSegment, ipa_warning, language_warning
+from voiceagent_tts.synthesizer.segments import (
+    Finish,
+    Flush,
+    Intake,
+    LanguageCheck,
+    QueuedSegment,
+    Slices,
+    TextPart,
+    TextQueue,
+    ipa_warning,
+)
 from voiceagent_tts.synthesizer.words import Words
 from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
 from voiceagent_tts.text.cut import keep_inside
 from voiceagent_tts.voices import Voice
 
-_READ_CHARS = 32
-"""Characters that are divided in one step."""
 _STEPS_AT_ONCE = 4
 """Steps in one iteration of the event loop. A step divides some text or speaks one segment: 1
 ms."""
@@ -90,48 +97,78 @@ class ContextState(IntEnum):
     """Reported; there are no more events."""
 
 
-@dataclass(slots=True)
-class _Flush:
-    """A flush that is not answered yet.
+class EventQueue:
+    """The events that the reader of a context does not have yet; words overtake all others."""
 
-    Attributes:
-        flush_id: the client's number of it.
-        char_end: end of the text before it.
-        end_sample: end of that text's audio; None until it is spoken.
-    """
+    def __init__(self, notify: Callable[[], None]) -> None:
+        self.notify = notify
+        self.words: list[WordTimestamp] = []
+        """Published words."""
+        self.moved: list[WordTimestamp] = []
+        """Better times of words that have left by an estimate."""
+        self.others: deque[ContextEvent] = deque()
 
-    flush_id: int
-    char_end: int
-    end_sample: int | None = None
+    def put(self, *events: ContextEvent) -> None:
+        """Append events other than words."""
+        if events:
+            self.others += events
+            self.notify()
+
+    def put_words(self, words: Iterable[WordTimestamp]) -> None:
+        """Append words."""
+        self.words += words
+        self.notify()
+
+    def put_moved(self, words: Sequence[WordTimestamp]) -> None:
+        """Append better times; they replace those of the same and of later words."""
+        first = words[0].word.char_start
+        self.moved = [*(each for each in self.moved if each.word.char_start < first), *words]
+        self.notify()
+
+    def pop(self, granted_samples: float) -> ContextEvent | None:
+        """Remove and return the next event; None where there is none, or it is held."""
+        if self.words:
+            words, self.words = self.words, []
+            return ContextWords(tuple(words))
+        if self.moved:
+            words, self.moved = self.moved, []
+            return ContextWordsMoved(tuple(words))
+        return self.others.popleft() if self.others and not self.is_held(granted_samples) else None
+
+    def is_held(self, granted_samples: float) -> bool:
+        """Whether the next event, words apart, is audio that playback does not allow yet."""
+        head = self.others[0] if self.others else None
+        return isinstance(head, AudioChunk) and head.start_sample >= granted_samples
+
+    def has_audio_next(self, granted_samples: float) -> bool:
+        """Whether `pop` would return audio."""
+        is_audio = bool(self.others) and isinstance(self.others[0], AudioChunk)
+        return is_audio and not self.has_words_next and not self.is_held(granted_samples)
+
+    @property
+    def has_words_next(self) -> bool:
+        """Whether `pop` would return words, or better times of words."""
+        return bool(self.words or self.moved)
+
+    def __bool__(self) -> bool:
+        return self.has_words_next or bool(self.others)
+
+    def clear(self) -> None:
+        """Drop all events."""
+        self.words.clear()
+        self.moved.clear()
+        self.others.clear()
+
+    def drop_noise(self, char_end: int, end_sample: int) -> None:
+        """Drop the audio from a sample on, and the words that end behind a character."""
+        self.words = [each for each in self.words if each.word.char_end <= char_end]
+        self.moved = [each for each in self.moved if each.word.char_end <= char_end]
+        heard = [each for each in self.others if _begins_before(each, end_sample)]
+        self.others = deque(heard)
 
 
-@dataclass(frozen=True, slots=True)
-class _Finish:
-    """The end of the text. After it was divided: whether its last segment tells the engine."""
-
-    is_told: bool = False
-
-
-class Slices:
-    """Runs one slice per iteration of the event loop, in the order in which contexts add them.
-
-    However many contexts have long texts, other tasks wait for one slice at most.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: deque[Callable[[], None]] = deque()
-
-    def add(self, run_slice: Callable[[], None]) -> None:
-        """Run a slice in a later iteration. It must not raise, and adds its successor itself."""
-        self._waiting.append(run_slice)
-        if len(self._waiting) == 1:
-            asyncio.get_running_loop().call_soon(self._run)
-
-    def _run(self) -> None:
-        run_slice = self._waiting.popleft()
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._run)
-        run_slice()
+def _begins_before(event: ContextEvent, end_sample: int) -> bool:
+    return not isinstance(event, AudioChunk) or event.start_sample < end_sample
 
 
 class Context:
@@ -141,9 +178,6 @@ class Context:
     `close`, or iterate; report each audio chunk that has left with `sent`.
 
     Args:
-        worker: the engine worker.
-        request: what the client asked for, resolved.
-        limits: limits of every context.
         attach_aligners: connects what finds the times of words; None where the engine itself sends
             them.
         on_event: called whenever `next_event` has something new; None for a caller that iterates.
@@ -189,10 +223,8 @@ class Context:
         self._intake = Intake(request, limits.settle_s)
         self._slices = slices or Slices()
         self._is_waiting_for_slice = False
-        self._unread: deque[str | _Flush | _Finish] = deque()
-        """Text, flushes and the end of the text that wait to be divided, in order."""
-        self._unsaid: deque[QueuedSegment | Pause | _Flush | _Finish] = deque()
-        """Segments, pauses, flushes and the end that wait to be spoken, in order."""
+        self._text = TextQueue(self._intake)
+        self._counted_surplus = 0
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
         self._aligners = attach_aligners and attach_aligners(
@@ -208,20 +240,16 @@ class Context:
         )
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
-        self._checks_language = bool(request.languages)
-        self._checked_char_end = 0
+        self._language_check = LanguageCheck(request.language) if request.languages else None
         self._breaks: deque[Pause] = deque()
         """Breaks that wait for the audio of the text before them."""
-        self._flushes: deque[_Flush] = deque()
+        self._flushes: deque[Flush] = deque()
         self._warnings = deque(request.warnings)
         """Warnings that wait for the first text."""
         self._warned: set[str] = set()  # codes of the warnings that the client has
-        self._new_words: list[WordTimestamp] = []
-        """Published words that the reader does not have; they overtake the other events."""
-        self._events: deque[ContextEvent] = deque()
         self._spoken_end_sample = 0  # end of the segments that are whole, and of their breaks
         self._arrival = asyncio.Event()
-        self._notify = on_event or self._arrival.set
+        self._events = EventQueue(on_event or self._arrival.set)
 
         self._idle_s = min(limits.context_idle_s, options.idle_s or limits.context_idle_s)
         self._idle_at: float | None = self._opened_at + self._idle_s
@@ -252,6 +280,14 @@ class Context:
         """The text received so far, verbatim."""
         return self._intake.text
 
+    def has_speech(self) -> bool:
+        """Whether anything is said of the text so far; takes long, for a text without audio."""
+        from voiceagent_tts.text.reader import has_speech  # here: most texts need no reader
+
+        return has_speech(
+            self.text, self._request.lexicons, has_markup=self._request.options.has_markup
+        )
+
     def push_text(self, delta: str) -> None:
         """Append `delta`, verbatim, to the context's text.
 
@@ -273,7 +309,7 @@ class Context:
             while self._warnings:  # now that the client knows that the context is open
                 self._warn(self._warnings.popleft())
             self._intake.receive(delta, now)
-            self._unread.append(delta)
+            self._text.unread.append(delta)
             self._read_on(now)
 
     def flush(self, flush_id: int) -> None:
@@ -283,7 +319,7 @@ class Context:
             InvalidRequestError: the context accepts no more text (`context_closed`).
         """
         self._refuse_unless_open()
-        self._unread.append(_Flush(flush_id, self._intake.chars))
+        self._text.unread.append(Flush(flush_id, self._intake.chars))
         self._read_on(time.monotonic())
 
     def finish(self) -> None:
@@ -295,53 +331,40 @@ class Context:
     def _finish(self) -> None:
         self.state = ContextState.FINISHING
         self._idle_at = None
-        self._unread.append(_Finish())
+        self._text.unread.append(Finish())
 
     # What was received, in bounded steps.
 
     def _read_on(self, now: float) -> None:
         """Read and speak received text: some steps now, the rest in later iterations."""
         steps = 0 if self._is_waiting_for_slice else _STEPS_AT_ONCE
+        unsaid = self._text.unsaid
         while self._can_read and steps:
             steps -= 1
-            if self._unsaid:
-                self._speak(self._unsaid.popleft(), now)
+            if unsaid:
+                self._speak(unsaid.popleft(), now)
             else:
-                self._divide(self._unread.popleft(), now)
+                self._text.divide(now)
             # A break must be known before the audio of the text before it ends.
-            while self._unsaid and not isinstance(self._unsaid[0], QueuedSegment):
-                self._speak(self._unsaid.popleft(), now)
+            while unsaid and not isinstance(unsaid[0], QueuedSegment):
+                self._speak(unsaid.popleft(), now)
+            if self._intake.surplus_chars > self._counted_surplus:
+                self._count_surplus()
         self._advance(now)
 
     @property
     def _can_read(self) -> bool:
         """Whether there is something to read or to speak, and the engine is not far behind."""
-        if self.state >= ContextState.ENDED or not (self._unread or self._unsaid):
+        if self.state >= ContextState.ENDED or not (self._text.unread or self._text.unsaid):
             return False
         intake = self._intake
         ahead_chars = intake.submitted_char_end - intake.spoken_char_end + intake.unspoken_surplus
         is_ahead = ahead_chars > _MOST_AHEAD_CHARS and self._request.feeding == "segment"
         return not is_ahead or not self._speaker.is_speaking
 
-    def _divide(self, received: "str | _Flush | _Finish", now: float) -> None:
-        """Divide a few characters, or all that is buffered before a flush or the end."""
-        surplus_chars = self._intake.surplus_chars
-        match received:
-            case str():
-                if rest := received[_READ_CHARS:]:
-                    self._unread.appendleft(rest)
-                self._unsaid += self._intake.push(received[:_READ_CHARS], now)
-            case _Flush():
-                self._unsaid += (*self._intake.flush(now), received)
-            case _Finish():
-                parts = self._intake.finish()
-                is_told = bool(parts) and isinstance(parts[-1], QueuedSegment) and parts[-1].is_last
-                self._unsaid += (*parts, _Finish(is_told))
-        if self._intake.surplus_chars > surplus_chars:
-            self._count_surplus(self._intake.surplus_chars - surplus_chars)
-
-    def _count_surplus(self, chars: int) -> None:
-        self._on_surplus(self, chars)
+    def _count_surplus(self) -> None:
+        self._on_surplus(self, self._intake.surplus_chars - self._counted_surplus)
+        self._counted_surplus = self._intake.surplus_chars
         if self._intake.unspoken_surplus > self._limits.max_text_chars:
             message = (
                 f"expected at most {self._limits.max_text_chars} characters waiting to be spoken, "
@@ -359,7 +382,7 @@ class Context:
         except Exception as error:
             self.fail(VoiceAgentError.unexpected(error))
 
-    def _speak(self, part: "QueuedSegment | Pause | _Flush | _Finish", now: float) -> None:
+    def _speak(self, part: TextPart, now: float) -> None:
         """Speak a segment and announce its words, or act on what stands between segments."""
         match part:
             case QueuedSegment():
@@ -368,10 +391,10 @@ class Context:
                 self._breaks.append(part)
                 self._listener.expect_break(part.char_end)
                 self._complete_text(part.char_end)
-            case _Flush():
+            case Flush():
                 self._complete_text(part.char_end)
                 self._flushes.append(part)
-            case _Finish():
+            case Finish():
                 self._end_text(now, is_told=part.is_told)
 
     def _end_text(self, now: float, *, is_told: bool) -> None:
@@ -390,9 +413,8 @@ class Context:
             self._warn(ipa_warning(segment, self.text))
         if queued.language is not None:
             self._speaker.choose_worker(queued.language)
-        if self._checks_language:
-            least_chars = _CHECKED_CHARS if queued.is_growing else 1
-            self._check_language(segment.char_end, least_chars=least_chars)
+        least_chars = _CHECKED_CHARS if queued.is_growing else 1
+        self._check_language(segment.char_end, least_chars=least_chars)
         if self.state >= ContextState.ENDED:
             return
         is_first = not self._speaker.is_speaking
@@ -403,13 +425,9 @@ class Context:
 
     def _check_language(self, char_end: int, *, least_chars: int = 1) -> None:
         """Warn of text that the voice does not speak, once there is enough of it."""
-        if not self._checks_language or char_end - self._checked_char_end < least_chars:
-            return
-        text = self.text[self._checked_char_end : char_end]
-        self._checked_char_end = char_end
-        if warning := language_warning(text, self.language, self._speaker.request.languages):
-            self._checks_language = False  # the client knows
-            self._warn(warning)
+        if self._language_check is not None:
+            spoken = self._speaker.request.languages
+            self._warn(self._language_check.warning(self._intake, char_end, spoken, least_chars))
 
     def _complete_text(self, char_end: int) -> None:
         """Make the engine speak the text of a token-fed context before `char_end` to its end."""
@@ -436,9 +454,9 @@ class Context:
         basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
         cut = self.cut(played_samples, waiting_text)
         self._cancelled_at = self._cancelled_at or time.monotonic()
-        self._drop_events()
+        self._events.clear()
         self._error_code = None  # of a failure that the client will not be told
-        self._put(ContextCancelled(cut, self._clock.sent_samples, basis))
+        self._events.put(ContextCancelled(cut, self._clock.sent_samples, basis))
         self._end("cancelled")
         return cut
 
@@ -481,35 +499,30 @@ class Context:
 
         Audio waits for credit, and what follows it waits with it.
         """
-        if self._new_words:
-            words, self._new_words = self._new_words, []
-            return ContextWords(tuple(words))
-        if self._events and not self._is_held:
-            return self._events.popleft()
-        self._arrival.clear()
-        return None
+        if (event := self._events.pop(self._granted_samples)) is None:
+            self._arrival.clear()
+        return event
 
     @property
     def has_words_next(self) -> bool:
-        """Whether `next_event` would return words."""
-        return bool(self._new_words)
+        """Whether `next_event` would return words, or better times of words."""
+        return self._events.has_words_next
 
     @property
     def has_audio_next(self) -> bool:
         """Whether `next_event` would return audio."""
-        is_audio = bool(self._events) and isinstance(self._events[0], AudioChunk)
-        return is_audio and not self._new_words and not self._is_held
+        return self._events.has_audio_next(self._granted_samples)
 
     @property
     def is_read(self) -> bool:
         """Whether the context has ended and its reader has all events, so that `close` is due."""
-        return self.state is ContextState.ENDED and not self._new_words and not self._events
+        return self.state is ContextState.ENDED and not self._events
 
     def close(self) -> ContextDone:
         """Report the context, which has ended, and return its last event."""
         self.state = ContextState.CLOSED
         self._stop_timer()
-        self._drop_events()
+        self._events.clear()
         refined = self._words.refined() if self._words.is_complete else None
         if refined is not None:
             refined = tuple(keep_inside(refined, self._listener.end_sample))
@@ -552,6 +565,7 @@ class Context:
         match event:
             case Aligned(_, words, tentative):
                 self._words.add_aligned(source, words, tentative, now)
+                self._publish_moved()
             case _:
                 self._words.drop_aligner(source, now)
         self._advance(now)
@@ -575,8 +589,8 @@ class Context:
             case Done():
                 self._speaker.release()
                 self._end_audio(now)
-            case Failed():
-                self._fail(error_of(event))
+            case Failed(_, code, message, retry_after_ms):
+                self._fail(class_of(code)(message, code=code, retry_after_ms=retry_after_ms))
             case _:
                 pass
 
@@ -585,7 +599,7 @@ class Context:
             self._first_audio_at = now
             self._begins_cached = self._cached_segments > 0
         if (audio := self._listener.push_audio(chunk)) is not None:
-            self._put(audio)
+            self._events.put(audio)
         self._words.push_audio(chunk, self._intake.speech_language)
         self._end_at_limit(now)
 
@@ -600,7 +614,7 @@ class Context:
         """Insert the silence of the breaks in the text before `char_end`, which is spoken."""
         while self._breaks and self._breaks[0].char_end <= char_end:
             pause = self._breaks.popleft()
-            self._put(*self._listener.push_break(pause.char_end, pause.samples))
+            self._events.put(*self._listener.push_break(pause.char_end, pause.samples))
             self._end_at_limit(now)
 
     def _end_audio(self, now: float) -> None:
@@ -610,7 +624,7 @@ class Context:
         if self.state >= ContextState.ENDED:
             return
         if (rest := self._listener.end_audio()) is not None:
-            self._put(rest)
+            self._events.put(rest)
         self._intake.mark_spoken(self._intake.chars)
         self._words.end_audio(now)
 
@@ -627,7 +641,7 @@ class Context:
                 self._answer_flushes()
             if self.state is ContextState.SPOKEN and self._words.is_complete:
                 self._end(self._reason)
-        if self._is_held:
+        if self._events.is_held(self._granted_samples):
             self._grant(now)
         if self._can_read and not self._is_waiting_for_slice:
             self._is_waiting_for_slice = True
@@ -637,33 +651,31 @@ class Context:
     def _publish(self, now: float) -> None:
         """Publish the words that are due; none after the end."""
         if self.state < ContextState.ENDED and (words := self._words.pop_due(now)):
-            self._new_words += words
-            self._notify()
+            self._events.put_words(words)
+
+    def _publish_moved(self) -> None:
+        """Publish better times of words that have left by an estimate."""
+        if self.state < ContextState.ENDED and (moved := self._words.pop_moved()):
+            self._events.put_moved(moved)
 
     @property
-    def _is_held(self) -> bool:
-        """Whether the next event, words apart, is audio that playback does not allow yet.
-
-        None is after a failure: the client is told of it at once, and can have the rest spoken.
-        """
-        if not self._events or self._error_code is not None:
-            return False
-        head = self._events[0]
-        return isinstance(head, AudioChunk) and head.start_sample >= self._pacer.granted_samples
+    def _granted_samples(self) -> float:
+        """Audio that may leave: after a failure all, as the client is told of it at once."""
+        return self._pacer.granted_samples if self._error_code is None else math.inf
 
     @property
     def _awaits_credit(self) -> bool:
         """Whether audio is waiting for credit, or may come."""
         is_waiting = self._listener.end_sample > self._pacer.granted_samples
-        return self._speaker.is_speaking or (is_waiting and bool(self._events))
+        return self._speaker.is_speaking or (is_waiting and bool(self._events.others))
 
     def _grant(self, now: float) -> bool:
         """Give audio the credit that playback allows; return whether it was a step more."""
-        is_held = self._is_held
+        is_held = self._events.is_held(self._granted_samples)
         if not self._awaits_credit or (samples := self._pacer.more_samples(now)) is None:
             return False
         if is_held:
-            self._notify()
+            self._events.notify()
         if self._speaker.is_speaking:
             playout_end = max(self._clock.playout_end, now)
             self._speaker.grant(playout_end, self._listener.to_engine_samples(samples))
@@ -679,15 +691,16 @@ class Context:
             flush = self._flushes[0]
             if flush.end_sample is None or (next_char is not None and next_char < flush.char_end):
                 return
-            self._put(ContextFlushed(flush.flush_id, flush.end_sample))
+            self._events.put(ContextFlushed(flush.flush_id, flush.end_sample))
             self._flushes.popleft()
 
     def _set_timer(self, now: float) -> None:
         """Set the context's one timer for the earliest due time of its parts."""
         due_at = self._pacer.due_at if self._awaits_credit else None
         if self.state < ContextState.ENDED:
-            may_expire = None if self._unread else self._intake.due_at
-            due_at = earliest(self._idle_at, may_expire, due_at, self._words.due_at)
+            may_expire = None if self._text.unread else self._intake.due_at
+            times = (self._idle_at, may_expire, due_at, self._words.due_at)
+            due_at = min((at for at in times if at is not None), default=None)
         if due_at is None or (self._timer is not None and self._timer_at <= due_at):
             return
         self._stop_timer()
@@ -714,18 +727,11 @@ class Context:
 
     def _expire(self, now: float) -> None:
         """Speak text that waits no longer, and end a context that gets none."""
-        if not self._unread:  # else the text that it waits for is here
-            self._unsaid += self._intake.expire(now)
+        if not self._text.unread:  # else the text that it waits for is here
+            self._text.unsaid += self._intake.expire(now)
         if self._idle_at is not None and self._idle_at <= now:
             self._reason = "idle"
             self._finish()
-
-    # The reader's events.
-
-    def _put(self, *events: ContextEvent) -> None:
-        if events:
-            self._events += events
-            self._notify()
 
     def _warn(self, warning: ContextWarned | None) -> None:
         """Send the client one warning of each kind, from the engine or the server.
@@ -738,19 +744,7 @@ class Context:
             self.fail(InvalidRequestError(warning.message, code=ErrorCode.LANGUAGE_UNAVAILABLE))
         else:
             self._warned.add(warning.code)
-            self._put(warning)
-
-    def _drop_events(self) -> None:
-        self._new_words.clear()
-        self._events.clear()
-
-    def _drop_noise(self, spoken_chars: int) -> None:
-        """Drop the audio of a sequence that has lost its text, and the words in it."""
-        self._new_words = [w for w in self._new_words if w.word.char_end <= spoken_chars]
-        self._events = deque(each for each in self._events if not self._is_noise(each))
-
-    def _is_noise(self, event: ContextEvent) -> bool:
-        return isinstance(event, AudioChunk) and event.start_sample >= self._spoken_end_sample
+            self._events.put(warning)
 
     # The end.
 
@@ -758,12 +752,12 @@ class Context:
         with contextlib.suppress(Exception):  # the failed part may fail again
             if error.code is ErrorCode.TEXT_LOST:
                 error.spoken_chars = self._words.lose_text(self._intake.spoken_char_end)
-                self._drop_noise(error.spoken_chars)
+                self._events.drop_noise(error.spoken_chars, self._spoken_end_sample)
             else:
                 self._words.break_off()
                 self._publish(time.monotonic())
         self._error_code = error.code
-        self._put(ContextFailed(error))
+        self._events.put(ContextFailed(error))
         self._end("error")
 
     def _end(self, reason: DoneReason) -> None:
@@ -774,13 +768,13 @@ class Context:
         self._reason = reason
         self.state = ContextState.ENDED
         self._stop_timer()
-        self._unread.clear()
-        self._unsaid.clear()
+        self._text.unread.clear()
+        self._text.unsaid.clear()
         self._breaks.clear()
         self._words.stop()
         self._speaker.release()
         self._set_timer(time.monotonic())
-        self._notify()
+        self._events.notify()
 
     def _report(self) -> ContextReport:
         now = time.monotonic()

@@ -7,14 +7,7 @@ from enum import IntEnum
 from typing import Literal
 
 from voiceagent_tts.core import AudioChunk, Cut, WarningCode, WordTimestamp
-from voiceagent_tts.errors import (
-    EngineError,
-    ErrorCode,
-    InvalidRequestError,
-    OverloadedError,
-    VoiceAgentError,
-)
-from voiceagent_tts.seam.events import Failed
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.text.cut import cut_text
 
 DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
@@ -62,6 +55,13 @@ class WordCounts:
 @dataclass(frozen=True, slots=True)
 class ContextWords:
     """Word times: each word of the context once, in order, before the word can be heard."""
+
+    words: tuple[WordTimestamp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextWordsMoved:
+    """Better times of words that were published by an estimate."""
 
     words: tuple[WordTimestamp, ...]
 
@@ -226,23 +226,10 @@ class TimedText:
 ContextEvent = (
     AudioChunk
     | ContextWords
+    | ContextWordsMoved
     | ContextFlushed
     | ContextWarned
     | ContextCancelled
     | ContextFailed
     | ContextDone
 )
-
-_CLIENT_ERRORS: dict[ErrorCode, type[VoiceAgentError]] = {
-    ErrorCode.INVALID_VOICE: InvalidRequestError,
-    ErrorCode.INVALID_LANGUAGE: InvalidRequestError,
-    ErrorCode.INVALID_PARAM: InvalidRequestError,
-    ErrorCode.OVERLOADED: OverloadedError,
-}
-"""Errors that the request caused, although the engine reports them."""
-
-
-def error_of(event: Failed) -> VoiceAgentError:
-    """The error that an engine has reported."""
-    kind = _CLIENT_ERRORS.get(event.code, EngineError)
-    return kind(event.message, code=event.code, retry_after_ms=event.retry_after_ms)

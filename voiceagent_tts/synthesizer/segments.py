@@ -2,13 +2,16 @@
 
 `Intake` divides text as it arrives, and counts its characters. Segments have the readings of the
 context's lexicons and markup; `Intake` also keeps the verbatim text. It returns the segments to
-speak next, and `due_at` says when more will follow without new text. Two functions warn of text
-that a voice cannot speak as intended. The current time is an argument everywhere.
+speak next, and `due_at` says when more will follow without new text. `TextQueue` feeds it in
+bounded steps, and `Slices` gives contexts their turns. `LanguageCheck` and `ipa_warning` warn of
+text that a voice cannot speak as intended. The current time is an argument everywhere.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from voiceagent_tts.core import Pause, Reading, Segment, WarningCode, Word, earliest
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from voiceagent_tts.text.reader import Passage, Reader
 
 _SHORTEST_RETRY_S = 0.05
+_READ_CHARS = 32
+"""Characters that are divided at once."""
 
 _IPA_MESSAGE = (
     "this voice's engine does not support IPA, so a word of the lexicon or markup is spoken as "
@@ -60,7 +65,6 @@ class Intake:
     a segment; only the possible start of a lexicon entry or a tag is buffered.
 
     Args:
-        request: the language, the text feeding, and the longest wait of buffered text.
         settle_s: pause after which a sentence end is final.
 
     Attributes:
@@ -96,11 +100,16 @@ class Intake:
         """End and surplus characters of each reading whose audio is not complete."""
         self._silent: list[QueuedSegment] = []
         """Segments without a word, held until the first one with words decides the language."""
-        self._segmenter = Segmenter(language=request.language)
+        self._language = request.language
         self._settle_at: float | None = None
         self._release_at: float | None = None
         self._give_up_at: float | None = None
         """When held text that may begin an entry or a tag is released as plain text."""
+
+    @cached_property
+    def _segmenter(self) -> Segmenter:
+        """Divides sentences; made with the first text."""
+        return Segmenter(language=self._language)
 
     @property
     def text(self) -> str:
@@ -282,6 +291,81 @@ class Intake:
         return queued
 
 
+@dataclass(slots=True)
+class Flush:
+    """A flush that is not answered yet.
+
+    Attributes:
+        flush_id: the client's number of it.
+        char_end: end of the text before it.
+        end_sample: end of that text's audio; None until it is spoken.
+    """
+
+    flush_id: int
+    char_end: int
+    end_sample: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The end of the text. After it was divided: whether its last segment tells the engine."""
+
+    is_told: bool = False
+
+
+TextPart = QueuedSegment | Pause | Flush | Finish
+
+
+class TextQueue:
+    """What a context has received, divided a few characters at a time, and not spoken yet.
+
+    Attributes:
+        unread: what was received and waits to be divided, in order.
+        unsaid: what waits to be spoken, in order.
+    """
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self.unread: deque[str | Flush | Finish] = deque()
+        self.unsaid: deque[TextPart] = deque()
+
+    def divide(self, now: float) -> None:
+        """Divide a few characters, or all that is buffered before a flush or the end."""
+        match received := self.unread.popleft():
+            case str():
+                if rest := received[_READ_CHARS:]:
+                    self.unread.appendleft(rest)
+                self.unsaid += self._intake.push(received[:_READ_CHARS], now)
+            case Flush():
+                self.unsaid += (*self._intake.flush(now), received)
+            case Finish():
+                parts = self._intake.finish()
+                is_told = bool(parts) and isinstance(parts[-1], QueuedSegment) and parts[-1].is_last
+                self.unsaid += (*parts, Finish(is_told))
+
+
+class Slices:
+    """Runs one slice per iteration of the event loop, in the order in which contexts add them.
+
+    However many contexts have long texts, other tasks wait for one slice at most.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def add(self, run_slice: Callable[[], None]) -> None:
+        """Run a slice in a later iteration. It must not raise, and adds its successor itself."""
+        self._waiting.append(run_slice)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        run_slice = self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._run)
+        run_slice()
+
+
 def _is_over(time_s: float | None, now: float) -> bool:
     return time_s is not None and time_s <= now
 
@@ -289,25 +373,36 @@ def _is_over(time_s: float | None, now: float) -> bool:
 # Text that a voice cannot speak as intended.
 
 
-def language_warning(
-    text: str, given: str | None, languages: Sequence[str]
-) -> ContextWarned | None:
-    """Return the warning for text in another language; None without.
+class LanguageCheck:
+    """Notices text in a language that a voice does not speak, once in a context.
 
     Args:
-        text: a part of the context's text, as the client wrote it.
         given: code of the language that the client named; text in Latin letters is then taken to be
             in it, as quotes and names in any language may be.
-        languages: codes that the voice speaks.
     """
-    found = unserved_language(text) or _served_language(text, given, languages)
-    if found is None:
-        return None
-    return ContextWarned(
-        WarningCode.LANGUAGE_UNAVAILABLE,
-        f"expected text in a language of this context ({given or ', '.join(languages)}), got text "
-        f"that seems to be in {found}; choose another voice, or set `language`",
-    )
+
+    def __init__(self, given: str | None) -> None:
+        self._given = given
+        self._char_end = 0  # of the text that was checked
+        self._has_warned = False
+
+    def warning(
+        self, intake: Intake, char_end: int, languages: Sequence[str], least_chars: int
+    ) -> ContextWarned | None:
+        """Check the new text before `char_end`, if it has `least_chars`; None without a warning."""
+        if self._has_warned or char_end - self._char_end < least_chars:
+            return None
+        new = intake.text[self._char_end : char_end]
+        self._char_end = char_end
+        found = unserved_language(new) or _served_language(new, self._given, languages)
+        if found is None:
+            return None
+        self._has_warned = True
+        return ContextWarned(
+            WarningCode.LANGUAGE_UNAVAILABLE,
+            f"expected text in a language of this context ({self._given or ', '.join(languages)}), "
+            f"got text that seems to be in {found}; choose another voice, or set `language`",
+        )
 
 
 def _served_language(text: str, given: str | None, languages: Sequence[str]) -> str | None:
@@ -320,12 +415,7 @@ def _served_language(text: str, given: str | None, languages: Sequence[str]) -> 
 
 
 def ipa_warning(segment: Segment, text: str) -> ContextWarned | None:
-    """Return the warning for a segment with IPA that has no respelling; None without.
-
-    Args:
-        segment: the segment, for an engine without IPA.
-        text: the context's text.
-    """
+    """Return the warning for a segment with IPA that has no respelling; None without."""
     for reading in segment.readings:
         if reading.ipa and reading.said in text[reading.char_start : reading.char_end]:
             return ContextWarned(WarningCode.IPA_IGNORED, _IPA_MESSAGE)

@@ -22,13 +22,12 @@ from voiceagent_tts.seam.commands import (
 )
 from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.synthesizer.aligners import Aligners, AttachAligners
-from voiceagent_tts.synthesizer.context import Context, Slices
+from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
+from voiceagent_tts.synthesizer.segments import Slices
 from voiceagent_tts.synthesizer.workers import (
-    OVERFLOW,
     FindWorker,
-    Overflow,
     Supervisor,
     Worker,
     WorkerClient,
@@ -39,13 +38,15 @@ from voiceagent_tts.voices import SeenClones, Voice, VoiceBook, VoiceFolder, lea
 
 if TYPE_CHECKING:
     from voiceagent_tts.lexicon import Entries, Pronunciation
-    from voiceagent_tts.lexicon_reader import LexiconReader
     from voiceagent_tts.text.entries import EntryMatcher
 
 OnEnd = Callable[[Context, ContextReport], None]
 OnSurplus = Callable[[Context, int], None]
 
 _NO_ALIGNERS = Aligners({})
+
+_OVERFLOW = "overflow"
+"""Name of the worker for contexts that find no free row, in voices and in metrics."""
 
 _log = structlog.get_logger(__name__)
 
@@ -60,13 +61,19 @@ class EngineProxy(Protocol):
     def connect(
         self, worker: Worker, request: ContextRequest, aligners: Aligners | None
     ) -> tuple[Worker, AttachAligners | None]:
-        """Return what a context uses in place of its worker and its aligners.
+        """Return what a context uses in place of its worker and its aligners."""
+        ...
 
-        Args:
-            worker: the worker.
-            request: what the client asked for.
-            aligners: find the times of words; None where the engine itself sends them.
-        """
+
+class VoiceLexicons(Protocol):
+    """Lexicons of voices, which a plugin finds."""
+
+    async def load(self, voice: str) -> None:
+        """Read the lexicon of a voice, by the engine's name of it, if it is new or has changed."""
+        ...
+
+    def find(self, voice: str) -> "EntryMatcher | None":
+        """Return the lexicon of a voice, as it was loaded last; None without one."""
         ...
 
 
@@ -74,10 +81,7 @@ class Synthesizer:
     """Starts the workers, and opens contexts on them.
 
     Args:
-        supervisors: the engine workers by name.
-        limits: limits of every context.
         observe: receives the report of every context that has ended.
-        clones: folder of the cloned voices.
         aligners: processes that find word times; without them, only engines that send word times
             have exact ones.
         lexicon: pronunciations for all contexts.
@@ -87,6 +91,7 @@ class Synthesizer:
     Attributes:
         limits: limits of every context.
         proxy: inserted by a plugin between contexts and workers; None without one.
+        voice_lexicons: set by a plugin; None without one.
         voices: the voices that the workers speak; set by `start`.
     """
 
@@ -105,9 +110,10 @@ class Synthesizer:
     ) -> None:
         self._clones = clones
         self.proxy: EngineProxy | None = None
+        self.voice_lexicons: VoiceLexicons | None = None
         self._clones_of = clones_of
-        self._overflow = None if overflow is None else Overflow(overflow)
-        self._lexicons = Lexicons(lexicon, clones)
+        self._overflow = overflow
+        self._lexicon = _matcher(tuple(lexicon.items())) if lexicon else None
         self._aligners = aligners or _NO_ALIGNERS
         self._supervisors = dict(supervisors)
         self.limits = limits or Limits()
@@ -131,7 +137,7 @@ class Synthesizer:
             await self.close()
             raise errors.exceptions[0] from None
         if self._overflow is not None:
-            await self._overflow.start()
+            await self._overflow.start(is_required=False)
         await self._start_aligners()
         self.voices = VoiceBook(
             {name: supervisor.capabilities for name, supervisor in self._supervisors.items()},
@@ -155,7 +161,7 @@ class Synthesizer:
         closing = [supervisor.close() for supervisor in self._supervisors.values()]
         if self._overflow is not None:
             closing.append(self._overflow.close())
-        await asyncio.gather(*closing, self._aligners.close(), self._lexicons.close())
+        await asyncio.gather(*closing, self._aligners.close())
 
     def fail_contexts(self, error: VoiceAgentError) -> None:
         """End every open context with `error`."""
@@ -197,7 +203,7 @@ class Synthesizer:
         """The engine workers by name, with that of the overflow."""
         if self._overflow is None:
             return self._supervisors
-        return {**self._supervisors, OVERFLOW: self._overflow.supervisor}
+        return {**self._supervisors, _OVERFLOW: self._overflow}
 
     @property
     def aligners(self) -> Mapping[str, Supervisor]:
@@ -214,36 +220,21 @@ class Synthesizer:
     ) -> Context:
         """Reserve a row for a new context.
 
-        Args:
-            options: the client's choices.
-            on_event: called on the event loop whenever `next_event` has something new.
-            on_end: receives the context and its report once it has ended.
-            on_free: as for `Context`.
-            on_surplus: as for `Context`.
-
         Raises:
             InvalidRequestError: an unknown voice or language, or a request that the voice's engine
                 cannot serve.
             OverloadedError: no row is free, or the worker is restarting.
         """
         voice = self._voice_for(options)
-        await self._lexicons.load(voice.engine_name)
+        if self.voice_lexicons is not None:
+            await self.voice_lexicons.load(voice.engine_name)
         if self.proxy is not None:
             await self.proxy.load(voice)
-        capabilities = self._supervisors[voice.worker].capabilities
-        request = self._resolve(options, voice, capabilities)
+        worker, request = await self._find_row(options, voice)
         find_worker: FindWorker | None = None
-        if _named_language(options) is None and leaves_choice(options.voice):
+        is_free = _named_language(options) is None and leaves_choice(options.voice)
+        if is_free and request.voice.worker != _OVERFLOW:  # a context stays with the overflow
             find_worker = functools.partial(self._find_worker, request)
-        worker = await self._least_loaded(voice)
-        if refusal := _refusal(worker, options, capabilities):
-            overflow = None if self._overflow is None else self._overflow.free_worker
-            if self._overflow is None or overflow is None or options.is_probe:
-                raise refusal
-            worker, capabilities = overflow, overflow.capabilities
-            voice = self._overflow.voice_like(voice)
-            request = self._resolve(options, voice, capabilities)
-            find_worker = None  # a context stays with the overflow
         speaking, attach_aligners = self._connect(worker, request)
         context = Context(
             speaking,
@@ -259,6 +250,22 @@ class Synthesizer:
         )
         self._contexts.add(context)
         return context
+
+    async def _find_row(
+        self, options: ContextOptions, voice: Voice
+    ) -> tuple[WorkerClient, ContextRequest]:
+        """A worker with a free row for the voice, else that of the overflow; and its request."""
+        capabilities = self._supervisors[voice.worker].capabilities
+        request = self._resolve(options, voice, capabilities)
+        worker = await self._least_loaded(voice)
+        refusal = _refusal(worker, options, capabilities)
+        if refusal is None:
+            return worker, request
+        overflow = None if self._overflow is None else self._overflow.free_worker
+        if overflow is None or options.is_probe:
+            raise refusal
+        voice = _voice_like(voice, overflow.capabilities)
+        return overflow, self._resolve(options, voice, overflow.capabilities)
 
     def check(self, options: ContextOptions) -> ContextRequest:
         """Check options for a context that is opened later; return what its engine would receive.
@@ -368,11 +375,19 @@ class Synthesizer:
             feeding,
             speech,
             stretch,
-            self._lexicons.of(options.lexicon, voice.engine_name),
+            self._lexicons_of(options, voice),
             capabilities.reads_ipa,
             warnings,
             languages=() if self._has_own_language(voice, capabilities) else languages,
         )
+
+    def _lexicons_of(self, options: ContextOptions, voice: Voice) -> "tuple[EntryMatcher, ...]":
+        """The lexicons of a context, in order of precedence."""
+        given = _matcher(tuple(options.lexicon.items())) if options.lexicon else None
+        of_voice = None
+        if self.voice_lexicons is not None:
+            of_voice = self.voice_lexicons.find(voice.engine_name)
+        return tuple(each for each in (given, of_voice, self._lexicon) if each is not None)
 
     def _has_own_language(self, voice: Voice, capabilities: Capabilities) -> bool:
         """Whether a voice belongs to one language, so that its text is not checked for others."""
@@ -388,74 +403,6 @@ class Synthesizer:
         if not context.options.is_probe:
             self._observe(report)
         on_end(context, report)
-
-
-class Lexicons:
-    """Finds the lexicons of contexts.
-
-    Args:
-        server: entries that apply to all contexts.
-        folder: the voices' folder, which may have a lexicon for any voice.
-    """
-
-    def __init__(self, server: "Entries | None" = None, folder: VoiceFolder | None = None) -> None:
-        self._server = _matcher(tuple(server.items())) if server else None
-        self._folder = folder
-        self._reader: LexiconReader | None = None
-        self._of_voices: dict[str, tuple[object, EntryMatcher | None]] = {}
-        """Version and lexicon of each loaded voice that has one; None for an invalid lexicon."""
-        self._reading: dict[str, tuple[object, asyncio.Task[None]]] = {}
-        """For each voice whose lexicon is being read: the version, and the task that reads it."""
-
-    async def load(self, voice: str) -> None:
-        """Read the lexicon of a voice if it is new or has changed.
-
-        Reads in a process, because a lexicon of 20,000 entries takes 0.3 s, and once for all
-        contexts that wait for it. An invalid lexicon is logged and ignored.
-        """
-        if self._folder is None:
-            return
-        version = self._folder.lexicon_version(voice)
-        if version is None:
-            self._of_voices.pop(voice, None)
-        elif voice not in self._of_voices or self._of_voices[voice][0] != version:
-            reading_version, reading = self._reading.get(voice, (None, None))
-            if reading is None or reading.done() or reading_version != version:
-                reading = asyncio.create_task(self._keep(voice, version))
-                self._reading[voice] = version, reading
-            await asyncio.shield(reading)  # a context that is cancelled leaves it to the others
-
-    async def _keep(self, voice: str, version: object) -> None:
-        self._of_voices[voice] = version, await self._read(voice)
-
-    async def close(self) -> None:
-        """End the process that reads, and start none again; idempotent."""
-        self._folder = None
-        if self._reader is not None:
-            await self._reader.close()
-
-    def of(self, own: "Entries", voice: str) -> "tuple[EntryMatcher, ...]":
-        """Return the lexicons of a context, in order of precedence.
-
-        Args:
-            own: the context's own entries.
-            voice: name of its voice, whose lexicon is that of the last `load`.
-        """
-        given = _matcher(tuple(own.items())) if own else None
-        _, of_voice = self._of_voices.get(voice, (None, None))
-        return tuple(each for each in (given, of_voice, self._server) if each is not None)
-
-    async def _read(self, voice: str) -> "EntryMatcher | None":
-        from voiceagent_tts.lexicon_reader import LexiconReader  # here: few voices have a lexicon
-
-        if self._folder is None:  # closed meanwhile
-            return None
-        self._reader = self._reader or LexiconReader()
-        try:
-            return await self._reader.read(self._folder.lexicon_file(voice))
-        except InvalidRequestError as error:
-            _log.error("lexicon_ignored", voice=voice, error=error.message)
-            return None
 
 
 @lru_cache(maxsize=64)
@@ -481,6 +428,12 @@ def _refusal(
     )
 
 
+def _voice_like(voice: Voice, capabilities: Capabilities) -> Voice:
+    """The overflow's voice with the same name, or its first voice."""
+    known = {name.casefold(): name for name in capabilities.voices}
+    return Voice(known.get(voice.name.casefold(), capabilities.voices[0]), _OVERFLOW)
+
+
 def _named_language(options: ContextOptions) -> str | None:
     """Return the language that the client requested; None to detect it for each segment."""
     name = options.language
@@ -490,16 +443,7 @@ def _named_language(options: ContextOptions) -> str | None:
 def _language(
     name: str | None, voice: Voice, languages: Sequence[str]
 ) -> tuple[str | None, tuple[ContextWarned, ...]]:
-    """Return the code that the voice speaks for a language, with a warning if its accent differs.
-
-    Args:
-        name: name or code of the language; None to detect that of each segment.
-        voice: the voice.
-        languages: codes that it speaks.
-
-    Raises:
-        InvalidRequestError: the voice does not speak the language.
-    """
+    """Return the code that the voice speaks for a language, and a warning if accents differ."""
     if name is None:
         return None, ()
     wanted = normalize_language(name)

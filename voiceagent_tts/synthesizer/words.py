@@ -47,7 +47,8 @@ _ONLINE_SHARE = 0.7
 from the forced time to the online time. Measured by `benchmarks.alignment`: 91.2 % exact cuts at
 RTF 0.2, 88.8 % without."""
 _MOVED_SAMPLES = ms_to_samples(20)
-"""A time that was moved by more than this, to keep the words in order, is not exact."""
+"""A time that was moved by more than this, to keep the words in order, is not exact. A published
+time that an aligner has corrected by more than this is sent again."""
 _MOVED_CONFIDENCE = 0.5
 """Highest confidence of a moved time: playback or another word was already at its place."""
 _DOUBTFUL_CONFIDENCE = 0.5
@@ -268,6 +269,10 @@ class Words:
             char_limit=listener.char_limit,
         )
 
+    def pop_moved(self) -> tuple[WordTimestamp, ...]:
+        """Published words with better times, if the time of one has moved; each time once."""
+        return self._as_heard(self.policy.pop_moved())
+
     @property
     def best(self) -> Sequence[WordTimestamp]:
         """The published words with the best times known now, which may be better than those sent.
@@ -371,6 +376,9 @@ class WordPolicy:
         self._known: dict[int, _Known] = {}
         self._tentative: dict[int, WordTimestamp] = {}
         self._published: list[WordTimestamp] = []
+        self._told: list[WordTimestamp] = []
+        """The published words, each with the time that was returned last."""
+        self._first_open = 0  # of the published words without a final time
         self._last_start = 0
 
     @cached_property
@@ -510,16 +518,37 @@ class WordPolicy:
 
     def refined(self) -> list[WordTimestamp] | None:
         """All published words with the best times known now; None where no time is better."""
+        refined = self._refined_from(0)
+        return None if refined == self._published else refined
+
+    def pop_moved(self) -> list[WordTimestamp]:
+        """The published words whose times are not final, if one of them has moved since.
+
+        They are all words behind the first of these: words keep their order in time.
+        """
+        first = self._first_open
+        told, best = self._told[first:], self._refined_from(first)
+        while self._first_open < len(self._published) and self._is_final(self._first_open):
+            self._first_open += 1
+        if not any(map(_has_moved, told, best)):
+            return []
+        self._told[first:] = best
+        return best
+
+    def _is_final(self, place: int) -> bool:
+        return (known := self._known.get(place)) is not None and self._is_settled(known.source)
+
+    def _refined_from(self, first: int) -> list[WordTimestamp]:
         refined: list[WordTimestamp] = []
-        start = 0
-        for place, published in enumerate(self._published):
+        start = self._told[first - 1].start_sample if first else 0
+        for place, published in enumerate(self._published[first:], first):
             if (known := self._known.get(place)) is not None:
                 timestamp = _with_doubt(known)
             else:
                 timestamp = self._tentative_of(place) or published
             start = max(start, timestamp.start_sample)
             refined.append(_moved_to(timestamp, start))
-        return None if refined == self._published else refined
+        return refined
 
     def _best(self, place: int) -> tuple[Source, WordTimestamp]:
         if (known := self._known.get(place)) is not None:
@@ -597,10 +626,15 @@ class WordPolicy:
         self.counts.late += timestamp.start_sample < played_sample
         self._last_start = max(timestamp.start_sample, played_sample, self._last_start)
         self._published.append(_moved_to(timestamp, self._last_start))
+        self._told.append(self._published[-1])
 
 
 def _char_start(word: Word) -> int:
     return word.char_start
+
+
+def _has_moved(told: WordTimestamp, best: WordTimestamp) -> bool:
+    return abs(best.start_sample - told.start_sample) > _MOVED_SAMPLES
 
 
 def _with_doubt(known: _Known) -> WordTimestamp:

@@ -2,8 +2,7 @@
 
 `WorkerClient` starts one process, sends it commands, passes each event to its context, and fails
 every context when the process ends. `Row` is one context's row on it, and `Speaker` speaks a
-context there. `Supervisor` replaces a process that has ended. `Overflow` is the worker for contexts
-that find no free row.
+context there. `Supervisor` replaces a process that has ended.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError, VoiceAgentError
+from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
 from voiceagent_tts.seam.commands import (
@@ -55,7 +54,6 @@ from voiceagent_tts.seam.events import (
 )
 from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.synthesizer.segments import QueuedSegment
-from voiceagent_tts.voices import Voice
 
 EventHandler = Callable[[Event | AlignEvent], None]
 """Receives the events of one context; an `AudioStep` has that context's row only."""
@@ -84,17 +82,11 @@ fraction of a second."""
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 10.0
-"""Pauses between attempts to replace a worker, each twice as long as the one before."""
+"""Pauses between attempts to start a worker, each twice as long as the one before."""
 
 _SOON_S = 600.0
 """If two workers in a row fail within this time of their start, the next one starts a rung
 lower."""
-
-OVERFLOW = "overflow"
-"""Name of the worker of `Overflow`, here and in metrics."""
-
-_OVERFLOW_RETRY_S = 10.0
-"""Pause between attempts to start the worker: the upstream may be away for hours."""
 
 _log = structlog.get_logger(__name__)
 
@@ -197,10 +189,6 @@ class WorkerClient:
     ) -> "WorkerClient":
         """Start the process and wait until it is ready.
 
-        Args:
-            spec: describes the process.
-            on_freed: receives, for each cancel, the seconds until the worker had freed the row.
-
         Raises:
             EngineError: the process could not start, has ended, or was not ready in time.
         """
@@ -220,10 +208,6 @@ class WorkerClient:
 
     def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
         """Reserve a row for a new context, whose events go to `handler`.
-
-        Args:
-            handler: receives the events.
-            on_free: called once the row is free, or the worker has ended.
 
         Returns:
             The context's number on this worker.
@@ -447,17 +431,12 @@ class Row:
     """One context's row on a worker: reserved, then active, then released.
 
     Args:
-        worker: the worker.
-        on_event: receives the events of the context.
         on_free: called once the worker has freed the row, which is later than `release`.
 
     Attributes:
         worker: as given.
         number: the context's number there.
         state: whether the worker knows the context.
-
-    Raises:
-        EngineError: the worker has ended.
     """
 
     def __init__(
@@ -508,10 +487,6 @@ class Speaker:
     """Speaks the segments of one context with its worker.
 
     Args:
-        worker: the engine worker, whose row the context reserves.
-        request: the resolved options of the context.
-        on_event: receives the events of the worker.
-        on_free: called once the worker has freed the row of the context, if given.
         find_worker: finds the worker for the language of the first text; None for a client that
             chose the voice or the language.
 
@@ -519,9 +494,6 @@ class Speaker:
         is_speaking: whether there is text of the context, and its row is held.
         request: as given; that of the last worker.
         submitted_at: `time.monotonic()` of the first text sent; None before it.
-
-    Raises:
-        EngineError: the worker has ended.
     """
 
     def __init__(
@@ -623,7 +595,6 @@ class Supervisor:
     was killed is replaced by an equal one.
 
     Args:
-        spec: describes the worker's process.
         on_freed: receives, for each cancel, the seconds until the worker had freed the row.
 
     Attributes:
@@ -640,15 +611,30 @@ class Supervisor:
         self._rung = 0  # rung of the next worker; 0 is the first one's
         self.restarts = 0
 
-    async def start(self) -> None:
+    async def start(self, *, is_required: bool = True) -> None:
         """Start the first worker.
 
+        Args:
+            is_required: whether it must start now; if not, it is tried again in the background, as
+                it is for all later workers.
+
         Raises:
-            EngineError: the worker cannot start. Later failures are retried without limit.
+            EngineError: the worker cannot start, and is required.
         """
-        self._worker = await WorkerClient.start(self._spec, self._on_freed)
-        self._capabilities = self._worker.capabilities
-        self._task = asyncio.create_task(self._keep_running(self._worker))
+        try:
+            self._begin(await WorkerClient.start(self._spec, self._on_freed))
+        except EngineError as error:
+            if is_required:
+                raise
+            _log.error("worker_failed_to_start", engine=self._spec.engine, error=str(error))
+            self._task = asyncio.create_task(self._begin_later())
+
+    def _begin(self, worker: WorkerClient) -> None:
+        self._worker, self._capabilities = worker, worker.capabilities
+        self._task = asyncio.create_task(self._keep_running(worker))
+
+    async def _begin_later(self) -> None:
+        self._begin(await self._start_again())
 
     @property
     def group(self) -> str | None:
@@ -665,6 +651,13 @@ class Supervisor:
         """The running worker; None while it is being replaced."""
         is_running = self._worker is not None and not self._worker.closed.is_set()
         return self._worker if is_running else None
+
+    @property
+    def free_worker(self) -> WorkerClient | None:
+        """The running worker, if it has a free row."""
+        worker = self.worker
+        is_free = worker is not None and worker.rows_used < worker.capabilities.max_rows
+        return worker if is_free else None
 
     async def wait_for_worker(self, timeout_s: float) -> WorkerClient:
         """Return the running worker, or the next one if it is ready within `timeout_s`.
@@ -727,54 +720,3 @@ class Supervisor:
                 _log.error("worker_failed_to_start", engine=self._spec.engine, error=str(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-
-class Overflow:
-    """The worker for contexts beyond capacity. The server also runs while it is unavailable.
-
-    Args:
-        supervisor: the worker.
-    """
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self.supervisor = supervisor
-        self._starting: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Start the worker, and retry until it starts; until then it takes no context."""
-        if not await self._try_to_start():
-            self._starting = asyncio.create_task(self._start_later())
-
-    async def close(self) -> None:
-        """Stop the worker; idempotent."""
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.wait({self._starting})
-        await self.supervisor.close()
-
-    async def _try_to_start(self) -> bool:
-        try:
-            await self.supervisor.start()
-        except VoiceAgentError as error:
-            _log.error("overflow_unavailable", error=error.message)
-            return False
-        return True
-
-    async def _start_later(self) -> None:
-        await asyncio.sleep(_OVERFLOW_RETRY_S)
-        while not await self._try_to_start():
-            await asyncio.sleep(_OVERFLOW_RETRY_S)
-
-    @property
-    def free_worker(self) -> WorkerClient | None:
-        """The worker, if it runs and has a free row."""
-        worker = self.supervisor.worker
-        if worker is None or worker.rows_used >= worker.capabilities.max_rows:
-            return None
-        return worker
-
-    def voice_like(self, voice: Voice) -> Voice:
-        """The upstream's voice with the same name, or its first voice."""
-        names = self.supervisor.capabilities.voices
-        known = {name.casefold(): name for name in names}
-        return Voice(known.get(voice.name.casefold(), names[0]), OVERFLOW)

@@ -25,6 +25,8 @@ _MONTHS = {
     "Jun": "June", "Jul": "July", "Aug": "August", "Sept": "September", "Sep": "September",
     "Oct": "October", "Nov": "November", "Dec": "December",
 }  # fmt: skip
+PERIODS = {"mo": "month", "wk": "week"}
+"""Words after a price, as in "$5/mo"."""
 MONTHS = "|".join(_MONTHS)
 """Pattern of the months as they are written before a day or after it, with a dot or without."""
 
@@ -36,7 +38,12 @@ _RULERS = (
     "Henry|Louis|Charles|Edward|George|Elizabeth|William|James|Richard|Philip|Philippe|Frederick"
     "|Alexander|Nicholas|Ivan|Catherine|Mary|Pius|Benedict|Francis|Leo|Napoleon|Ramses|Ludwig|Otto"
 )
-_ROMAN = r"(?=[IVXL])X{0,3}(?:IX|IV|V?I{0,3}|X?L?X{0,3})"
+_ROMAN = r"(?=[IVXL]{2,}(?!\w))(?:XL|L?X{0,3})(?:IX|IV|V?I{0,3})(?!\w)"
+_ONE = r"(?!['’](?!s\b)|\w|\. ?[A-Z])"
+"""After a letter alone, which is a numeral and no contraction and no initial."""
+_NOT_I = r"(?! (?:am|think|guess|know|want|hope|believe|mean|have|love|like|need)\b)"
+_LAST = r"(?=['’]s\b| of\b|[,;:.!?)]|$)"
+"""After the first ruler of a name; "Mary I think" is none."""
 _DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50}
 
 TITLE = re.compile(rf"\b({'|'.join(_TITLES)})\.(?= ?[A-Z]| and (?:{'|'.join(_TITLES)})\.)")
@@ -45,16 +52,25 @@ MONTH = re.compile(rf"\b({MONTHS})\.(?=,| [a-z0-9])")
 STREET = re.compile(rf"(?<=\w )({'|'.join(_STREETS)})\.(?!\w)")
 SAINT = re.compile(r"\bSt\.(?= ?[A-Z])")
 WORD = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, _WORDS))})\.(?!\w)")
-NUMERAL = re.compile(rf"\b({_COUNTED}|{_RULERS}) ({_ROMAN})\b")
+NUMERAL = re.compile(
+    rf"\b(?:({_COUNTED}) (?=(?:{_ROMAN}|[VX]{_ONE}|I{_ONE}{_NOT_I}))"
+    rf"|(?:{_RULERS}) (?=(?:{_ROMAN}|[VX]{_ONE}|I{_ONE}{_LAST})))([IVXL]+)"
+)
+"""What is counted, or the name of a ruler, and a Roman numeral."""
 HALF_DAY = re.compile(r"(?<=\d)( ?)([ap])\.?m\b\.?", re.IGNORECASE)
 APART = re.compile(r"\s+(?=[!?;:,.](?:\s|$))")
 """The space before a mark."""
 _ALL = (TITLE, DAY, MONTH, STREET, SAINT, WORD, NUMERAL, APART)
 
 
-def has_any(text: str) -> bool:
-    """Whether something is written short that says so without a digit."""
-    return any(pattern.search(text) for pattern in _ALL)
+def has_any(text: str, *, in_digits: bool) -> bool:
+    """Whether something is written short that says so without a digit.
+
+    Args:
+        text: English text.
+        in_digits: whether only what a voice that reads digits is told matters.
+    """
+    return any(pattern.search(text) for pattern in ((NUMERAL,) if in_digits else _ALL))
 
 
 def in_full(match: re.Match[str]) -> str | None:
@@ -79,8 +95,7 @@ def numeral(match: re.Match[str]) -> tuple[int, bool]:
     """Return the number of a match of `NUMERAL`, and whether it is an ordinal."""
     digits = [_DIGITS[letter] for letter in match[2]]
     signs = [-1 if one < max(digits[at:]) else 1 for at, one in enumerate(digits)]
-    is_ruler = match[1] in _RULERS.split("|")
-    return sum(sign * one for sign, one in zip(signs, digits, strict=True)), is_ruler
+    return sum(sign * one for sign, one in zip(signs, digits, strict=True)), match[1] is None
 
 
 def month(written: str) -> str:

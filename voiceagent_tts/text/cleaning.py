@@ -2,10 +2,10 @@
 
 A text is cleaned word by word, each with the unspoken characters before it, because a text that is
 still being written is cleaned in the same way: what is spoken does not depend on how the text was
-divided. A word is complete when the next one begins; the first of a line also has its bullet or
-heading mark, and a link or tag is not divided. The rules are in `text/cleaning_rules.py`. This
-module knows no language: engines read numbers and abbreviations themselves, or are given words by
-`text/normalizer.py`.
+divided. HTML entities are first replaced by the characters that they name. A word is complete when
+the next one begins; the first of a line also has its bullet or heading mark, and a link or tag is
+not divided. The rules are in `text/cleaning_rules.py`. This module knows no language: engines read
+numbers and abbreviations themselves, or are given words by `text/normalizer.py`.
 """
 
 import re
@@ -17,10 +17,12 @@ from voiceagent_tts.text.cleaning_rules import (
     GAP,
     NOTHING,
     STOP,
+    UNSAID,
     Speakable,
     apply_rules,
     plain_characters,
 )
+from voiceagent_tts.text.entities import begun_at, named
 from voiceagent_tts.text.punctuation import CLAUSE_ENDS, CLOSING, DASHES, SENTENCE_ENDS
 from voiceagent_tts.text.words import is_spoken, next_word_start
 
@@ -73,6 +75,11 @@ def speakable(text: str) -> Speakable:
     return Speakable("".join(part.spoken for part in parts), offsets)
 
 
+def is_speakable(text: str) -> bool:
+    """Whether anything is said for a text: `&nbsp;` and `[](url)` have letters only in writing."""
+    return bool(speakable(text).spoken)
+
+
 class Cleaner:
     """Cleans a text while it is being written.
 
@@ -83,6 +90,7 @@ class Cleaner:
     def __init__(self) -> None:
         self.char_end = 0
         self._text = ""
+        self._begun = ""  # what may become an entity, behind `_text`
         self._at = 0  # start of what is not returned, in `_text`
         self._judged = 0  # no word ends between `_at` and here
         self._begin()
@@ -97,7 +105,13 @@ class Cleaner:
 
     def push(self, delta: str) -> None:
         """Append written text."""
-        self._text = self._text[self._at :] + delta
+        written = self._begun + delta
+        end = begun_at(written)
+        self._begun = written[end:]
+        self._append(named(written[:end]))
+
+    def _append(self, text: str) -> None:
+        self._text = self._text[self._at :] + text
         self._judged = max(0, self._judged - self._at)
         self._at = 0
 
@@ -108,6 +122,8 @@ class Cleaner:
 
     def finish(self) -> Speakable:
         """Return the rest of the text; more may be pushed, and is cleaned as a new text."""
+        self._append(self._begun)
+        self._begun = ""
         rest = self._take(len(self._text))
         self._begin()
         return rest
@@ -144,9 +160,9 @@ class Cleaner:
             marks = _BLOCK_MARKS.match(text, line_start)
             if marks is not None and marks.end() >= index:
                 return marks.end() + 1
-            is_fence = _FENCE.fullmatch(text, line_start, index) is not None
-            return index + 1 if is_fence and text[index] != "\n" else index
-        written = text[at:index]
+            if _FENCE.fullmatch(text, line_start, index) and text[index] != "\n":
+                return index + 1
+        written = UNSAID.sub("", text[at:index])
         if is_spoken(written) or (self._spoken_end and _LATE_MARKS.issuperset(written.strip())):
             return index
         word = _SPOKEN.search(text, index)

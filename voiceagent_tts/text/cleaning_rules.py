@@ -5,13 +5,13 @@ selectors, emoji, decorative symbols, HTML-like tags, and the marks of markdown:
 ticks, headings, quotes, list bullets, rules, table borders, link targets and URL schemes. Replaced
 are:
 
-- HTML entities (`&#39;`) by the character that they name;
 - white space of every kind, and unspoken characters between words, by one space;
 - a paragraph, heading, list-item or table-row border without punctuation by a full stop; another
   line break, a table's `|`, `•`, `--` or an arrow by a comma, so that each becomes a pause. A line
   break in the middle of wrapped prose is a space;
 - an underscore inside a word by a space (`snake_case`), `*` between numbers by `×`;
-- typographic forms (full-width, mathematical, ligatures, decomposed) by their plain letters.
+- typographic forms (full-width, mathematical, ligatures, in circles, decomposed) by their plain
+  letters and digits.
 
 Everything else stays as written: "3.5", "$42.50", "C#", "#5", "a/b", "me@example.com". Markers are
 handled without their partners, because the partner may be in another segment. This module knows no
@@ -19,10 +19,8 @@ language, and not where a text is divided: `text/cleaning.py` passes it one word
 unspoken characters before it.
 """
 
-import html
 import re
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -62,6 +60,7 @@ def _rule(pattern: str, before: str = "", after: str = "") -> _Rule:
     return _Rule(re.compile(pattern, re.MULTILINE), before, after)
 
 
+_TAG = r"</?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"
 _TARGET = r"\((?:[^()\s]|\([^()\s]*\))*+(?: +\"[^\"\n]*\")? *\)"
 _BLOCK_TAG = r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6])(?:[ /][^<>]*)?>"
 
@@ -84,7 +83,7 @@ _RULES = (
     _rule(r"\[(?P<kept>[^\[\]]++)\]\[[^\[\]]*+\]"),
     _rule(rf"\]{_TARGET}"),
     _rule(_BLOCK_TAG, STOP),
-    _rule(r"</?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"),
+    _rule(_TAG),
     _rule(r"<(?P<kept>[^<>\s]++)>"),
     _rule(r"(?<![^\W_])(?:https?://|mailto:)"),
     # Marks
@@ -96,6 +95,9 @@ _RULES = (
     _rule(r"-{2,}+|[|•‣◦]", COMMA),
     _rule(r"={2,}+|[\[\]{}\\]", GAP),
 )
+
+UNSAID = re.compile(rf"{_TAG}|\]{_TARGET}")
+"""Markup whose letters are not spoken."""
 
 
 def apply_rules(plain: Speakable, before: str) -> Speakable:
@@ -132,31 +134,18 @@ def _apply(rule: _Rule, draft: Speakable, start: int) -> Speakable:
     return Speakable("".join(parts), tuple(offsets))
 
 
-_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-
-
 def plain_characters(text: str, char_start: int) -> Speakable:
     """The characters of `text` as the rules expect them; offsets count from `char_start`."""
     plain: list[str] = []
     offsets: list[int] = []
-    for offset, character in _named_characters(text):
+    for offset, character in enumerate(text, char_start):
         for piece in _plain(character):
             if plain and _composes(plain[-1], piece):
                 plain[-1] = unicodedata.normalize("NFC", plain[-1] + piece)
             else:
                 plain.append(piece)
-                offsets.append(char_start + offset)
+                offsets.append(offset)
     return Speakable("".join(plain), tuple(offsets))
-
-
-def _named_characters(text: str) -> Iterator[tuple[int, str]]:
-    """The characters with their index; an HTML entity is the character that it names."""
-    at = 0
-    for entity in _ENTITY.finditer(text):
-        yield from zip(range(at, entity.start()), text[at : entity.start()], strict=True)
-        yield from ((entity.start(), character) for character in html.unescape(entity[0]))
-        at = entity.end()
-    yield from zip(range(at, len(text)), text[at:], strict=True)
 
 
 def _composes(base: str, character: str) -> bool:
@@ -194,7 +183,13 @@ def _plain_letter(character: str) -> str:
     plain = unicodedata.normalize("NFKC", character)
     if form in ("<wide>", "<narrow>", "<font>") or (form == "<compat>" and plain.isascii()):
         return plain
+    if form == "<circle>" or "\u2776" <= character <= "\u2793":  # black circles have no plain form
+        return plain if plain.isdecimal() or plain.isalpha() else str(_whole(character))
     return character
+
+
+def _whole(character: str) -> int:
+    return int(unicodedata.numeric(character))
 
 
 def _plain_symbol(character: str, category: str) -> str:

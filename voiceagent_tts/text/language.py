@@ -61,17 +61,14 @@ _AREA_OF, _SIMILAR_TO = (
 LATIN = ("en", "de", "fr", "pt", "es", "it", "nl")
 """Languages that are detected in Latin text."""
 UNSERVED_LATIN = {
-    "cs": "Czech",
-    "da": "Danish",
-    "fi": "Finnish",
-    "hu": "Hungarian",
-    "id": "Indonesian",
-    "pl": "Polish",
-    "ro": "Romanian",
-    "sv": "Swedish",
-    "tr": "Turkish",
+    "af": "Afrikaans", "az": "Azerbaijani", "bs": "Bosnian", "ca": "Catalan", "cs": "Czech",
+    "cy": "Welsh", "da": "Danish", "et": "Estonian", "eu": "Basque", "fi": "Finnish",
+    "ga": "Irish", "gl": "Galician", "hr": "Croatian", "hu": "Hungarian", "id": "Indonesian",
+    "is": "Icelandic", "lt": "Lithuanian", "lv": "Latvian", "ms": "Malay", "no": "Norwegian",
+    "pl": "Polish", "ro": "Romanian", "sk": "Slovak", "sl": "Slovenian", "sq": "Albanian",
+    "sr": "Serbian", "sv": "Swedish", "sw": "Swahili", "tl": "Filipino", "tr": "Turkish",
     "vi": "Vietnamese",
-}
+}  # fmt: skip
 """Names of other languages that Latin text may be in; it is spoken as one of `LATIN`."""
 LATIN_MODEL = Path(__file__).parent / "latin_languages.npz.xz"
 """py3langid's model of these languages, made by `scripts/latin-languages`."""
@@ -85,7 +82,7 @@ _CERTAIN = 0.6
 _UNSERVED = 0.9
 """Probability from which text is said to be in a language that no voice speaks."""
 _UNSERVED_LETTERS = 12
-"""Least letters of a Latin text of which that is said."""
+"""Least letters of a Latin text's small words of which that is said; the others may be names."""
 
 _CANTONESE = frozenset("嘅咗喺佢哋冇嚟啲嗰嘢噉畀攞諗瞓攰")
 """Characters of words that Cantonese has and written Chinese has not."""
@@ -182,14 +179,23 @@ def unserved_language(text: str) -> str | None:
     if 2 * count < len(letters):
         return None
     if script == "LATIN":
-        if count < _UNSERVED_LETTERS:
+        if sum(len(word) for word in text.split() if word[0].islower()) < _UNSERVED_LETTERS:
             return None
         ranked = _identifier().rank(text)  # neighbours such as Danish and Swedish share it
         probability = sum(each for code, each in ranked if code in UNSERVED_LATIN)
         return UNSERVED_LATIN.get(ranked[0][0]) if probability >= _UNSERVED else None
     if script == "CYRILLIC":
-        return next((name for name, own in _CYRILLIC.items() if own & {*text.lower()}), None)
+        return _unserved_cyrillic(text.lower())
     return None if script in _SCRIPTS else script.capitalize()
+
+
+def _unserved_cyrillic(text: str) -> str | None:
+    letters, words = {*text}, {*re.findall(r"\w+", text)}
+    found = [name for name, own in _CYRILLIC.items() if own & letters]
+    if not found and not _RUSSIAN & letters:
+        found = [name for name, own in _CYRILLIC_WORDS.items() if own & words]
+        found += ["Bulgarian"] * (_BULGARIAN.search(text) is not None)
+    return found[0] if found else None
 
 
 @lru_cache(maxsize=8192)
@@ -205,11 +211,23 @@ def _script(letter: str) -> str:
 
 _CYRILLIC = {
     "Belarusian": {"ў"},
-    "Kazakh": {*"әғқңөұүһ"},
+    "Kazakh": {*"әғқңұһ"},
+    "Mongolian": {*"өү"},
+    "Macedonian": {*"ѓќѕ"},
     "Serbian": {*"јљњћђџ"},
     "Ukrainian": {*"ґєії"},
 }
 """Letters that Russian lacks, and a language that they tell of; the first one that has some."""
+_CYRILLIC_WORDS = {
+    "Ukrainian": {*"дякую добрий дуже зачекати немає що".split()},
+    "Macedonian": {*"благодарам денес сум".split()},
+    "Serbian": {*"данас добар хвала шта".split()},
+    "Bulgarian": {*"благодаря днес здравейте какво няма съм това ще".split()},
+}
+"""Common words without such letters that are none of Russian."""
+_BULGARIAN = re.compile("ъ(?![еёюя])")
+_RUSSIAN = frozenset("ыэё")
+"""Letters that those of `_CYRILLIC_WORDS` lack: text with one of them quotes their words."""
 
 _SCRIPTS = {
     "LATIN": "latin",

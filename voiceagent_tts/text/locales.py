@@ -4,13 +4,19 @@ Number words come from num2words; units, months and plural rules from the CLDR, 
 that neither has are listed here. This module knows no text and no rules.
 """
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
 import num2words  # pyright: ignore[reportMissingTypeStubs]
 from babel import Locale as Cldr
-from babel.numbers import format_decimal, get_decimal_symbol, get_group_symbol
+from babel.numbers import (
+    format_decimal,
+    get_currency_name,
+    get_decimal_symbol,
+    get_group_symbol,
+)
 from babel.units import format_unit
 
 UNITS = {
@@ -61,9 +67,25 @@ UNITS = {
     "ha": "area-hectare",
     "m²": "area-square-meter",
     "km²": "area-square-kilometer",
+    "sq ft": "area-square-foot",
+    "gal": "volume-gallon",
+    "hr": "duration-hour",
+    "hrs": "duration-hour",
+    "sec": "duration-second",
+    "yr": "duration-year",
+    "yrs": "duration-year",
     "m³": "volume-cubic-meter",
 }
 """CLDR's name of each unit, by its symbol."""
+
+CURRENCIES = {
+    "US$": "$", "USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "CA$": "CAD", "C$": "CAD",
+    "CAD": "CAD", "A$": "AUD", "AU$": "AUD", "AUD": "AUD", "NZ$": "NZD", "NZD": "NZD",
+    "HK$": "HKD", "HKD": "HKD", "S$": "SGD", "SGD": "SGD", "MX$": "MXN", "MXN": "MXN",
+    "R$": "BRL", "BRL": "BRL", "₹": "INR", "INR": "INR", "₩": "KRW", "KRW": "KRW", "CHF": "CHF",
+    "CNY": "CNY", "SEK": "SEK", "NOK": "NOK", "DKK": "DKK", "PLN": "PLN", "CZK": "CZK",
+}  # fmt: skip
+"""The sign of our own words for a currency, or its code in the CLDR, by other ways to write it."""
 
 Forms = tuple[str, ...]
 """A noun after 1, and after others; in Russian after 1, after 2 to 4, and after others."""
@@ -74,8 +96,8 @@ class _Words:
     """The words of one language.
 
     Attributes:
-        symbols: what `- – / # & = + × ÷ @ . % ° < >` are called, in this order: the minus, the
-            dash of a range, the stroke of a fraction, and the rest.
+        symbols: what `- – / # & = + × ÷ @ . % ° < > : ~ ± ≤ ≥ ≠ ‰ √ ^` and "per" are called, in
+            this order: the minus, the dash of a range, the stroke of a fraction, and the rest.
         point: the mark in decimal numbers.
         money: major and minor unit of each currency.
         before_minor: word before the minor unit, which may be left out.
@@ -93,7 +115,15 @@ class _Words:
     hour: str = ""
 
 
-_SYMBOLS = ("-", "–", "/", "#", "&", "=", "+", "×", "÷", "@", ".", "%", "°", "<", ">")
+_ONES = {
+    "de": ("eins", "ein", "eine", r"\w+(?<!byt)e$"),
+    "fr": ("un", "un", "une", "heure|minute|seconde|milliseconde|livre|once|kilocalorie|roupie"),
+    "es": ("uno", "un", "una", r"\w+as?$"),
+    "it": ("uno", "un", "una", r"\w+a$"),
+    "pt": ("um", "um", "uma", r"\w+as?$"),
+}
+"""One as it is counted, and before masculine and feminine nouns; and pattern of the latter."""
+_SYMBOLS = (*"-–/#&=+×÷@.%°<>:~±≤≥≠‰√^", "per")
 _FRACTIONS = ("1/2", "1/3", "2/3", "1/4", "3/4")
 
 
@@ -116,7 +146,8 @@ def _money(
 _WORDS = {
     "en": _Words(
         "minus|to|over|number|and|equals|plus|times|divided by|at|dot|percent|degrees"
-        "|less than|greater than",
+        "|less than|greater than|to|about|plus or minus|less than or equal to"
+        "|greater than or equal to|not equal to|per thousand|square root of|to the power of|per",
         "point",
         _money(
             "dollar/dollars",
@@ -133,7 +164,8 @@ _WORDS = {
     ),
     "de": _Words(
         "minus|bis|durch|Nummer|und|gleich|plus|mal|geteilt durch|at|Punkt|Prozent|Grad"
-        "|kleiner als|größer als",
+        "|kleiner als|größer als|zu|etwa|plus minus|kleiner gleich|größer gleich|ungleich"
+        "|Promille|Wurzel aus|hoch|pro",
         "Komma",
         _money(
             "Dollar/Dollar",
@@ -149,7 +181,8 @@ _WORDS = {
     ),
     "fr": _Words(
         "moins|à|sur|numéro|et|égale|plus|fois|divisé par|arobase|point|pour cent|degrés"
-        "|inférieur à|supérieur à",
+        "|inférieur à|supérieur à|à|environ|plus ou moins|inférieur ou égal à"
+        "|supérieur ou égal à|différent de|pour mille|racine de|puissance|par",
         "virgule",
         _money(
             "dollar/dollars",
@@ -165,7 +198,8 @@ _WORDS = {
     ),
     "es": _Words(
         "menos|a|sobre|número|y|igual a|más|por|entre|arroba|punto|por ciento|grados"
-        "|menor que|mayor que",
+        "|menor que|mayor que|a|unos|más menos|menor o igual que|mayor o igual que"
+        "|distinto de|por mil|raíz de|elevado a|por",
         "coma",
         _money(
             "dólar/dólares",
@@ -181,7 +215,8 @@ _WORDS = {
     ),
     "it": _Words(
         "meno|a|su|numero|e|uguale a|più|per|diviso|chiocciola|punto|per cento|gradi"
-        "|minore di|maggiore di",
+        "|minore di|maggiore di|a|circa|più o meno|minore o uguale a|maggiore o uguale a"
+        "|diverso da|per mille|radice di|alla|al",
         "virgola",
         _money(
             "dollaro/dollari",
@@ -197,7 +232,8 @@ _WORDS = {
     ),
     "pt": _Words(
         "menos|a|sobre|número|e|igual a|mais|vezes|dividido por|arroba|ponto|por cento|graus"
-        "|menor que|maior que",
+        "|menor que|maior que|a|cerca de|mais ou menos|menor ou igual a|maior ou igual a"
+        "|diferente de|por mil|raiz de|elevado a|por",
         "vírgula",
         _money(
             "dólar/dólares",
@@ -213,7 +249,8 @@ _WORDS = {
     ),
     "nl": _Words(
         "min|tot|op|nummer|en|is|plus|keer|gedeeld door|apenstaartje|punt|procent|graden"
-        "|kleiner dan|groter dan",
+        "|kleiner dan|groter dan|op|ongeveer|plus of min|kleiner dan of gelijk aan"
+        "|groter dan of gelijk aan|ongelijk aan|promille|wortel van|tot de macht|per",
         "komma",
         _money(
             "dollar/dollar",
@@ -229,7 +266,8 @@ _WORDS = {
     ),
     "ru": _Words(
         "минус|до|на|номер|и|равно|плюс|умножить на|разделить на|собака|точка|процентов|градусов"
-        "|меньше|больше",
+        "|меньше|больше|к|около|плюс-минус|меньше или равно|больше или равно"
+        "|не равно|промилле|корень из|в степени|в",
         "запятая",
         _money(
             "доллар/доллара/долларов",
@@ -298,13 +336,48 @@ class Locale:
         """A year in words."""
         return cast("str", self._numbers.to_year(number)).replace(",", "")
 
+    def counted(self, number: int, noun: str) -> str | None:
+        """A number in words that agree with its noun; None if it is the same before every noun."""
+        one, masculine, feminine, nouns = _ONES.get(self._code, ("",) * 4)
+        words = self.cardinal(number)
+        if (
+            not one
+            or not noun
+            or not words.endswith(one)
+            or (self._code in ("de", "it") and number > 1)
+        ):
+            return None
+        stem = words.removesuffix(one)
+        if re.match(nouns, noun.partition(" ")[0]):
+            return stem + feminine
+        return stem + ("ún" if stem.endswith("veinti") else masculine)
+
+    def part(self, upper: int, lower: int) -> str | None:
+        """A fraction such as "three fifths" in languages that say an ordinal; else None."""
+        if not (upper < lower and 4 < lower <= 10):
+            return None
+        match self._code:
+            case "de":
+                noun = f"{self.ordinal(lower).capitalize()}l"
+            case "fr" | "es" | "pt":
+                noun = self.ordinal(lower) + ("s" if upper > 1 else "")
+            case "it":
+                noun = self.ordinal(lower)[:-1] + ("i" if upper > 1 else "o")
+            case _:
+                return None
+        return f"{self.counted(upper, noun) or upper} {noun}"
+
     def currency(self, symbol: str, amount: float) -> str:
         """Name of a currency after an amount of it."""
-        return self._form(self._words.money[symbol][0], amount)
+        sign = CURRENCIES.get(symbol, symbol)
+        if sign in self._words.money:
+            return self._form(self._words.money[sign][0], amount)
+        return get_currency_name(sign, count=amount, locale=self._cldr)
 
     def minor_currency(self, symbol: str, amount: float) -> str | None:
         """Name of a currency's minor unit after an amount of it; None if it has none."""
-        forms = self._words.money[symbol][1]
+        sign = CURRENCIES.get(symbol, symbol)
+        _, forms = self._words.money.get("$" if symbol.endswith("$") else sign, ((), ()))
         return self._form(forms, amount) if forms else None
 
     @property

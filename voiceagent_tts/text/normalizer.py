@@ -8,6 +8,7 @@ for, so the words of the history stay the client's.
 This module knows no voice and no markdown: its input is what `readings.said` returns.
 """
 
+import logging
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -15,14 +16,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from voiceagent_tts.text import abbreviations
-from voiceagent_tts.text.locales import UNITS, Locale, locale_of
+from voiceagent_tts.text.locales import CURRENCIES, UNITS, Locale, locale_of
 from voiceagent_tts.text.readings import Said
+
+_logger = logging.getLogger(__name__)
 
 
 def normalize(said: Said, language: str, *, reads_digits: bool) -> Said:
     """Return what a speaker says for a text.
 
-    The time is linear in the length of the text. Pronunciations in IPA stay as they are.
+    The time is linear in the length of the text. Pronunciations in IPA stay as they are, and so
+    does what a rule fails for: no text raises an error.
 
     Args:
         said: cleaned text.
@@ -44,10 +48,10 @@ def _is_plain(text: str, locale: Locale, reads_digits: bool) -> bool:
     """Whether no rule matches, as in most texts."""
     if not _PLAIN.fullmatch(text):
         return False
-    return reads_digits or locale.language != "en" or not abbreviations.has_any(text)
+    return locale.language != "en" or not abbreviations.has_any(text, in_digits=reads_digits)
 
 
-_PLAIN = re.compile(r"(?:[^\d\W_½⅓⅔¼¾]|[\s,;:!?'\"()’“”…]|\.(?!\w))*+")
+_PLAIN = re.compile(r"(?:[^\d\W_¼-¾⅐-⅞²³¹⁰⁴-⁹]|[\s,;:!?'\"()’“”…]|\.(?!\w))*+")
 """Texts without digits, symbols and dots inside words."""
 
 _Part = tuple[str, int]
@@ -83,18 +87,33 @@ def _apply(rule: _Rule, draft: _Draft, locale: Locale, ipa: Sequence[tuple[range
         span = draft.origins[match.start() : match.end()]
         if any(place.start <= span[-1] and span[0] < place.stop for place, _ in ipa):
             continue
-        said = rule.say(match, locale)
+        said = _said(rule, match, locale, span)
         if said is None:
             continue
         parts.append(draft.text[at : match.start()])
         origins += draft.origins[at : match.start()]
-        for text, index in said:
+        for text, origin in said:
             parts.append(text)
-            origins += [span[index]] * len(text)
+            origins += [origin] * len(text)
         at = match.end()
     if not at:
         return draft
     return _Draft("".join([*parts, draft.text[at:]]), (*origins, *draft.origins[at:]))
+
+
+def _said(
+    rule: _Rule, match: re.Match[str], locale: Locale, span: Sequence[int]
+) -> list[_Part] | None:
+    """What a rule says for a match, with origins instead of indices; None if it stays as it is.
+
+    It also stays if the rule fails: a number in digits is better than a turn without an end.
+    """
+    try:
+        said = rule.say(match, locale)
+        return None if said is None else [(text, span[index]) for text, index in said]
+    except Exception as error:  # for texts that nobody has thought of
+        _logger.error("%d characters are said as written: %s", len(span), type(error).__name__)
+        return None
 
 
 def _with_origins(said: Said, draft: _Draft) -> Said:
@@ -117,31 +136,68 @@ def _number(locale: Locale) -> str:
 
 _START = r"(?<![\w.,/:'’-])"
 _END = r"(?![\w/])(?!-\w)(?![.,:]\d)"
-_ISO_DATE = re.compile(rf"{_START}(\d{{4}})-(\d\d)-(\d\d)(?![\w-])")
+_ISO_DATE = re.compile(
+    rf"{_START}(\d{{4}})(?:-(?=\d\d-\d\d(?!\d))|/(?=\d\d?/))(\d\d?)[/-](\d\d?)(?![\w/-])"
+)
 _DATE = re.compile(rf"{_START}(\d{{1,2}})([./])(\d{{1,2}})\2(\d{{4}}){_END}")
-_PHONE = re.compile(
-    rf"{_START}(?:\+\d{{1,3}}(?:[ .-]?\(\d{{1,4}}\))?(?:[ .-]?\d{{1,4}}){{2,6}}"
+_PHONE = (
+    rf"{_START}(?:{{own}}\+\d{{1,3}}(?:[ .-]?\(\d{{1,4}}\))?(?:[ .-]?\d{{1,4}}){{2,6}}"
     r"|\(\d{2,5}\)[ -]?\d{2,4}(?:[ .-]\d{2,4}){0,3}"
     r"|(?:\d-)?\d{3}([-.])\d{3}\1\d{4}|\d{3} \d{3} \d{4}|\d{3}-\d{4}(?<!00)"
-    rf"|0\d{{1,4}}[ /-]\d{{3,}}(?:[ -]?\d{{2,}})*|0\d(?: \d\d){{4}}){_END}"
+    rf"|0\d{{1,4}}[ /-]\d{{3,}}(?:[ -]?\d{{2,}})*|0\d(?:[ .]\d\d){{4}}"
+    r"|\d{4}(?: \d{4}){3}|\d{3}-\d\d-\d{4}"
+    rf"|[A-Z]{{2}}\d\d(?: ?(?=[A-Z]*\d)[\dA-Z]{{4}}){{2,7}}(?: ?\d{{1,3}})?){_END}"
 )
+"""Numbers that are spelled: telephones, cards, accounts."""
+_OWN_PHONES = {"es": r"[6-9]\d\d \d{3} \d{3}|", "pt": r"9\d\d \d{3} \d{3}|"}
 _CLOCK = re.compile(
-    rf"{_START}([01]?\d|2[0-4])(?::|(?<=\d)h)([0-5]\d)"
+    rf"{_START}([01]?\d|2[0-4])(?::|(?<=\d)h|\.(?=\d\d ?Uhr))([0-5]\d)"
     r"(?: ?(Uhr|[AaPp]\.?[Mm]\b\.?|uur|h\b))?(?![\w:])"
 )
-_CLOCK_RANGE = re.compile(rf"{_START}(\d?\d:\d\d)[-–](\d?\d:\d\d)(?![\w:])")
+_HALF = r"(?: ?[AaPp]\.?[Mm]\b\.?)"
+_CLOCK_RANGE = re.compile(
+    rf"{_START}(\d?\d(?::\d\d)?(?:{_HALF}|h(?:\d\d)?)?)[-–]"
+    rf"(\d?\d(?::\d\d{_HALF}?|{_HALF}|h(?:\d\d)?))(?![\w:])"
+)
+_SECONDS = re.compile(rf"{_START}(\d{{1,2}}):([0-5]\d):([0-5]\d)(?![\w:]|[.,]\d)")
+_RATIO = re.compile(rf"{_START}(\d{{1,4}}):(\d{{1,4}})(?![\w:]|[.,]\d)")
+_POWER = re.compile(r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))[²³¹⁰⁴-⁹]+")
 _FRACTION = re.compile(rf"{_START}(?:(\d+) )?(\d{{1,4}})/(\d{{1,4}}){_END}")
-_SINGLE_FRACTION = re.compile(r"(?:(?<![\w.,/])(\d{1,4}) ?)?([½⅓⅔¼¾])")
-_DECADE = re.compile(r"(?<![\w.,-])(?:(1[1-9]|20)(\d)0|['’](\d)0)['’]?s\b")
+_SINGLE_FRACTION = re.compile(r"(?:(?<![\w.,/])(\d{1,4}) ?)?([¼-¾⅐-⅞])")
+_DECADE = re.compile(r"(?:(?<![\w.,-])|(?<=[a-z]-))(?:(1[1-9]|20)(\d)0|['’](\d)0)['’]?s\b")
 _YEAR = re.compile(
     r"(?<![\w.,/:$€£¥#-])(?<!\d )(?<!\d\.)(1[1-9]\d\d|20[1-9]\d)(?![\w%°/-])(?![.,:]\d)"
 )
-_ORDINAL = re.compile(rf"{_START}(\d{{1,6}})(?:st|nd|rd|th)\b")
+_ORDINALS = {
+    "en": r"(\d{1,3}(?:,\d{3})+|\d{1,6})(st|nd|rd|th)\b",
+    "fr": r"(\d{1,4})(er|ers|re|res|e|es|ème|ième)\b",
+    "es": r"(\d{1,3})\.?(º|ª|er\b)",
+    "it": r"(\d{1,3})\.?(º|ª)",
+    "pt": r"(\d{1,3})\.?(º|ª)",
+    "nl": r"(\d{1,4})(e|de|ste)\b",
+}
 _ENGLISH_DAY = r"\b({months}|(?:{short})\.?) (\d{{1,2}})(?!\w|[.:/-]\d)"
 _BRITISH_DAY = r"(?<![\w.,:/$€£-])(\d{{1,2}}) ({months}|(?:{short})\b\.?)(?!\w)"
 _SPACED_RANGE = re.compile(rf"{_START}(\d{{1,4}}) [-–−] (\d{{1,4}})(?![\d.,]*\d)(?! ?=)")
 _FEET = re.compile(r"(?<![\w.,])(\d)['’′] ?(\d{1,2})[\"”″]")
-_GERMAN_DAY = r"(\d{{1,2}})\. (?={months})"
+_GERMAN_DAY = r"(\d{{1,2}})\. (?={months}|bis \d)"
+_GERMAN_DATE = re.compile(r"(?<![\w.,])(\d{1,2})\.(\d{1,2})\.(?![\w.])")
+_GERMAN_DATE_CUE = re.compile(r"\b(?:am|vom|zum|bis|ab|seit|der|den|dem|\w+tag,?) $", re.IGNORECASE)
+_GERMAN_ORDINAL = re.compile(r"(?<![\w.,])(\d{1,3})\. (?=([A-ZÄÖÜ]\w+))")
+_GERMAN_CUE = re.compile(
+    r"(?:^|\W)(?:(?P<weak>der|die|das|eine)|(?P<strong>ein)|d(?:em|en|es)|im|am|zum|zur|vom|beim|ins"
+    r"|(?:in|an|auf|mit|von|bei|zu|aus|nach|seit) der|eine[nmrs]) $",
+    re.IGNORECASE,
+)
+_GERMAN_ENDINGS = {
+    "Weltkrieg": "r", "Platz": "r", "Stock": "r", "Geburtstag": "r", "FC": "r",
+    "Jahrhundert": "s", "Quartal": "s", "Kapitel": "s",
+    "Klasse": "", "Etage": "", "Bundesliga": "",
+}  # fmt: skip
+"""Endings of an ordinal before nouns that have one without an article, too."""
+_GERMAN_DECADE = re.compile(r"(?<![\w.,-])(\d{1,4})er\b")
+_GERMAN_SCALE = r"(?<![\w.,])({number}) ?(Mio|Mrd)\b\.?(?: ?({money}))?(?!\w)"
+_SCALE_NAMES = {"Mio": ("Million", "Millionen"), "Mrd": ("Milliarde", "Milliarden")}
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SITE = re.compile(
     r"(?<![\w@.-])(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|ai|dev|app|gov|edu|eu|co\.uk|uk|de"
@@ -151,7 +207,7 @@ _SCALES = {"k": "thousand", "K": "thousand", "M": "million", "B": "billion", "bn
 _YEAR_CUES = {
     "en": r"in|since|by|until|till|from|year|after|before|around|circa|early|late|mid|and|to"
     r"|spring|summer|fall|autumn|winter|of|January|February|March|April|May|June|July|August"
-    rf"|September|October|November|December|(?:{abbreviations.MONTHS})\.?|\d,",
+    rf"|September|October|November|December|(?:{abbreviations.MONTHS})\.?|\d\d?,",
     "de": r"in|seit|bis|von|Jahre?s?|vor|nach|um|ab|und|Januar|Februar|März|April|Mai|Juni|Juli"
     r"|August|September|Oktober|November|Dezember",
     "nl": r"in|sinds|tot|van|jaar|voor|na|rond|en|januari|februari|maart|april|mei|juni|juli"
@@ -164,25 +220,30 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     """The rules of a language, in the order in which they are applied."""
     locale = locale_of(language)
     assert locale is not None, language
-    number, money = _number(locale), r"[$€£¥]"
-    limit = rf"({money}?{number}%?)"
-    amount = rf"(?P<amount>{number})"
+    number, sign = _number(locale), r"[$€£¥]"
+    limit = rf"({sign}?{number}%?)"
+    amount = rf"(?P<amount>{number}|{re.escape(locale.decimal)}\d\d?(?!\d)|\d{{1,6}}[.,]\d\d(?!\d))"
+    money = f"(?:{sign}|{'|'.join(map(re.escape, CURRENCIES))})"
+    per = r"(?P<per>(?: ?/ ?[^\W\d_]+)*)"
     units = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
     scale = r"(?: ?(?P<scale>k|K|M|bn|B)\b| (?P<word>(?:thousand|million|billion|trillion)\b))?"
     end = r"(?![\w/²³])(?![.,]\d)"
     rules = [
         _Rule(_ISO_DATE, _say_iso_date),
         _Rule(_DATE, _say_date),
-        _Rule(_PHONE, _say_phone),
+        _Rule(re.compile(_PHONE.replace("{own}", _OWN_PHONES.get(language, ""))), _say_spelled),
         _Rule(_SPACED_RANGE, _say_spaced_range),
         _Rule(_CLOCK_RANGE, _say_range),
+        _Rule(_SECONDS, _say_seconds),
         _Rule(_CLOCK, _say_clock),
-        _Rule(re.compile(rf"{_START}{limit}[-–]{limit}{_END}"), _say_range),
+        _Rule(_RATIO, _say_ratio),
+        _Rule(re.compile(rf"{_START}{limit}[-–]{limit}(?!\w|-\w|[./,:]\d| ?=)"), _say_range),
         _Rule(
-            re.compile(rf"(?<![\w.,])(?P<minus>[-−])?(?P<sign>{money}) ?{amount}{scale}{end}"),
+            re.compile(rf"(?<![\w.,])(?P<minus>[-−])?(?P<sign>{money}) ?{amount}{scale}{per}{end}"),
             _say_money,
         ),
-        _Rule(re.compile(rf"(?<![\w.,]){amount} ?(?P<sign>{money})(?!\w)"), _say_money),
+        _Rule(re.compile(rf"(?<![\w.,]){amount} ?(?P<sign>{money}){per}(?!\w)"), _say_money),
+        _Rule(re.compile(rf"(?<![\w.,])({number}) ?¢"), _say_cents),
         _Rule(_DECADE, _say_decade),
         _Rule(_FRACTION, _say_fraction),
         _Rule(_SINGLE_FRACTION, _say_single_fraction),
@@ -190,20 +251,33 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(re.compile(rf"(?<![^\s(\[\"'“‘=:])[-−](?={number})"), _say_minus),
         _Rule(re.compile(r"(?<=[\d)]) [-−] (?=[\d(−-])"), _say_minus),
         _Rule(re.compile(r"(?<=\b[b-zB-Z0-9]) [-−] (?=[b-zB-Z0-9]\b)"), _say_minus),
+        _Rule(re.compile(r"(?<=\d) – (?=\d+(?: ?=|[.!?,;)](?!\d)|$))"), _say_minus),
+        _Rule(re.compile(r"(?<=\d)[-–](?=\d+ ?=)|(?<=[\d)])−(?=[\d(])"), _say_minus),
+        _Rule(re.compile(r"(?:(?<==)|(?<== ))[-−](?=[A-Za-z(])"), _say_minus),
+        _Rule(_POWER, _say_power),
+        _Rule(re.compile(r"(?<![\w~/])(~) ?(?=[\d.$€£¥])|(?<=[\w)])(\^)(?=[\w(])"), _say_symbol),
+        _Rule(re.compile(r"(?<=\d) ?(‰)"), _say_symbol),
         _Rule(_YEAR, _say_year),
-        _Rule(re.compile(r"(?<!\w)(?:#|(?:No\.|Nr\.|Nº|N°) ?)(?=\d)"), _say_number_sign),
+        _Rule(re.compile(r"(?<!\w)(?:#|(?:No\.|Nr\.|[Nn]\.?[º°]|№) ?)(?=\d)"), _say_number_sign),
     ]
     months = "|".join(locale.months)
     if language == "en":
         names = {"months": months, "short": abbreviations.MONTHS}
+        rules.append(_Rule(abbreviations.NUMERAL, _say_numeral))
         rules.append(_Rule(_FEET, _say_feet))
         rules.append(_Rule(re.compile(_ENGLISH_DAY.format(**names)), _say_english_day))
         rules.append(_Rule(re.compile(_BRITISH_DAY.format(**names)), _say_british_day))
+    if language != "en":
+        rules.append(_Rule(re.compile(r"(?<=\d) : (?=\d)"), _say_division))
     if language == "de":
+        scale = _GERMAN_SCALE.format(number=number, money=money)
+        rules.insert(0, _Rule(re.compile(scale), _say_german_scale))
         rules.append(_Rule(re.compile(_GERMAN_DAY.format(months=months)), _say_german_day))
+        rules.append(_Rule(_GERMAN_DATE, _say_german_date))
+        rules.append(_Rule(_GERMAN_DECADE, _say_german_decade))
     if not reads_digits:
         rules += _written_short() if language == "en" else ()
-        rules += _worded_rules(number)
+        rules += _worded_rules(number, language)
     return tuple(rules)
 
 
@@ -211,7 +285,6 @@ def _written_short() -> Iterator[_Rule]:
     """Rules for voices that read English words as they are written."""
     yield _Rule(abbreviations.APART, _say_nothing)
     yield _Rule(abbreviations.HALF_DAY, _say_half_day)
-    yield _Rule(abbreviations.NUMERAL, _say_numeral)
     for pattern in (
         abbreviations.TITLE,
         abbreviations.DAY,
@@ -223,13 +296,17 @@ def _written_short() -> Iterator[_Rule]:
         yield _Rule(pattern, _say_in_full)
 
 
-def _worded_rules(number: str) -> Iterator[_Rule]:
+def _worded_rules(number: str, language: str) -> Iterator[_Rule]:
     """Rules for voices that read neither digits nor symbols."""
     yield _Rule(re.compile("[™®©]"), _say_nothing)
     yield _Rule(_MAIL, _say_address)
     yield _Rule(_SITE, _say_address)
-    yield _Rule(_ORDINAL, _say_ordinal)
-    yield _Rule(re.compile(r"[%°&=+×÷@<>]"), _say_symbol)
+    if language in _ORDINALS:
+        yield _Rule(re.compile(_START + _ORDINALS[language]), _say_ordinal)
+    if language == "de":
+        yield _Rule(_GERMAN_ORDINAL, _say_german_ordinal)
+    yield _Rule(re.compile(r"[%°&=+×÷@<>±≤≥≠√]"), _say_symbol)
+    yield _Rule(re.compile(r"(≈) ?"), _say_symbol)
     yield _Rule(re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}(?![\d.]*\d)"), _say_dotted)
     yield _Rule(re.compile(rf"(?<!\d){number}"), _say_number)
     yield _Rule(re.compile(r"\d+"), _say_digits)
@@ -244,7 +321,8 @@ def _value(number: str, locale: Locale) -> float:
 
 def _say_iso_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     year, month, day = (int(group) for group in match.groups())
-    return _date(year, month, day, locale, (0, 5, 8))
+    at = match.start()
+    return _date(year, month, day, locale, (0, match.start(2) - at, match.start(3) - at))
 
 
 def _say_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
@@ -280,19 +358,19 @@ def _year(year: int, locale: Locale) -> str:
     return locale.year(year) if locale.language in _YEAR_CUES else str(year)
 
 
-def _say_phone(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+def _say_spelled(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     if sum(character.isdigit() for character in match[0]) < 7:
         return None
     parts: list[_Part] = []
     is_group_end = False
     for index, character in enumerate(match[0]):
-        if character.isdigit():
+        if character.isalnum():
             gap = ", " if is_group_end else " " if parts else ""
             parts.append((gap + character, index))
             is_group_end = False
         elif character == "+":
             parts.append((locale.symbols["+"], index))
-        elif parts and parts[-1][0][-1].isdigit():
+        elif parts and parts[-1][0][-1].isalnum():
             is_group_end = True
     return parts
 
@@ -307,19 +385,40 @@ def _say_clock(match: re.Match[str], locale: Locale) -> list[_Part] | None:
         if not minute:
             return [(str(hour), 0), (said_end or (" o'clock" if hour <= 12 else " hundred"), last)]
         return [(str(hour), 0), (f" {_english_minute(minute)}", at), (said_end, last)]
-    word = f" {locale.hour}" if locale.hour else ""
+    name = locale.hour.removesuffix("s") if hour < 2 else locale.hour
+    said, word = _counted(str(hour), name, locale), f" {name}" if name else ""
     if not minute:
-        return [(str(hour), 0), (word + said_end, last)]
-    return [(f"{hour}{word}", 0), (f" {minute}{said_end}", last)]
+        return [(said, 0), (word + said_end, last)]
+    return [(f"{said}{word}", 0), (f" {minute}{said_end}", last)]
 
 
 def _english_minute(minute: int) -> str:
     return f"oh {minute}" if minute < 10 else str(minute)
 
 
+def _say_seconds(match: re.Match[str], locale: Locale) -> list[_Part]:
+    minute, second = int(match[2]), int(match[3])
+    is_english = locale.language == "en"
+    return [
+        (match[1], 0),
+        (f" {_english_minute(minute) if is_english else minute}", match.start(2) - match.start()),
+        (f" {_english_minute(second) if is_english else second}", match.start(3) - match.start()),
+    ]
+
+
+def _say_ratio(match: re.Match[str], locale: Locale) -> list[_Part]:
+    at = match.start(2) - match.start()
+    return [(match[1], 0), (f" {locale.symbols[':']} ", at - 1), (match[2], at)]
+
+
+def _say_division(match: re.Match[str], locale: Locale) -> list[_Part]:
+    return [(f" {locale.symbols['÷']} ", 1)]
+
+
 def _say_range(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     digits = [re.sub(r"\D", "", part) for part in match.groups()]
-    if len(digits[0]) > 2 and int(digits[0]) > int(digits[1]):  # a name, as in "747-400"
+    is_falling = len(digits[0]) > 2 and int(digits[0]) > int(digits[1])
+    if is_falling and match[1].isdecimal():  # a name, as in "747-400", and no time
         return None
     at = match.start(2) - match.start()
     return [(match[1], 0), (f" {locale.symbols['–']} ", at - 1), (match[2], at)]
@@ -333,15 +432,58 @@ def _say_money(match: re.Match[str], locale: Locale) -> list[_Part] | None:
         said.append((f"{locale.symbols['-']} ", 0))
     scale = groups.get("word") or _SCALES.get(groups.get("scale") or "")
     if scale and locale.language == "en":
-        end = match.end() - match.start() - 1
-        return [*said, (number, at), (f" {scale} {locale.currency(sign, 2)}", end)]
+        end = max(match.end("scale"), match.end("word")) - match.start() - 1
+        money = f" {scale} {locale.currency(sign, 2)}"
+        return [*said, (number, at), (money, end), *_per(match, locale)]
     if scale:
         return None
+    if price := re.fullmatch(r"(\d+)[.,](\d\d)", number):  # "3.50 €" in German
+        number = f"{price[1]}{locale.decimal}{price[2]}"
     whole, _, decimals = number.partition(locale.decimal)
     sign_at = max(at, match.start("sign") - match.start())
     if len(decimals) != 2 or locale.minor_currency(sign, 2) is None:
-        return [*said, (number, at), (f" {locale.currency(sign, _value(number, locale))}", sign_at)]
-    return [*said, *_price(whole, decimals, sign, locale, (at, at + len(whole) + 1, sign_at))]
+        name = locale.currency(sign, _value(number, locale))
+        number = _counted(number if whole else f"0{number}", name, locale)
+        return [*said, (number, at), (f" {name}", sign_at), *_per(match, locale)]
+    places = (at, at + len(whole) + 1, sign_at)
+    said += _price(whole or "0", decimals, sign, locale, places)
+    return [*said, *_per(match, locale)]
+
+
+def _counted(number: str, noun: str, locale: Locale) -> str:
+    """A number before its noun: in words if they agree with it, as in "una hora"."""
+    digits = number.replace(locale.group, "")
+    return (digits.isdecimal() and locale.counted(int(digits), noun)) or number
+
+
+def _per(match: re.Match[str], locale: Locale) -> Iterator[_Part]:
+    """What follows a price, as in "$5/user/month"."""
+    start = match.start("per") - match.start()
+    for place in re.finditer(r"/ ?([^\W\d_]+)", match["per"]):
+        name = place[1]
+        unit = locale.unit(name, 1) if name in UNITS else None
+        yield f" {locale.symbols['per']} ", start + place.start()
+        yield unit[1] if unit else abbreviations.PERIODS.get(name, name), start + place.start(1)
+
+
+def _say_cents(match: re.Match[str], locale: Locale) -> list[_Part]:
+    name = locale.minor_currency("$", _value(match[1], locale))
+    return [(match[1], 0), (f" {name}", len(match[0]) - 1)]
+
+
+def _say_german_scale(match: re.Match[str], locale: Locale) -> list[_Part]:
+    number, scale, sign = match.groups()
+    at, is_one = match.start(2) - match.start(), number == "1"
+    said = [("eine" if is_one else number, 0), (f" {_SCALE_NAMES[scale][not is_one]}", at)]
+    if sign:
+        return [*said, (f" {locale.currency(sign, 2)}", match.start(3) - match.start())]
+    return [*said, (_last_dot(match), len(match[0]) - 1)]
+
+
+def _last_dot(match: re.Match[str]) -> str:
+    """The dot at the end of a match, which also ends the sentence at the end of a text."""
+    is_last = not match.string[match.end() :].strip()
+    return "." if is_last and match[0].endswith(".") else ""
 
 
 def _price(
@@ -357,13 +499,14 @@ def _price(
         at: indices of whole, decimals and sign.
     """
     major, minor = _value(whole, locale), int(decimals)
-    cents = f"{minor} {locale.minor_currency(sign, minor)}"
+    name = locale.minor_currency(sign, minor) or ""
+    cents = f"{_counted(str(minor), name, locale)} {name}"
     is_sign_first = at[2] == at[0]
     if not major and minor:
         yield cents, at[1]
         return
     dollars = f" {locale.currency(sign, major)}"
-    yield whole, at[0]
+    yield _counted(whole, dollars[1:], locale), at[0]
     if not minor:
         yield dollars, at[2]
         return
@@ -391,14 +534,19 @@ def _plural(word: str) -> str:
 def _say_fraction(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     whole, upper, lower = match.groups()
     at = match.start(2) - match.start()
-    said = locale.fractions.get(f"{upper}/{lower}")
-    if said is None and locale.language == "en":
-        said = _english_fraction(int(upper), int(lower), locale)
-    elif said is None:
-        said = f"{upper} {locale.symbols['/']} {lower}"
+    said = _fraction(int(upper), int(lower), locale)
     if whole is None:
         return [(said, at)]
     return [(whole, 0), (f" {locale.symbols['&']} {said}", at)]
+
+
+def _fraction(upper: int, lower: int, locale: Locale) -> str:
+    if said := locale.fractions.get(f"{upper}/{lower}") or locale.part(upper, lower):
+        return said
+    if locale.language == "en":
+        return _english_fraction(upper, lower, locale)
+    stroke = "" if (upper, lower) == (24, 7) else f" {locale.symbols['/']}"
+    return f"{upper}{stroke} {lower}"
 
 
 def _english_fraction(upper: int, lower: int, locale: Locale) -> str:
@@ -415,7 +563,8 @@ def _say_single_fraction(match: re.Match[str], locale: Locale) -> list[_Part]:
     """A fraction that is one character, such as "2½"."""
     written = unicodedata.normalize("NFKC", match[2]).replace("\u2044", "/")
     at = match.start(2) - match.start()
-    said = locale.fractions[written]
+    upper, _, lower = written.partition("/")
+    said = _fraction(int(upper), int(lower), locale)
     if match[1] is None:
         return [(said, at)]
     return [(match[1], 0), (f" {locale.symbols['&']} {said}", at)]
@@ -430,12 +579,27 @@ def _say_unit(match: re.Match[str], locale: Locale) -> list[_Part] | None:
         return None
     before, after = said
     at = match.start(2) - match.start()
+    number = _counted(number, after, locale)
     return [(f"{before} " if before else "", 0), (number, 0), (f" {after}" if after else "", at)]
 
 
 def _say_minus(match: re.Match[str], locale: Locale) -> list[_Part]:
-    gap = " " if match[0].startswith(" ") else ""
+    before = match.string[match.start() - 1 : match.start()] if match.start() else ""
+    gap = " " if before.isdigit() or before == ")" or match[0].startswith(" ") else ""
     return [(f"{gap}{locale.symbols['-']} ", len(match[0]) // 2)]
+
+
+def _say_power(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """A power; a 1 is a mark of a note, and is not said."""
+    power = unicodedata.normalize("NFKC", match[0])
+    if power == "1":
+        return []
+    if locale.language == "en" and power in ("2", "3"):
+        said = "squared" if power == "2" else "cubed"
+    else:
+        said = f"{locale.symbols['^']} {power}"
+    after = match.string[match.end() : match.end() + 1]
+    return [(f" {said}" + (" " if after.isalnum() else ""), 0)]
 
 
 def _say_year(match: re.Match[str], locale: Locale) -> list[_Part] | None:
@@ -489,7 +653,8 @@ def _say_half_day(match: re.Match[str], locale: Locale) -> list[_Part]:
 def _say_numeral(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     number, is_ordinal = abbreviations.numeral(match)
     said = f"the {locale.ordinal(number)}" if is_ordinal else locale.cardinal(number)
-    return [(f"{match[1]} ", 0), (said, match.start(2) - match.start())]
+    at = match.start(2) - match.start()
+    return [(match[0][:at], 0), (said, at)]
 
 
 def _say_in_full(match: re.Match[str], locale: Locale) -> list[_Part] | None:
@@ -503,8 +668,40 @@ def _say_german_day(match: re.Match[str], locale: Locale) -> list[_Part]:
     return [(f"{locale.ordinal(int(match[1]))}{'' if is_subject else 'n'} ", 0)]
 
 
-def _say_ordinal(match: re.Match[str], locale: Locale) -> list[_Part] | None:
-    return [(locale.ordinal(int(match[1])), 0)] if locale.language == "en" else None
+def _say_german_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    """A date without a year after a word that dates have before them; "1.2." may be a version."""
+    day, month = int(match[1]), int(match[2])
+    before = match.string[max(0, match.start() - 12) : match.start()]
+    if not (1 <= day <= 31 and 1 <= month <= 12 and _GERMAN_DATE_CUE.search(before)):
+        return None
+    said = locale.ordinal(day) + ("" if before.casefold().endswith("der ") else "n")
+    at = match.start(2) - match.start()
+    return [(f"{said} ", 0), (locale.months[month - 1], at), (_last_dot(match), len(match[0]) - 1)]
+
+
+def _say_german_decade(match: re.Match[str], locale: Locale) -> list[_Part]:
+    return [(f"{_year(int(match[1]), locale)}er", 0)]
+
+
+def _say_german_ordinal(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    before = match.string[max(0, match.start() - 12) : match.start()]
+    cue, ending = _GERMAN_CUE.search(before), _GERMAN_ENDINGS.get(match[2])
+    if cue is None and ending is None:
+        return None
+    if cue is not None and cue["strong"] is None:
+        ending = "n" if cue["weak"] is None else ""
+    return [(f"{locale.ordinal(int(match[1]))}{'r' if ending is None else ending} ", 0)]
+
+
+def _say_ordinal(match: re.Match[str], locale: Locale) -> list[_Part]:
+    said, suffix = locale.ordinal(int(match[1].replace(",", ""))), match[2]
+    if suffix == "ª":
+        said = re.sub(r"o\b", "a", said)
+    elif locale.language == "es" and suffix == "er":
+        said = said.removesuffix("o")
+    elif suffix.startswith("re"):
+        said = said.removesuffix("er") + "ère"
+    return [(said, 0)]
 
 
 def _say_address(match: re.Match[str], locale: Locale) -> list[_Part]:
@@ -519,7 +716,8 @@ def _say_address(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 
 def _say_symbol(match: re.Match[str], locale: Locale) -> list[_Part]:
-    return [(_apart(locale.symbols[match[0]], match), 0)]
+    sign = match[match.lastindex or 0].replace("≈", "~")
+    return [(_apart(locale.symbols[sign], match), 0)]
 
 
 def _say_dotted(match: re.Match[str], locale: Locale) -> list[_Part] | None:

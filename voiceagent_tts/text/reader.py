@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from voiceagent_tts.core import Pause, Reading, ms_to_samples
 from voiceagent_tts.text.entries import EntryMatcher, Match, Undecided, match_first
 from voiceagent_tts.text.markup import Tag, match_tag
+from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.words import is_spoken
 
 MAX_PAUSES_MS = 60_000
@@ -129,3 +130,20 @@ class Reader:
         samples = min(tag.pause_samples, self._pauses_left)
         self._pauses_left -= samples
         return samples
+
+
+def has_speech(
+    text: str, lexicons: Sequence[EntryMatcher] = (), *, has_markup: bool = False
+) -> bool:
+    """Whether anything is said of a whole text. Arguments are as for `Reader`.
+
+    Of punctuation, a tag or the target of a link, for example, nothing is said.
+    """
+    reader = Reader(lexicons, has_markup=has_markup)
+    char_start = 0
+    for part in (*reader.push(text), *reader.flush()):
+        if isinstance(part, Passage):
+            if is_spoken(said(part.text, char_start, part.readings).text):
+                return True
+            char_start += len(part.text)
+    return False

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from voiceagent_tts.core import Segment
+from voiceagent_tts.text.entities import last_character
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,
     SENTENCE_ENDS,
@@ -53,6 +54,14 @@ _FIRST_WORDS_CHARS = 256
 
 _BLOCK_START = re.compile(r"(?:[-*+•‣◦–]|\d{1,3}[.)]|#{1,6}|>)\s|\||`{3}")
 _BLOCK_START_CHARS = 7
+
+_NUMBERS = r"(?<!\S)(?:[^\w\s]*\d\S*\s+)*"
+_UNFINISHED = re.compile(
+    rf"{_NUMBERS}(?:\S*\d[.,:]|\S*@[\w-]*\.|www\.[\w-]*\.|\S*\d\s?[ap]\.)\Z", re.IGNORECASE
+)
+"""What "$3.50", "me@example.com" and "3 p.m." begin with, at the end of a text."""
+_CONTINUED = re.compile(rf"{_NUMBERS}[^\w\s]*\d[\d.,:/()-]*(?<=[\d)])\Z")
+"""A number to which the next word may belong: a unit or more of the number."""
 
 
 class Segmenter:
@@ -119,12 +128,14 @@ class Segmenter:
         """Split at a sentence end at the end of the pending text, as `settle` does.
 
         Without one, split at the last clause end, else after the last complete word. Returns an
-        empty list if the pending text has none of these. A number that may go on is kept once.
+        empty list if the pending text has none of these. A number or an address that may go on is
+        kept once.
         """
         end = self._released_end()
-        if end == len(self._text) and self._ends_in_number() and not self._has_kept_number:
+        kept = None if end is None or self._has_kept_number else self._number_before(end)
+        if kept is not None:
             self._has_kept_number = True
-            end = complete_words_end("".join(self._text[:-1]))
+            end = _visible_end(self._text, kept)
         return self._split_at(end)
 
     def flush(self) -> list[Segment]:
@@ -227,7 +238,7 @@ class Segmenter:
         return _best_border(self._text, start, at)
 
     def _settled_end(self) -> int | None:
-        if self._speech_start is None or self._ends_in_number():
+        if self._speech_start is None or _UNFINISHED.search(self._before(len(self._text))):
             return None
         end = _visible_end(self._text, len(self._text))
         ending = self._ending_at(end)
@@ -244,10 +255,13 @@ class Segmenter:
         clause = _last_border(self._text, self._speech_start, len(self._text) - 1, _is_clause_end)
         return complete_words_end("".join(self._text)) if clause is None else clause
 
-    def _ends_in_number(self) -> bool:
-        """Whether more digits may follow: "$3." may become "$3.50"."""
-        end = self._text[-2:]
-        return len(end) == 2 and end[0].isdigit() and end[1] in ".,:"
+    def _number_before(self, end: int) -> int | None:
+        """Where a number or address before `end` begins that later text may continue."""
+        rest = self._joined(end, len(self._text))
+        if len(rest.split()) > 1:
+            return None
+        found = (_CONTINUED if rest else _UNFINISHED).search(self._joined(0, end))
+        return None if found is None else found.start()
 
     def _ending_at(self, end: int) -> Ending:
         """Judge the end of the token before `end`, whose next word is not known yet."""
@@ -362,8 +376,15 @@ def _is_clause_end(text: Sequence[str], at: int) -> bool:
     if not stop or text[stop - 1].isspace():
         return False
     if text[at].isspace():
-        return text[at] == "\n" or text[stop - 1] in CLAUSE_ENDS
+        return text[at] == "\n" or _mark_at(text, stop - 1) in CLAUSE_ENDS
     return text[stop - 1] in WIDE_CLAUSE_ENDS and _may_follow_wide_mark(text[at])
+
+
+def _mark_at(text: Sequence[str], at: int) -> str:
+    """The mark at an index; where a semicolon ends an entity, the character that it names."""
+    if text[at] != ";":
+        return text[at]
+    return last_character("".join(text[max(0, at - LOOKBACK_CHARS) : at + 1]))
 
 
 def _is_word_end(text: Sequence[str], at: int) -> bool:

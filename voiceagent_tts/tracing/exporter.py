@@ -18,11 +18,7 @@ _CLOSE_S = 1.0
 
 
 class Exporter:
-    """Exports the spans of this process until `close`.
-
-    Args:
-        provider: makes and exports the spans.
-    """
+    """Exports the spans of this process until `close`."""
 
     def __init__(self, provider: "TracerProvider") -> None:
         self._provider = provider

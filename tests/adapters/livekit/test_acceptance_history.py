@@ -86,14 +86,16 @@ async def test_group_01_an_interrupted_reply_is_committed_as_far_as_it_was_heard
     assert sum(difference > 0 for difference in differences) <= 1, differences
 
 
+@pytest.mark.parametrize("end_s", [0.0, 9.0], ids=["at the end", "before the end"])
 async def test_group_01_a_word_that_left_by_an_estimate_is_not_committed_unheard(
-    make_voice: MakeVoice,
+    make_voice: MakeVoice, end_s: float
 ) -> None:
-    """The server sends better times once it has all audio; the cut goes by these."""
+    """The server sends better times as soon as it has them; the cut goes by these."""
     script = Script(
         (Step(0.0, samples=3 * SAMPLE_RATE_HZ, words_ms=(0, 200, 400)),),
-        end_s=0.0,
+        end_s=end_s,
         true_ms=(0, 200, 2_900),
+        moves_words=end_s > 0,
     )
     async with (
         ScriptedServer(script).running() as server,

@@ -1,6 +1,7 @@
 """The Pipecat service on real pipelines: the history has the words that were heard."""
 
 import asyncio
+import re
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -21,7 +22,7 @@ from pipecat.frames.frames import (
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
-from testbed.pipecat_conversation import service, speaks, talking
+from testbed.pipecat_conversation import HEARD_SAMPLES, service, speaks, talking
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import undisturbed, until
@@ -84,6 +85,36 @@ async def test_lexicon_and_markup_leave_the_history_verbatim(served: ServerProce
         words = [each.word.text for each in conversation.words[context_id]]
         assert "New York." in words
         assert not conversation.errors
+
+
+@pytest.mark.parametrize("place", [2, 3])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'One, two <break time="300ms"/> three, four, five, six, seven.',
+        "One, two, <spell>AB</spell> three, four, five, six, seven.",
+        'One, two, <sub alias="twenty">20</sub> three, four, five, six, seven.',
+        "One, two, <emphasis>three</emphasis> four, five, six, seven.",
+    ],
+)
+async def test_a_cut_at_a_tag_keeps_the_words_before_it_and_in_it(
+    served: ServerProcess, text: str, place: int
+) -> None:
+    """The history ends with the word that was heard last; Pipecat may drop its closing tag."""
+
+    async def cut() -> tuple[str, str]:
+        async with talking(service(served, language="en", markup=True)) as conversation:
+            context_id = await conversation.reply(*text.partition("<"))
+            await conversation.play(context_id, 0.3)
+            word = conversation.words[context_id][place]
+            audible_s = (word.start_sample + HEARD_SAMPLES) / SAMPLE_RATE_HZ
+            await conversation.play(context_id, audible_s + 0.08)
+            return await conversation.cut(context_id, text)
+
+    committed, heard = await undisturbed(cut)
+    closed = heard.removeprefix(committed)
+    assert heard == committed + closed and len(committed) > len("One, two")
+    assert not closed or re.fullmatch(r"</\w+>", closed)
 
 
 async def test_a_pronunciation_is_said_and_the_history_has_the_word(served: ServerProcess) -> None:

@@ -17,13 +17,13 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
 )
 
-from testbed import scripted_server
 from testbed.scripted_pipecat import HoldUp, Loudspeaker, agent, cut, reply
 from testbed.scripted_server import Script, Step
 from testbed.scripted_time import ScriptedLoop, run_scripted
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
+from voiceagent_tts.text.words import split_words
 
 WORD_MS = 300
 WORDS = 20
@@ -250,7 +250,7 @@ def estimated(late_ms: int, end_s: float = 9.0, words: int = WORDS) -> Script:
     sent = [step for step in word_steps(AHEAD_S, words=words) if step.at_s < end_s]
     rest_ms = tuple(index * WORD_MS for index in range(len(sent), words))
     spoken = script(audio_steps(0.0, 80, words), sent, [Step(end_s, words_ms=rest_ms)])
-    return replace(spoken, true_ms=true_ms)
+    return replace(spoken, true_ms=true_ms, moves_words=True)
 
 
 def history(
@@ -281,14 +281,14 @@ def interruption(after_s: float = 2.02) -> tuple[float, list[Frame]]:
 def test_words_that_left_by_an_estimate_and_were_not_heard_are_taken_back(
     late_ms: int, end_s: float, latency_s: float
 ) -> None:
-    """The server knows, at the cut or before, that they are later: so does the history."""
+    """The server has said, before the cut, that they are later: so does the history."""
     spoken = estimated(late_ms, end_s)
     messages, (played_samples,) = history(
         spoken, (0.0, reply(TEXT)), interruption(), output_latency_s=latency_s
     )
     heard_ms = 1000 * (played_samples / SAMPLE_RATE_HZ - latency_s)
     committed = sum(index * WORD_MS + HEARD_MS <= heard_ms for index in range(WORDS))
-    truth = sum(start_ms < heard_ms for start_ms in spoken.true_ms)
+    truth = sum(start_ms + HEARD_MS <= heard_ms for start_ms in spoken.true_ms)
     assert [len(message.split()) for message in messages] == [min(committed, truth)]
 
 
@@ -303,7 +303,7 @@ def test_a_reply_of_which_nothing_was_heard_leaves_no_message() -> None:
 def test_a_reply_that_was_heard_to_its_end_stays_whole(last_ms: int) -> None:
     """Also if an aligner finds its last word at the end of the audio, or behind it."""
     spoken = script(audio_steps(0.0, 100, 5), word_steps(AHEAD_S, words=5))
-    spoken = replace(spoken, true_ms=(0, 310, 620, 930, last_ms))
+    spoken = replace(spoken, true_ms=(0, 310, 620, 930, last_ms), moves_words=True)
     messages, _ = history(spoken, (0.0, reply("a b c d e")), interruption(4.0))
     assert messages == ["a b c d e"]
 
@@ -317,7 +317,7 @@ def test_a_reply_that_was_heard_to_its_end_stays_whole(last_ms: int) -> None:
 def test_what_follows_a_cut_changes_nothing_of_it(
     then: Frame, said: list[str], wait_s: float
 ) -> None:
-    """The answer comes when the next words are said, and these stay."""
+    """The next words stay."""
     cut = (0.0, reply(TEXT)), interruption()
     assert history(estimated(900), *cut, (wait_s, [then]))[0] == ["w w w w", *said]
 
@@ -348,7 +348,7 @@ def test_words_are_taken_back_from_their_own_message() -> None:
     """An utterance behind that message, of which no word was heard, begins with the same text."""
     starts_ms = (300, 600, 900)
     spoken = script(audio_steps(0.0, 100, 4), [Step(0.0, words_ms=starts_ms)])
-    spoken = replace(spoken, true_ms=starts_ms)
+    spoken = replace(spoken, true_ms=starts_ms, moves_words=True)
     messages, played = cut([*reply("w w w"), TTSSpeakFrame("w w w w")], spoken, 1.55)
     assert len(played) == 2 and messages == ["w w w"]
 
@@ -376,7 +376,9 @@ def refused() -> Script:
     ],
     ids=["refused", "resumed"],
 )  # fmt: skip
-def test_the_context_that_speaks_is_asked(first: list[Script], begin: str, left: str) -> None:
+def test_words_are_taken_back_by_the_times_of_their_own_context(
+    first: list[Script], begin: str, left: str
+) -> None:
     """A turn whose first context has ended is spoken by another one, from its start or later."""
 
     async def run() -> list[str]:
@@ -388,6 +390,53 @@ def test_the_context_that_speaks_is_asked(first: list[Script], begin: str, left:
             return talk.messages
 
     assert run_scripted(run()) == [left]
+
+
+def test_words_are_taken_back_although_the_connection_was_lost() -> None:
+    """By the times that were known until then; another context speaks on behind them."""
+
+    async def run() -> list[str]:
+        lost = replace(
+            script(audio_steps(0.0, 100, 8), word_steps(AHEAD_S, words=8)),
+            true_ms=(0, 300, 600, 900, 2_100, 2_400, 2_700, 3_000), moves_words=True,
+        )  # fmt: skip
+        async with agent(estimated(900), Loudspeaker(40), first=[lost]) as talk:
+            await talk.say(reply(TEXT))
+            await asyncio.sleep(1.6)
+            await talk.server.drop_connections()
+            await asyncio.sleep(0.1)
+            await talk.worker.queue_frame(InterruptionFrame())
+            await asyncio.sleep(0.5)
+            return talk.messages
+
+    assert run_scripted(run()) == ["w w w w"]
+
+
+@pytest.mark.parametrize("after_s", [0.5, 0.8, 9.0])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a 2 €.",
+        "a ok 👍",
+        "a b ✓. c",
+        "a 5 =",
+        "👍 a b c",
+        "a & b",
+        "a b ?!",
+        "a 2 €. 3 €.",
+        "a ™ b",
+    ],
+)
+def test_symbols_between_words_are_committed_once(text: str, after_s: float) -> None:
+    """Pipecat takes some at the end of a sentence for spoken with the last word."""
+    words = split_words(text)
+    spoken = script(audio_steps(0.0, 80, len(words)), word_steps(AHEAD_S, 0, len(words)))
+    (committed,), (played_samples,) = cut(reply(text), spoken, after_s)
+    count = min(heard(played_samples), len(words))
+    ends = [word.char_end for word in words[:count]]
+    assert text.startswith(committed) and split_words(committed)[-1].char_end <= ends[-1]
+    assert len(split_words(committed)) == count
+    assert count < len(words) or committed == text
 
 
 async def _spell(text: str, _: str) -> str:
@@ -424,28 +473,8 @@ def test_words_are_taken_back_from_a_message_with_other_text(
     assert run_scripted(run()) == [left]
 
 
-def test_words_are_taken_back_from_their_message_when_others_have_followed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The server answers late."""
-    cut_now = scripted_server._TtsV1Voice.cut
-    answers: list[asyncio.Task[None]] = []
-
-    async def cut_late(voice: scripted_server._TtsV1Voice, played_ms: int) -> None:
-        async def answer() -> None:
-            await asyncio.sleep(1.7)
-            await cut_now(voice, played_ms)
-
-        answers.append(asyncio.create_task(answer()))
-
-    monkeypatch.setattr(scripted_server._TtsV1Voice, "cut", cut_late)
-    then = TTSSpeakFrame("x y z")
-    messages, _ = history(estimated(900), (0.0, reply(TEXT)), interruption(), (0.0, [then]))
-    assert messages == ["w w w w", "x y z"] and len(answers) == 1
-
-
-def test_an_answer_does_not_overtake_the_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy program passes the interruption on later than the server answers."""
+def test_a_correction_does_not_overtake_the_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy program passes the interruption on late."""
 
     async def wait(service: VoiceAgentTTSService) -> None:
         await asyncio.sleep(0.02)

@@ -1,7 +1,6 @@
 """Text through Pipecat: clauses are passed on early, and words keep their white space."""
 
 from collections.abc import Iterable
-from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -11,13 +10,10 @@ from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 
 from voiceagent_tts.adapters.pipecat.text import (
     ClauseAggregator,
-    MessageCut,
-    SaidWord,
     VerbatimSpacing,
     joint,
     without_end,
 )
-from voiceagent_tts.adapters.pipecat.turn import SpokenWord
 from voiceagent_tts.text.words import split_words
 
 TEXTS = st.text(alphabet="ab Z.,!?\n\t 「」你。、好$4é😊-", max_size=120)
@@ -172,26 +168,17 @@ def assistant(text: str) -> Any:
     return {"role": "assistant", "content": text}
 
 
-def message_cut(*words: str, context_id: str = "turn") -> MessageCut:
-    """The cut of a message whose words have left, each with a space before it in the text."""
-    ends = accumulate(len(word) + 1 for word in words)
-    spoken = [
-        SpokenWord(word, 0.0, context_id, 0.0, end) for word, end in zip(words, ends, strict=True)
-    ]
-    return MessageCut([SaidWord(f" {word.text}", word) for word in spoken], "turn")
-
-
 @pytest.mark.parametrize(
-    ("said", "heard", "left"),
+    ("said", "end", "left"),
     [
-        (["One, two, three,"], " One, two,", ["One, two,"]),
-        (["One, two, three,"], " One, two, three,", ["One, two, three,"]),
-        (["Hm. One, two, three,"], "", ["Hm."]),
-        (["One, two, three,"], "", []),
-        (["One,", "two, three,"], "", []),
-        (["One,", "two, three,"], " One, two,", ["One,", "two,"]),
-        (["One,", "two, three,"], " One,", ["One,"]),
-        (["Nine, ten."], " One,", ["Nine, ten."]),
+        (["One, two, three,"], " three,", ["One, two,"]),
+        (["One, two, three,"], "", ["One, two, three,"]),
+        (["Hm. One, two, three,"], " One, two, three,", ["Hm."]),
+        (["One, two, three,"], " One, two, three,", []),
+        (["One,", "two, three,"], " One, two, three,", []),
+        (["One,", "two, three,"], " three,", ["One,", "two,"]),
+        (["One,", "two, three,"], " two, three,", ["One,"]),
+        (["Nine, ten."], " two, three,", ["Nine, ten."]),
     ],
     ids=[
         "the end", "all heard", "behind another text", "nothing heard", "two messages",
@@ -199,22 +186,9 @@ def message_cut(*words: str, context_id: str = "turn") -> MessageCut:
     ],
 )  # fmt: skip
 def test_words_that_were_not_heard_leave_their_own_message(
-    said: list[str], heard: str, left: list[str]
+    said: list[str], end: str, left: list[str]
 ) -> None:
-    """Once, whatever has been committed since; a message that has changed stays."""
+    """What stands before it stays, and a message that has changed."""
     before, image = assistant("Zero. three,"), {"role": "user", "content": "an image"}
-    after = [{"role": "assistant", "tool_calls": []}, assistant("One, two, three,")]
-    cut = message_cut("One,", "two,", "three,")
-    ended: list[Any] = [before, image, *map(assistant, said)]
-    assert cut.find(ended) == ended
-    kept = [before, image, *map(assistant, left)]
-    corrected = cut.without_unheard([*ended, *after], len(heard))
-    assert corrected == [*kept, *after]
-    assert cut.without_unheard(corrected, len(heard)) == corrected
-
-
-def test_words_of_earlier_contexts_of_a_turn_stay() -> None:
-    """The server is asked about the context that spoke the last word."""
-    cut = message_cut("One,", "two,", context_id="turn-1")
-    messages = [assistant("One, two,")]
-    assert cut.without_unheard(cut.find(messages), 0) == messages
+    corrected = without_end([before, image, *map(assistant, said)], end)
+    assert corrected == [before, image, *map(assistant, left)]

@@ -120,7 +120,8 @@ def test_a_word_that_is_spoken_again_keeps_its_first_time() -> None:
     words = speak(turn, 900)
     assert timed(words) == [("three,", 1.0), ("four,", 1.4)]
     last = words[-1]
-    assert (last.server_context_id, last.context_start_s) == ("turn-2", 0.6)
+    assert last.record is not None
+    assert (last.record.context_id, last.context_start) == ("turn-2", ms_to_samples(600))
     assert last.char_end == len(" two, three, four,")
 
 

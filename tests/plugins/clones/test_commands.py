@@ -15,7 +15,6 @@ import soundfile
 from testbed.command_line import Command, CommandHere, FullDisk, Outcome
 from testbed.known_speech import espeak
 from testbed.servers import StartServer
-from voiceagent_tts.cli import voices as stored_voices
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.model.prompt import Cloned
@@ -313,5 +312,5 @@ async def test_a_running_server_speaks_with_a_new_voice(
     async with httpx.AsyncClient(base_url=base_server.url) as http:
         listed = (await http.get("/v1/audio/voices")).json()["voices"]
         assert [each["id"] for each in listed if each["alias_of"] is None] == ["anna"]
-        stored_voices.remove("anna")
+        voices.remove("anna")
         assert (await http.get("/v1/audio/voices")).json()["voices"] == []

@@ -153,7 +153,9 @@ def test_a_socket_without_contexts_closes_behind_its_text() -> None:
     (ended,) = _receive(connection, text="")
     assert isinstance(ended, ContextEnd)
     (silent, final) = _end(connection)
-    assert len(base64.b64decode(silent["audio"])) == 960, "a text without audio is 20 ms of silence"
+    assert len(base64.b64decode(silent["audio"])) == 4_800, (
+        "a text without audio is 100 ms of silence"
+    )
     assert final == {"audio": None, "isFinal": True}
     assert connection.closing == (1000, "")
 

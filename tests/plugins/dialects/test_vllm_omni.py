@@ -473,5 +473,5 @@ def test_signs_alone_are_answered_with_silence() -> None:
     connection = _configured(**_SYNC)
     messages = _finished(connection, _say(connection, "..."))
     assert _kinds(messages) == ["audio.start", "pcm", "audio.done", "session.done"]
-    assert _Client(messages).pcm == bytes(960)
+    assert _Client(messages).pcm == bytes(4_800)
     assert _kinds(_finished(connection, _say(connection, " \n"))) == ["session.done"]

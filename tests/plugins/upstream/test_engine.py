@@ -16,7 +16,7 @@ from voiceagent_tts.plugins.upstream.engine import CharBudget
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-from voiceagent_tts.synthesizer.workers import Overflow, Supervisor, WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
 
 pytestmark = pytest.mark.services
 
@@ -280,13 +280,12 @@ def test_a_new_day_has_new_characters() -> None:
 
 
 async def test_an_overflow_whose_upstream_is_away_starts_later(
-    upstream: ScriptedUpstream, free_port: int, monkeypatch: pytest.MonkeyPatch
+    upstream: ScriptedUpstream, free_port: int
 ) -> None:
     """The server starts without it, and uses it once the upstream is there."""
-    monkeypatch.setattr("voiceagent_tts.synthesizer.workers._OVERFLOW_RETRY_S", 0.05)
     spec = WorkerSpec("openai", {"url": f"http://127.0.0.1:{free_port}/v1", "model": "m"})
-    overflow = Overflow(Supervisor(spec))
-    await overflow.start()
+    overflow = Supervisor(spec)
+    await overflow.start(is_required=False)
     try:
         assert overflow.free_worker is None
         async with upstream.running(free_port):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from livekit.agents.voice import io
 
-from voiceagent_tts.adapters.turn import audible_at, heard_samples
+from voiceagent_tts.adapters.turn import audible_at, heard_samples, surely_begun_at
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp, ms_to_samples
 
 if TYPE_CHECKING:
@@ -140,9 +140,11 @@ class Playout:
         heard = heard_samples(played, self._latency_s)
         if self.is_complete and self.samples - heard < _TOLERANCE_SAMPLES:
             return self.text
-        words = [word for word in self._words if audible_at(word.start_sample) <= heard]
-        ends = [word.word.char_end for word in words]
+        ends = [word.word.char_end for word in self._words if self._begins_by(word) <= heard]
         return self.text[: max(ends, default=0)]
+
+    def _begins_by(self, word: WordTimestamp) -> int:
+        return audible_at(surely_begun_at(word, self.text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ from voiceagent_tts.adapters.livekit.reply import (
     api_error,
 )
 from voiceagent_tts.adapters.livekit.transport import connect_websocket
+from voiceagent_tts.adapters.options import check_connection, check_positive, check_strings
 from voiceagent_tts.client import (
     CLOSE_TIMEOUT_S,
     ClientSocket,
@@ -57,8 +58,8 @@ from voiceagent_tts.client import (
     websocket_address,
 )
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientEvent, check_not_negative
+from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
+from voiceagent_tts.protocol.client_connection import ClientEvent
 from voiceagent_tts.protocol.messages import ErrorMessage, VoiceOptions, WarningMessage
 
 _VOICES_PATH = "/v1/audio/voices"
@@ -140,7 +141,12 @@ class TTS(tts.TTS[Literal["words"]]):
         )
         self.options = ReplyOptions(options, sample_rate, leading_silence_ms, output_latency_s)
         self.options.check()
-        check_not_negative(heartbeat_s=heartbeat_s)
+        check_connection(url, api_key, extra_headers)
+        if not isinstance(http_session, aiohttp.ClientSession | None):
+            got = type(http_session).__name__
+            raise InvalidRequestError(f"http_session: expected an aiohttp.ClientSession, got {got}")
+        check_strings(model=model)
+        check_positive(heartbeat_s=heartbeat_s)
         self._label = "livekit.plugins.voiceagent.TTS"  # as users import it, in logs and metrics
         self._url = URL(websocket_address(configured_url(url)))
         self._api_key = configured_key(api_key)
@@ -193,6 +199,8 @@ class TTS(tts.TTS[Literal["words"]]):
             **{name: value for name, value in given.items() if utils.is_given(value)}
         )
         changed.check()
+        if utils.is_given(model):
+            check_strings(model=model)
         self.options = changed
         if utils.is_given(model):
             self._model = model

@@ -12,7 +12,7 @@ import enum
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Unpack, get_args
+from typing import Any, Unpack
 from uuid import uuid4
 
 import aiohttp
@@ -27,21 +27,19 @@ from livekit.agents import (
 from livekit.agents.types import NOT_GIVEN, NotGivenOr, TimedString
 
 from voiceagent_tts.adapters.livekit.playout import Listener, Playout
+from voiceagent_tts.adapters.options import check_not_negative, check_sample_rate, check_speech
 from voiceagent_tts.adapters.turn import Turn
 from voiceagent_tts.client import ClientSocket, refusal
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import (
     ConnectionLostError,
     ErrorCode,
-    InvalidRequestError,
     VoiceAgentError,
 )
 from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientEvent,
     ContextRecord,
-    check_not_negative,
-    check_options,
 )
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
@@ -51,6 +49,7 @@ from voiceagent_tts.protocol.messages import (
     SampleRate,
     VoiceOptions,
     WordsMessage,
+    WordsMovedMessage,
 )
 from voiceagent_tts.text.segmenter import has_complete_word
 
@@ -86,12 +85,8 @@ class ReplyOptions:
         """
         if unknown := self.spoken.keys() - VoiceOptions.__annotations__.keys():
             raise TypeError(f"there is no option {', '.join(sorted(unknown))}")
-        if self.sample_rate not in (rates := get_args(SampleRate)):
-            expected = ", ".join(map(str, rates))
-            raise InvalidRequestError(
-                f"sample_rate: expected one of {expected}; got {self.sample_rate}"
-            )
-        check_options(**self.open_options())
+        check_sample_rate(self.sample_rate)
+        check_speech(**self.open_options())
         check_not_negative(
             leading_silence_ms=self.leading_silence_ms, output_latency_s=self.output_latency_s
         )
@@ -313,6 +308,8 @@ class Reply:
             case WordsMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
                 self._hooks.on_words(context_id, item.timestamps())
                 self._expect_new_words()
+            case WordsMovedMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
+                self._playout.correct(map(self._turn.to_turn, item.timestamps()))
             case DoneMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
                 await self._finish_context(item)
             case _:

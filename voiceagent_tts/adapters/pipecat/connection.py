@@ -5,7 +5,6 @@ server finishes what it speaks. This module depends on no turn and no pipeline.
 """
 
 import asyncio
-import contextlib
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,7 +14,6 @@ from loguru import logger
 
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.client.transport import connect_websocket
-from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientEvent
 
 _READY_TIMEOUT_S = 5.0
@@ -65,14 +63,6 @@ class Connection:
         self._hooks = hooks
         self._sockets: weakref.WeakSet[ClientSocket] = weakref.WeakSet()  # also those that drain
         self._is_unusable = asyncio.Event()
-
-    def socket_of(self, context_id: str) -> ClientSocket | None:
-        """The socket of a server context that speaks or has spoken, if it is open."""
-        for socket in self._sockets:
-            with contextlib.suppress(VoiceAgentError):
-                socket.connection.record(context_id)
-                return socket
-        return None
 
     async def connect(self) -> None:
         """Try once to connect; `keep` tries again."""

@@ -28,6 +28,7 @@ from pipecat.frames.frames import (
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.text import SaidWord, VerbatimSpacing
 from voiceagent_tts.adapters.pipecat.turn import SpokenWord
+from voiceagent_tts.core import ms_to_samples
 
 _AT_HAND_S = 0.03
 """A word that is due this soon may be heard by the time at which an interruption reaches the
@@ -52,8 +53,7 @@ class HistoryCorrectionFrame(LLMMessagesTransformFrame):
     """Shortens a message of the history.
 
     The message is the one that the frame before commits: that frame may end a reply, or interrupt
-    it. After an interruption, one of these finds the message, and another one shortens it once the
-    server has answered; messages may have followed by then.
+    it.
     """
 
 
@@ -164,6 +164,22 @@ class Output:
             self.said_context_id, self.said = frame.context_id, []
         self.said.append(SaidWord(frame.raw_text or frame.text, word))
 
+    def unheard(self, now_s: float) -> str:
+        """The end of what has left for the history that was not heard."""
+        words = [each.word for each in self.said if each.word]
+        if not (words and self.said_context_id):
+            return ""
+        if words[-1].is_whole and self._playout.is_heard(self.said_context_id, now_s):
+            return ""
+        heard = ms_to_samples(self._playout.heard_ms(self.said_context_id, now_s))
+        first = len(self.said)
+        for index in reversed(range(first)):
+            word = self.said[index].word
+            if word is not None and not word.is_unheard(heard):
+                break
+            first = first if word is None else index
+        return "".join(each.text for each in self.said[first:])
+
     def wait_s(self, now_s: float) -> float | None:
         """Time until the next frame leaves; None while it depends on a report of the transport."""
         if not self._held:
@@ -227,6 +243,8 @@ class Output:
         self._spacing.interrupt()
         self._announced = deque(each for each in self._announced if not each.interruptible)
         goes_on = not self._playout.interrupt()
+        if not goes_on:
+            self.said_context_id, self.said = None, []
         kept = [each for each in self._held if not each.frame.interruptible]
         if not any(isinstance(each.frame, TTSTextFrame) for each in kept):
             self._spacing.start_reply()

@@ -11,6 +11,7 @@ and all times of a transport that reports nothing.
 Current times are arguments.
 """
 
+import enum
 import math
 from collections import deque
 from dataclasses import dataclass
@@ -29,6 +30,17 @@ _REPORT_TIMEOUT_S = 2.0
 _SILENCE_S = 0.5
 """A report this late may mean that the transport lost audio: more audio is sent by the clock."""
 _ROUNDING_S = 1e-4
+
+
+class _Start(enum.Enum):
+    """What is known of the start of the first utterance since the last interruption."""
+
+    UNKNOWN = enum.auto()
+    """The transport has reported nothing about these chunks; those before an interruption end late.
+    """
+    ASSUMED = enum.auto()
+    """A chunk has ended that can only be one of these, and no start was reported."""
+    REPORTED = enum.auto()
 
 
 @dataclass(slots=True)
@@ -99,8 +111,7 @@ class Playout:
         self._context_start = 0  # where the context begins in them
         self._ended_s = 0.0  # length of what was played
         self._lost_chunks = 0  # that no report will come for
-        self._is_reporting = False  # about these chunks: those before an interruption end late
-        self._is_start_assumed = False  # of the utterance that plays
+        self._start = _Start.UNKNOWN
         self._is_new_utterance = True  # whether the next chunk is the first one of an utterance
         self._unstarted: deque[int] = deque()  # first chunks of utterances that have not started
         self._awaited_stops = 0  # of utterances whose audio is complete
@@ -148,7 +159,7 @@ class Playout:
         if self._is_new_utterance:
             self._unstarted.append(first_chunk)
             self._is_new_utterance = False
-        has_gap = self._ended_chunks >= first_chunk or not self._is_reporting
+        has_gap = self._ended_chunks >= first_chunk or not self._has_reports
         if not self._runs or (has_gap and now_s > self._earliest_s(first_chunk)):
             self._runs.append(_Run(first_chunk, now_s, now_s, now_s))
 
@@ -166,13 +177,13 @@ class Playout:
 
     def transport_started(self, now_s: float) -> None:
         """The transport plays the first chunk of an utterance."""
-        if self._is_start_assumed:  # wrongly: that chunk was of the audio before the interruption
-            self._is_start_assumed, self._ended_s = False, 0.0
+        if self._start is _Start.ASSUMED:  # wrongly: that chunk was before the interruption
+            self._start, self._ended_s = _Start.REPORTED, 0.0
             self._unstarted.appendleft(0)
         if not self._unstarted:
             return
         self._note_report(now_s)
-        self._is_reporting, self._lost_chunks = True, 0
+        self._start, self._lost_chunks = _Start.REPORTED, 0
         chunk = self._unstarted.popleft()
         possible_s = self._earliest_s(chunk)
         while self._runs and self._runs[-1].first_chunk >= chunk:
@@ -185,10 +196,10 @@ class Playout:
         # A transport that was interrupted between two chunks reports the start of the one that is
         # left, and not that of the next utterance.
         began_s = now_s - length_s
-        if not self._is_reporting and self._runs and began_s > self._runs[0].at_s - _ROUNDING_S:
+        if not self._has_reports and self._runs and began_s > self._runs[0].at_s - _ROUNDING_S:
             self.transport_started(began_s)
-            self._is_start_assumed = True
-        if not self._is_reporting:
+            self._start = _Start.ASSUMED
+        if not self._has_reports:
             return
         if (late_s := self._late_s(now_s)) > _SILENCE_S:
             self._lost_chunks += min(int(late_s / self.chunk_s), self._waiting_chunks)
@@ -209,10 +220,10 @@ class Playout:
 
     def transport_stopped(self, now_s: float) -> None:
         """The transport has played an utterance, or has waited too long for more of it."""
-        if not self._is_reporting:
+        if not self._has_reports:
             return
         self._note_report(now_s)
-        self._lost_chunks, self._is_start_assumed = 0, False
+        self._start, self._lost_chunks = _Start.REPORTED, 0
         self._end((self._unstarted[0] if self._unstarted else self._chunks) * self.chunk_s, now_s)
         if self._awaited_stops:
             self._awaited_stops -= 1
@@ -221,6 +232,11 @@ class Playout:
         self._left_samples -= dropped_samples
         self._context_start -= dropped_samples
         self._is_new_utterance = True
+
+    @property
+    def _has_reports(self) -> bool:
+        """Whether the transport reports about the chunks since the last interruption."""
+        return self._start is not _Start.UNKNOWN
 
     def _note_report(self, now_s: float) -> None:
         self.reports += 1
@@ -277,7 +293,7 @@ class Playout:
     def _has_begun(self, chunk: int) -> bool:
         is_started = not (self._unstarted and self._unstarted[0] <= chunk)
         has_left = chunk < self._chunks
-        return has_left and self._is_reporting and is_started and chunk <= self._ended_chunks
+        return has_left and self._has_reports and is_started and chunk <= self._ended_chunks
 
     def wait_s(self, chunk: int, now_s: float) -> float | None:
         """Time until `chunk` plays; None while it depends on a report."""
@@ -348,7 +364,7 @@ class Playout:
         if not self._runs:
             return 0.0
         earliest_s = self._earliest_s(self._chunks)
-        is_followed = self._is_reporting and self._late_s(now_s) <= _SILENCE_S
+        is_followed = self._has_reports and self._late_s(now_s) <= _SILENCE_S
         if not (is_followed and self._waiting_chunks):
             return earliest_s
         return max(earliest_s, now_s + self._waiting_chunks * self.chunk_s)

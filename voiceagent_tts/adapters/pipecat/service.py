@@ -47,6 +47,14 @@ from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
 from pipecat.utils.text.transforms.pronunciations import PronunciationTransform
 from pipecat.utils.tracing.service_decorators import traced_tts
 
+from voiceagent_tts.adapters.options import (
+    check_connection,
+    check_count,
+    check_not_negative,
+    check_sample_rate,
+    check_speech,
+    check_strings,
+)
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, HistoryCorrectionFrame, Output
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.settings import (
@@ -59,7 +67,6 @@ from voiceagent_tts.adapters.pipecat.settings import (
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
 from voiceagent_tts.adapters.pipecat.text import (
     ClauseAggregator,
-    MessageCut,
     joint,
     without_end,
 )
@@ -67,8 +74,7 @@ from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnSt
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.client_connection import check_not_negative, check_options
-from voiceagent_tts.protocol.messages import AudioFormat, CutMessage, OpenOptions
+from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
 from voiceagent_tts.text.markup import phoneme
 
 _LEAD_S = 1.0
@@ -158,11 +164,11 @@ class VoiceAgentTTSService(TurnTTSService):
             check_extra(settings)
             defaults.apply_update(settings)
         check_arguments(type(self), kwargs)
-        check_not_negative(
-            response_timeout_s=response_timeout_s,
-            output_latency_s=output_latency_s,
-            reconnect_attempts=reconnect_attempts,
-        )
+        check_connection(url, api_key, extra_headers)
+        if (sample_rate := kwargs.get("sample_rate")) is not None:
+            check_sample_rate(sample_rate)
+        check_not_negative(response_timeout_s=response_timeout_s, output_latency_s=output_latency_s)
+        check_count(reconnect_attempts=reconnect_attempts)
         kwargs.setdefault("stop_frame_timeout_s", 2 * response_timeout_s)
         super().__init__(
             url=url,
@@ -195,14 +201,13 @@ class VoiceAgentTTSService(TurnTTSService):
         self._leaving: asyncio.Task[None] | None = None
         self._words: dict[str, deque[SpokenWord]] = {}  # by context; their audio has not left
         self._releasing = asyncio.Lock()
-        self._cuts: dict[str, MessageCut] = {}  # by server context, until the server answers
         self._register_event_handler("on_words")
         self._max_buffer_delay_ms = max_buffer_delay_ms
         self._max_lead_s = max_lead_s
         self._playout = Playout(output_latency_s)
         self._output = Output(self._playout)
         self._names_servers_model = defaults.model is None  # in metrics
-        check_options(**self._open_options(self._settings))
+        self._check(self._settings)
 
     def can_generate_metrics(self) -> bool:
         """Return True: the service reports TTFB, TTFA and characters."""
@@ -238,7 +243,6 @@ class VoiceAgentTTSService(TurnTTSService):
         await super().cleanup()
 
     async def _receive_connection(self, socket: ClientSocket) -> None:
-        self._cuts.clear()
         if self._names_servers_model:
             self._settings.model = socket.ready.model
             self.set_core_metrics_data(
@@ -309,6 +313,10 @@ class VoiceAgentTTSService(TurnTTSService):
         self._turns[context_id] = turn
         return turn
 
+    def _check(self, settings: TTSSettings) -> None:
+        check_strings(model=settings.model)
+        check_speech(**self._open_options(settings))
+
     def _open_options(self, settings: TTSSettings) -> OpenOptions:
         chosen = settings.given_fields()
         chosen.pop("model")  # a voice implies its model
@@ -331,7 +339,7 @@ class VoiceAgentTTSService(TurnTTSService):
         check_extra(delta)
         changed_settings = copy.deepcopy(self._settings)
         changed_settings.apply_update(delta)
-        check_options(**self._open_options(changed_settings))
+        self._check(changed_settings)
         changed = await super()._update_settings(delta)
         if changed and self._turn_context_id:
             context_id = self._turn_context_id
@@ -475,11 +483,11 @@ class VoiceAgentTTSService(TurnTTSService):
                 await self._let_held_frames_leave()
             case _:
                 pass
-        question = self._question_at_cut() if isinstance(frame, InterruptionFrame) else None
+        unheard = self._unheard() if isinstance(frame, InterruptionFrame) else ""
         if self._output.receive(frame, self._now_s()):
             await super().push_frame(frame, direction)
-        if question is not None:
-            await self._ask_what_was_heard(*question)
+        if unheard:
+            await self._correct_history(partial(without_end, end=unheard))
         if self._output.is_holding:
             self._holds_nothing.clear()
             self._has_news.set()
@@ -526,38 +534,10 @@ class VoiceAgentTTSService(TurnTTSService):
         removal.pts = commit.pts  # or it overtakes the commit on the way through the transport
         await self.push_frame(removal)
 
-    def _question_at_cut(self) -> tuple[str, int] | None:
-        """Which server context to ask what was heard, and at which position in milliseconds.
-
-        None where the history has that already.
-        """
+    def _unheard(self) -> str:
+        """The end of what an interruption commits that has left by estimates, and was not heard."""
         goes_on = self._started is not None and not self._started.interruptible
-        context_id, now_s = self._output.said_context_id, self._now_s()
-        word = next((each.word for each in reversed(self._output.said) if each.word), None)
-        if goes_on or context_id is None or word is None:
-            return None
-        if socket := self._connection.socket_of(word.server_context_id):
-            record = socket.connection.record(word.server_context_id)
-            heard_ms = self._playout.heard_ms(context_id, now_s)
-            is_exact = all(each.confidence == 1 for each in record.words)
-            is_over = record.done is not None and self._playout.is_heard(context_id, now_s)
-            if heard_ms and not (is_exact or is_over):
-                played_ms = max(0, heard_ms - round(1000 * word.context_start_s))
-                return word.server_context_id, played_ms
-        return None
-
-    async def _ask_what_was_heard(self, context_id: str, played_ms: int) -> None:
-        """Ask the server, behind the frame that commits the words."""
-        self._cuts[context_id] = cut = MessageCut(list(self._output.said), context_id)
-        await self._correct_history(cut.find)
-        if socket := self._connection.socket_of(context_id):
-            socket.send(socket.connection.cut(context_id, played_ms))
-
-    async def _receive_cut(self, cut: CutMessage) -> None:
-        message_cut = self._cuts.pop(cut.context_id, None)
-        if message_cut is not None:
-            remove = partial(message_cut.without_unheard, heard_chars=len(cut.text_spoken))
-            await self._correct_history(remove)
+        return "" if goes_on else self._output.unheard(self._now_s())
 
     async def _correct_history(self, correct: Callable[[list[Any]], list[Any]]) -> None:
         """Pass the history's messages through `correct`; no interruption prevents that."""

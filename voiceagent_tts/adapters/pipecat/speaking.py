@@ -40,7 +40,6 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
 from voiceagent_tts.protocol.messages import (
-    CutMessage,
     DoneMessage,
     ErrorMessage,
     SampleRate,
@@ -113,10 +112,6 @@ class TurnTTSService(TTSService):
         self._warned: set[str] = set()  # codes of the warnings that were logged
         self._tracing: TracingContext | None = None
         self._noise = ""  # of a failed turn; enters the history unheard
-
-    @abstractmethod
-    async def _receive_cut(self, cut: CutMessage) -> None:
-        """Account for the answer of the server what was heard."""
 
     @abstractmethod
     async def _add_words(self, context_id: str, words: list[SpokenWord]) -> None:
@@ -210,10 +205,8 @@ class TurnTTSService(TTSService):
             )
 
     def _receive_other(self, event: ClientEvent) -> None:
-        """Receive what comes for no context that speaks."""
-        if isinstance(event, CutMessage) or (
-            isinstance(event, ErrorMessage) and not event.context_id
-        ):
+        """Receive an error that names no context."""
+        if isinstance(event, ErrorMessage) and event.context_id is None:
             self._events.put_nowait(event)
 
     async def _receive_events(self) -> None:
@@ -312,8 +305,6 @@ class TurnTTSService(TTSService):
                 self._log_warning(event)
             case DoneMessage() if turn:
                 await self._finish_context(turn, event)
-            case CutMessage():
-                await self._receive_cut(event)
             case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
                 pass  # its `done` follows, once its audio has left; the rest is spoken then
             case ErrorMessage() if turn:
@@ -367,7 +358,7 @@ class TurnTTSService(TTSService):
         silence = bytes(BYTES_PER_SAMPLE * (self._output_rate_hz // _SILENCES_PER_S))
         frame = TTSAudioRawFrame(silence, self._output_rate_hz, 1, context_id=turn.context_id)
         await self.append_to_audio_context(turn.context_id, frame)
-        return [SpokenWord(turn.text, 0.0, turn.context_id, 0.0, len(turn.text))]
+        return [SpokenWord(turn.text, 0.0)]
 
     async def _complete_turn(self, turn: PipecatTurn) -> None:
         """End a turn whose text is all spoken; text that arrives later is spoken by a new turn."""

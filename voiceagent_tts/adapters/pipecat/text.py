@@ -175,42 +175,6 @@ class SaidWord:
     word: SpokenWord | None
 
 
-class MessageCut:
-    """Removes the words that were not heard from the message that an interruption has ended.
-
-    Args:
-        said: the words of a turn that have left.
-        context_id: the server context that is asked what was heard; it spoke the last of these.
-    """
-
-    def __init__(self, said: list[SaidWord], context_id: str) -> None:
-        self._said = said
-        self._context_id = context_id
-        self._ended: list[LLMContextMessage] = []  # one for each history
-
-    def find(self, messages: list[LLMContextMessage]) -> list[LLMContextMessage]:
-        """Note the message, once it is committed: others follow it before the server answers."""
-        self._ended += [each for each in messages if _said_in(each)][-1:]
-        return messages
-
-    def without_unheard(
-        self, messages: list[LLMContextMessage], heard_chars: int
-    ) -> list[LLMContextMessage]:
-        """The messages without what follows the first `heard_chars` of the context's text."""
-        unheard = [self._is_unheard(each.word, heard_chars) for each in self._said]
-        first = unheard.index(True) if True in unheard else len(unheard)
-        end = "".join(each.text for each in self._said[first:])
-        for index, message in enumerate(messages):
-            if any(message is each for each in self._ended):
-                return without_end(messages[: index + 1], end) + messages[index + 1 :]
-        return messages
-
-    def _is_unheard(self, word: SpokenWord | None, heard_chars: int) -> bool:
-        if word is None or word.server_context_id != self._context_id:
-            return False
-        return word.char_end > heard_chars
-
-
 def without_end(messages: list[LLMContextMessage], end: str) -> list[LLMContextMessage]:
     """The messages of a history, the assistant's last text without `end`.
 

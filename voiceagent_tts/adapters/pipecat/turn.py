@@ -5,13 +5,25 @@ resumed. Current times are arguments.
 """
 
 import enum
+import unicodedata
 from dataclasses import dataclass
 
-from voiceagent_tts.adapters.turn import HEARD_SAMPLES, Turn
+from voiceagent_tts.adapters.turn import HEARD_SAMPLES, Turn, audible_at, surely_begun_at
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.protocol.client_connection import ContextRecord
 from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
 from voiceagent_tts.text.segmenter import has_complete_word
+from voiceagent_tts.text.words import is_spoken
+
+
+def _is_reported(piece: str) -> bool:
+    """Whether Pipecat waits for `piece` as a word.
+
+    It commits a symbol, such as a currency or an emoji, with a word before or after it; reported as
+    one more word, the symbol at the end of a text would be committed twice.
+    """
+    return is_spoken(piece) or unicodedata.category(piece[0]).startswith("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +32,35 @@ class SpokenWord:
 
     Attributes:
         text: the word.
-        start_s: its start in the turn's audio.
-        server_context_id: the server context that has spoken it.
-        context_start_s: where the audio of that context starts in the turn.
+        start_s: where in the turn's audio it has surely begun, by the time known when it was
+            returned.
+        record: the server context that has spoken it; None for a text without audio.
+        context_start: where the audio of that context starts in the turn, in samples.
         char_end: its end in the text of that context.
     """
 
     text: str
     start_s: float
-    server_context_id: str
-    context_start_s: float
-    char_end: int
+    record: ContextRecord | None = None
+    context_start: int = 0
+    char_end: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the server has sent all audio of its context."""
+        return self.record is None or self.record.done is not None
+
+    def is_unheard(self, heard_samples: int) -> bool:
+        """Whether it lies behind so much audio of the turn, by the best time known now.
+
+        A word that has left by an estimate may turn out to be later.
+        """
+        words = self.record.best_words if self.record else []
+        best = next((each for each in words if each.word.char_end == self.char_end), None)
+        if self.record is None or best is None or best.confidence == 1.0:
+            return False
+        start = self.context_start + surely_begun_at(best, self.record.text)
+        return audible_at(start) > heard_samples
 
 
 class TurnState(enum.Enum):
@@ -107,28 +137,26 @@ class PipecatTurn(Turn):
         return self.samples - HEARD_SAMPLES
 
     @property
-    def _position(self) -> tuple[str, int, int]:
+    def _position(self) -> tuple[ContextRecord | None, int, int]:
         """The server context that speaks, and where its audio and its text start in the turn."""
-        context_id = self.record.context_id if self.record else self.context_id
-        return context_id, self._start_sample, self._char_base
+        return self.record, self._start_sample, self._char_base
 
     def _to_commit(
-        self, words: list[WordTimestamp], position: tuple[str, int, int]
+        self, words: list[WordTimestamp], position: tuple[ContextRecord | None, int, int]
     ) -> list[SpokenWord]:
         """`words` as Pipecat commits them, without a word that broke off and is spoken again."""
-        context_id, start_sample, char_base = position
+        record, start_sample, char_base = position
         commits: list[SpokenWord] = []
         for timestamp in words:
             char_end = timestamp.word.char_end
             if char_end > self._committed_chars:
                 # Tags before the word are part of it. Pipecat looks for each word in one piece of
                 # the text, and pieces end at white space.
-                parts = self.text[self._committed_chars : char_end].split()
-                start_s, context_start_s = (
-                    sample / SAMPLE_RATE_HZ for sample in (timestamp.start_sample, start_sample)
-                )
+                pieces = self.text[self._committed_chars : char_end].split()
+                parts = list(filter(_is_reported, pieces)) or pieces
+                start_s = surely_begun_at(timestamp, self.text) / SAMPLE_RATE_HZ
                 commits += [
-                    SpokenWord(part, start_s, context_id, context_start_s, char_end - char_base)
+                    SpokenWord(part, start_s, record, start_sample, char_end - char_base)
                     for part in parts
                 ]
                 self._committed_chars, self._has_noise = char_end, False

@@ -1,4 +1,4 @@
-"""`voiceagent-tts voices add` and `voices design`: clone a voice, or make one from a description.
+"""`voiceagent-tts voices add`, `design`, `remove` and `export`: the clones of this machine.
 
 A cloned voice holds the speaker embedding and codes of its reference, computed once and stored as a
 safetensors file. A running server offers it for the next context. Files and names are checked
@@ -15,7 +15,6 @@ import typer
 
 from voiceagent_tts.cli import voices
 from voiceagent_tts.cli.arguments import valid_unicode
-from voiceagent_tts.cli.voices import Name, folder_of
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
 from voiceagent_tts.extras import install_hint
 
@@ -26,16 +25,18 @@ if TYPE_CHECKING:
     from voiceagent_tts.config import Settings
     from voiceagent_tts.model.prompt import Cloned
     from voiceagent_tts.pocket.states import PocketModel
+    from voiceagent_tts.voices import VoiceFolder
 
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the voice, as for `--voice`.")]
 Replace = Annotated[
     bool, typer.Option("--replace", help="Replace the stored or built-in voice NAME, if any.")
 ]
 
 
 def add_commands(_: typer.Typer) -> None:
-    """Add `add` and `design` to the commands of `voices`."""
-    voices.app.command()(add)
-    voices.app.command()(design)
+    """Add the commands that make, remove and export voices to those of `voices`."""
+    for command in (add, design, remove, export):
+        voices.app.command()(command)
 
 
 def add(
@@ -124,6 +125,34 @@ def design(
     _save(name, _clone(_design(instruct, text, model, seed), text, base), settings)
 
 
+def remove(name: Name) -> None:
+    """Delete a cloned voice, and the record of who added it."""
+    from voiceagent_tts.cli.settings import read_settings
+    from voiceagent_tts.server.voice_records import VoiceRecords
+    from voiceagent_tts.voices import stored_name
+
+    folder = _folder_of(read_settings({}))
+    folder.remove(name)  # an unknown name is an error
+    with folder.changing():
+        VoiceRecords(folder).remove_voice(stored_name(name))
+
+
+def export(
+    name: Name,
+    target: Annotated[Path, typer.Argument(metavar="FILE.safetensors", help="File to write.")],
+) -> None:
+    """Write a cloned voice to a file for `voices add` on another machine."""
+    from voiceagent_tts.cli.files import check_target
+    from voiceagent_tts.cli.settings import read_settings
+    from voiceagent_tts.replacing import replacing
+    from voiceagent_tts.voices import CLONE_SUFFIX
+
+    check_target(target, (CLONE_SUFFIX,))
+    stored = _folder_of(read_settings({})).read(name)
+    with replacing(target) as unfinished:
+        unfinished.write_bytes(stored)
+
+
 def _check_name(name: str, replace: bool, settings: "Settings") -> None:
     """Refuse an invalid name, and a taken one unless it is to be replaced."""
     from voiceagent_tts.voices import clone_name
@@ -131,7 +160,7 @@ def _check_name(name: str, replace: bool, settings: "Settings") -> None:
     normal = clone_name(name)
     if replace:
         return
-    if normal in folder_of(settings):
+    if normal in _folder_of(settings):
         taken = f"a voice {normal!r} exists"
     elif normal in _built_in_names(settings):
         taken = f"{normal!r} is a built-in voice"
@@ -192,7 +221,7 @@ def _store(
     from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
     from voiceagent_tts.voices import clone_name
 
-    folder, saved = folder_of(settings), clone_name(name)
+    folder, saved = _folder_of(settings), clone_name(name)
     with folder.changing():
         VoiceRecords(folder).add_voice(VoiceRecord(name=saved, consent=consent), voice_file)
     sys.stderr.write(f"saved the voice {saved} ({content}); use it with --voice {saved}\n")
@@ -292,3 +321,10 @@ def _working(what: str) -> Iterator[None]:
 
     with Console(stderr=True).status(what):
         yield
+
+
+def _folder_of(settings: "Settings") -> "VoiceFolder":
+    """The folder of the cloned voices of these settings."""
+    from voiceagent_tts.voices import VoiceFolder
+
+    return VoiceFolder(settings.clones_folder)

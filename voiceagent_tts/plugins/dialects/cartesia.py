@@ -17,9 +17,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
+from voiceagent_tts.audio.output import silent_reply
 from voiceagent_tts.core import Encoding
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.plugins.dialects.shared import known_ends_ms, silence
+from voiceagent_tts.plugins.dialects.shared import known_ends_ms
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
     AudioFormat,
@@ -255,7 +256,8 @@ class Cartesia:
         messages: WireMessages = [_encode("done", context_id, _COMPLETE, done=True)]
         context = self._contexts.get(context_id)
         if context is not None and context.owes_audio and message.reason == "complete":
-            data = b64encode(silence(context.audio)).decode()
+            audio = context.audio
+            data = b64encode(silent_reply(audio.encoding, audio.sample_rate)).decode()
             messages.insert(0, self._event("chunk", context_id, data=data, step_time=0.0))
         self._contexts.pop(context_id, None)
         return messages

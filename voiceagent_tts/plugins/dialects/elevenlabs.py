@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from voiceagent_tts.audio.containers import ContainerEncoder
+from voiceagent_tts.audio.output import silent_reply
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.dialects.character_alignment import CharacterAlignment
 from voiceagent_tts.plugins.dialects.elevenlabs_messages import (
@@ -27,7 +28,6 @@ from voiceagent_tts.plugins.dialects.elevenlabs_messages import (
     SocketMessage,
     SocketOptions,
 )
-from voiceagent_tts.plugins.dialects.shared import silence
 from voiceagent_tts.protocol.messages import (
     AudioMessage,
     Close,
@@ -306,8 +306,8 @@ class ElevenLabs:
         """The last bytes of a context."""
         rest = b""
         if message.reason == "complete" and not (context.has_audio or context.is_blank):
-            # Agent frameworks treat a text without audio as a failure.
-            rest = self._push(context, silence(self._format.audio))
+            audio = self._format.audio
+            rest = self._push(context, silent_reply(audio.encoding, audio.sample_rate))
         return rest if context.encoder is None else rest + context.encoder.finish()
 
     def _closing_after(self, context: _Context, message: DoneMessage) -> Closing | None:

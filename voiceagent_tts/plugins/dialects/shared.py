@@ -1,12 +1,10 @@
-"""What dialects share whose clients expect the end of every word, and audio after every text."""
+"""What dialects share whose clients expect the end of every word."""
 
 from itertools import pairwise
 
-from voiceagent_tts.core import Encoding
-from voiceagent_tts.protocol.messages import AudioFormat, WordsMessage
+from voiceagent_tts.protocol.messages import WordsMessage
 
 _GUESSED_MS_PER_CHAR = 1000 / 15
-_SILENCE_S = 0.02
 
 
 def known_ends_ms(message: WordsMessage) -> list[int]:
@@ -23,17 +21,3 @@ def known_ends_ms(message: WordsMessage) -> list[int]:
         next_start if end is None else end
         for end, next_start in zip(message.end_ms, next_starts, strict=True)
     ]
-
-
-_ZERO: dict[Encoding, bytes] = {
-    "pcm_s16le": b"\0\0",
-    "pcm_f32le": b"\0\0\0\0",
-    "pcm_mulaw": b"\xff",
-    "pcm_alaw": b"\xd5",
-}
-"""The silent sample of each encoding. Source: ITU-T G.711 for the last two."""
-
-
-def silence(audio: AudioFormat) -> bytes:
-    """20 ms of silence: agent frameworks treat a text without audio as a failure."""
-    return _ZERO[audio.encoding] * round(audio.sample_rate * _SILENCE_S)

@@ -23,9 +23,10 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
+from voiceagent_tts.audio.output import silent_reply
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, ms_to_samples, samples_to_ms
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.plugins.dialects.shared import known_ends_ms, silence
+from voiceagent_tts.plugins.dialects.shared import known_ends_ms
 from voiceagent_tts.plugins.dialects.vllm_omni_messages import (
     CLIENT_MESSAGE,
     InputDone,
@@ -37,7 +38,6 @@ from voiceagent_tts.plugins.dialects.vllm_omni_messages import (
 )
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
-    AudioFormat,
     AudioMessage,
     Close,
     ContextEnd,
@@ -247,8 +247,7 @@ class VllmOmni:
         messages: WireMessages = []
         is_silent = not (utterance.sample_end or utterance.is_blank)
         if is_silent and message.reason == "complete":
-            # Agent frameworks treat a text without audio as a failure.
-            messages += _sound(utterance, silence(AudioFormat()))
+            messages += _sound(utterance, silent_reply())
         if utterance.words:
             messages += _begin_sentence(utterance)  # words are sent even without audio
         utterance.has_failed = message.reason == "error"

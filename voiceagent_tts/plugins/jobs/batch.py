@@ -177,7 +177,8 @@ async def speak_file(state: ServerState, listener: Listener, request: SpeechRequ
         VoiceAgentError: the text cannot be spoken, or the client has disconnected.
     """
     speech = await _start_when_free(state, listener, request)
-    return await collect_file(state, listener, speech, request.response_format or "mp3")
+    container_format = request.response_format or "mp3"
+    return await collect_file(state, listener, speech, container_format, request.sample_rate)
 
 
 async def _start_when_free(

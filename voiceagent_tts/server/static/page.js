@@ -1,5 +1,6 @@
 // Speaks what is typed or what the scripted LLM writes, and interrupts it.
 
+import { NO_ANSWER } from "./answered.js";
 import { save, srtOf, wavOf } from "./downloads.js";
 import { hideHistory, showHistory, wordCount } from "./history.js";
 import { askForKey, ensureKey } from "./key-dialog.js";
@@ -20,7 +21,8 @@ let player = null;
 let socket = null;
 let connecting = null;
 let searching = null; // the attempt to find a lost server; null while it is there
-let active = null; // what sounds now, with a method `interrupt`; null in silence
+let preparing = null; // the player and the connection, on their way for a speech
+let active = null; // what sounds, or will: its `interrupt()` and its state in words; null in silence
 let spoken = null; // the last utterance: {utterance, whole, options}
 
 // Connects, once for all that ask meanwhile; returns at once where there is a connection.
@@ -35,6 +37,7 @@ async function openSocket() {
   $("change-key").hidden = storedKey() === null;
   socket = await TtsSocket.connect(new URL("/v1/tts/ws", location.href), storedKey());
   socket.onLost = findServer;
+  socket.onSilence = (isSilent) => showAlert(isSilent ? NO_ANSWER : null);
   $("server").textContent = `${socket.ready.model} · ${socket.ready.sample_rate / 1000} kHz`;
 }
 
@@ -62,28 +65,46 @@ async function speak(whole, options, write) {
   if (active) return;
   showAlert(null);
   const llm = new AbortController();
+  const over = new AbortController();
+  setActive({ interrupt: () => llm.abort(), state: "Waiting for the server." });
   try {
-    player ??= await Player.create();
-    player.setVolume(Number($("volume").value));
-    await connect();
+    await unlessAborted(prepare(), llm.signal);
     const playback = await player.start();
     stage.clear();
     hideHistory();
     const utterance = new Utterance(socket, playback, options, stage);
     spoken = { utterance, whole, options };
-    setActive({ interrupt: () => (llm.abort(), interruptUtterance(spoken)) });
-    say("Speaking.");
+    active.interrupt = () => (llm.abort(), interruptUtterance(spoken));
+    utterance.begun().then(() => setState("Speaking."));
+    socket.watch(over.signal);
     stage.follow(playback);
     write(utterance, llm.signal);
     await utterance.finished();
     if (utterance.error) showAlert(utterance.error);
     if (!utterance.isInterrupted) say(utterance.error ? "Ended by an error." : "Spoken to the end.");
   } catch (error) {
-    showAlert(error.message);
+    if (!llm.signal.aborted) showAlert(error.message);
     say("Not spoken.");
     if (!socket?.acceptsContexts) findServer();
   }
+  over.abort();
   setActive(null);
+}
+
+// Gets what a speech needs, once for all that ask meanwhile.
+async function prepare() {
+  preparing ??= (async () => {
+    player ??= await Player.create();
+    player.setVolume(Number($("volume").value));
+    await connect();
+  })().finally(() => (preparing = null));
+  await preparing;
+}
+
+async function unlessAborted(promise, signal) {
+  const aborted = Promise.withResolvers();
+  signal.addEventListener("abort", () => aborted.reject(signal.reason), { once: true });
+  await Promise.race([promise, aborted.promise]);
 }
 
 async function interruptUtterance({ utterance, whole }) {
@@ -106,8 +127,7 @@ async function replay(firstSample) {
   playback.complete();
   stage.rewind();
   stage.follow(playback);
-  setActive({ interrupt: () => playback.stop() });
-  say("Playing again.");
+  setActive({ interrupt: () => playback.stop(), state: "Playing again." });
   const played = await playback.finished();
   if (spoken.utterance.isInterrupted) stage.cut(played);
   say("Played again.");
@@ -115,22 +135,30 @@ async function replay(firstSample) {
 }
 
 async function interrupt() {
+  if ($("interrupt").disabled) return; // it is interrupted already
   $("interrupt").disabled = $("pause").disabled = true;
   await player?.resume(); // a paused loudspeaker would never come to its end
   await active?.interrupt();
 }
 
-async function togglePause() {
-  if (player.isPaused) await player.resume();
-  else await player.pause();
-  showPause();
+// After a click the space bar interrupts, as it did before; a key keeps the focus for the next one.
+async function togglePause({ detail: clicks }) {
+  if (player?.isPaused) await player.resume();
+  else await player?.pause();
+  if (clicks) $("interrupt").focus({ preventScroll: true });
+  showState();
 }
 
-function showPause() {
-  const isPaused = active !== null && player.isPaused;
+function setState(state) {
+  if (active) active.state = state;
+  showState();
+}
+
+function showState() {
+  if (!active) return;
+  const isPaused = player?.isPaused ?? false;
   $("pause").textContent = isPaused ? "Resume" : "Pause";
-  if (isPaused) say("Paused.");
-  else if (active) say("Speaking.");
+  say(isPaused ? "Paused." : active.state);
 }
 
 function setActive(sounding) {
@@ -139,6 +167,7 @@ function setActive(sounding) {
   $("speak").disabled = $("replay").disabled = sounding !== null;
   $("interrupt").disabled = $("pause").disabled = sounding === null;
   $("pause").textContent = "Pause";
+  if (sounding) say(sounding.state);
   $("seek").max = spoken?.utterance.played ?? 0;
   $("keep").hidden = sounding !== null || !spoken?.utterance.played;
   if (hadFocus) $(sounding ? "interrupt" : "speak").focus({ preventScroll: true });
@@ -209,9 +238,11 @@ async function saveMp3() {
   save(await (await postJson("/v1/audio/speech", body)).blob(), "speech.mp3");
 }
 
-// Whether the space bar has a meaning of its own there; sliders and links have none for it.
+// Whether the space bar has a meaning of its own there while something sounds: it types, opens,
+// ticks or pauses. A radio is chosen by arrows, and the other buttons by Enter.
 function usesSpace(element) {
-  const users = "input:not([type=range]), textarea, select, button, summary, dialog";
+  const users =
+    "input:not([type=range], [type=radio]), textarea, select, summary, dialog, #pause";
   return element.closest(users) !== null;
 }
 
@@ -224,7 +255,7 @@ function listen() {
   document.addEventListener("keydown", (event) => {
     const isInterruption =
       event.key === "Escape" || (event.key === " " && !usesSpace(event.target));
-    if (active && isInterruption) {
+    if (active && isInterruption && !event.target.closest("dialog")) {
       event.preventDefault();
       interrupt();
     } else if (event.key === "Enter" && event.ctrlKey) {

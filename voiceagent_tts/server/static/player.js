@@ -1,5 +1,7 @@
 // Plays utterances through an AudioWorklet, and tells which sample leaves the loudspeaker now.
 
+import { answered } from "./answered.js";
+
 export const SAMPLE_RATE_HZ = 24000;
 
 // Why this page cannot play, and what to do; null if it can.
@@ -24,7 +26,13 @@ export class Player {
     const player = new Player();
     // At the rate of the server the browser resamples once, at its output, and a frame is a sample.
     player.#context = new AudioContext({ sampleRate: SAMPLE_RATE_HZ, latencyHint: "interactive" });
-    await player.#context.audioWorklet.addModule(new URL("player-worklet.js", import.meta.url));
+    const worklet = new URL("player-worklet.js", import.meta.url);
+    try {
+      await answered(player.#context.audioWorklet.addModule(worklet));
+    } catch (error) {
+      player.#context.close();
+      throw error;
+    }
     return player;
   }
 

@@ -1,5 +1,7 @@
 // Requests to the server that served this page, with its API key if it needs one.
 
+import { answered } from "./answered.js";
+
 const STORED_KEY = "voiceagent-tts-key";
 
 export class ServerError extends Error {
@@ -32,7 +34,7 @@ export async function request(path, options = {}) {
 }
 
 export async function getJson(path) {
-  return (await request(path)).json();
+  return (await answered(request(path))).json();
 }
 
 export async function postJson(path, body) {

@@ -1,16 +1,22 @@
 // The client's end of tts.v1 (docs/protocol.md): contexts over one WebSocket.
 
+import { answered } from "./answered.js";
+
 const PROTOCOL = "tts.v1";
 const HEADER_BYTES = 16;
 const AUDIO = 1;
+const PING_MS = 4000;
 
 export class TtsSocket {
   #socket;
   #contexts = new Map(); // id -> Context
   #handles = new Map(); // handle -> Context
   #opened = 0;
+  #owesAnswer = false;
+  #isSilent = false;
   acceptsContexts = false;
   onLost = null; // called once when the server has closed the connection
+  onSilence = null; // called with whether the server leaves pings without an answer
 
   // Connects, and resolves when the server is ready. `url` is the address of tts.v1; `key` is null
   // for servers without keys.
@@ -21,6 +27,7 @@ export class TtsSocket {
     tts.#socket = new WebSocket(String(url).replace(/^http/, "ws"), protocols);
     tts.#socket.binaryType = "arraybuffer";
     tts.#socket.onmessage = ({ data }) => {
+      tts.#onAnswer();
       if (typeof data !== "string") return tts.#onAudio(data);
       const message = JSON.parse(data);
       if (message.type === "ready") {
@@ -34,12 +41,37 @@ export class TtsSocket {
       ready.reject(error);
       tts.#onClose(error);
     };
-    tts.ready = await ready.promise;
+    try {
+      tts.ready = await answered(ready.promise);
+    } catch (error) {
+      tts.#socket.close();
+      throw error;
+    }
     return tts;
   }
 
+  // Pings the server until `signal` is aborted; `onSilence` is told of pings that stay unanswered.
+  watch(signal) {
+    this.#owesAnswer = this.#isSilent = false;
+    const timer = setInterval(() => this.#ping(), PING_MS);
+    signal.addEventListener("abort", () => clearInterval(timer), { once: true });
+  }
+
+  #ping() {
+    if (!this.isOpen) return;
+    if (this.#owesAnswer && !this.#isSilent) this.onSilence?.((this.#isSilent = true));
+    this.#owesAnswer = true;
+    this.send({ type: "ping", t: Math.round(performance.now()) });
+  }
+
+  #onAnswer() {
+    this.#owesAnswer = false;
+    if (this.#isSilent) this.onSilence?.((this.#isSilent = false));
+  }
+
   // Opens a context. `options` are the fields of context.open; `listener` has methods named
-  // after what comes: words, audio, warning, cancelled, cut, done, error.
+  // after what comes: words, audio, warning, cancelled, cut, done, error; and `lost`, for a context
+  // that was done when the connection was lost.
   open(options, listener) {
     const context = new Context(`page-${++this.#opened}`, this, listener);
     this.#contexts.set(context.id, context);
@@ -82,11 +114,13 @@ export class TtsSocket {
   #onClose(error) {
     this.acceptsContexts = false;
     for (const context of this.#contexts.values()) {
-      if (!context.isDone) {
-        context.isDone = true;
-        context.listener.error({ message: error.message });
-        context.listener.done({ reason: "error" });
+      if (context.isDone) {
+        context.listener.lost?.();
+        continue;
       }
+      context.isDone = true;
+      context.listener.error({ message: error.message });
+      context.listener.done({ reason: "error" });
     }
     this.onLost?.();
   }

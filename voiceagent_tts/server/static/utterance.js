@@ -2,6 +2,8 @@
 
 import { SAMPLE_RATE_HZ } from "./player.js";
 
+const CUT_MS = 2000; // longest wait for the server's answer what was heard
+
 const State = Object.freeze({
   SPEAKING: "speaking",
   INTERRUPTING: "interrupting", // the sound has stopped, and the server's answer has not come
@@ -16,6 +18,7 @@ export class Utterance {
   #sentAt = null; // performance.now() of the first text
   #cut = Promise.withResolvers(); // the server's answer to cancel or cut
   #stoppedAtMs = null; // what was heard, when it is interrupted
+  #begun = Promise.withResolvers();
   #over = Promise.withResolvers();
   #state = State.SPEAKING;
   #words = [];
@@ -38,6 +41,7 @@ export class Utterance {
       warning: ({ message }) => this.#view.warning(message),
       error: ({ message }) => this.#onError(message),
       done: (message) => this.#onDone(message),
+      lost: () => this.#answerCut(),
     });
   }
 
@@ -72,12 +76,18 @@ export class Utterance {
     if (!this.#context.isDone && this.#state === State.SPEAKING) this.#context.end();
   }
 
+  // Resolves when the first audio has come, if any does.
+  async begun() {
+    await this.#begun.promise;
+  }
+
   // Resolves when the last sample has left the loudspeaker, or the utterance was interrupted.
   async finished() {
     await this.#over.promise;
   }
 
-  // Stops the sound, then the server. Returns {heard, unheard, playedMs}, as the server reports.
+  // Stops the sound, then the server. Returns {heard, unheard, playedMs}, as the server reports; or
+  // as the words that have come say, if it does not answer.
   async interrupt() {
     this.#state = State.INTERRUPTING;
     const played = await this.#playback.stop();
@@ -85,6 +95,7 @@ export class Utterance {
     this.#stoppedAtMs = playedMs;
     if (this.#context.isDone) this.#askForCut();
     else this.#context.cancel(playedMs);
+    setTimeout(() => this.#answerCut(), CUT_MS);
     const { text_spoken: heard, text_remaining: unheard } = await this.#cut.promise;
     await this.#playback.finished();
     this.#finish(State.INTERRUPTED, played, heard);
@@ -100,7 +111,10 @@ export class Utterance {
 
   #onAudio(samples) {
     if (this.#state !== State.SPEAKING) return;
-    if (this.#chunks.length === 0) this.#view.firstAudio(performance.now() - this.#sentAt);
+    if (this.#chunks.length === 0) {
+      this.#begun.resolve();
+      this.#view.firstAudio(performance.now() - this.#sentAt);
+    }
     this.#chunks.push(samples.slice());
     this.#view.samples(samples);
     this.#playback.push(samples); // takes the buffer
@@ -108,7 +122,7 @@ export class Utterance {
 
   #onError(message) {
     this.error ??= message; // those after it follow from it
-    if (this.#stoppedAtMs !== null) this.#cut.resolve(this.#computeCut());
+    this.#answerCut();
   }
 
   async #onDone({ reason, words_final }) {
@@ -125,10 +139,14 @@ export class Utterance {
 
   #askForCut() {
     if (this.#context.isReachable) this.#context.cut(this.#stoppedAtMs);
-    else this.#cut.resolve(this.#computeCut());
+    else this.#answerCut();
   }
 
-  // The cut by the word times that have arrived, for a server that no longer answers.
+  // Answers an interruption for a server that no longer does, by the word times that have arrived.
+  #answerCut() {
+    if (this.#stoppedAtMs !== null) this.#cut.resolve(this.#computeCut());
+  }
+
   #computeCut() {
     const last = this.#words.findLast(({ startMs }) => startMs < this.#stoppedAtMs);
     const codePoints = [...this.text];

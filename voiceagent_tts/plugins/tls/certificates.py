@@ -21,6 +21,7 @@ import structlog
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.settings.network import NetworkSettings
+from voiceagent_tts.voices import file_version
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -46,14 +47,10 @@ class Certificate:
     keyfile: Path | None = None
 
     @property
-    def version(self) -> list[tuple[int, int, int]]:
-        """A value that changes whenever a file is replaced.
-
-        Raises:
-            OSError: a file is missing.
-        """
-        statuses = [path.stat() for path in (self.certfile, self.keyfile) if path is not None]
-        return [(each.st_mtime_ns, each.st_ino, each.st_size) for each in statuses]
+    def version(self) -> list[tuple[int, ...]]:
+        """A value that changes whenever a file is replaced."""
+        files = (self.certfile, self.keyfile)
+        return [file_version(path.stat()) for path in files if path is not None]
 
     @contextlib.asynccontextmanager
     async def kept_current(

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.lexicon_reader import LexiconReader
+from voiceagent_tts.plugins.lexicons.reader import LexiconReader
 
-PROGRAM = "voiceagent_tts.lexicon_reader"
+PROGRAM = "voiceagent_tts.plugins.lexicons.reader"
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ class LexiconReader:
 
 async def _started() -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "voiceagent_tts.lexicon_reader"),
+        *(sys.executable, "-m", "voiceagent_tts.plugins.lexicons.reader"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=_MAX_LINE_BYTES,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError, mistake_in
 
 if TYPE_CHECKING:
     from voiceagent_tts.access.key_store import KeyStore
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 app = typer.Typer(help="Create, revoke and list the API keys of a server.", no_args_is_help=True)
+
+
+def add_commands(commands: typer.Typer) -> None:
+    """Add `keys`."""
+    commands.add_typer(app, name="keys")
 
 
 @app.command()
@@ -105,9 +110,8 @@ def _limits(text: str) -> Any:
     try:
         return Quota.model_validate(text)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the value"
+        field, mistake = mistake_in(error)
         raise InvalidRequestError(
-            f"--limits: {field}: {first['msg']}; expected NAME=NUMBER, separated by commas, with "
-            f"the names {', '.join(Quota.model_fields)}"
+            f"--limits: {field or 'the value'}: {mistake}; expected NAME=NUMBER, separated by "
+            f"commas, with the names {', '.join(Quota.model_fields)}"
         ) from None

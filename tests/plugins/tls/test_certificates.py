@@ -14,8 +14,8 @@ from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.server import tls
-from voiceagent_tts.server.tls import certificate_of
+from voiceagent_tts.plugins.tls import certificates as tls
+from voiceagent_tts.plugins.tls.certificates import certificate_of
 
 
 @pytest.fixture

@@ -1,0 +1,45 @@
+import pytest
+
+from voiceagent_tts.adapters.options import check_connection, check_speech
+from voiceagent_tts.errors import InvalidRequestError
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("X", "a")],
+        "X: a",
+        {"A B": "secret"},
+        {"": "secret"},
+        {5: "secret"},
+        {"X\r\nY": "secret"},
+        {"X": "secret\nY: b"},
+        {"X": "secr\u00e9t"},
+        {"X": b"secret"},
+        {"X": None},
+    ],
+)
+def test_headers_that_no_request_can_carry_are_refused(headers: object) -> None:
+    """The error names the header, and never its value."""
+    with pytest.raises(InvalidRequestError, match="extra_headers: expected ") as refused:
+        check_connection(None, None, headers)
+    assert "secr" not in str(refused.value)
+
+
+def test_what_a_proxy_requires_is_accepted() -> None:
+    """Names and values as RFC 9110 has them."""
+    check_connection("https://tts.example.com/a", "key", {"X-Forwarded-For": "::1, 10.0.0.1"})
+    check_connection(None, None, None)
+
+
+@pytest.mark.parametrize("language", ["en", "en-GB", "German", "zh-Hans-CN", None])
+def test_a_language_that_a_server_knows_is_accepted(language: str | None) -> None:
+    """Whether this server speaks it, only the server knows."""
+    check_speech(language=language)
+
+
+@pytest.mark.parametrize("language", ["klingon", "xx", "sv-SE", "e", "en us"])
+def test_a_language_that_no_server_knows_is_refused(language: str) -> None:
+    """Every turn in it would fail."""
+    with pytest.raises(InvalidRequestError, match="expected a language among"):
+        check_speech(language=language)

@@ -1,0 +1,125 @@
+"""Checks of the options that users of both hosts give.
+
+A wrong option is refused where it is given: in a turn it would only mute the agent. This module
+depends on neither host.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import TypeGuard, Unpack, cast, get_args
+
+from voiceagent_tts.client import authorization, configured_key, configured_url, websocket_address
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.protocol.client_connection import check_options
+from voiceagent_tts.protocol.messages import OpenOptions, SampleRate
+from voiceagent_tts.text.language import normalize_language
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""Source: RFC 9110, 5.6.2."""
+
+
+def check_connection(url: str | None, api_key: str | None, extra_headers: object) -> None:
+    """Check the options of the connection.
+
+    Raises:
+        InvalidRequestError: one is wrong.
+    """
+    check_strings(url=url, api_key=api_key)
+    websocket_address(configured_url(url))
+    authorization(configured_key(api_key))
+    _check_headers({} if extra_headers is None else extra_headers)
+
+
+def check_strings(**options: object) -> None:
+    """Check options that are strings, or None; a message has no value, which may be secret.
+
+    Raises:
+        InvalidRequestError: one is something else.
+    """
+    for name, value in options.items():
+        if not (value is None or isinstance(value, str)):
+            raise InvalidRequestError(
+                f"{name}: expected a string, got {type(value).__name__}",
+                code=ErrorCode.INVALID_PARAM,
+            )
+
+
+def _check_headers(headers: object) -> None:
+    """Check names and values of HTTP headers; a message has no value, which may be secret."""
+    if not isinstance(headers, Mapping):
+        raise _wrong("extra_headers", "a mapping of names to values", type(headers).__name__)
+    for name, value in cast("Mapping[object, object]", headers).items():
+        if not (isinstance(name, str) and _HEADER_NAME.fullmatch(name)):
+            raise _wrong("extra_headers", "names without spaces and separators", name)
+        if not (isinstance(value, str) and value.isascii() and value.isprintable()):
+            raise InvalidRequestError(
+                f"extra_headers: expected printable ASCII characters on one line as {name}, got "
+                + ("other characters" if isinstance(value, str) else type(value).__name__),
+                code=ErrorCode.INVALID_PARAM,
+            )
+
+
+def check_speech(**options: Unpack[OpenOptions]) -> None:
+    """Check how a turn is spoken.
+
+    Raises:
+        InvalidRequestError: an option is wrong, or the language is one that no server knows.
+    """
+    check_options(**options)
+    if (language := options.get("language")) is not None:
+        normalize_language(language)
+
+
+def check_sample_rate(sample_rate: object) -> None:
+    """Check the sample rate of the audio, in Hz.
+
+    Raises:
+        InvalidRequestError: no server sends audio at this rate.
+    """
+    rates = get_args(SampleRate)
+    if type(sample_rate) is not int or sample_rate not in rates:
+        raise _wrong("sample_rate", f"one of {', '.join(map(str, rates))}", sample_rate)
+
+
+def check_not_negative(**options: object) -> None:
+    """Check options that are lengths or times.
+
+    Raises:
+        InvalidRequestError: one is negative or infinite, or no number.
+    """
+    for name, value in options.items():
+        if not (_is_finite(value) and value >= 0):
+            raise _wrong(name, "0 or more", value)
+
+
+def check_count(**options: object) -> None:
+    """Check options that are counts.
+
+    Raises:
+        InvalidRequestError: one is negative, or no whole number.
+    """
+    for name, value in options.items():
+        if type(value) is not int or value < 0:
+            raise _wrong(name, "a whole number, 0 or more", value)
+
+
+def check_positive(**options: object) -> None:
+    """Check options that are intervals.
+
+    Raises:
+        InvalidRequestError: one is not above 0, or infinite, or no number.
+    """
+    for name, value in options.items():
+        if not (_is_finite(value) and value > 0):
+            raise _wrong(name, "a number above 0", value)
+
+
+def _is_finite(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
+
+
+def _wrong(name: str, expected: str, value: object) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{name}: expected {expected}, got {value!r}", code=ErrorCode.INVALID_PARAM
+    )

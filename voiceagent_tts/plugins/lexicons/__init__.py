@@ -1,0 +1,1 @@
+"""Lexicons of voices: files beside them, which are read again when they change."""

@@ -1,0 +1,1 @@
+"""HTTPS and WSS without a proxy."""

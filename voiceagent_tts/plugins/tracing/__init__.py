@@ -1,0 +1,1 @@
+"""Spans of contexts on a server, for an OpenTelemetry collector."""
