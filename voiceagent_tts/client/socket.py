@@ -189,6 +189,7 @@ class ClientSocket:
         try:
             while not self._router.is_drained:
                 self._receive(await self._transport.receive())
+            self._lose(self._router.loss(_NORMAL_CLOSURE))
         except VoiceAgentError:
             self._lose(self._router.loss(_PROTOCOL_ERROR))
             return _PROTOCOL_ERROR

@@ -1,7 +1,8 @@
 """`Connection`: a `tts.v1` socket for the life of a Pipecat pipeline.
 
-Connects before the first turn, and again when the socket is lost or the server drains; a draining
-server finishes what it speaks. This module depends on no turn and no pipeline.
+Connects before the first turn, and again when the socket is lost, the server drains, or a turn asks
+for it after all attempts have failed; a draining server finishes what it speaks. This module
+depends on no turn and no pipeline.
 """
 
 import asyncio
@@ -29,7 +30,8 @@ class ConnectionHooks:
         may_connect: whether another attempt makes sense.
         on_connected: called with each new socket.
         on_disconnected: called when a socket is lost or left.
-        on_failure: called with the error of an attempt, and for how long attempts have failed.
+        on_failure: called with the error of an attempt, and for how long attempts have failed; a
+            draining server may still be speaking.
         on_event: called with each event of any socket.
     """
 
@@ -44,41 +46,66 @@ class Connection:
     """Keeps a socket open.
 
     Args:
+        owner: name of the service, for the log.
         url: URL of the server's WebSocket.
         headers: HTTP headers of the handshake.
-        attempts: to connect in a row, 0.25 s apart.
+        attempts: to connect in a row, 0.25 s apart; 0 to connect only when asked.
         hooks: callbacks of the service.
     """
 
     def __init__(
-        self, url: str, headers: Mapping[str, str], attempts: int, hooks: ConnectionHooks
+        self,
+        owner: str,
+        url: str,
+        headers: Mapping[str, str],
+        attempts: int,
+        hooks: ConnectionHooks,
     ) -> None:
         self.socket: ClientSocket | None = None
         """The open socket."""
         self.is_ready = asyncio.Event()
         """Whether contexts can be opened."""
+        self.is_closed = False
+        """Whether the service has disconnected, which is final."""
+        self._owner = owner
         self._url = url
         self._headers = headers
         self._attempts = attempts
         self._hooks = hooks
         self._sockets: weakref.WeakSet[ClientSocket] = weakref.WeakSet()  # also those that drain
         self._is_unusable = asyncio.Event()
+        self._keeping: asyncio.Task[None] | None = None
+        self._has_given_up = False  # and logged it
 
     async def connect(self) -> None:
-        """Try once to connect; `keep` tries again."""
+        """Try once to connect; all further attempts follow in the background."""
         await self._try_to_connect(time.monotonic())
+        self._begin_to_keep(self._attempts)
 
-    async def keep(self) -> None:
-        """Stay connected until all attempts in a row have failed."""
-        while self.socket is not None or await self._connect():
-            connected_at = time.monotonic()
+    def request(self) -> None:
+        """Connect, with at least one attempt, unless attempts are being made or one succeeded."""
+        if not self.is_closed and (self._keeping is None or self._keeping.done()):
+            self._begin_to_keep(max(1, self._attempts))
+
+    def _begin_to_keep(self, attempts: int) -> None:
+        self._keeping = asyncio.create_task(self._keep(attempts), name="tts-connection")
+
+    async def _keep(self, attempts: int) -> None:
+        """Stay connected until all attempts in a row have failed; `attempts` are the first ones."""
+        while self.socket is not None or await self._connect(attempts):
+            connected_at, attempts = time.monotonic(), self._attempts
             await self._is_unusable.wait()
+            self._log_why_it_leaves()
             await self._leave()
             if time.monotonic() - connected_at < _SHORT_CONNECTION_S:
                 await asyncio.sleep(_RECONNECT_WAIT_S)
 
     async def aclose(self) -> None:
-        """Close the sockets; idempotent."""
+        """Close the sockets for good; idempotent."""
+        self.is_closed = True
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait({self._keeping})
         sockets = list(self._sockets)
         await self._leave()
         await asyncio.gather(*(socket.aclose() for socket in sockets))
@@ -86,19 +113,28 @@ class Connection:
     async def _leave(self) -> None:
         self.is_ready.clear()
         if self.socket is not None:
-            logger.info(self.socket.lost or "left the server")
             self.socket = None
             await self._hooks.on_disconnected()
 
-    async def _connect(self) -> bool:
+    def _log_why_it_leaves(self) -> None:
+        socket = self.socket
+        reason = socket.lost if socket and not socket.connection.is_draining else "it drains"
+        logger.info(f"{self._owner}: left the server: {reason}")
+
+    async def _connect(self, attempts: int) -> bool:
         began_at = time.monotonic()
-        for _ in range(self._attempts):
+        for _ in range(attempts):
             if not self._hooks.may_connect():
                 return False
             if await self._try_to_connect(began_at):
                 return True
             await asyncio.sleep(_RECONNECT_WAIT_S)
-        logger.warning(f"no connection to the server after {self._attempts} attempts")
+        if not self._has_given_up:
+            self._has_given_up = True
+            logger.warning(
+                f"{self._owner}: no connection to the server after {attempts} attempts; "
+                "the next turn connects"
+            )
         return False
 
     async def _try_to_connect(self, began_at: float) -> bool:
@@ -107,7 +143,7 @@ class Connection:
         except Exception as error:  # of the network, of a proxy, of another server
             await self._hooks.on_failure(error, time.monotonic() - began_at)
             return False
-        self.socket = socket
+        self.socket, self._has_given_up = socket, False
         self._sockets.add(socket)
         self._is_unusable.clear()
         self.is_ready.set()

@@ -266,11 +266,12 @@ class VoiceAgentTTSService(TurnTTSService):
         """Pass the turn's text on to Pipecat's span: the decorator writes it there."""
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        """Send a piece of the turn's text; its audio arrives on the reader's task."""
+        """Send a piece of the turn's text; its audio arrives on the reader's task.
+
+        Text that comes after the pipeline's end is dropped.
+        """
         turn = self._turns.get(context_id) or self._add_turn(context_id)
-        if turn.state is not TurnState.FAILED:
-            if self._tasks[-1].done():  # all attempts to connect have failed
-                self._stay_connected()
+        if not (turn.state is TurnState.FAILED or self._connection.is_closed):
             is_continuation = self._has_verbatim_pieces and not self._starts_sentence
             space = "" if is_continuation else joint(turn.text, text)
             await self._append_text(turn, space + text)

@@ -98,6 +98,7 @@ class TurnTTSService(TTSService):
             on_event=self._receive_other,
         )
         self._connection = Connection(
+            self.name,
             websocket_address(configured_url(url)),
             {**(extra_headers or {}), **authorization(configured_key(api_key))},
             reconnect_attempts,
@@ -106,7 +107,8 @@ class TurnTTSService(TTSService):
         self._response_timeout_s = response_timeout_s
         self._events: asyncio.Queue[ClientEvent] = asyncio.Queue()
         self._outage: type[Exception] | None = None  # kind of error reported last
-        self._tasks: list[asyncio.Task[None]] = []  # the one that stays connected last
+        self._served_at_s = 0.0  # when a server spoke last although no attempt to connect succeeded
+        self._tasks: list[asyncio.Task[None]] = []
         self._turns: dict[str, PipecatTurn] = {}  # by audio context
         self._resuming: dict[str, asyncio.Task[None]] = {}  # by audio context
         self._warned: set[str] = set()  # codes of the warnings that were logged
@@ -133,6 +135,16 @@ class TurnTTSService(TTSService):
         around = self.previous, self.next
         return all(isinstance(processor, FunctionFilter) for processor in around)
 
+    @property
+    def _is_served(self) -> bool:
+        """Whether a server speaks any turn, be it one that drains."""
+        return any(turn.is_served for turn in self._turns.values())
+
+    @property
+    def _may_fail_over(self) -> bool:
+        """Whether another service may take over, which would cut off the turns being spoken."""
+        return self._has_substitute and not self._is_served
+
     def _now_s(self) -> float:
         return self.get_clock().get_time() / 1e9
 
@@ -150,7 +162,6 @@ class TurnTTSService(TTSService):
         tasks = self._receive_events(), self._check_for_silence()
         self._tasks = [self.create_task(task) for task in tasks]
         await self._connection.connect()
-        self._stay_connected()
 
     async def stop(self, frame: EndFrame) -> None:
         """Disconnect once everything is spoken."""
@@ -166,9 +177,6 @@ class TurnTTSService(TTSService):
         """Disconnect, unless that has happened."""
         await super().cleanup()
         await self._disconnect()
-
-    def _stay_connected(self) -> None:
-        self._tasks.append(self.create_task(self._connection.keep()))
 
     async def _disconnect(self) -> None:
         tasks, self._tasks = self._tasks, []
@@ -187,8 +195,12 @@ class TurnTTSService(TTSService):
     async def _receive_outage(self, error: Exception, failing_s: float) -> None:
         """Report the first error of an outage, and later ones of another kind.
 
-        Pipecat fails over once the listener has waited too long.
+        Pipecat fails over once the listener has waited too long. It is no outage yet while the
+        server that was left speaks on.
         """
+        if self._is_served:
+            self._served_at_s = self._now_s()
+            return
         if type(error) is not self._outage:
             self._outage = type(error)
             is_refusal = isinstance(error, InvalidStatus)
@@ -196,8 +208,9 @@ class TurnTTSService(TTSService):
             sentence = f"no connection to the server: {reason}"
             await self._call_event_handler("on_connection_error", sentence)
             await self.push_error_frame(ErrorFrame(sentence, exception=error))
-        silent_s = min(failing_s, self._now_s() - self._playout_end_s)
-        if self._has_substitute and self.is_usable and silent_s > self._patience_s:
+        served_until_s = max(self._served_at_s, self._playout_end_s)
+        silent_s = min(failing_s, self._now_s() - served_until_s)
+        if self._may_fail_over and self.is_usable and silent_s > self._patience_s:
             await self.push_error(
                 "the server cannot be reached",
                 category=ErrorCategory.CONNECTIVITY,
@@ -425,10 +438,11 @@ class TurnTTSService(TTSService):
     @property
     def _patience_s(self) -> float:
         """How long the listener waits in silence until a turn fails."""
-        return _FAILOVER_S if self._has_substitute else self._response_timeout_s
+        return _FAILOVER_S if self._may_fail_over else self._response_timeout_s
 
     async def _try_to_open(self, turn: PipecatTurn) -> VoiceAgentError | None:
         """Open a server context for the rest; returns the error that prevented it, if any."""
+        self._connection.request()
         try:
             async with asyncio.timeout(_CONNECT_WAIT_S):
                 await self._connection.is_ready.wait()
@@ -447,7 +461,7 @@ class TurnTTSService(TTSService):
         await self.push_error(
             f"{error.code}: {error.message}",
             category=category,
-            force_treat_as_permanent=self._has_substitute,
+            force_treat_as_permanent=self._may_fail_over,
         )
         if self.audio_context_available(turn.context_id):
             end = AudioEndFrame(turn.context_id, has_unspoken_text=True)

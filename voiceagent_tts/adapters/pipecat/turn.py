@@ -105,6 +105,11 @@ class PipecatTurn(Turn):
         return self.text[self.spoken_char_end : self._committed_chars] if self._has_noise else ""
 
     @property
+    def is_served(self) -> bool:
+        """Whether a server context speaks the turn, on a socket that is open."""
+        return self.record is not None and self.record.done is None and self.socket.lost is None
+
+    @property
     def is_owed_audio(self) -> bool:
         """Whether the server context still has to answer words or an end."""
         return self.record is not None and (
