@@ -119,6 +119,23 @@ async def test_a_socket_that_drains_is_left_at_once(
     assert unusable.get_nowait() and unusable.empty()
 
 
+async def test_an_idle_socket_that_drains_is_closed_in_order(
+    connect: Connect, server: Server
+) -> None:
+    """The client closes it, and does not call that a broken connection."""
+    losses: asyncio.Queue[ConnectionLostError | None] = asyncio.Queue()
+    client = await ClientSocket.over(
+        await connect(server.url), lambda client: losses.put_nowait(client.lost)
+    )
+    websocket = await server.accepted.get()
+    await websocket.send(*server.connection.draining(deadline_ms=30_000))
+    assert await asyncio.wait_for(losses.get(), PATIENCE_S) is None
+    loss = await asyncio.wait_for(losses.get(), PATIENCE_S)
+    assert loss and "1000, normal" in loss.message
+    await client.aclose()
+    assert websocket.close_code == 1000
+
+
 async def test_a_server_that_closes_before_ready_is_lost(connect: Connect) -> None:
     """The error names the close code."""
 

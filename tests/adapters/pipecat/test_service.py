@@ -3,14 +3,12 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 from loguru import logger
 from pipecat.frames.frames import (
     ErrorFrame,
-    Frame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
@@ -23,13 +21,13 @@ from pipecat.metrics.metrics import ProcessingMetricsData, TTFAMetricsData, TTFB
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.service_switcher import ServiceSwitcher, ServiceSwitcherStrategyFailover
 from pipecat.pipeline.worker import PipelineWorker
-from pipecat.services.settings import TTSSettings
-from pipecat.services.tts_service import TextAggregationMode, TTSService
+from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.errors import ErrorCategory
 
 from testbed.pipecat_conversation import ENGLISH, service, speaks, talking
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer, close_sockets
+from testbed.understudy import Understudy
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.config import Settings
@@ -283,21 +281,6 @@ async def test_an_outage_longer_than_all_attempts_mutes_no_later_turn(
         async with running(Settings(port=port)):
             await speaks(conversation)
     logger.remove(sink)
-
-
-class Understudy(TTSService):
-    """Takes over, and notes what it is asked to say."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            settings=TTSSettings(model=None, voice=None, language=None), push_start_frame=True
-        )
-        self.said: list[str] = []
-
-    async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        """Note `text`."""
-        self.said.append(text)
-        yield None
 
 
 @pytest.mark.parametrize("fault", ["no server", "no voice"])

@@ -126,7 +126,8 @@ class VoiceAgentTTSService(TurnTTSService):
         response_timeout_s: a turn breaks off when the server owes audio and is silent for longer.
         output_latency_s: delay between the transport and the listener (the network, the player's
             buffer); words count as heard that much later.
-        reconnect_attempts: attempts, 0.25 s apart; after these, the next turn connects.
+        reconnect_attempts: attempts after a loss, 0.25 s apart; after these, the next turn
+            connects.
         **kwargs: fields of `Settings` (`model`, `voice` or `voice_id`, `language` and so on), as
             Pipecat's own services accept them, which `settings` overrides; and arguments of
             `TTSService`.
