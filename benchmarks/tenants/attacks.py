@@ -288,6 +288,23 @@ async def endless_headers(url: str, key: str) -> None:
     await asyncio.gather(*(send() for _ in range(20)))
 
 
+async def pipelined_requests(url: str, key: str) -> None:
+    """Send requests without waiting for answers, and read or do not read them; needs no key."""
+    requests = b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n" * 2_000
+
+    async def send(is_reading: bool) -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                reader, writer = await _raw(url, requests)
+                while is_reading and await reader.read(1 << 16):
+                    writer.write(requests)
+                await writer.drain()
+                writer.close()
+            await asyncio.sleep(0.01)
+
+    await asyncio.gather(*(send(number % 2 == 0) for number in range(8)))
+
+
 async def silent_connections(url: str, key: str) -> None:
     """Open connections, and send nothing, or half of a request."""
     halves = (b"", b"GET /v1/tts/ws HTTP/1.1\r\n", b"POST /v1/audio/speech HTTP/1.1\r\nHost: ")
@@ -391,6 +408,7 @@ ATTACKS: dict[str, Attack] = {
     "nested JSON": nested,
     "long headers": long_headers,
     "endless headers": endless_headers,
+    "pipelined requests": pipelined_requests,
     "silent connections": silent_connections,
     "dripping uploads": dripping_uploads,
     "compression bombs": bombs,

@@ -11,6 +11,7 @@ import httpx
 import openai
 import pytest
 from structlog.testing import capture_logs
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -20,7 +21,7 @@ from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
 from voiceagent_tts.plugins.usage.book import UsageBook
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
-from voiceagent_tts.server import app, connections
+from voiceagent_tts.server import app, connections, serve
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.socket_context import MAX_REFUSALS
 from voiceagent_tts.settings.access import Quota, hash_key
@@ -428,6 +429,31 @@ async def test_a_connection_without_a_request_ends(
         answer = await reader.read()
     writer.close()
     assert answer.count(b"HTTP/1.1 200") == (kind == "a second request")
+
+
+@pytest.mark.parametrize("kind", [HttpToolsProtocol, H11Protocol])
+async def test_requests_do_not_wait_for_each_other(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch, kind: type[asyncio.Protocol]
+) -> None:
+    """Thousands of requests at once take no memory; the first is answered, without a traceback."""
+    limited = type("Limited", (connections._RequestLimits, kind), {})
+    monkeypatch.setattr(serve, "RequestProtocol", limited)
+    server = await start_server()
+    state = server.uvicorn_server.server_state
+    most_waiting, answers = 0, b""
+    reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
+    writer.write(b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n" * 2_000)
+    writer.write_eof()
+    with suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            answers += data
+            waiting = [getattr(each, "pipeline", ()) for each in state.connections]
+            most_waiting = max([most_waiting, *map(len, waiting)])
+            assert len(state.tasks) <= 2  # one may have just ended
+    assert most_waiting == 0
+    assert answers.startswith(b"HTTP/1.1 200 OK")
+    assert b" 400 " not in answers
+    writer.close()
 
 
 async def test_many_connections_at_once_are_accepted_a_few_at_a_time(

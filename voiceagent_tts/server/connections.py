@@ -34,10 +34,14 @@ def _read_at_most(transport: asyncio.BaseTransport, size_bytes: int) -> None:
         transport.max_size = size_bytes  # type: ignore[attr-defined]
 
 
-class _RequestLimits(asyncio.Protocol):
-    """Ends a connection whose request does not begin in time, or whose headers do not end.
+class _RequestTooEarlyError(Exception):
+    """A request began before the one before it was answered; it ends the parser."""
 
-    uvicorn limits neither: a client without a key could fill the memory, or have all open files.
+
+class _RequestLimits(asyncio.Protocol):
+    """Ends a connection whose request begins too late or too early, or whose headers do not end.
+
+    uvicorn limits none of it: a client without a key could fill the memory, or have all open files.
     """
 
     transport: asyncio.Transport
@@ -46,6 +50,7 @@ class _RequestLimits(asyncio.Protocol):
     """The last request, which may be over; None before the first."""
     _head_bytes = 0
     _head_lines = 0
+    _is_ending = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
@@ -55,6 +60,8 @@ class _RequestLimits(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Count what comes while there is no request."""
+        if self._is_ending:
+            return
         before = self.cycle
         is_head = before is None or before.response_complete
         # What is left of a body that was refused is read and discarded.
@@ -71,6 +78,34 @@ class _RequestLimits(asyncio.Protocol):
         self._head_lines = self._head_lines if is_head else 0
         if self._head_bytes > (_MAX_DISCARDED_BYTES if is_body else _MAX_HEAD_BYTES):
             self.transport.close()
+
+    def on_message_begin(self) -> None:
+        """Begin a request, unless another is being answered.
+
+        uvicorn's faster kind of HTTP would parse and keep all that come with one read, and read on;
+        h11 leaves them unread.
+
+        Raises:
+            _RequestTooEarlyError: another is being answered; `send_400_response` follows.
+        """
+        if self._is_answering:
+            raise _RequestTooEarlyError
+        super().on_message_begin()  # type: ignore[misc]
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; behind a request, end the connection with the answer to that."""
+        if self._is_answering:
+            self._is_ending = True
+            self.cycle.keep_alive = False
+        else:
+            super().send_400_response(msg)  # type: ignore[misc]
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a request came to its end, and its answer did not."""
+        return (
+            self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+        )
 
     def _has_too_many_lines(self, data: bytes) -> bool:
         """Count the lines of headers in `data`, before they are parsed: each takes a callback."""
