@@ -21,6 +21,7 @@ CONTEXTS = 20
 _IDLE_SOCKETS = 2_000
 _SILENT_SOCKETS = 500
 _UNFINISHED_SOCKETS = 300
+_UNREAD_SOCKETS = 40
 _UPLOAD_BYTES = 30 << 20
 _BOMB_BYTES = 256 << 20
 
@@ -250,6 +251,31 @@ async def unfinished_frames(url: str, key: str) -> None:
     await asyncio.sleep(20)
 
 
+async def unread_answers(url: str, key: str) -> None:
+    """Ask on many sockets what of a long text was heard, and read no answer."""
+    turn = [
+        {"type": "context.open", "context_id": "a", "language": "en"},
+        {"type": "text", "context_id": "a", "text": "日" * 15_000},
+        {"type": "cancel", "context_id": "a"},
+    ]
+    cuts = [{"type": "cut", "context_id": "a", "played_ms": number} for number in range(400)]
+    frames = b"".join(_text_frame(message) for message in (*turn, *cuts))
+    opened: list[asyncio.StreamWriter] = []
+    for _ in range(_UNREAD_SOCKETS):
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await _raw(url, _handshake(key))
+            await reader.readuntil(b"\r\n\r\n")
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(frames)
+            opened.append(writer)
+    await asyncio.sleep(20)
+
+
+def _text_frame(message: Mapping[str, Any]) -> bytes:
+    data = json.dumps(message, ensure_ascii=False).encode()
+    return b"\x81\xfe" + struct.pack(">H", len(data)) + bytes(4) + data  # a mask of zeros
+
+
 async def nested(url: str, key: str) -> None:
     """Send JSON that is nested ten thousand times, to sockets and routes."""
     deep = '{"type": "text", "context_id": "a", "text": ' + "[" * 10_000 + "]" * 10_000 + "}"
@@ -423,6 +449,7 @@ ATTACKS: dict[str, Attack] = {
     "no reader": no_reader,
     "pings": pings,
     "unfinished frames": unfinished_frames,
+    "unread answers": unread_answers,
     "nested JSON": nested,
     "long headers": long_headers,
     "endless headers": endless_headers,
