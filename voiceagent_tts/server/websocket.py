@@ -48,6 +48,8 @@ from voiceagent_tts.tracing.spans import TRACEPARENT
 
 _MAX_ANSWERS_BYTES = 64 * 1024
 """Memory of a socket's unsent answers beyond which no more messages are received."""
+_MAX_LOGGED = 10
+"""Number of ids in a line of the log."""
 
 _log = structlog.get_logger(__name__)
 
@@ -141,7 +143,8 @@ class Session:
 
     def _release(self) -> None:
         self._state.sessions.discard(self)
-        self._log.info("socket_closed", contexts=list(self._writer.contexts))
+        contexts = list(self._writer.contexts)
+        self._log.info("socket_closed", contexts=contexts[:_MAX_LOGGED], cancelled=len(contexts))
         self._writer.abandon()
         self._state.recent_texts.forget(self.caller.owner, self.session_id)
 
