@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from testbed.raw_websocket import TEXT, frame, raw_websocket
 from testbed.servers import StartServer, metric_value, silent
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
@@ -402,6 +403,36 @@ async def test_a_handshake_that_cannot_be_read_is_refused(
     async with asyncio.timeout(PATIENCE_S):
         assert b"400 Bad Request" in await reader.read()
     writer.close()
+
+
+async def test_cancelled_contexts_that_are_not_read_do_not_pile_up(
+    start_server: StartServer,
+) -> None:
+    """Each holds its text until its `done` is sent; the others are opened when it was."""
+    server = await start_server(max_contexts=2)
+    async with raw_websocket(server.url, "/v1/tts/ws") as raw:
+        (session,) = server.state.sessions
+        contexts = session._writer.contexts
+        messages = (
+            message
+            for context_id in map(str, range(30))
+            for message in (
+                {"type": "context.open", "context_id": context_id, "language": "en"},
+                {"type": "text", "context_id": context_id, "text": "日" * 15_000},
+                {"type": "cancel", "context_id": context_id},
+            )
+        )
+        frames = [frame(TEXT, json.dumps(each, ensure_ascii=False).encode()) for each in messages]
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(raw.send(*frames))
+            await until(lambda: len(contexts) > 4, "contexts wait")
+            for _ in range(500):  # the server reads as much as it will
+                await asyncio.sleep(0)
+            most, done = len(contexts), 0
+            async with asyncio.timeout(PATIENCE_S):
+                while done < 30:
+                    done += b'"done"' in (await raw.receive())[1]
+    assert most == 5
 
 
 def _port_of(server: RunningServer) -> int:

@@ -356,10 +356,16 @@ class SocketWriter:
         return buffered_bytes() + self._answers_bytes + of_contexts
 
     async def wait_for_room(self) -> None:
-        """Wait while the unsent answers are too large: the client does not read them."""
-        while self._answers_bytes > _MAX_ANSWERS_BYTES:
+        """Wait while too much is unsent: the client does not read it."""
+        while self._is_full:
             self._has_room.clear()
             await self._has_room.wait()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the answers, or the contexts that were cancelled and wait, are too many."""
+        most_contexts = 2 * self._state.settings.max_contexts
+        return self._answers_bytes > _MAX_ANSWERS_BYTES or len(self.contexts) > most_contexts
 
     async def run(self) -> None:
         """Send until the socket is closed.
@@ -404,6 +410,7 @@ class SocketWriter:
         """Remove a context whose `done` is being sent."""
         if context := self.contexts.pop(context_id, None):
             self._on_over(context)
+            self._has_room.set()
         if self._is_sequential and self.contexts:
             self.mark_ready(next(iter(self.contexts)))
 
