@@ -1,9 +1,13 @@
 """Limits on sockets and over HTTP: how they are refused, who counts as one client, and usage."""
 
 import asyncio
+import asyncio.constants
 import json
+import os
+import resource
 import socket
-from contextlib import AsyncExitStack, ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -433,6 +437,74 @@ async def test_cancelled_contexts_that_are_not_read_do_not_pile_up(
                 while done < 30:
                     done += b'"done"' in (await raw.receive())[1]
     assert most == 5
+
+
+@pytest.fixture
+def permit_files() -> Iterator[Callable[[int | None], None]]:
+    """Limits how many files this process may open beside those that it has open; None ends it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+
+        def permit(more: int | None) -> None:
+            if more is None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                return
+            number = os.dup(0)
+            while number < max(map(int, os.listdir("/proc/self/fd"))) - 1:  # it has one of its own
+                stack.callback(os.close, number)
+                number = os.dup(0)
+            stack.callback(os.close, number)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (number + 1 + more, hard))
+
+        yield permit
+        permit(None)
+
+
+async def _get(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], path: str) -> bytes:
+    reader, writer = connection
+    answer = b""
+    with suppress(ConnectionError):
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_connections_leave_open_files_to_others(
+    start_server: StartServer,
+    permit_files: Callable[[int | None], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The last ones are refused with one warning, and those before them served."""
+    server = await start_server()
+    permit_files(connections._RESERVED_FILES + 8)
+    with capture_logs() as logs:
+        opened = [await asyncio.open_connection("127.0.0.1", _port_of(server)) for _ in range(10)]
+        answers = [await _get(each, "/") for each in opened]
+    served = [answer.startswith(b"HTTP/1.1 200 OK") for answer in answers]
+    assert served == sorted(served, reverse=True)
+    assert 2 <= sum(served) <= 5  # the test holds as many files as the server
+    assert [each["event"] for each in logs].count("open_files_ran_out") == 1
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_server_without_open_files_serves_again_when_there_are_some(
+    start_server: StartServer,
+    permit_files: Callable[[int | None], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each connection that could not be accepted was a traceback, sixteen in a second."""
+    monkeypatch.setattr(asyncio.constants, "ACCEPT_RETRY_DELAY", 0.05)
+    server = await start_server()
+    with closing(socket.socket()) as client, capture_logs() as logs:
+        permit_files(0)
+        client.connect(("127.0.0.1", _port_of(server)))
+        await until(lambda: bool(logs), "the lack is told")
+        permit_files(None)
+        assert b"200 OK" in await _get(await asyncio.open_connection(sock=client), "/health/live")
+    assert [each["event"] for each in logs].count("open_files_ran_out") == 1
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def _port_of(server: RunningServer) -> int:

@@ -5,6 +5,9 @@ The limits are here because not every server has a proxy in front of it; see
 """
 
 import asyncio
+import errno
+import os
+import resource
 from http import HTTPStatus
 from typing import Any
 
@@ -23,6 +26,8 @@ _MAX_DISCARDED_BYTES = 32 << 20
 _MAX_FRAGMENTS = 1024
 _REQUEST_READ_BYTES = 32 * 1024
 """Bytes read from an HTTP connection in one iteration of the event loop."""
+_RESERVED_FILES = 64
+"""Open files that connections leave to the rest of the process: to workers, uploads and logs."""
 _READ_BYTES = 8 * 1024
 """Bytes read from a socket in one iteration of the event loop: a thousand of the smallest messages
 take 2 ms. asyncio would read 32 times as much."""
@@ -32,6 +37,12 @@ def _read_at_most(transport: asyncio.BaseTransport, size_bytes: int) -> None:
     """Limit what a transport reads at once, where asyncio's has an attribute for it."""
     if hasattr(transport, "max_size"):
         transport.max_size = size_bytes  # type: ignore[attr-defined]
+
+
+def _takes_reserved_file(transport: asyncio.BaseTransport) -> bool:
+    """Whether a new connection is one of the last open files; a new file has the lowest number."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return transport.get_extra_info("socket").fileno() >= limit - _RESERVED_FILES
 
 
 class _RequestTooEarlyError(Exception):
@@ -53,10 +64,16 @@ class _RequestLimits(asyncio.Protocol):
     _is_ending = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for a request."""
+        """Begin to wait for a request, if there are files for one."""
         super().connection_made(transport)
         _read_at_most(transport, _REQUEST_READ_BYTES)
         self._wait_for_request()
+        if _takes_reserved_file(transport):
+            error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            self.loop.call_exception_handler(
+                {"message": "refused a connection", "exception": error}
+            )
+            self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Count what comes while there is no request."""
