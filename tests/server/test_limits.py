@@ -409,6 +409,19 @@ async def test_a_handshake_that_cannot_be_read_is_refused(
     writer.close()
 
 
+async def test_refused_messages_do_not_fill_the_log(server: RunningServer) -> None:
+    """No limit counts them; each is answered and counted, and only some are logged."""
+    answered = 0
+    with capture_logs() as logs:
+        async with raw_websocket(server.url, "/v1/tts/ws") as raw:
+            await raw.send(frame(TEXT, b'{"type": "context.open", "context_id": 5}') * 300)
+            async with asyncio.timeout(PATIENCE_S):
+                while answered < 300:
+                    answered += b'"error"' in (await raw.receive())[1]
+    assert metric_value(server, "tts_errors_total", code="invalid_param") >= 300
+    assert 10 <= [line["event"] for line in logs].count("message_refused") <= 100
+
+
 async def test_cancelled_contexts_that_are_not_read_do_not_pile_up(
     start_server: StartServer,
 ) -> None:
