@@ -10,6 +10,7 @@ from voiceagent_tts.plugins.bench.quality_command import names, quality
 
 app = typer.Typer(
     help="Measure speech servers, this one and others, at the client.",
+    no_args_is_help=True,
     rich_markup_mode=None,
 )
 app.command()(quality)
@@ -24,27 +25,6 @@ OUT = Path("out")
 def add_commands(root: typer.Typer) -> None:
     """Add `bench` to the command line."""
     root.add_typer(app, name="bench")
-
-
-@app.callback(invoke_without_command=True)
-def bench(
-    context: typer.Context,
-    compare: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(help="Compare two documents that --json has written."),
-    ] = None,
-) -> None:
-    """Measure speech servers, this one and others, at the client."""
-    if compare is not None:
-        from rich.console import Console
-
-        from voiceagent_tts.plugins.bench.compare import differences, table_of
-        from voiceagent_tts.plugins.bench.document import read_document
-
-        before, after = (read_document(path) for path in compare)
-        Console().print(table_of(differences(before, after)))
-    elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
 
 
 @app.command()

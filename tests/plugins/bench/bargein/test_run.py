@@ -9,7 +9,6 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.bargein.conditions import Condition, Happening
 from voiceagent_tts.plugins.bench.bargein.run import host_of, run_bargein, user_speech
 from voiceagent_tts.plugins.bench.bargein.services import own_services, stock_services
-from voiceagent_tts.plugins.bench.document import read_document
 from voiceagent_tts.plugins.bench.run import Outputs
 from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
 from voiceagent_tts.plugins.bench.targets.target import Options
@@ -59,5 +58,5 @@ def test_both_hosts_and_a_connection_that_breaks_are_measured(
     for section in document["sections"]:
         assert section["cuts"] == 2 and section["broken_off"] == []
         assert section["within_one_pct"] == 100.0 and section["dropped_turns"] == 0
-    assert read_document(tmp_path / "a.json") == json.loads(json.dumps(document))
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == json.loads(json.dumps(document))
     assert "ours, LiveKit" in (tmp_path / "a.html").read_text("utf-8")
