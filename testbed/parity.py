@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from testbed.official_cases import GREEDY, Case
-from voiceagent_tts.engine.replay import choices_along
+from testbed.replay import choices_along
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.prompt import Prompt

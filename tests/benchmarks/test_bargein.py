@@ -11,6 +11,7 @@ from rich.console import Console
 
 from benchmarks.alignment.speech import HELD_OUT
 from benchmarks.bargein.conditions import CONDITIONS, MAIN, Condition, conditions_for
+from benchmarks.bargein.judge_error import error_on
 from benchmarks.bargein.report import Result, complaints_about, markdown_of, plot
 from benchmarks.bargein.run import run
 from benchmarks.bargein.truth import Speech, heard_of, read_speeches, trace
@@ -18,7 +19,6 @@ from testbed.servers import StartServer
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.plugins.bench.bargein.heard import HEARD_SAMPLES, Heard
-from voiceagent_tts.plugins.bench.bargein.judge_error import error_on
 from voiceagent_tts.plugins.bench.bargein.score import Outcome
 from voiceagent_tts.plugins.bench.bargein.session import Host
 from voiceagent_tts.protocol.client_connection import ClientAudio

@@ -40,7 +40,6 @@ def test_a_row_has_four_thousand_positions() -> None:
     [
         ({"device": "tpu"}, "device: expected cpu, cuda or cuda:N; got 'tpu'"),
         ({"device": "cuda:99"}, "device: expected a device that PyTorch can use, got cuda:99"),
-        ({"attention": "flash"}, "flash-attn: expected bfloat16 or float16"),
         (
             {"kernels": "fused"},
             "expected kernels that work on cpu, got fused: cpu is not an NVIDIA GPU",
@@ -88,9 +87,9 @@ def test_an_engine_says_its_kernels(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_few_bits_are_for_a_cpu() -> None:
-    """A GPU has no kernels for weights of 4 bits; the error names what it has."""
-    options = replace(OPTIONS, precision="int4")
-    with pytest.raises(VoiceAgentError, match="for cuda, got int4; try bfloat16"):
+    """A GPU has no kernels for weights of 8 bits; the error names what it has."""
+    options = replace(OPTIONS, precision="int8")
+    with pytest.raises(VoiceAgentError, match="for cuda, got int8; try bfloat16"):
         check_bits(options, torch.device("cuda"))
 
 

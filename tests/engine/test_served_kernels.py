@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from testbed.random_weights import PUBLISHED
 from testbed.triton_here import separate_process, variants
 from voiceagent_tts.engine.cuda_graph import plainly
 from voiceagent_tts.engine.generate import make_samplers
@@ -20,7 +21,6 @@ from voiceagent_tts.model.config import ModelConfig
 from voiceagent_tts.model.kernels import differences
 from voiceagent_tts.model.kv_pool import empty_pool, pages_for
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings
-from voiceagent_tts.plugins.checks.random_weights import PUBLISHED
 
 CPU = torch.device("cpu")
 ROWS, CAPACITY = 64, 1024
@@ -48,7 +48,7 @@ def _serve(config: ModelConfig) -> None:
     def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return x.new_zeros(*x.shape[:-1], len(weight))
 
-    network = build_network(config, torch.bfloat16, CPU, "sdpa", "fused")
+    network = build_network(config, torch.bfloat16, CPU, "fused")
     network.code_predictor.fold(network.talker.codec_embedding)
     shapes = graph_sizes(ROWS, CAPACITY, has_windows=False).talker
     pool = empty_pool(config.talker_config, ROWS, network.talker.codec_embedding)

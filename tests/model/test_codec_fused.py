@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from testbed.parity_reference import REFERENCE
+from testbed.random_weights import PUBLISHED_CODEC, untrained_decoder
 from testbed.triton_here import Resources, Run
 from voiceagent_tts.engine.load import load_runner
 from voiceagent_tts.engine.options import Qwen3Options
@@ -23,7 +24,6 @@ from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.codec_layers import SnakeBeta
 from voiceagent_tts.model.config import CodecDecoderConfig
 from voiceagent_tts.model.kernels import codec_difference, fuse_codec
-from voiceagent_tts.plugins.checks.random_weights import PUBLISHED_CODEC, untrained_decoder
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-5

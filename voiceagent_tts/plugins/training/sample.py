@@ -62,7 +62,7 @@ def speaking_network(network: TrainingNetwork, device: torch.device) -> Network:
     """Return a copy of a network's weights in the form that the engine runs."""
     weights = dict(merged_weights(network))
     dtype = next(iter(weights.values())).dtype
-    plain = build_network(network.config, dtype, device, "sdpa")
+    plain = build_network(network.config, dtype, device)
     with torch.no_grad():
         for name, target in plain.weights():
             target.copy_(weights[name])
