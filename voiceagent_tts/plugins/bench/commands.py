@@ -34,8 +34,7 @@ def latency(
         typer.Option(
             help="[NAME=]ADDRESS[{JSON}], may be repeated: ws://HOST (this project's), http://HOST "
             "(OpenAI-compatible), pocket-tts+http://HOST (its own server), "
-            "cartesia+ws://HOST/tts/websocket, "
-            "vllm+ws://HOST/v1/audio/speech/stream, pipecat:MODULE.CLASS, livekit:MODULE.CLASS. "
+            "cartesia+ws://HOST/tts/websocket, pipecat:MODULE.CLASS, livekit:MODULE.CLASS. "
             "[default: a temporary server]"
         ),
     ] = None,
@@ -75,10 +74,6 @@ def latency(
         Path | None, typer.Option(help="Speak the lines of this file instead.")
     ] = None,
     voice: Annotated[str | None, typer.Option(help="Voice; by default the target's.")] = None,
-    peers: Annotated[
-        bool,
-        typer.Option("--peers", help="Also start and measure the peers that run here."),
-    ] = False,
     json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
 ) -> None:
@@ -89,7 +84,7 @@ def latency(
     from voiceagent_tts.client.address import configured_key
     from voiceagent_tts.plugins.bench.callers import Section
     from voiceagent_tts.plugins.bench.loads import Load, Style
-    from voiceagent_tts.plugins.bench.run import Outputs, run_latency
+    from voiceagent_tts.plugins.bench.run import Outputs, run_latency, targets_or_own
     from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
     from voiceagent_tts.plugins.bench.targets.target import Options
     from voiceagent_tts.plugins.bench.texts import choose_texts, texts_in
@@ -106,12 +101,12 @@ def latency(
         if texts is None
         else texts_in(texts, (language_names or ["en"])[0])
     )
+    addresses = [TargetAddress.parse(text, options) for text in target or []]
     run_latency(
-        [TargetAddress.parse(text, options) for text in target or []],
+        targets_or_own(addresses, OUT, options),
         [Section(load, seconds, warm_up_s, new_sockets) for load in loads],
         Style(chosen, tokens, barge_ins, SEED),
-        Outputs(OUT, json, html, peers),
-        options,
+        Outputs(OUT, json, html),
     )
 
 
@@ -156,7 +151,7 @@ def bargein(
 ) -> None:
     """Interrupt agents, and compare their history with what was heard, judged from the sound.
 
-    In real time, in real sessions of Pipecat or LiveKit. The judge's own error is measured first.
+    In real time, in real sessions of Pipecat or LiveKit.
     The last line of standard output is one JSON object.
     """
     from voiceagent_tts.plugins.bench.bargein.conditions import Condition, conditions_of
@@ -170,7 +165,8 @@ def bargein(
         [TargetAddress.parse(text, Options()) for text in target or []],
         conditions_of(names(conditions), base),
         SEED,
-        Outputs(OUT, json, html, peers),
+        Outputs(OUT, json, html),
+        has_peers=peers,
         ear=judge,
     )
 

@@ -28,16 +28,6 @@ COLUMNS = {
     "barge_in_p95_ms": "silent p95, ms",
 }
 """Figures of a section, and their headings."""
-JUDGE_COLUMNS = {
-    "language": "language",
-    "words": "words",
-    "error_p50_ms": "word times p50, ms",
-    "error_p95_ms": "p95, ms",
-    "cuts": "cuts",
-    "exact_pct": "exact %",
-    "within_one_pct": "within one %",
-}
-"""Figures of the judge's error, and their headings."""
 EAR_COLUMNS = {
     "cuts": "cuts",
     "exact_pct": "exact %",
@@ -127,18 +117,6 @@ def ear_table_of(sections: Sequence[dict[str, Any]]) -> Table:
         table.add_column(heading, justify="right")
     for section in sections:
         table.add_row(name_of(section), *cells(section["by_ear"], EAR_COLUMNS))
-    return table
-
-
-def judge_table_of(errors: Sequence[dict[str, Any]]) -> Table:
-    """The judge's own error."""
-    table = Table(
-        title="The judge itself, against native word times", title_justify="left", box=None
-    )
-    for heading in JUDGE_COLUMNS.values():
-        table.add_column(heading, justify="right")
-    for figures in errors:
-        table.add_row(*cells(figures, JUDGE_COLUMNS))
     return table
 
 

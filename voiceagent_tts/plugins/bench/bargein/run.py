@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.bargein.conditions import Condition
 from voiceagent_tts.plugins.bench.bargein.ear import Ear
 from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
-from voiceagent_tts.plugins.bench.bargein.judge_error import measure_judge
 from voiceagent_tts.plugins.bench.bargein.known_speech import espeak
 from voiceagent_tts.plugins.bench.bargein.other_work import busy_loops
 from voiceagent_tts.plugins.bench.bargein.pool import Conversation, SessionPool
@@ -24,7 +24,6 @@ from voiceagent_tts.plugins.bench.bargein.replies import USER_TEXT
 from voiceagent_tts.plugins.bench.bargein.report import (
     ear_figures,
     ear_table_of,
-    judge_table_of,
     section_of,
     table_of,
     warnings_of,
@@ -157,15 +156,15 @@ def _shown(progress: Progress, name: str, total: int) -> Callable[[int], None]:
 
 @contextlib.asynccontextmanager
 async def _addresses_or_own(
-    addresses: Sequence[TargetAddress], outputs: Outputs
+    addresses: Sequence[TargetAddress], folder: Path, *, has_peers: bool
 ) -> AsyncIterator[Sequence[TargetAddress]]:
     """Yield the targets; without any or with peers, also those of a server of this run."""
-    if addresses and not outputs.has_peers:
+    if addresses and not has_peers:
         yield addresses
         return
     embedded = {"VOICEAGENT_TTS_ENGINE": "espeak"}
-    async with own_server(log=outputs.folder / _SERVER_LOG, environment=embedded) as server:
-        stock = stock_services(server.url) if outputs.has_peers else []
+    async with own_server(log=folder / _SERVER_LOG, environment=embedded) as server:
+        stock = stock_services(server.url) if has_peers else []
         yield [*own_services(server.url), *stock, *addresses]
 
 
@@ -175,9 +174,11 @@ def run_bargein(
     seed: int,
     outputs: Outputs,
     command: str | None = None,
+    *,
+    has_peers: bool = False,
     ear: str | None = None,
 ) -> dict[str, Any]:
-    """Measure the judge and the targets, print tables and the JSON line, and write the files.
+    """Measure the targets, print tables and the JSON line, and write the files.
 
     Args:
         addresses: the targets; without any, ours on both hosts.
@@ -185,6 +186,7 @@ def run_bargein(
         seed: seed of the moments of the cuts.
         outputs: where results go.
         command: the command line, if it was not this process's.
+        has_peers: whether stock services are measured as well, with a server of this run.
         ear: address of a recogniser that also judges what was heard, as for `Ear.open`.
 
     Raises:
@@ -194,23 +196,20 @@ def run_bargein(
     hears = None if ear is None else Ear.open(ear)
     for address in addresses:  # before anything takes time
         host_of(address)
-    languages = list(dict.fromkeys(name for each in conditions for name in each.languages))
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
 
     async def all_targets(progress: Progress) -> list[dict[str, Any]]:
-        async with _addresses_or_own(addresses, outputs) as opened:
+        async with _addresses_or_own(addresses, outputs.folder, has_peers=has_peers) as opened:
             return await measure(opened, conditions, seed, progress, hears)
 
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
-        show = _shown(progress, "the judge itself", len(languages))
-        errors = [error.figures for error in measure_judge(languages, seed, show)]
         sections = asyncio.run(all_targets(progress))
     document = {
-        "schema": SCHEMA, "kind": "bargein", **origin, "seed": seed, "judge": errors, "ear": ear,
+        "schema": SCHEMA, "kind": "bargein", **origin, "seed": seed, "ear": ear,
         "sections": sections,
     }  # fmt: skip
-    by_ear = [] if hears is None else [ear_table_of(sections), ""]
-    tables = Group(table_of(sections), "", *by_ear, judge_table_of(errors))
+    by_ear = [] if hears is None else ["", ear_table_of(sections)]
+    tables = Group(table_of(sections), *by_ear)
     warnings = warnings_of(sections)
     publish(document, outputs, tables, warnings, least_width=_TABLE_WIDTH)
     return document
