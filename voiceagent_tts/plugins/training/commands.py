@@ -83,9 +83,6 @@ def train(
         Path, typer.Option("--output", "-o", help="Folder of the run; one that is there resumes.")
     ],
     model: Base = BASE_ID,
-    sample_text: Annotated[
-        str, typer.Option(help="Text spoken at each evaluation, into TensorBoard.")
-    ] = "",
 ) -> None:
     """Train on a dataset. Ctrl-C saves the run; the same command resumes it.
 
@@ -105,7 +102,7 @@ def train(
     options = make(TrainOptions, given)
     if options.lora_rank and "learning_rate" not in given:
         options = replace(options, learning_rate=LORA_LEARNING_RATE)
-    job = TrainJob(dataset, model_folder(model), output, place, options, sample_text)
+    job = TrainJob(dataset, model_folder(model), output, place, options)
     _train(job)
 
 
