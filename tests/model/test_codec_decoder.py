@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from testbed.parity import decode_in_windows, random_windows
+from testbed.parity import decode_in_windows, prime, random_windows
 from testbed.parity_reference import REFERENCE
 from testbed.plain_codec import PlainCodec
 from testbed.random_weights import PUBLISHED_CODEC, untrained_decoder
@@ -128,7 +128,7 @@ def test_primed_speech_continues_its_reference(
 ) -> None:
     """After priming with a reference, speech equals the end of a decode of both together."""
     state = decoder.new_state(1, 13)
-    decoder.prime(codes[..., :reference_frames], state)
+    prime(decoder, codes[..., :reference_frames], state)
     end = reference_frames + 13
     spoken = decoder.decode(codes[..., reference_frames:end], state)[0]
     expected = samples[reference_frames * FRAME_SAMPLES : end * FRAME_SAMPLES]

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from voiceagent_tts.errors import InvalidRequestError
-
 
 def quality(
     transcriber: Annotated[
@@ -30,9 +28,6 @@ def quality(
             "each with its text in NAME.txt."
         ),
     ] = None,
-    parts: Annotated[
-        str, typer.Option(help="Parts to run: words, pronunciation.")
-    ] = "words,pronunciation",
     texts: Annotated[
         str,
         typer.Option(
@@ -62,20 +57,14 @@ def quality(
     """
     from voiceagent_tts.client.address import configured_key
     from voiceagent_tts.config import key_for
-    from voiceagent_tts.plugins.bench.quality.run import MEASURE, run_quality
-    from voiceagent_tts.plugins.bench.quality.test_sets import items_of, pronunciations
+    from voiceagent_tts.plugins.bench.quality.run import run_quality
+    from voiceagent_tts.plugins.bench.quality.test_sets import items_of
     from voiceagent_tts.plugins.bench.quality.transcribers import open_transcriber
     from voiceagent_tts.plugins.bench.run import Outputs
     from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
     from voiceagent_tts.plugins.bench.targets.target import Options
 
-    chosen, spoken = names(parts), names(languages)
-    if not chosen or set(chosen) - set(MEASURE):
-        raise InvalidRequestError(f"--parts: expected some of {', '.join(MEASURE)}; got {parts!r}")
-    items = {
-        "words": items_of(texts, spoken, names(kinds)),
-        "pronunciation": pronunciations(spoken),
-    }
+    spoken = names(languages)
     options = [Options(each, api_key=configured_key(None)) for each in names(voice) or [None]]
     addresses = [
         TargetAddress.parse(address, each).named_by_voice(len(options) > 1)
@@ -85,7 +74,7 @@ def quality(
     run_quality(
         addresses,
         recordings,
-        {part: items[part] for part in chosen},
+        items_of(texts, spoken, names(kinds)),
         (transcriber.partition("{")[0], open_transcriber(transcriber, key_for("JUDGE_KEY"))),
         Outputs(Path("out"), json, html, save=save),
         options[0],

@@ -6,7 +6,7 @@ as loud as speech, and survives the codec. This module prints nothing.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -135,8 +135,6 @@ class _Verifier:
         yield self._text_ends(codes)
         yield _is_as_loud_as_speech(sound)
         yield self._codec_gives_back(sound)
-        if isinstance(self._voice, Cloned) and self._voice.reference_codes is not None:
-            yield self._cached_clone_is_sooner(self._voice.reference_codes)
 
     def _choose_voice(self, reference: Reference | None) -> Voice:
         config = self._checkpoint.config
@@ -240,17 +238,6 @@ class _Verifier:
         expected = f"spectral SNR above {_MIN_SNR_DB:g} dB"
         return Check("codec round trip", expected, f"{snr_db:.1f} dB", snr_db > _MIN_SNR_DB)
 
-    def _cached_clone_is_sooner(self, reference_codes: Tensor) -> Check:
-        """Measure the time that a cached voice saves: decoding its reference before first audio."""
-        decoder = self._codec.decoder
-        codes = reference_codes.T[None].to(self._network.device)
-        state, row = decoder.new_state(1, 1), decoder.new_state(1, 1)
-        with torch.inference_mode():
-            prime_ms = _milliseconds(lambda: decoder.prime(codes, state))
-            copy_ms = _milliseconds(lambda: row.copy_row(0, state, 0))
-        found = f"{prime_ms:.0f} ms cold, {copy_ms:.1f} ms cached"
-        return Check("reference of a clone", "faster when cached", found, copy_ms < prime_ms)
-
 
 def _compared(claim: str, first: Tensor, second: Tensor) -> Check:
     is_same = torch.equal(first, second)
@@ -282,9 +269,3 @@ def _spectrum(sound: Tensor) -> Tensor:
 
 def _decibels(power: Tensor, of: Tensor) -> float:
     return float(10 * torch.log10(power.clamp(min=1e-20) / of.clamp(min=1e-20)))
-
-
-def _milliseconds(work: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    work()
-    return (time.perf_counter() - started) * 1000

@@ -70,7 +70,7 @@ def test_a_server_is_spoken_to_and_its_recordings_are_kept(
         judge.answers = [heard(text) for text in SENTENCES] * 2
         document = run(
             "--target", f"ours=ws://{served.url.removeprefix('http://')}", "--texts", str(texts),
-            "--parts", "words", "--voice", "default,en-us", "--together", "1",
+            "--voice", "default,en-us", "--together", "1",
             "--transcriber", f'{judge.url}{{"model": "secret"}}', "--save", str(tmp_path / "kept"),
         )  # fmt: skip
         assert document["judged_by"] == judge.url
@@ -88,7 +88,7 @@ def test_texts_that_are_not_spoken_are_counted(tmp_path: Path, served: ServerPro
     texts.write_text(SENTENCES[0])
     host = served.url.removeprefix("http://")
     document = run("--target", f"ws://{host}", "--texts", str(texts), "--voice", "nobody",
-                   "--parts", "words", "--transcriber", "http://127.0.0.1:9")  # fmt: skip
+                   "--transcriber", "http://127.0.0.1:9")  # fmt: skip
     (section,) = document["sections"]
     assert (section["part"], section["clips"]) == ("failures", 1)
 
@@ -96,7 +96,7 @@ def test_texts_that_are_not_spoken_are_counted(tmp_path: Path, served: ServerPro
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--parts", "nonsense"), ("--parts", ""), ("--languages", "xx"),
+        ("--languages", "xx"),
         ("--transcriber", "nonsense"), ("--kinds", "nonsense"), ("--recordings", "{tmp}"),
     ],
 )  # fmt: skip

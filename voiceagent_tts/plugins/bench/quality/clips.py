@@ -16,15 +16,13 @@ class Item:
         name: its name in reports, and the stem of its recording's file.
         text: the text.
         language: its language code.
-        kind: its kind, such as `menu` or `dates`.
-        accepted: transcripts that are right, for an item of pronunciation.
+        kind: its kind, such as `menu` or `names`.
     """
 
     name: str
     text: str
     language: str = "en"
     kind: str = ""
-    accepted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

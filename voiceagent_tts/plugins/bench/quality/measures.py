@@ -1,33 +1,28 @@
-"""The measures of speech's quality: one value for each clip, and what the values mean.
+"""The measures of speech's quality: one value for each clip; a figure is their mean."""
 
-A figure is the mean of its clips' values. Shares are 0 or 100 for each clip.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from voiceagent_tts.plugins.bench.quality.clips import Clip
 from voiceagent_tts.plugins.bench.quality.transcribers import Transcribe
-from voiceagent_tts.plugins.bench.quality.words import normalised, said_errors, unit_of, word_errors
+from voiceagent_tts.plugins.bench.quality.words import said_errors, unit_of, word_errors
 
-PRONOUNCED = "pronounced_percent"
 HEADINGS = {
     "wer_percent": "WER, %",
     "cer_percent": "CER, %",
     "said_percent": "WER as said, %",
     "insertion_percent": "inserted, %",
-    PRONOUNCED: "pronounced, %",
 }
 """Name of a measure -> its heading in tables. `said_percent` is the WER with numbers and signs in
-words on both sides; `pronounced_percent` the share of sentences heard in an accepted form."""
+words on both sides."""
 _PERCENT = 100.0
 _MOST_EXAMPLES = 10
 
 
 @dataclass(slots=True)
 class Values:
-    """Values of one part of a run, with examples of what went wrong.
+    """Values of one section of a run, with examples of what went wrong.
 
     Attributes:
         of: measure -> one value for each clip that has one.
@@ -62,31 +57,9 @@ def word_values(clips: Sequence[Clip], transcribe: Transcribe) -> Values:
     return values
 
 
-def pronunciation_values(clips: Sequence[Clip], transcribe: Transcribe) -> Values:
-    """Shares of sentences that are heard in one of their accepted forms."""
-    values = Values()
-    for clip in clips:
-        item = clip.item
-        heard = transcribe(clip.samples, item.language)
-        is_right = is_accepted(heard, (item.text, *item.accepted), item.language)
-        values.add(PRONOUNCED, _PERCENT * is_right)
-        if not is_right:
-            values.examples.append(
-                {"item": item.name, "kind": item.kind, "text": item.text, "heard": heard}
-            )
-    return values
-
-
-def is_accepted(heard: str, accepted: Sequence[str], language: str) -> bool:
-    """Whether a transcript has the words of one of the accepted forms; spaces do not count."""
-    found = normalised(heard, language).replace(" ", "")
-    return any(normalised(each, language).replace(" ", "") == found for each in accepted)
-
-
-def by_group(clips: Sequence[Clip], is_kind: bool = False) -> Iterator[tuple[str, list[Clip]]]:
-    """Clips by language, and by kind within it if asked, in the order of their first clips."""
+def by_language(clips: Sequence[Clip]) -> dict[str, list[Clip]]:
+    """Clips by their language, in the order of their first clips."""
     groups: dict[str, list[Clip]] = {}
     for clip in clips:
-        name = f"{clip.item.language} {clip.item.kind}" if is_kind else clip.item.language
-        groups.setdefault(name, []).append(clip)
-    yield from groups.items()
+        groups.setdefault(clip.item.language, []).append(clip)
+    return groups

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.quality.clips import Item
-from voiceagent_tts.plugins.bench.texts import LANGUAGES, Text, choose_texts, texts_in
+from voiceagent_tts.plugins.bench.texts import Text, choose_texts, texts_in
 
 PLAIN_KINDS = ("short", "menu", "blurb", "paragraph")
-"""Kinds whose words a recogniser writes as the text does; numbers are tested as pronunciation."""
+"""Kinds whose words a recogniser writes as the text does."""
 AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
 AGENT = "agent"
 """Name of the set of sixty sentences of an English agent, in six kinds."""
@@ -37,18 +37,6 @@ def items_of(source: str, languages: Sequence[str], kinds: Sequence[str]) -> lis
         Item(f"{text.language}-{text.kind}-{place:03}", text.text, text.language, text.kind)
         for place, text in enumerate(texts)
     ]
-
-
-def pronunciations(languages: Sequence[str]) -> list[Item]:
-    """The committed sentences with numbers, dates and names, and their accepted transcripts."""
-    data = tomllib.loads(Path(__file__).with_name("pronunciation.toml").read_text("utf-8"))
-    return [
-        Item(f"{language}-{kind}-{place:03}", row["text"], language, kind,
-             accepted=tuple(row["accepted"]))
-        for language in _known(languages) if language in data
-        for kind, rows in data[language].items()
-        for place, row in enumerate(rows)
-    ]  # fmt: skip
 
 
 def recordings_in(folder: Path, items: Iterable[Item], language: str) -> list[tuple[Item, Path]]:
@@ -79,12 +67,6 @@ def _agent_texts(kinds: Sequence[str]) -> list[Text]:
     if unknown := set(kinds) - set(data):
         raise _invalid(f"kinds of {', '.join(data)}", ", ".join(sorted(unknown)))
     return [Text("en", kind, text) for kind in kinds or data for text in data[kind]]
-
-
-def _known(languages: Sequence[str]) -> Sequence[str]:
-    if unknown := set(languages) - set(LANGUAGES):
-        raise _invalid(f"languages of {', '.join(LANGUAGES)}", ", ".join(sorted(unknown)))
-    return languages or LANGUAGES
 
 
 def _invalid(expected: str, got: str) -> InvalidRequestError:
