@@ -124,7 +124,7 @@ def bargein(
         str,
         typer.Option(
             help="What happens to the replies: steady, stalls (of the LLM), breaks (of the "
-            "connection), busy (two busy loops run beside them), as steady,stalls."
+            "connection), as steady,stalls."
         ),
     ] = "steady",
     cuts: Annotated[int, typer.Option(min=1, help="Interruptions of each target.")] = 40,
@@ -132,12 +132,6 @@ def bargein(
     languages: Annotated[
         str, typer.Option(help="Languages of the replies: en, de, fr, es, it, zh, ja.")
     ] = "en,de,fr,es,it",
-    peers: Annotated[
-        bool,
-        typer.Option(
-            "--peers", help="Also start our server, and measure ours and stock services with it."
-        ),
-    ] = False,
     judge: Annotated[
         str | None,
         typer.Option(
@@ -156,17 +150,18 @@ def bargein(
     """
     from voiceagent_tts.plugins.bench.bargein.conditions import Condition, conditions_of
     from voiceagent_tts.plugins.bench.bargein.run import run_bargein
+    from voiceagent_tts.plugins.bench.bargein.services import targets_or_ours
     from voiceagent_tts.plugins.bench.run import Outputs
     from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
     from voiceagent_tts.plugins.bench.targets.target import Options
 
+    addresses = [TargetAddress.parse(text, Options()) for text in target or []]
     base = Condition(cuts=cuts, together=together, languages=tuple(names(languages)))
     run_bargein(
-        [TargetAddress.parse(text, Options()) for text in target or []],
+        targets_or_ours(addresses, OUT),
         conditions_of(names(conditions), base),
         SEED,
         Outputs(OUT, json, html),
-        has_peers=peers,
         ear=judge,
     )
 
