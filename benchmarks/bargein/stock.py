@@ -5,6 +5,8 @@ The stock services speak its other dialects, so that none of them needs a key.
 
 import contextlib
 import importlib.util
+import shlex
+import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,7 @@ def main(
         conditions_of(conditions.split(","), base),
         1,
         Outputs(folder, folder / "bargein.json", folder / "bargein.html"),
+        shlex.join(["python", "-m", "benchmarks.bargein.stock", *sys.argv[1:]]),
     )
 
 

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from voiceagent_tts.errors import InvalidRequestError
@@ -79,10 +79,7 @@ def conditions_of(happenings: Sequence[str], base: Condition) -> list[Condition]
     """
     _check("conditions", happenings, list(Happening))
     _check("languages", base.languages, list(REPLIES))
-    return [
-        Condition(Happening(name), base.cuts, base.together, base.languages, base.latest_s)
-        for name in happenings
-    ]
+    return [replace(base, happening=Happening(name)) for name in happenings]
 
 
 def _check(option: str, names: Sequence[str], known: Sequence[str]) -> None:
