@@ -138,13 +138,13 @@ def test_a_section_without_its_packages_is_skipped_at_once(
     assert obstacle("machine", "cpu", tmp_path) == ""
     assert "needs an NVIDIA GPU" in obstacle("plain-codec", "cpu", tmp_path)
     assert obstacle("plain-codec", "cuda:0", tmp_path) == ""
-    monkeypatch.setitem(gpu.PLANS, "other", Plan(90, ("no_such_package",)))
+    monkeypatch.setitem(gpu.PLANS, "flash", Plan(90, ("no_such_package",)))
     monkeypatch.setattr(gpu.GpuRun, "_run", lambda *arguments: pytest.fail("a process started"))
-    assert run(tmp_path, "other") == 0
+    assert run(tmp_path, "flash") == 0
     said = capfd.readouterr().out
     assert "no_such_package not installed here" in said
     assert "make gpu-wheels" in said
-    assert Record(tmp_path / RESULTS).state("other").startswith("skipped: no_such_package")
+    assert Record(tmp_path / RESULTS).state("flash").startswith("skipped: no_such_package")
 
 
 def test_a_failure_is_in_the_log_with_its_whole_traceback(

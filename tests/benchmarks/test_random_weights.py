@@ -18,7 +18,7 @@ def test_sizes_are_the_published() -> None:
     ours, theirs = (
         {key: tensor.shape for key, tensor in network.weights()}
         for network in (
-            build_network(config, torch.bfloat16, META) for config in (PUBLISHED, published)
+            build_network(config, torch.bfloat16, META, "sdpa") for config in (PUBLISHED, published)
         )
     )
     assert ours == theirs
