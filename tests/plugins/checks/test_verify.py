@@ -8,12 +8,16 @@ import soundfile
 import torch
 from safetensors.torch import load_file, save_file
 
+from testbed.engine_driving import load
 from testbed.parity_reference import REFERENCE
+from testbed.recorded_graphs import RecordedGraph, recorded_graphs
+from testbed.runner_driving import prompt_of, sampling
 from voiceagent_tts.engine import guards
+from voiceagent_tts.engine.generate import Request
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.plugins.checks import verify as verification
-from voiceagent_tts.plugins.checks.verify import Check, Reference, verify
+from voiceagent_tts.plugins.checks.verify import Check, Reference, compare_graphs, verify
 from voiceagent_tts.plugins.checks.verify_command import verify_model
 
 UNTRAINED = "codec round trip"
@@ -43,6 +47,33 @@ def recording(text: str = "") -> Reference:
     """The reference audio of the tests."""
     samples, _ = soundfile.read(REFERENCE / "reference.wav", dtype="float32")
     return Reference(torch.from_numpy(samples), text)
+
+
+def graphs() -> Check:
+    """The check of captured graphs, which are recorded on the CPU."""
+    with recorded_graphs():
+        return compare_graphs(*load(is_packed=False), Request(prompt_of("Hi."), sampling(), 4))
+
+
+def test_graphs_speak_as_single_passes_do() -> None:
+    """Replays that repeat their passes hold."""
+    check = graphs()
+    assert check.holds, check
+    assert check.found.startswith("equal codes; samples differ by ")
+
+
+def test_graphs_that_compute_something_else_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So are those that cannot be captured, with the first line of the reason."""
+    monkeypatch.setattr(RecordedGraph, "replay", lambda graph: None)
+    check = graphs()
+    assert (check.holds, check.found) == (False, "different codes")
+
+    def refuse(graph: RecordedGraph, function: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    monkeypatch.setattr(RecordedGraph, "__init__", refuse)
+    check = graphs()
+    assert (check.holds, check.found) == (False, "operation not permitted when stream is capturing")
 
 
 def test_fewer_bits_compute_too() -> None:

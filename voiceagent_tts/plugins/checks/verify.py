@@ -1,8 +1,9 @@
 """Check that a checkpoint computes correctly on this machine and speaks like published weights.
 
 The first checks hold for any weights: files, shapes, ids, equal codes for equal seeds, equal audio
-for any portions. The others test what training put into the weights: speech ends with its text, is
-as loud as speech, and survives the codec. This module prints nothing.
+for any portions, equal speech by a GPU's captured graphs. The others test what training put into
+the weights: speech ends with its text, is as loud as speech, and survives the codec. This module
+prints nothing.
 """
 
 import time
@@ -18,6 +19,8 @@ from voiceagent_tts.engine.batch import Batch
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.engine.guards import frame_cap
 from voiceagent_tts.engine.product_choice import Precision, replace_products
+from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.sizes import fixed_sizes
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.clone import ReferenceEncoder
@@ -34,6 +37,8 @@ _FFT_SAMPLES = 1024
 _GREEDY = SamplingParams(SamplingSettings(is_sampled=False), SamplingSettings(is_sampled=False))
 _SAME_SOUND = 1e-3
 """Maximum difference of samples. Float32 rounding, which depends on the portions, is far below."""
+_SAME_PCM = 8
+"""Maximum difference of 16-bit samples: captured products may sum in another order."""
 _LOUDNESS_DBFS = (-45.0, -8.0)
 _MIN_SNR_DB = 5.0
 """Minimum SNR of spectral magnitudes. A codec trained for perception does not keep the phase."""
@@ -112,6 +117,37 @@ def _describe(checkpoint: Checkpoint, took_s: float) -> str:
     )
 
 
+def compare_graphs(checkpoint: Checkpoint, codec: Codec, request: Request) -> Check:
+    """Check that captured graphs, which a worker replays on a GPU, speak as single passes do."""
+    claim, expected = "captured graphs", "codes and sound of passes that are not captured"
+    try:
+        graphed, plain = (_spoken(checkpoint, codec, request, has) for has in (True, False))
+    except RuntimeError as error:  # of the driver; a worker would go on without graphs
+        return Check(claim, expected, str(error).partition("\n")[0], holds=False)
+    if graphed[0] != plain[0]:
+        return Check(claim, expected, "different codes", holds=False)
+    difference = int((graphed[1] - plain[1]).abs().max())
+    found = f"equal codes; samples differ by {difference} of 32768"
+    return Check(claim, expected, found, holds=difference <= _SAME_PCM)
+
+
+def _spoken(
+    checkpoint: Checkpoint, codec: Codec, request: Request, has_graphs: bool
+) -> tuple[list[int], Tensor]:
+    """Return the codes of codebook 0 and the samples that a runner of one row makes."""
+    sizes = fixed_sizes(1, _CAPACITY)
+    runner = Runner(checkpoint, codec, 1, _CAPACITY, sizes=sizes, has_graphs=has_graphs)
+    runner.graphs.capture(lambda done, total: None)
+    runner.start(0, request.prompt, request.sampling, request.max_frames, is_open=False)
+    codes, pcm, is_speaking = list[int](), bytearray(), True
+    while is_speaking or runner.has_sound_in_flight:
+        result = runner.step([0] if is_speaking else [], {0: 1} if is_speaking else {})
+        codes += [frame.code for frame in result.frames]
+        pcm += b"".join(sound.pcm for sound in result.sounds)
+        is_speaking = is_speaking and not any(frame.is_end for frame in result.frames)
+    return codes, torch.frombuffer(pcm, dtype=torch.int16).int()
+
+
 class _Verifier:
     """The checks of a model that has loaded."""
 
@@ -128,6 +164,9 @@ class _Verifier:
         yield self._greedy_is_the_same()
         yield self._seeds_decide()
         yield self._pieces_are_the_whole_text()
+        if self._network.device.type == "cuda":
+            request = self._request(_GREEDY, _GREEDY_FRAMES)
+            yield compare_graphs(self._checkpoint, self._codec, request)
         codes = self._speak(seed=1)
         sound = self._codec.decode(codes).cpu()
         yield self._windows_are_the_whole_sound(codes, sound)
