@@ -100,7 +100,7 @@ bench-readme: setup
 	$(BIN)/python -m benchmarks.service.readme_table
 
 bench-bargein: setup
-	$(BIN)/voiceagent-tts bench bargein --peers --conditions steady,stalls,breaks --html out/bargein.html
+	$(BIN)/python -m benchmarks.bargein.stock
 
 # With this project's own server alone: slow and killed engines, and the exact truth.
 bench-bargein-engine: setup

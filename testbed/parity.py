@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from testbed.official_cases import GREEDY, Case
-from voiceagent_tts.engine.replay import choices_along
+from testbed.replay import choices_along
 from voiceagent_tts.model.codec_decoder import CodecDecoder
+from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.prompt import Prompt
 
@@ -47,6 +48,14 @@ def compare_codes(network: Network, case: Case, prompt: Prompt, made: Tensor) ->
     return "near tie" if is_explained else "different"
 
 
+def prime(decoder: CodecDecoder, codes: Tensor, state: CodecState) -> None:
+    """Decode a whole reference, [B, K, F], only for its effect on the state, as an engine does."""
+    following = codes.shape[-1]
+    for part in codes.split(state.max_frames, dim=-1):
+        following -= part.shape[-1]
+        decoder.prime_part(part, following, state)
+
+
 def decode_in_windows(
     decoder: CodecDecoder, codes: Tensor, windows: Sequence[int], before: Tensor | None = None
 ) -> Tensor:
@@ -60,7 +69,7 @@ def decode_in_windows(
     """
     state = decoder.new_state(1, max(windows))
     if before is not None:
-        decoder.prime(before.T[None], state)
+        prime(decoder, before.T[None], state)
     portions = codes.T[None].split(list(windows), dim=-1)
     return torch.cat([decoder.decode(portion, state)[0] for portion in portions])
 

@@ -1,6 +1,6 @@
 """A server that answers by a script, to measure the measurement: its true times are known.
 
-It speaks `tts.v1`, Cartesia's and vLLM-Omni's protocols over WebSockets, and OpenAI's speech API
+It speaks `tts.v1` and Cartesia's protocol over WebSockets, and OpenAI's speech API
 over HTTP. Every utterance gets the same audio and words, at the same times after its first text.
 It knows no engine.
 """
@@ -252,27 +252,19 @@ class _TtsV1Voice:
         )  # fmt: skip
 
 
-class _JsonVoice:
-    """Cartesia's protocol, or vLLM-Omni's."""
+class _CartesiaVoice:
+    """Cartesia's protocol."""
 
-    def __init__(self, send: Callable[[Any], Awaitable[None]], context_id: str | None) -> None:
+    def __init__(self, send: Callable[[Any], Awaitable[None]], context_id: str) -> None:
         self._send, self._context_id = send, context_id
 
     async def audio(self, pcm: bytes) -> None:
-        if self._context_id is None:
-            await self._send(pcm)
-        else:
-            await self._say("chunk", data=b64encode(pcm).decode())
+        await self._say("chunk", data=b64encode(pcm).decode())
 
     async def words(self, starts_ms: tuple[int, ...]) -> None:
         starts_s = [start_ms / 1000 for start_ms in starts_ms]
-        names = ["w"] * len(starts_s)
-        if self._context_id is None:
-            alignment = {"words": names, "word_start_times_seconds": starts_s}
-            await self._say("audio.timestamps", word_alignment=alignment)
-        else:
-            times = {"words": names, "start": starts_s, "end": starts_s}
-            await self._say("timestamps", word_timestamps=times)
+        times = {"words": ["w"] * len(starts_s), "start": starts_s, "end": starts_s}
+        await self._say("timestamps", word_timestamps=times)
 
     async def cancelled(self) -> None:
         await self.end()
@@ -281,7 +273,7 @@ class _JsonVoice:
         raise error
 
     async def end(self) -> None:
-        await self._say("session.done" if self._context_id is None else "done")
+        await self._say("done")
 
     async def _say(self, kind: str, **fields: Any) -> None:
         await self._send(json.dumps({"type": kind, "context_id": self._context_id, **fields}))
@@ -296,7 +288,7 @@ class ScriptedServer:
 
     Attributes:
         script: the script of the utterances that begin from now on.
-        addresses: `ws`, `cartesia`, `vllm` and `http` -> address for a benchmark's target.
+        addresses: `ws`, `cartesia` and `http` -> address for a benchmark's target.
         played: what it did, by the first text of the utterance; the last one of equal texts.
     """
 
@@ -321,7 +313,6 @@ class ScriptedServer:
             self.addresses = {
                 "ws": f"ws://{host}/v1/tts/ws",
                 "cartesia": f"cartesia+ws://{host}/tts/websocket",
-                "vllm": f"vllm+ws://{host}/v1/audio/speech/stream",
                 "http": f"http://127.0.0.1:{http.sockets[0].getsockname()[1]}",
             }
             try:
@@ -344,10 +335,8 @@ class ScriptedServer:
         with contextlib.suppress(ConnectionClosed):
             if path == "/v1/tts/ws":
                 await self._speak_tts_v1(websocket)
-            elif path == "/tts/websocket":
-                await self._speak_cartesia(websocket)
             else:
-                await self._speak_vllm(websocket)
+                await self._speak_cartesia(websocket)
 
     async def _speak_tts_v1(self, websocket: WebSocket) -> None:
         await websocket.send(
@@ -388,24 +377,8 @@ class ScriptedServer:
                 if request.get("cancel"):
                     cancelling.create_task(players[context_id].cancel())
                 elif context_id not in players:
-                    voice = _JsonVoice(websocket.send, context_id)
+                    voice = _CartesiaVoice(websocket.send, context_id)
                     players[context_id] = self._play(request["transcript"], voice)
-
-    async def _speak_vllm(self, websocket: WebSocket) -> None:
-        player: _Player | None = None
-        is_speaking = False
-        try:
-            async for data in websocket:
-                message = json.loads(data)
-                kind = message["type"]
-                if kind == "input.text" and not is_speaking:
-                    await websocket.send(json.dumps({"type": "audio.start"}))
-                    player = self._play(message["text"], _JsonVoice(websocket.send, None))
-                    is_speaking = True
-                is_speaking = is_speaking and kind != "input.done"
-        finally:
-            if player is not None:
-                player.stop()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._answer_all(reader, writer))

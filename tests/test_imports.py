@@ -101,10 +101,9 @@ def test_an_engine_needs_only_torch_transformers_and_numpy() -> None:
         sys.modules.update(dict.fromkeys([*absent, "triton"]))
         import torch
         import voiceagent_tts.engine.load
-        import voiceagent_tts.plugins.checks.step_times
         from voiceagent_tts.model.kernels import find_fault, make_operations
         from voiceagent_tts.model.attention import attend_sdpa
-        from voiceagent_tts.plugins.checks.random_weights import PUBLISHED
+        from testbed.random_weights import PUBLISHED
         from voiceagent_tts.engine.generate import SamplingParams, make_samplers
         make_operations("plain", attend_sdpa)
         make_samplers([SamplingParams()])

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks.bargein.other_work import BUSY_LOOPS
 from benchmarks.bargein.voices import VoiceKind
 from testbed.throttled import VARIABLE
-from voiceagent_tts.plugins.bench.bargein.other_work import BUSY_LOOPS
 from voiceagent_tts.plugins.bench.bargein.replies import LATEST_CUT_S, Cut, plan, with_faults
 from voiceagent_tts.plugins.bench.bargein.session import Host
 

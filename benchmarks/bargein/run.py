@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.bargein.conditions import MAIN, Condition, ServerSpec, conditions_for
+from benchmarks.bargein.other_work import busy_loops
 from benchmarks.bargein.report import Result, complaints_about, markdown_of, plot, table_of
 from benchmarks.bargein.truth import heard_of, read_speeches
 from benchmarks.bargein.voices import service_of
@@ -34,7 +35,6 @@ from testbed.faults import kill_engine
 from voiceagent_tts.client import DEFAULT_PATH
 from voiceagent_tts.plugins.bench.bargein.heard import Heard, heard_in
 from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
-from voiceagent_tts.plugins.bench.bargein.other_work import busy_loops
 from voiceagent_tts.plugins.bench.bargein.pool import Conversation, SessionPool
 from voiceagent_tts.plugins.bench.bargein.run import user_speech
 from voiceagent_tts.plugins.bench.bargein.session import Call, Host, Reply

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-from voiceagent_tts.plugins.bench.bargein.services import own_services, stock_services
+from benchmarks.bargein.stock import stock_services
+from voiceagent_tts.plugins.bench.bargein.services import own_services
 from voiceagent_tts.plugins.bench.bargein.session import Host
 from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
 from voiceagent_tts.plugins.bench.targets.classes import ServiceClass

@@ -13,6 +13,12 @@ from benchmarks.engine.card import card_of, device_name
 from benchmarks.engine.loading import LoadedRows, load_rows
 from benchmarks.engine.roofline import STAGES, Roofline
 from benchmarks.engine.roofline import StepTime as LeastTime
+from benchmarks.engine.step_times import (
+    WINDOW_FRAMES,
+    StepTime,
+    rows_in_time,
+    time_steps,
+)
 from testbed.agent_text import agent_monologue
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.model_source import ModelSource
@@ -22,12 +28,6 @@ from voiceagent_tts.model.config import CodecDecoderConfig
 from voiceagent_tts.model.kv_pool import pages_for
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import SamplingParams, sampling_params
-from voiceagent_tts.plugins.checks.step_times import (
-    WINDOW_FRAMES,
-    StepTime,
-    rows_in_time,
-    time_steps,
-)
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _LANGUAGE = "english"

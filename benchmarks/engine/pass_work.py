@@ -24,6 +24,7 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
+from testbed.random_weights import PUBLISHED, PUBLISHED_CODEC
 from voiceagent_tts.engine import passes as passes_module
 from voiceagent_tts.engine.cuda_graph import plainly
 from voiceagent_tts.engine.generate import make_samplers
@@ -35,7 +36,6 @@ from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.kv_pool import empty_pool, pages_for
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.sampling import SamplingParams
-from voiceagent_tts.plugins.checks.random_weights import PUBLISHED, PUBLISHED_CODEC
 
 POSITIONS = 200
 """Positions of every row whose keys and values a step reads: about 15 s of speech."""

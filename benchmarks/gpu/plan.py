@@ -45,7 +45,6 @@ PLANS = {
     "engine-0.6b": Plan(90),
     "cap-1.7b": Plan(60),
     "cap-0.6b": Plan(60),
-    "sdpa": Plan(90),
     "plain": Plan(90),
     "flash": Plan(90, ("flash_attn",)),
 }

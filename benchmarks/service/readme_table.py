@@ -13,13 +13,13 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.service.peers import peers
 from benchmarks.service.speed import speed_of
 from voiceagent_tts.plugins.bench.callers import Section
 from voiceagent_tts.plugins.bench.document import last_line
 from voiceagent_tts.plugins.bench.figures import format_figure
 from voiceagent_tts.plugins.bench.loads import Load, Style
 from voiceagent_tts.plugins.bench.run import Outputs, run_latency
-from voiceagent_tts.plugins.bench.targets.target import Options
 from voiceagent_tts.plugins.bench.texts import choose_texts
 
 ROOT = Path(__file__).parents[2]
@@ -103,11 +103,10 @@ def main(
 ) -> None:
     """Measure, write the figures and the tables."""
     document = run_latency(
-        [],
+        peers(out),
         [Section(load, seconds, _WARM_UP_S) for load in _LOADS],
         Style(choose_texts(["en"], ["short", "menu"])),
-        Outputs(out, has_peers=True),
-        Options(),
+        Outputs(out),
         _COMMAND,
     )
     figures = json.loads(last_line(document)) | {"speed": list(speed_of())}

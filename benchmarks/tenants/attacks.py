@@ -20,6 +20,8 @@ CONTEXTS = 20
 """Contexts that the attacker's key may have open."""
 _IDLE_SOCKETS = 2_000
 _SILENT_SOCKETS = 500
+_UNFINISHED_SOCKETS = 300
+_UNREAD_SOCKETS = 40
 _UPLOAD_BYTES = 30 << 20
 _BOMB_BYTES = 256 << 20
 
@@ -233,6 +235,47 @@ def _handshake(key: str, extensions: str = "") -> bytes:
     ).encode()
 
 
+async def unfinished_frames(url: str, key: str) -> None:
+    """Send large messages without their last bytes, whole and in parts, on many sockets."""
+    size = 999_999
+    whole = b"\x81\xff" + struct.pack(">Q", 1 + size) + bytes(4) + b"a" * size
+    part = b"\x00\xfe" + struct.pack(">H", 1_000) + bytes(4) + b"a" * 1_000
+    frames = (whole, b"\x01\x80" + bytes(4) + part * 1_000)
+    opened: list[asyncio.StreamWriter] = []
+    for number in range(_UNFINISHED_SOCKETS):
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await _raw(url, _handshake(key))
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(frames[number % len(frames)])
+            opened.append(writer)
+    await asyncio.sleep(20)
+
+
+async def unread_answers(url: str, key: str) -> None:
+    """Ask on many sockets what of a long text was heard, and read no answer."""
+    turn = [
+        {"type": "context.open", "context_id": "a", "language": "en"},
+        {"type": "text", "context_id": "a", "text": "日" * 15_000},
+        {"type": "cancel", "context_id": "a"},
+    ]
+    cuts = [{"type": "cut", "context_id": "a", "played_ms": number} for number in range(400)]
+    frames = b"".join(_text_frame(message) for message in (*turn, *cuts))
+    opened: list[asyncio.StreamWriter] = []
+    for _ in range(_UNREAD_SOCKETS):
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await _raw(url, _handshake(key))
+            await reader.readuntil(b"\r\n\r\n")
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(frames)
+            opened.append(writer)
+    await asyncio.sleep(20)
+
+
+def _text_frame(message: Mapping[str, Any]) -> bytes:
+    data = json.dumps(message, ensure_ascii=False).encode()
+    return b"\x81\xfe" + struct.pack(">H", len(data)) + bytes(4) + data  # a mask of zeros
+
+
 async def nested(url: str, key: str) -> None:
     """Send JSON that is nested ten thousand times, to sockets and routes."""
     deep = '{"type": "text", "context_id": "a", "text": ' + "[" * 10_000 + "]" * 10_000 + "}"
@@ -286,6 +329,23 @@ async def endless_headers(url: str, key: str) -> None:
                     await writer.drain()
 
     await asyncio.gather(*(send() for _ in range(20)))
+
+
+async def pipelined_requests(url: str, key: str) -> None:
+    """Send requests without waiting for answers, and read or do not read them; needs no key."""
+    requests = b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n" * 2_000
+
+    async def send(is_reading: bool) -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                reader, writer = await _raw(url, requests)
+                while is_reading and await reader.read(1 << 16):
+                    writer.write(requests)
+                await writer.drain()
+                writer.close()
+            await asyncio.sleep(0.01)
+
+    await asyncio.gather(*(send(number % 2 == 0) for number in range(8)))
 
 
 async def silent_connections(url: str, key: str) -> None:
@@ -388,9 +448,12 @@ ATTACKS: dict[str, Attack] = {
     "lexicons": lexicons,
     "no reader": no_reader,
     "pings": pings,
+    "unfinished frames": unfinished_frames,
+    "unread answers": unread_answers,
     "nested JSON": nested,
     "long headers": long_headers,
     "endless headers": endless_headers,
+    "pipelined requests": pipelined_requests,
     "silent connections": silent_connections,
     "dripping uploads": dripping_uploads,
     "compression bombs": bombs,

@@ -1,5 +1,6 @@
 """Barge-ins with this project's own server: the exact truth, and a real run."""
 
+import os
 import random
 from io import StringIO
 from pathlib import Path
@@ -11,15 +12,19 @@ from rich.console import Console
 
 from benchmarks.alignment.speech import HELD_OUT
 from benchmarks.bargein.conditions import CONDITIONS, MAIN, Condition, conditions_for
+from benchmarks.bargein.judge_error import error_on
+from benchmarks.bargein.other_work import busy_loops
 from benchmarks.bargein.report import Result, complaints_about, markdown_of, plot
 from benchmarks.bargein.run import run
+from benchmarks.bargein.stock import stock_services
 from benchmarks.bargein.truth import Speech, heard_of, read_speeches, trace
 from testbed.servers import StartServer
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.plugins.bench.bargein.heard import HEARD_SAMPLES, Heard
-from voiceagent_tts.plugins.bench.bargein.judge_error import error_on
+from voiceagent_tts.plugins.bench.bargein.run import host_of
 from voiceagent_tts.plugins.bench.bargein.score import Outcome
+from voiceagent_tts.plugins.bench.bargein.services import own_services
 from voiceagent_tts.plugins.bench.bargein.session import Host
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.text.words import split_words
@@ -150,3 +155,22 @@ def test_another_synthesizer_is_judged_too() -> None:
     error = error_on("flite", HELD_OUT.few(10).spoken(), random.Random(1))
     assert error.figures["error_p95_ms"] <= 100
     assert error.figures["exact_pct"] >= 80 and error.figures["within_one_pct"] == 100
+
+
+def test_busy_loops_end_with_their_block() -> None:
+    """They run while the agents talk, and no longer."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = children.read_text().split()
+    with busy_loops(2):
+        running = set(children.read_text().split()) - set(before)
+        assert len(running) == 2
+    assert not running & set(children.read_text().split())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_every_service_that_is_started_here_can_be_constructed() -> None:
+    """Ours and the stock ones of both hosts."""
+    url = "ws://127.0.0.1:1/v1/tts/ws"
+    addresses = [*own_services(url), *stock_services(url)]
+    assert {host_of(address) for address in addresses} == {"pipecat", "livekit"}
+    assert len({address.name for address in addresses}) == len(addresses) >= 8

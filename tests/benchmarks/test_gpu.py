@@ -187,7 +187,7 @@ def test_a_run_that_is_killed_loses_no_finished_figure(tmp_path: Path) -> None:
     """After kills at random moments the command finishes, and no figure has changed."""
     out, choose = tmp_path / "out", random.Random(0)
     record = Record(out / RESULTS)
-    sections = ("machine", "quick-1.7b", "cap-0.6b", "sdpa")
+    sections = ("machine", "quick-1.7b", "cap-0.6b", "plain")
     argv = argv_of(out, *sections)
     known: dict[tuple[str, ...], Any] = {}
     kills = 0
@@ -225,7 +225,7 @@ def wait_for_more(record: Record, figures: int, process: subprocess.Popen[bytes]
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "sections", [("quick-1.7b",), pytest.param(("cap-0.6b", "sdpa"), marks=pytest.mark.thorough)]
+    "sections", [("quick-1.7b",), pytest.param(("cap-0.6b", "plain"), marks=pytest.mark.thorough)]
 )
 def test_without_graphs_there_are_still_figures(
     sections: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]

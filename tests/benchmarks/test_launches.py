@@ -14,9 +14,9 @@ from benchmarks.engine.pass_work import (
     pass_work,
     run_every_pass,
 )
+from testbed.random_weights import PUBLISHED_CODEC
 from testbed.triton_here import Run, separate_process
 from voiceagent_tts.model.layers import Kernels
-from voiceagent_tts.plugins.checks.random_weights import PUBLISHED_CODEC
 
 PREDICTOR_LAYERS = 15 * 5
 TALKER_LAYERS = 28

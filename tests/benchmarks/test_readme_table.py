@@ -1,10 +1,17 @@
 """The README's latencies are those that one command has measured."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from benchmarks.service.peers import peers
 from benchmarks.service.readme_table import END, FIGURES, README, START, put, table_of
+from voiceagent_tts.plugins.bench.callers import Section
+from voiceagent_tts.plugins.bench.document import flat
+from voiceagent_tts.plugins.bench.loads import Load, Style
+from voiceagent_tts.plugins.bench.run import Outputs, run_latency
+from voiceagent_tts.plugins.bench.texts import choose_texts
 
 
 def test_the_readme_has_the_table_of_the_stored_figures() -> None:
@@ -43,3 +50,15 @@ def test_speed_has_a_table_of_its_own() -> None:
     }  # fmt: skip
     assert "| hibari | 2 | 0.019 |" in table_of(document)
     assert "threads" not in table_of(document | {"speed": []})
+
+
+@pytest.mark.thorough
+def test_the_peers_speak(tmp_path: Path) -> None:
+    """Whole utterances have no first audio before their end, and ours do."""
+    style = Style(choose_texts(["en"], ["short"]))
+    plan = [Section(Load(together=1), seconds=0.3)]
+    document = run_latency(peers(tmp_path), plan, style, Outputs(tmp_path))
+    sections = [flat(section) for section in document["sections"]]
+    assert [each["failed"] for each in sections] == [0] * 5
+    (whole,) = [each for each in sections if each["target"].startswith("whole utterances")]
+    assert whole["first_byte_p50_ms"] > 0.5 * whole["e2e_p50_ms"]

@@ -15,10 +15,10 @@ from testbed.gpu import ON_GPU
 from testbed.linked_models import link_with_short_runs
 from testbed.official_cases import read_cases
 from testbed.parity_reference import REFERENCE
+from testbed.replay import choices_along
 from testbed.runner_driving import Listener, RowOutput, difference, prompt_of, sampling
 from voiceagent_tts.engine.load import load_engine, load_runner
 from voiceagent_tts.engine.options import Qwen3Options
-from voiceagent_tts.engine.replay import choices_along
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import graph_sizes
 from voiceagent_tts.errors import VoiceAgentError

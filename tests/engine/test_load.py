@@ -88,9 +88,9 @@ def test_an_engine_says_its_kernels(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_few_bits_are_for_a_cpu() -> None:
-    """A GPU has no kernels for weights of 4 bits; the error names what it has."""
-    options = replace(OPTIONS, precision="int4")
-    with pytest.raises(VoiceAgentError, match="for cuda, got int4; try bfloat16"):
+    """A GPU has no kernels for weights of 8 bits; the error names what it has."""
+    options = replace(OPTIONS, precision="int8")
+    with pytest.raises(VoiceAgentError, match="for cuda, got int8; try bfloat16"):
         check_bits(options, torch.device("cuda"))
 
 

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from testbed.parity import compare_codes
 from testbed.parity_reference import GREEDY, REFERENCE, Case, LoadTiny, all_cases
+from testbed.replay import choices_along
 from voiceagent_tts.engine.generate import Request, generate_codes
-from voiceagent_tts.engine.replay import choices_along
 from voiceagent_tts.model.checkpoint import load_checkpoint
 
 LARGE = pytest.param("custom_voice-1b7", marks=pytest.mark.thorough)

@@ -4,23 +4,29 @@ import pytest
 import torch
 
 from testbed.parity_reference import REFERENCE, all_cases
+from testbed.replay import choices_along
 from voiceagent_tts.engine import product_choice
 from voiceagent_tts.engine.load import load_runner
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.engine.product_choice import (
     Precision,
-    Products,
-    Shape,
-    choose_codec_products,
-    choose_products,
+    replace_codec_products,
+    replace_products,
 )
-from voiceagent_tts.engine.replay import choices_along
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import load_codec
-from voiceagent_tts.model.products import Int4Linear, Int8Linear, Kernel, works
+from voiceagent_tts.model.layers import Linear
+from voiceagent_tts.model.products import (
+    HalfWeightsLinear,
+    Int8Linear,
+    Int8WeightsLinear,
+    PackedLinear,
+    works,
+)
 
-EIGHT: list[Kernel] = ["int8", "int8-weights"]
+EXACT = {PackedLinear, Linear, HalfWeightsLinear}
+EIGHT = {Int8Linear, Int8WeightsLinear}
 
 
 def loaded() -> Checkpoint:
@@ -28,53 +34,57 @@ def loaded() -> Checkpoint:
     return load_checkpoint(REFERENCE / "base-0b6", is_packed=False)
 
 
-def chosen(precision: Precision) -> Products:
-    """What a precision chooses for it."""
-    return choose_products(loaded().network, precision)
+def chosen(precision: Precision) -> tuple[set[type], set[type]]:
+    """What a precision chooses for its layers, and for its heads and projections."""
+    network = loaded().network
+    replace_products(network, precision)
+    parts = (network.talker.transformer, network.code_predictor.transformer)
+    inner = {id(module) for part in parts for module in part.modules()}
+    made = [module for module in network.modules() if type(module) in EXACT | EIGHT]
+    return (
+        {type(module) for module in made if id(module) in inner},
+        {type(module) for module in made if id(module) not in inner},
+    )
 
 
 @pytest.mark.parametrize(
     ("precision", "allowed"),
     [
-        ("float32", {"packed", "plain", "float16-weights"}),
-        ("bfloat16", {"packed", "plain"}),
-        ("int8", {"int8", "int8-weights"}),
-        ("int4", {"int4", "int8", "int8-weights"}),
-        ("auto", {"packed", "plain", "float16-weights", "bfloat16", "int8", "int8-weights"}),
+        ("float32", EXACT),
+        ("bfloat16", {PackedLinear, Linear}),
+        ("int8", EIGHT),
+        ("auto", EXACT | EIGHT),
     ],
 )
-def test_a_precision_allows_no_other_products(precision: Precision, allowed: set[str]) -> None:
-    """Layers have the bits of the precision; heads and projections at least bfloat16."""
-    found = chosen(precision)
-    assert set(found.in_layers.values()) <= allowed
-    assert found.elsewhere
-    assert set(found.elsewhere.values()) <= {"packed", "plain", "float16-weights", "bfloat16"}
+def test_a_precision_allows_no_other_products(precision: Precision, allowed: set[type]) -> None:
+    """Layers have the bits of the precision; heads and projections at least 16."""
+    in_layers, elsewhere = chosen(precision)
+    assert in_layers and in_layers <= allowed
+    assert elsewhere and elsewhere <= EXACT
 
 
-def test_a_choice_is_one_line() -> None:
-    """The line of a choice names each kernel with its shapes."""
-    shapes = [Shape(64, 96, torch.float32), Shape(32, 96, torch.float32)]
-    made = Products(dict(zip(shapes, EIGHT, strict=True)), {shapes[0]: "bfloat16"})
-    assert str(made) == (
-        "int8 for 64x96; int8-weights for 32x96; bfloat16 for heads and projections"
-    )
+def test_the_products_are_counted() -> None:
+    """Each linear layer has one kernel, which the log names."""
+    network = loaded().network
+    linears = sum(isinstance(module, Linear) for module in network.modules())
+    assert replace_products(network, "float32").total() == linears
 
 
 def test_a_machine_without_the_kernels_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no kernel of a precision works, the error says what to try."""
-    monkeypatch.setattr(product_choice, "_is_usable", lambda kernel, shape: kernel == "plain")
-    assert set(chosen("float32").in_layers.values()) == {"plain"}
+    monkeypatch.setattr(product_choice, "_is_usable", lambda kernel, weight: kernel == "plain")
+    assert chosen("float32") == ({Linear}, {Linear})
     with pytest.raises(VoiceAgentError, match="got int8: PyTorch has no kernel .* try float32"):
         chosen("int8")
 
 
-@pytest.mark.parametrize(("precision", "least"), [("float32", 1.0), ("int8", 0.8), ("int4", 0.5)])
+@pytest.mark.parametrize(("precision", "least"), [("float32", 1.0), ("int8", 0.8)])
 def test_fewer_bits_keep_most_choices(precision: Precision, least: float) -> None:
     """Along the reference's codes, float32 chooses each of them, and fewer bits most of them."""
     if precision != "float32" and not works(precision, torch.float32):
         return
     checkpoint = loaded()
-    choose_products(checkpoint.network, precision).apply(checkpoint.network)
+    replace_products(checkpoint.network, precision)
     case = next(case for case in all_cases() if case.checkpoint == "base-0b6")
     codes = case.codes[:4]
     found = choices_along(checkpoint.network, case.prompt(checkpoint), codes, 1.05).codes
@@ -90,14 +100,11 @@ def test_float32_reads_float16_only_where_nothing_is_lost(
     network = loaded().network
     weight = network.talker.head.weight
     weight[0, 0] += 2.0**-20
-    found = choose_products(network, "float32")
-    assert "float16-weights" not in found.in_layers.values()
+    assert "float16-weights" not in replace_products(network, "float32")
     if not works("float16-weights", torch.float32):
         return
     checkpoint = loaded()
-    found = choose_products(checkpoint.network, "float32")
-    assert {*found.in_layers.values(), *found.elsewhere.values()} == {"float16-weights"}
-    found.apply(checkpoint.network)
+    assert set(replace_products(checkpoint.network, "float32")) == {"float16-weights"}
     cases = [case for case in all_cases() if case.checkpoint == "base-0b6"][:most]
     assert len(cases) == most
     for case in cases:
@@ -113,19 +120,16 @@ def test_a_codec_makes_nearly_the_same_samples_from_float16_weights(
     codec = load_codec(REFERENCE / "base-0b6", is_packed=False)
     codes = torch.randint(64, (8, 16), generator=torch.Generator().manual_seed(1))
     expected = codec.decode(codes)
-    choose_codec_products(codec.decoder)
+    replace_codec_products(codec.decoder)
     noise = codec.decode(codes) - expected
     assert 0 < noise.norm() < 10 ** (-35 / 20) * expected.norm()
 
 
-@pytest.mark.parametrize(
-    ("precision", "kind"), [("int8", Int8Linear), ("int4", (Int4Linear, Int8Linear))]
-)
-def test_an_engine_speaks_in_fewer_bits(precision: Precision, kind: type) -> None:
+def test_an_engine_speaks_in_fewer_bits() -> None:
     """`precision` reaches the layers of an engine, whose rows make frames."""
     if not works("int8", torch.float32):
         return
-    options = Qwen3Options(str(REFERENCE / "custom_voice-1b7"), "cpu", precision, rows=2, threads=1)
+    options = Qwen3Options(str(REFERENCE / "custom_voice-1b7"), "cpu", "int8", rows=2, threads=1)
     checkpoint, _ = load_runner(options)
     transformer = checkpoint.network.talker.transformer
-    assert any(isinstance(module, kind) for module in transformer.modules())
+    assert any(isinstance(module, Int8Linear) for module in transformer.modules())

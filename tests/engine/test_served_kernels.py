@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from testbed.random_weights import PUBLISHED
 from testbed.triton_here import separate_process, variants
 from voiceagent_tts.engine.cuda_graph import plainly
 from voiceagent_tts.engine.generate import make_samplers
@@ -20,7 +21,6 @@ from voiceagent_tts.model.config import ModelConfig
 from voiceagent_tts.model.kernels import differences
 from voiceagent_tts.model.kv_pool import empty_pool, pages_for
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings
-from voiceagent_tts.plugins.checks.random_weights import PUBLISHED
 
 CPU = torch.device("cpu")
 ROWS, CAPACITY = 64, 1024

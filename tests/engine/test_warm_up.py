@@ -1,5 +1,7 @@
 """The warm-up measures costs with real rows, and the scheduler starts from them."""
 
+import logging
+import re
 from typing import Any
 
 import pytest
@@ -10,8 +12,9 @@ from voiceagent_tts.engine.runner import StepCost
 from voiceagent_tts.engine.warm_up import measure_costs
 
 
-def test_costs_are_of_few_half_and_all_rows() -> None:
+def test_costs_are_of_few_half_and_all_rows(caplog: pytest.LogCaptureFixture) -> None:
     """Steps of few, half and all rows are measured, first without starts; all rows end free."""
+    caplog.set_level(logging.INFO, warm_up.__name__)
     driver = Driver(rows=5)
     costs = measure_costs(driver.runner, load()[0].generation)
     assert [(cost.rows, cost.starts) for cost in costs] == [
@@ -26,6 +29,8 @@ def test_costs_are_of_few_half_and_all_rows() -> None:
     assert len(driver.runner.free_rows) == 5
     assert not driver.runner.has_sound_in_flight
     assert driver.runner.timings.steps == 0
+    ms = r"[\d.]+ ms with"
+    assert re.fullmatch(rf"frames of 80 ms take {ms} 1, {ms} 3, {ms} 5 rows", caplog.messages[-1])
 
 
 def test_a_start_costs_what_the_host_does_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

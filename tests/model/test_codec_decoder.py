@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from testbed.parity import decode_in_windows, random_windows
+from testbed.parity import decode_in_windows, prime, random_windows
 from testbed.parity_reference import REFERENCE
 from testbed.plain_codec import PlainCodec
+from testbed.random_weights import PUBLISHED_CODEC, untrained_decoder
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.model import codec_layers
 from voiceagent_tts.model.checkpoint import building
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.config import CodecDecoderConfig
-from voiceagent_tts.plugins.checks.random_weights import PUBLISHED_CODEC, untrained_decoder
 
 TOLERANCE = 1e-4
 """Random weights amplify rounding; the official package differs from itself by half of this."""
@@ -128,7 +128,7 @@ def test_primed_speech_continues_its_reference(
 ) -> None:
     """After priming with a reference, speech equals the end of a decode of both together."""
     state = decoder.new_state(1, 13)
-    decoder.prime(codes[..., :reference_frames], state)
+    prime(decoder, codes[..., :reference_frames], state)
     end = reference_frames + 13
     spoken = decoder.decode(codes[..., reference_frames:end], state)[0]
     expected = samples[reference_frames * FRAME_SAMPLES : end * FRAME_SAMPLES]

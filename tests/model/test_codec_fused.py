@@ -12,7 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from testbed.parity import prime
 from testbed.parity_reference import REFERENCE
+from testbed.random_weights import PUBLISHED_CODEC, untrained_decoder
 from testbed.triton_here import Resources, Run
 from voiceagent_tts.engine.load import load_runner
 from voiceagent_tts.engine.options import Qwen3Options
@@ -23,7 +25,6 @@ from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.codec_layers import SnakeBeta
 from voiceagent_tts.model.config import CodecDecoderConfig
 from voiceagent_tts.model.kernels import codec_difference, fuse_codec
-from voiceagent_tts.plugins.checks.random_weights import PUBLISHED_CODEC, untrained_decoder
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-5
@@ -63,7 +64,7 @@ def decoded(kernels: str) -> list[Tensor]:
     results = list[Tensor]()
     with torch.inference_mode():
         primed = decoder.new_state(1, 3)
-        decoder.prime(torch.randint(32, (1, 4, 4), generator=generator), primed)
+        prime(decoder, torch.randint(32, (1, 4, 4), generator=generator), primed)
         state.copy_row(2, primed, 0)
         for _ in range(4):
             numbers = choices.sample(range(4), choices.randint(1, 3))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from testbed.linked_models import link_with_few_codebooks
 from testbed.parity_reference import GREEDY, REFERENCE, all_cases
+from testbed.random_weights import PUBLISHED
 from testbed.triton_here import Resources, Where
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.model import kernels
@@ -32,7 +33,6 @@ from voiceagent_tts.model.layers import (
     rotation,
 )
 from voiceagent_tts.model.sampling import SamplingBounds, TorchSampler
-from voiceagent_tts.plugins.checks.random_weights import PUBLISHED
 
 TINY = read_model_config(REFERENCE / "custom_voice-1b7").talker_config
 CPU = torch.device("cpu")

@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -21,7 +22,12 @@ from voiceagent_tts.protocol.messages import (
     ContextText,
     DoneMessage,
 )
-from voiceagent_tts.protocol.server_connection import MAX_HANDLE, ServerConnection
+from voiceagent_tts.protocol.server_connection import (
+    MAX_HANDLE,
+    MAX_TOMBSTONES,
+    ServerConnection,
+    ServerContexts,
+)
 
 # What a client may send.
 
@@ -84,6 +90,18 @@ def test_tombstones_are_bounded() -> None:
         server.done(context_id, "complete", chars=0)
     assert refusal(server, client_message("context.open", "b")).code is ErrorCode.CONTEXT_EXISTS
     assert server.receive(client_message("context.open", "a")) == [ContextOpen(context_id="a")]
+
+
+def test_tombstones_are_small() -> None:
+    """A client chooses how long its ids are; what a socket keeps of them does not depend on it."""
+    contexts = ServerContexts(max_contexts=1, max_tombstones=MAX_TOMBSTONES)
+    tracemalloc.start()
+    for number in range(MAX_TOMBSTONES + 100):
+        contexts.add_tombstone(f"{number}" + "😀" * 120)
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept_bytes < 64_000
+    assert [f"{number}" + "😀" * 120 in contexts for number in (99, 100)] == [False, True]
 
 
 def test_flush_ids_rise() -> None:

@@ -1,9 +1,13 @@
 """Limits on sockets and over HTTP: how they are refused, who counts as one client, and usage."""
 
 import asyncio
+import asyncio.constants
 import json
+import os
+import resource
 import socket
-from contextlib import AsyncExitStack, ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +15,18 @@ import httpx
 import openai
 import pytest
 from structlog.testing import capture_logs
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from testbed.raw_websocket import TEXT, frame, raw_websocket
 from testbed.servers import StartServer, metric_value, silent
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
 from voiceagent_tts.plugins.usage.book import UsageBook
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
-from voiceagent_tts.server import app, connections
+from voiceagent_tts.server import app, connections, serve
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.socket_context import MAX_REFUSALS
 from voiceagent_tts.settings.access import Quota, hash_key
@@ -403,6 +409,117 @@ async def test_a_handshake_that_cannot_be_read_is_refused(
     writer.close()
 
 
+async def test_refused_messages_do_not_fill_the_log(server: RunningServer) -> None:
+    """No limit counts them; each is answered and counted, and only some are logged."""
+    answered = 0
+    with capture_logs() as logs:
+        async with raw_websocket(server.url, "/v1/tts/ws") as raw:
+            await raw.send(frame(TEXT, b'{"type": "context.open", "context_id": 5}') * 300)
+            async with asyncio.timeout(PATIENCE_S):
+                while answered < 300:
+                    answered += b'"error"' in (await raw.receive())[1]
+    assert metric_value(server, "tts_errors_total", code="invalid_param") >= 300
+    assert 10 <= [line["event"] for line in logs].count("message_refused") <= 100
+
+
+async def test_cancelled_contexts_that_are_not_read_do_not_pile_up(
+    start_server: StartServer,
+) -> None:
+    """Each holds its text until its `done` is sent; the others are opened when it was."""
+    server = await start_server(max_contexts=2)
+    async with raw_websocket(server.url, "/v1/tts/ws") as raw:
+        (session,) = server.state.sessions
+        contexts = session._writer.contexts
+        messages = (
+            message
+            for context_id in map(str, range(30))
+            for message in (
+                {"type": "context.open", "context_id": context_id, "language": "en"},
+                {"type": "text", "context_id": context_id, "text": "日" * 15_000},
+                {"type": "cancel", "context_id": context_id},
+            )
+        )
+        frames = [frame(TEXT, json.dumps(each, ensure_ascii=False).encode()) for each in messages]
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(raw.send(*frames))
+            await until(lambda: len(contexts) > 4, "contexts wait")
+            for _ in range(500):  # the server reads as much as it will
+                await asyncio.sleep(0)
+            most, done = len(contexts), 0
+            async with asyncio.timeout(PATIENCE_S):
+                while done < 30:
+                    done += b'"done"' in (await raw.receive())[1]
+    assert most == 5
+
+
+@pytest.fixture
+def permit_files() -> Iterator[Callable[[int | None], None]]:
+    """Limits how many files this process may open beside those that it has open; None ends it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+
+        def permit(more: int | None) -> None:
+            if more is None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                return
+            number = os.dup(0)
+            while number < max(map(int, os.listdir("/proc/self/fd"))) - 1:  # it has one of its own
+                stack.callback(os.close, number)
+                number = os.dup(0)
+            stack.callback(os.close, number)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (number + 1 + more, hard))
+
+        yield permit
+        permit(None)
+
+
+async def _get(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], path: str) -> bytes:
+    reader, writer = connection
+    answer = b""
+    with suppress(ConnectionError):
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_connections_leave_open_files_to_others(
+    start_server: StartServer,
+    permit_files: Callable[[int | None], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The last ones are refused with one warning, and those before them served."""
+    server = await start_server()
+    permit_files(connections._RESERVED_FILES + 8)
+    with capture_logs() as logs:
+        opened = [await asyncio.open_connection("127.0.0.1", _port_of(server)) for _ in range(10)]
+        answers = [await _get(each, "/") for each in opened]
+    served = [answer.startswith(b"HTTP/1.1 200 OK") for answer in answers]
+    assert served == sorted(served, reverse=True)
+    assert 2 <= sum(served) <= 5  # the test holds as many files as the server
+    assert [each["event"] for each in logs].count("open_files_ran_out") == 1
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_server_without_open_files_serves_again_when_there_are_some(
+    start_server: StartServer,
+    permit_files: Callable[[int | None], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each connection that could not be accepted was a traceback, sixteen in a second."""
+    monkeypatch.setattr(asyncio.constants, "ACCEPT_RETRY_DELAY", 0.05)
+    server = await start_server()
+    with closing(socket.socket()) as client, capture_logs() as logs:
+        permit_files(0)
+        client.connect(("127.0.0.1", _port_of(server)))
+        await until(lambda: bool(logs), "the lack is told")
+        permit_files(None)
+        assert b"200 OK" in await _get(await asyncio.open_connection(sock=client), "/health/live")
+    assert [each["event"] for each in logs].count("open_files_ran_out") == 1
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 def _port_of(server: RunningServer) -> int:
     return int(server.url.rpartition(":")[2])
 
@@ -428,6 +545,31 @@ async def test_a_connection_without_a_request_ends(
         answer = await reader.read()
     writer.close()
     assert answer.count(b"HTTP/1.1 200") == (kind == "a second request")
+
+
+@pytest.mark.parametrize("kind", [HttpToolsProtocol, H11Protocol])
+async def test_requests_do_not_wait_for_each_other(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch, kind: type[asyncio.Protocol]
+) -> None:
+    """Thousands of requests at once take no memory; the first is answered, without a traceback."""
+    limited = type("Limited", (connections._RequestLimits, kind), {})
+    monkeypatch.setattr(serve, "RequestProtocol", limited)
+    server = await start_server()
+    state = server.uvicorn_server.server_state
+    most_waiting, answers = 0, b""
+    reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
+    writer.write(b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n" * 2_000)
+    writer.write_eof()
+    with suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            answers += data
+            waiting = [getattr(each, "pipeline", ()) for each in state.connections]
+            most_waiting = max([most_waiting, *map(len, waiting)])
+            assert len(state.tasks) <= 2  # one may have just ended
+    assert most_waiting == 0
+    assert answers.startswith(b"HTTP/1.1 200 OK")
+    assert b" 400 " not in answers
+    writer.close()
 
 
 async def test_many_connections_at_once_are_accepted_a_few_at_a_time(

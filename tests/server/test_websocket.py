@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import time
+from collections.abc import Iterable
 from typing import get_args
 
 import numpy as np
@@ -36,6 +37,7 @@ from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.server.admission import AdmittedContext
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.socket_context import ContextWriter
+from voiceagent_tts.server.websocket import SocketWriter
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.cut import cut_text
 from voiceagent_tts.text.segmenter import Segmenter
@@ -374,6 +376,37 @@ async def test_a_client_that_reads_no_pongs_gets_few(shared_server: RunningServe
             while (await raw.receive()) != (PONG, b"last"):
                 received += 1
         assert received < 40_000 / 4
+
+
+async def test_answers_that_are_not_read_take_little_memory(
+    shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They count by their bytes, so an answer that repeats a long text stops the reading soon."""
+    held_bytes = [0]
+    original = SocketWriter.answer
+
+    def answer(self: SocketWriter, messages: Iterable[str | bytes]) -> None:
+        original(self, messages)
+        held_bytes.append(sum(map(len, self._answers)))
+
+    monkeypatch.setattr(SocketWriter, "answer", answer)
+    turn = [
+        {"type": "context.open", "context_id": "a", "language": "en"},
+        {"type": "text", "context_id": "a", "text": "日" * 15_000},
+        {"type": "cancel", "context_id": "a"},
+    ]
+    cuts = [{"type": "cut", "context_id": "a", "played_ms": number} for number in range(200)]
+    messages = [json.dumps(message, ensure_ascii=False) for message in (*turn, *cuts)]
+    async with raw_websocket(shared_server.url, "/v1/tts/ws") as raw:
+        await raw.send(*(frame(TEXT, message.encode()) for message in messages))
+        await until(lambda: max(held_bytes) > 40_000, "an answer waits")
+        for _ in range(500):  # the server reads as much as it will
+            await asyncio.sleep(0)
+        most_bytes, answered = max(held_bytes), 0
+        async with asyncio.timeout(PATIENCE_S):
+            while answered < len(cuts):
+                answered += b'"cut"' in (await raw.receive())[1]
+    assert most_bytes < 256_000
 
 
 async def test_small_messages_come_in_small_parts(

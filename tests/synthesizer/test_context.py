@@ -13,6 +13,7 @@ from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.synthesizer import context as context_module
 from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -91,6 +92,25 @@ async def test_too_much_text_is_refused_until_some_is_spoken(
     spoken = await collect(context)
     assert spoken.words == ["y"] * 50
     assert spoken.report.chars == len(SENTENCE) + 1 + 100
+
+
+async def test_a_context_does_not_take_text_without_end(
+    start_synthesizer: StartSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signs that nobody says are never waiting, but each cut repeats them."""
+    monkeypatch.setattr(context_module, "MAX_CONTEXT_CHARS", 500)
+    synthesizer = await start_synthesizer(Limits(max_text_chars=100))
+    context = await synthesizer.open(UNPACED)
+    for flush_id in range(5):
+        context.push_text("* " * 50)
+        context.flush(flush_id)
+        await first(context, ContextFlushed)
+    with pytest.raises(InvalidRequestError) as refused:
+        context.push_text("*")
+    assert refused.value.code is ErrorCode.TEXT_TOO_LONG
+    assert len(context.text) == 500
+    context.finish()
+    assert (await collect(context)).words == []
 
 
 # Ends

@@ -17,12 +17,12 @@ _logger = logging.getLogger(__name__)
 
 
 def check_bits(options: Qwen3Options, device: torch.device) -> None:
-    """Refuse weights of 8 and 4 bits on a GPU.
+    """Refuse weights of 8 bits on a GPU.
 
     Raises:
         VoiceAgentError: as described.
     """
-    if device.type != "cpu" and options.precision in ("int8", "int4"):
+    if device.type != "cpu" and options.precision == "int8":
         raise VoiceAgentError(
             f"expected a precision for {device}, got {options.precision}; try bfloat16",
             code=ErrorCode.INVALID_PARAM,

@@ -320,7 +320,7 @@ class Qwen3Engine:
         if len(prompt) >= capacity:
             raise InvalidRequestError(
                 f"the prompt needs {len(prompt)} positions, but a row holds {capacity}; shorten "
-                "the reference recording or the text, or raise VOICEAGENT_TTS_CAPACITY",
+                "the reference recording or the text",
                 code=ErrorCode.TEXT_TOO_LONG,
             )
         frames = min(sequence.likely_frames, self._checkpoint.generation.max_new_tokens)

@@ -19,7 +19,7 @@ from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.make_runner import make_runner
 from voiceagent_tts.engine.model_source import FolderSource, ModelSource
 from voiceagent_tts.engine.options import Qwen3Options
-from voiceagent_tts.engine.product_choice import choose_codec_products, choose_products
+from voiceagent_tts.engine.product_choice import replace_codec_products, replace_products
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
@@ -29,11 +29,11 @@ from voiceagent_tts.model.checkpoint import Checkpoint, find_device
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.kernels import fuse_codec
 from voiceagent_tts.model.layers import Kernels
-from voiceagent_tts.model.network import Network
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.voices import VoiceFolder
 
 _MAX_LOAD = 0.9
+"""Of a GPU; the speed of a CPU depends on other processes."""
 
 _logger = logging.getLogger(__name__)
 
@@ -51,8 +51,7 @@ def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Eng
     folder_of_clones = VoiceFolder(Path(options.voices)) if options.voices else None
     voices = VoiceCache(checkpoint.config, folder_of_clones)
     is_cpu = checkpoint.network.device.type == "cpu"
-    max_load = options.max_load or (math.inf if is_cpu else _MAX_LOAD)
-    pace = Pace(max_load=max_load)
+    pace = Pace(max_load=math.inf if is_cpu else _MAX_LOAD)
     bits = f"{options.precision} {checkpoint.network.device.type}"
     checkpoint = replace(checkpoint, revision=f"{fingerprint(folder)} {bits}")
     return Qwen3Engine(inbox, outbox, checkpoint, runner, voices, folder.name, pace)
@@ -105,16 +104,9 @@ def _load_network(
     precision = str(dtype).removeprefix("torch.")
     _logger.info("%s runs on %s in %s, with %s kernels", source.name, device, precision, kernels)
     if device.type == "cpu":
-        _choose_products(checkpoint.network, options)
+        products = replace_products(checkpoint.network, options.precision or "float32")
+        _logger.info("kernels of its products: %s", dict(products))
     return checkpoint
-
-
-def _choose_products(network: Network, options: Qwen3Options) -> None:
-    """Replace the linear layers by those that the precision allows on this CPU."""
-    precision = options.precision or "float32"
-    products = choose_products(network, precision)
-    products.apply(network)
-    _logger.info("products in %s: %s", precision, products)
 
 
 def _load_codec(
@@ -142,8 +134,8 @@ def _load_codec(
 
 
 def _load_plain_codec(source: ModelSource, options: Qwen3Options, device: torch.device) -> Codec:
-    if device.type != "cpu" or options.precision not in ("int8", "int4", "auto"):
+    if device.type != "cpu" or options.precision not in ("int8", "auto"):
         return source.codec(device)
     codec = source.codec(device, is_packed=False)
-    choose_codec_products(codec.decoder)
+    replace_codec_products(codec.decoder)
     return codec

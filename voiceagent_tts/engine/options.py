@@ -17,9 +17,9 @@ class Qwen3Options:
         model: folder of a model, or the id of a downloaded model.
         device: `cpu`, `cuda` or `cuda:N`. Default: a GPU if there is one.
         precision: data type of talker and code predictor. Default: bfloat16 on a GPU, float16 on a
-            GPU without bfloat16, float32 on a CPU. On a CPU also `int8` and `int4`, whose layers
-            have weights of at most that many bits, and `auto`, the fastest of float32, bfloat16 and
-            int8 for every product; on a GPU `auto` is the default.
+            GPU without bfloat16, float32 on a CPU. On a CPU also `int8`, for the weights of layers,
+            and `auto`, which is `int8` where the CPU has kernels for it; on a GPU `auto` is the
+            default.
         rows: maximum number of contexts at a time. Default: 8 on a CPU; on a GPU, the number of
             rows that have memory for a minute each, at most 64.
         capacity: positions of a row: its prompt and its frames, 12.5 per second.
@@ -35,8 +35,6 @@ class Qwen3Options:
         is_deterministic: whether every call has one size, so that a seed gives identical bits
             whatever else runs.
         voices: folder of cloned voices, for Base models.
-        max_load: as in `Pace`. Default: 0.9 on a GPU; infinite on a CPU, whose speed depends on
-            other processes.
         threads: number of CPU threads. Default: PyTorch's choice. Workers on one machine should
             divide its cores among them, because threads that wait for each other slow all workers
             down.
@@ -55,5 +53,4 @@ class Qwen3Options:
     has_graphs: bool = True
     is_deterministic: bool = False
     voices: str | None = None
-    max_load: float | None = None
     threads: int | None = None

@@ -4,9 +4,11 @@ The scheduler starts one row per step while it does not know what steps and star
 these measurements 64 contexts that open together on a cold engine wait for 64 steps.
 """
 
+import logging
 import time
 from collections.abc import Iterator
 
+from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.runner import Runner, StepCost
 from voiceagent_tts.model.config import GenerationConfig
 from voiceagent_tts.model.prompt import NO_CODEC, Prompt
@@ -16,9 +18,11 @@ _PROMPT_POSITIONS = 32
 """Short enough that the prompt and the frames that follow fit into one page."""
 _STEPS = 3
 
+_logger = logging.getLogger(__name__)
+
 
 def measure_costs(runner: Runner, generation: GenerationConfig) -> tuple[StepCost, ...]:
-    """Start and step few, half and all rows, and free them again.
+    """Start and step few, half and all rows, free them again, and log how long steps took.
 
     Args:
         runner: without rows in use.
@@ -33,6 +37,8 @@ def measure_costs(runner: Runner, generation: GenerationConfig) -> tuple[StepCos
         list(_step_rows(runner, generation, count))
     costs = [cost for count in counts for cost in _step_rows(runner, generation, count)]
     runner.reset_timings()
+    steps = {cost.rows: f"{cost.seconds * 1000:.1f} ms with {cost.rows}" for cost in costs}
+    _logger.info("frames of %.0f ms take %s rows", FRAME_S * 1000, ", ".join(steps.values()))
     return tuple(sorted(costs, key=lambda cost: cost.starts))
 
 

@@ -190,7 +190,7 @@ def find_device(name: str | None) -> torch.device:
     if name != "cpu" and int(found[1] or 0) >= torch.cuda.device_count():
         raise InvalidRequestError(
             f"device: expected a device that PyTorch can use, got {name}; "
-            "`voiceagent-tts doctor --gpu` reports the reason",
+            "`voiceagent-tts doctor` reports the reason",
             code=ErrorCode.INVALID_PARAM,
         )
     return torch.device(name)

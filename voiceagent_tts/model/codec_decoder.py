@@ -124,27 +124,12 @@ class CodecDecoder(nn.Module):
         call.advance()
         return samples
 
-    def prime(self, codes: Tensor, state: CodecState) -> None:
-        """Decode frames only for their effect on the state: a cloned voice's reference.
+    def prime_part(self, codes: Tensor, following: int, state: CodecState) -> None:
+        """Decode the next part of a cloned voice's reference, only for its effect on the state.
 
         Frames decoded afterwards continue the reference exactly, so nothing has to be cut off. All
         frames pass the transformer, but only the last ones the convolutions, which are most of the
         work and have a short left context.
-
-        Args:
-            codes: [B, K, F] int64 of any length.
-            state: left context of every row; updated in place.
-
-        Raises:
-            ValueError: `codes` and `state` have different numbers of rows.
-        """
-        following = codes.shape[-1]
-        for part in codes.split(state.max_frames, dim=-1):
-            following -= part.shape[-1]
-            self.prime_part(part, following, state)
-
-    def prime_part(self, codes: Tensor, following: int, state: CodecState) -> None:
-        """Decode the next part of a reference for its effect on the state.
 
         Args:
             codes: [B, K, F] int64, at most as many frames as `state` allows.

@@ -5,13 +5,13 @@
 of its own, so that the rows of a batch never influence each other. Knows no network.
 
 Source: PyTorch's operators: `mkldnn`, which `torch.compile` uses for frozen weights; `quantized`
-(FBGEMM and oneDNN); and those for weights of 4 and 8 bits, which torchao uses.
+(FBGEMM and oneDNN); and that for weights of 8 bits, which torchao uses.
 """
 
 import functools
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,18 +19,14 @@ from torch import Tensor, nn
 
 from voiceagent_tts.model.layers import Linear
 
-Kernel = Literal["plain", "packed", "float16-weights", "bfloat16", "int8", "int8-weights", "int4"]
-
-KERNELS: tuple[Kernel, ...] = get_args(Kernel)
+Kernel = Literal["plain", "packed", "float16-weights", "int8", "int8-weights"]
 
 BOUNDS: Mapping[Kernel, float] = {
     "plain": 0.0,
     "packed": 1e-5,
     "float16-weights": 1e-3,
-    "bfloat16": 0.01,
     "int8-weights": 0.02,
     "int8": 0.03,
-    "int4": 0.15,
 }
 """Largest relative error (Euclidean norm) of a product of normally distributed float32 numbers. In
 lower precisions, products of the kernels `plain` and `packed` are rounded to that precision. With
@@ -38,8 +34,6 @@ weights that `are_float16`, that of `float16-weights` is 1e-5, too."""
 
 _TYPICAL_ROWS = 32
 """Rows of input to pack for: within 10 % of the best speed from 4 to 50,000 rows."""
-_GROUP = 32
-"""Weights that share a scale in 4 bits; 64 and 128 were no faster, and rounded more."""
 _TINY = 1e-20
 _BELOW_FLOAT16 = 2**13 - 1
 """The bits of a float32 fraction that float16 lacks."""
@@ -66,23 +60,6 @@ class PackedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., inputs] -> [..., outputs]."""
         return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
-
-
-class HalfLinear(nn.Module):
-    """A float32 `Linear` whose product is in bfloat16, which published weights are stored in."""
-
-    def __init__(self, linear: Linear) -> None:
-        super().__init__()
-        weight = linear.weight.detach().bfloat16()
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _TYPICAL_ROWS)
-        self._bias = None if linear.bias is None else linear.bias.detach().bfloat16()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., inputs] float32 -> [..., outputs] float32."""
-        x = x.bfloat16()
-        return torch.ops.mkldnn._linear_pointwise(
-            x, self._weight, self._bias, "none", [], ""
-        ).float()
 
 
 class HalfWeightsLinear(nn.Module):
@@ -160,44 +137,12 @@ class Int8WeightsLinear(nn.Module):
         return y if self._bias is None else y.add_(self._bias)
 
 
-class Int4Linear(nn.Module):
-    """A float32 `Linear` with weights in 4 bits, multiplied by inputs in bfloat16.
-
-    Groups of 32 weights share a scale and a smallest value.
-
-    Args:
-        linear: layer to replace; a multiple of 32 inputs and of 16 outputs.
-    """
-
-    def __init__(self, linear: Linear) -> None:
-        super().__init__()
-        groups = linear.weight.detach().float().unflatten(1, (-1, _GROUP))
-        low, high = groups.aminmax(dim=-1)
-        scales = ((high - low) / 15).clamp_(min=_TINY)  # [outputs, inputs / 32]
-        numbers = ((groups - low[..., None]) / scales[..., None]).round_().clamp_(0, 15)
-        self._weight = torch.ops.aten._convert_weight_to_int4pack_for_cpu(
-            numbers.int().flatten(1), 1
-        )
-        scales_and_centres = torch.stack((scales, low + 8 * scales), dim=-1).transpose(0, 1)
-        self._scales = scales_and_centres.bfloat16().contiguous()
-        self._bias = None if linear.bias is None else linear.bias.detach()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., inputs] float32 -> [..., outputs] float32."""
-        rows = x.reshape(-1, x.shape[-1]).bfloat16()
-        multiply = torch.ops.aten._weight_int4pack_mm_for_cpu
-        y = multiply(rows, self._weight, _GROUP, self._scales).float().view(*x.shape[:-1], -1)
-        return y if self._bias is None else y.add_(self._bias)
-
-
 _MAKERS: Mapping[Kernel, Callable[[Linear], nn.Module]] = {
     "plain": lambda linear: linear,
     "packed": PackedLinear,
     "float16-weights": HalfWeightsLinear,
-    "bfloat16": HalfLinear,
     "int8": Int8Linear,
     "int8-weights": Int8WeightsLinear,
-    "int4": Int4Linear,
 }
 
 
@@ -217,14 +162,12 @@ def are_float16(weight: Tensor) -> bool:
     return not (weight.view(torch.int32) & _BELOW_FLOAT16).any()
 
 
-def fits(kernel: Kernel, outputs: int, inputs: int) -> bool:
-    """Return whether a kernel supports products of this shape.
+def fits(kernel: Kernel, inputs: int) -> bool:
+    """Return whether a kernel supports products of so many inputs.
 
     PyTorch does not check this for `int8-weights`: with 100 inputs the process dies.
     """
-    if kernel not in ("int4", "int8-weights"):
-        return True
-    return inputs % _GROUP == 0 and (kernel == "int8-weights" or outputs % 16 == 0)
+    return kernel != "int8-weights" or inputs % 32 == 0
 
 
 @functools.cache
@@ -237,7 +180,7 @@ def works(kernel: Kernel, dtype: torch.dtype) -> bool:
         return True
     if dtype != torch.float32 and (kernel != "packed" or dtype != torch.bfloat16):
         return False
-    if kernel in ("packed", "bfloat16") and not _has_onednn(kernel, dtype):
+    if kernel == "packed" and not _has_onednn(dtype):
         return False
     outputs, inputs = _TRIAL
     linear, generator = Linear(inputs, outputs), torch.Generator().manual_seed(0)
@@ -274,13 +217,12 @@ def _can_pack(weight: Tensor) -> bool:
     return weight.device.type == "cpu" and works("packed", weight.dtype)
 
 
-def _has_onednn(kernel: Kernel, dtype: torch.dtype) -> bool:
+def _has_onednn(dtype: torch.dtype) -> bool:
     if not torch.backends.mkldnn.is_available():
         return False
     if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False
-    is_half = kernel == "bfloat16" or dtype == torch.bfloat16
-    return not is_half or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return dtype != torch.bfloat16 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def _in_8_bits(weight: Tensor) -> tuple[Tensor, Tensor]:

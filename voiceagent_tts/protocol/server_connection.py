@@ -65,6 +65,8 @@ MakeMessages = Callable[[], list[str]]
 MAX_TOMBSTONES = 4_096
 """Maximum number of ids of ended contexts that a server remembers, to refuse their reuse."""
 
+_HASH_BYTES = 8
+
 MAX_HANDLE = 0xFFFF
 """Largest handle of a context in binary messages; a socket never uses a handle twice."""
 
@@ -515,7 +517,7 @@ class ServerContexts:
         self._max_contexts = max_contexts
         self._max_tombstones = max_tombstones
         self._contexts: dict[str, ServerContext] = {}
-        self._tombstones: dict[str, None] = {}  # oldest first
+        self._tombstones = bytearray()  # hashes of ids, oldest first; ids may have any length
         self._handles_used = 0
 
     @property
@@ -524,7 +526,7 @@ class ServerContexts:
         return tuple(self._contexts)
 
     def __contains__(self, context_id: str) -> bool:
-        return context_id in self._contexts or context_id in self._tombstones
+        return context_id in self._contexts or _hash(context_id) in self._tombstones
 
     def __getitem__(self, context_id: str) -> ServerContext:
         return self._contexts[context_id]
@@ -586,9 +588,13 @@ class ServerContexts:
 
     def add_tombstone(self, context_id: str) -> None:
         """Remember an id that must not be opened again; forget the oldest one beyond the limit."""
-        self._tombstones[context_id] = None
-        if len(self._tombstones) > self._max_tombstones:
-            del self._tombstones[next(iter(self._tombstones))]
+        self._tombstones += _hash(context_id)
+        del self._tombstones[: -self._max_tombstones * _HASH_BYTES]
+
+
+def _hash(context_id: str) -> bytes:
+    """Eight bytes that a client cannot choose: Python's hashes differ from process to process."""
+    return hash(context_id).to_bytes(_HASH_BYTES, "little", signed=True)
 
 
 def refuse_if_big(

@@ -54,7 +54,7 @@ def create_app(state: ServerState) -> FastAPI:
     answer_errors(app, state)
     for routes in _ROUTES:
         app.include_router(routes.router)
-    app.mount("/static", page.PageFiles())
+    app.mount("/static", page.PAGE_FILES)
 
     async def serve(websocket: WebSocket) -> None:
         await serve_socket(state, websocket, lambda _: TtsV1())

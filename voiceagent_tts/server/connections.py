@@ -5,6 +5,9 @@ The limits are here because not every server has a proxy in front of it; see
 """
 
 import asyncio
+import errno
+import os
+import resource
 from http import HTTPStatus
 from typing import Any
 
@@ -23,6 +26,8 @@ _MAX_DISCARDED_BYTES = 32 << 20
 _MAX_FRAGMENTS = 1024
 _REQUEST_READ_BYTES = 32 * 1024
 """Bytes read from an HTTP connection in one iteration of the event loop."""
+_RESERVED_FILES = 64
+"""Open files that connections leave to the rest of the process: to workers, uploads and logs."""
 _READ_BYTES = 8 * 1024
 """Bytes read from a socket in one iteration of the event loop: a thousand of the smallest messages
 take 2 ms. asyncio would read 32 times as much."""
@@ -34,10 +39,20 @@ def _read_at_most(transport: asyncio.BaseTransport, size_bytes: int) -> None:
         transport.max_size = size_bytes  # type: ignore[attr-defined]
 
 
-class _RequestLimits(asyncio.Protocol):
-    """Ends a connection whose request does not begin in time, or whose headers do not end.
+def _takes_reserved_file(transport: asyncio.BaseTransport) -> bool:
+    """Whether a new connection is one of the last open files; a new file has the lowest number."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return transport.get_extra_info("socket").fileno() >= limit - _RESERVED_FILES
 
-    uvicorn limits neither: a client without a key could fill the memory, or have all open files.
+
+class _RequestTooEarlyError(Exception):
+    """A request began before the one before it was answered; it ends the parser."""
+
+
+class _RequestLimits(asyncio.Protocol):
+    """Ends a connection whose request begins too late or too early, or whose headers do not end.
+
+    uvicorn limits none of it: a client without a key could fill the memory, or have all open files.
     """
 
     transport: asyncio.Transport
@@ -46,15 +61,24 @@ class _RequestLimits(asyncio.Protocol):
     """The last request, which may be over; None before the first."""
     _head_bytes = 0
     _head_lines = 0
+    _is_ending = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for a request."""
+        """Begin to wait for a request, if there are files for one."""
         super().connection_made(transport)
         _read_at_most(transport, _REQUEST_READ_BYTES)
         self._wait_for_request()
+        if _takes_reserved_file(transport):
+            error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            self.loop.call_exception_handler(
+                {"message": "refused a connection", "exception": error}
+            )
+            self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Count what comes while there is no request."""
+        if self._is_ending:
+            return
         before = self.cycle
         is_head = before is None or before.response_complete
         # What is left of a body that was refused is read and discarded.
@@ -71,6 +95,34 @@ class _RequestLimits(asyncio.Protocol):
         self._head_lines = self._head_lines if is_head else 0
         if self._head_bytes > (_MAX_DISCARDED_BYTES if is_body else _MAX_HEAD_BYTES):
             self.transport.close()
+
+    def on_message_begin(self) -> None:
+        """Begin a request, unless another is being answered.
+
+        uvicorn's faster kind of HTTP would parse and keep all that come with one read, and read on;
+        h11 leaves them unread.
+
+        Raises:
+            _RequestTooEarlyError: another is being answered; `send_400_response` follows.
+        """
+        if self._is_answering:
+            raise _RequestTooEarlyError
+        super().on_message_begin()  # type: ignore[misc]
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; behind a request, end the connection with the answer to that."""
+        if self._is_answering:
+            self._is_ending = True
+            self.cycle.keep_alive = False
+        else:
+            super().send_400_response(msg)  # type: ignore[misc]
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a request came to its end, and its answer did not."""
+        return (
+            self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+        )
 
     def _has_too_many_lines(self, data: bytes) -> bool:
         """Count the lines of headers in `data`, before they are parsed: each takes a callback."""

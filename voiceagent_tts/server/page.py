@@ -6,9 +6,8 @@ pages needs no API key; their requests send one.
 
 from pathlib import Path
 
-from fastapi import APIRouter
-from fastapi.responses import FileResponse
-from starlette.responses import Response
+from fastapi import APIRouter, Request
+from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -22,32 +21,38 @@ _HEADERS = {
     "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    "Accept-Ranges": "none",
     "Cache-Control": "no-cache",  # the browser asks whether its copy is the current one
 }
 
-router = APIRouter(include_in_schema=False)
-
-
-@router.get("/")
-async def page() -> FileResponse:
-    """Serve the page that speaks."""
-    return FileResponse(_FOLDER / "index.html", headers=_HEADERS)
-
-
-@router.get("/docs")
-async def api_page() -> FileResponse:
-    """Serve the page that shows the HTTP API."""
-    return FileResponse(_FOLDER / "docs.html", headers=_HEADERS)
-
 
 class PageFiles(StaticFiles):
-    """The scripts and styles of the pages, with the pages' headers."""
+    """The files of the pages, with the pages' headers."""
 
     def __init__(self) -> None:
         super().__init__(directory=_FOLDER)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Serve one file."""
+        """Serve one file; it is small, and open until its last byte is sent if it is not copied."""
         response = await super().get_response(path, scope)
+        if isinstance(response, FileResponse):
+            response = Response(Path(response.path).read_bytes(), headers=response.headers)
         response.headers.update(_HEADERS)
         return response
+
+
+PAGE_FILES = PageFiles()
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/")
+async def page(request: Request) -> Response:
+    """Serve the page that speaks."""
+    return await PAGE_FILES.get_response("index.html", request.scope)
+
+
+@router.get("/docs")
+async def api_page(request: Request) -> Response:
+    """Serve the page that shows the HTTP API."""
+    return await PAGE_FILES.get_response("docs.html", request.scope)

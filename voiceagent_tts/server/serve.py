@@ -7,6 +7,7 @@ finish within `drain_s`.
 
 import asyncio
 import contextlib
+import errno
 import gc
 import ipaddress
 import resource
@@ -18,20 +19,24 @@ from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import structlog
 import uvicorn
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.garbage import collect_rarely, give_back_memory, map_large_blocks
 from voiceagent_tts.hooks import plugin_modules
+from voiceagent_tts.protocol.messages import MAX_MESSAGE_BYTES
 from voiceagent_tts.server.app import create_app
 from voiceagent_tts.server.connections import RequestProtocol, SocketProtocol
 from voiceagent_tts.server.metrics import LoopLag
 from voiceagent_tts.server.state import CLOSE_GRACE_S, SLOW_CONSUMER_S, ServerState
 
-MAX_MESSAGE_BYTES = 1 << 20
+MAX_FRAME_BYTES = 2 * MAX_MESSAGE_BYTES
+"""A message that is too long, but not longer than this, is read and refused; any more would only
+fill the memory of sockets that never finish it."""
 PING_INTERVAL_S = 20.0
 """Time between keepalive pings, and for the answer."""
 _SEND_BUFFER_BYTES = 64 * 1024
@@ -44,9 +49,12 @@ _ACCEPTED_AT_ONCE = 16
 _MAX_OPEN_FILES = 65_536
 """Each socket and connection is an open file. Many systems permit 1,024 until a process asks for
 more; some permit a billion, which would only cost memory."""
+_WARNING_S = 1.0
 _SWITCH_INTERVAL_S = 0.0005
 """How long the event loop may wait for a thread that computes in Python, such as one that marks a
 file. By default it waits 5 ms each time that it wakes, and several times for one message."""
+
+_log = structlog.get_logger(__name__)
 
 
 class Certificate(Protocol):
@@ -65,6 +73,30 @@ class Certificate(Protocol):
     def kept_current(self, context: ssl.SSLContext) -> AbstractAsyncContextManager[None]:
         """Read the certificate again, within the block, whenever its files have changed."""
         ...
+
+
+class _FewFiles:
+    """Handles what the event loop reports: that open files ran out, by one warning in a second.
+
+    asyncio reports each connection that it cannot accept, and would log a traceback of each.
+    """
+
+    def __init__(self) -> None:
+        self._next_at = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, report: dict[str, Any]) -> None:
+        """Warn of a lack of files; leave everything else to asyncio."""
+        error = report.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(report)
+        elif loop.time() >= self._next_at:
+            self._next_at = loop.time() + _WARNING_S
+            _log.warning("open_files_ran_out", problem=str(error), limit=_open_files()[0])
+
+
+def _open_files() -> tuple[int, int]:
+    """The limits on open files of this process: the one in force, and the one that it may have."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
 class _Server(uvicorn.Server):
@@ -147,6 +179,9 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
     async with contextlib.AsyncExitStack() as stack:
         listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
+        loop = asyncio.get_running_loop()
+        stack.callback(loop.set_exception_handler, loop.get_exception_handler())
+        loop.set_exception_handler(_FewFiles())
         state = ServerState(settings)
         stack.push_async_callback(state.close)
         host, port = listener.getsockname()[:2]
@@ -196,7 +231,7 @@ def _connectable(host: str) -> str:
 
 def _permit_open_files() -> None:
     """Raise this process's limit on open files, as far as the system permits."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = _open_files()
     limit = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
@@ -249,7 +284,7 @@ def _uvicorn_config(
         create_app(state),
         http=RequestProtocol,
         ws=SocketProtocol,
-        ws_max_size=MAX_MESSAGE_BYTES,
+        ws_max_size=MAX_FRAME_BYTES,
         ws_ping_interval=PING_INTERVAL_S,
         ws_ping_timeout=PING_INTERVAL_S,
         ws_per_message_deflate=False,  # 55 µs for 3 % of a PCM message, and twice the memory

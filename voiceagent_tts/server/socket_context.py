@@ -61,6 +61,8 @@ from voiceagent_tts.synthesizer.options import ContextOptions
 
 MAX_REFUSALS = 32
 """Number of `rate_limited` answers in a row after which a socket is closed (4029)."""
+_REFUSED_LINES_PER_S = 10
+"""Lines of the log for refused messages of one socket."""
 
 Input = ContextText | ContextFlush | ContextEnd
 _Answer = (
@@ -120,6 +122,8 @@ class Refusals:
         self._session_id = session_id
         self._log = structlog.get_logger(__name__).bind(session_id=session_id)
         self._in_a_row = 0
+        self._second_began_at = 0.0
+        self._lines_in_second = 0
 
     def answer(
         self,
@@ -149,9 +153,17 @@ class Refusals:
         """Count and log an error that the caller sends to the client."""
         self._metrics.errors.labels(error.code).inc()
         log_if_unexpected(error, session_id=self._session_id, context_id=context_id)
-        self._log.info(
-            "message_refused", context_id=context_id, code=error.code.value, metadata=metadata
-        )
+        if self._may_log():
+            self._log.info(
+                "message_refused", context_id=context_id, code=error.code.value, metadata=metadata
+            )
+
+    def _may_log(self) -> bool:
+        """Whether a line may be logged: no limit of a key counts messages that are refused."""
+        if time.monotonic() - self._second_began_at >= 1:
+            self._second_began_at, self._lines_in_second = time.monotonic(), 0
+        self._lines_in_second += 1
+        return self._lines_in_second <= _REFUSED_LINES_PER_S
 
     def note_accepted(self) -> None:
         """Note that the client was within its limits: the count of refusals starts anew."""

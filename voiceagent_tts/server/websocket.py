@@ -7,6 +7,7 @@ next message wait: what takes time happens in `SocketContext`.
 """
 
 import asyncio
+import sys
 import time
 import uuid
 from collections import deque
@@ -45,8 +46,10 @@ from voiceagent_tts.synthesizer.events import TimedText
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.tracing.spans import TRACEPARENT
 
-_MAX_ANSWERS = 256
-"""Maximum number of unsent answers; beyond it no more messages are received."""
+_MAX_ANSWERS_BYTES = 64 * 1024
+"""Memory of a socket's unsent answers beyond which no more messages are received."""
+_MAX_LOGGED = 10
+"""Number of ids in a line of the log."""
 
 _log = structlog.get_logger(__name__)
 
@@ -140,7 +143,8 @@ class Session:
 
     def _release(self) -> None:
         self._state.sessions.discard(self)
-        self._log.info("socket_closed", contexts=list(self._writer.contexts))
+        contexts = list(self._writer.contexts)
+        self._log.info("socket_closed", contexts=contexts[:_MAX_LOGGED], cancelled=len(contexts))
         self._writer.abandon()
         self._state.recent_texts.forget(self.caller.owner, self.session_id)
 
@@ -306,6 +310,7 @@ class SocketWriter:
         self._is_sequential = is_sequential
         self._on_over = on_over
         self._answers: deque[str | bytes] = deque()
+        self._answers_bytes = 0
         self._ready: deque[str] = deque()  # contexts with something to send, each once
         self._closing: tuple[int, str] | None = None
         self._has_work = asyncio.Event()
@@ -313,7 +318,9 @@ class SocketWriter:
 
     def answer(self, messages: Iterable[str | bytes]) -> None:
         """Send `messages` before the messages of the contexts."""
-        self._answers.extend(messages)
+        for message in messages:
+            self._answers.append(message)
+            self._answers_bytes += sys.getsizeof(message)
         self._has_work.set()
 
     def mark_ready(self, context_id: str) -> None:
@@ -345,13 +352,20 @@ class SocketWriter:
         """Bytes of audio and messages that wait to be sent, or for the client to read them."""
         buffered_bytes: Callable[[], int]
         buffered_bytes = self._websocket.scope["extensions"]["voiceagent_tts.buffered_bytes"]
-        return buffered_bytes() + sum(each.queued_bytes for each in self.contexts.values())
+        of_contexts = sum(each.queued_bytes for each in self.contexts.values())
+        return buffered_bytes() + self._answers_bytes + of_contexts
 
     async def wait_for_room(self) -> None:
-        """Wait while too many answers are unsent: the client does not read them."""
-        while len(self._answers) > _MAX_ANSWERS:
+        """Wait while too much is unsent: the client does not read it."""
+        while self._is_full:
             self._has_room.clear()
             await self._has_room.wait()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the answers, or the contexts that were cancelled and wait, are too many."""
+        most_contexts = 2 * self._state.settings.max_contexts
+        return self._answers_bytes > _MAX_ANSWERS_BYTES or len(self.contexts) > most_contexts
 
     async def run(self) -> None:
         """Send until the socket is closed.
@@ -363,8 +377,7 @@ class SocketWriter:
             self._has_work.clear()
             while self._answers or (self._ready and self._closing is None):
                 if self._answers:
-                    await self._send(Outgoing([self._answers.popleft()]))
-                    self._has_room.set()
+                    await self._send(Outgoing([self._next_answer()]))
                 elif outgoing := self._next_of_contexts():
                     await self._send(outgoing)
                     if self._ready:
@@ -373,6 +386,12 @@ class SocketWriter:
                 await self._websocket.close(*self._closing)
                 return
             await self._has_work.wait()
+
+    def _next_answer(self) -> str | bytes:
+        answer = self._answers.popleft()
+        self._answers_bytes -= sys.getsizeof(answer)
+        self._has_room.set()
+        return answer
 
     def _next_of_contexts(self) -> Outgoing | None:
         """One message of the context whose turn it is."""
@@ -391,6 +410,7 @@ class SocketWriter:
         """Remove a context whose `done` is being sent."""
         if context := self.contexts.pop(context_id, None):
             self._on_over(context)
+            self._has_room.set()
         if self._is_sequential and self.contexts:
             self.mark_ready(next(iter(self.contexts)))
 

@@ -38,8 +38,8 @@ class EngineSettings(SettingsGroup):
         workers: Worker processes per model and device, or of Pocket TTS. New contexts go to the
             least loaded one. Raise it if one worker does not use the whole GPU.
         precision: Number format of the models' weights: `float32`, `bfloat16` or `float16`; on a
-            CPU also `int8`, `int4`, and `auto` (`int8` where the CPU has kernels for it). Fewer
-            bits are faster and less exact. Default: bfloat16 on a GPU, float32 on a CPU. Pocket TTS
+            CPU also `int8`, and `auto` (`int8` where the CPU has kernels for it). Fewer bits are
+            faster and less exact. Default: bfloat16 on a GPU, float32 on a CPU. Pocket TTS
             has float32 and int8.
         rows: Maximum number of contexts that one worker of Qwen3-TTS, Pocket TTS, hibari or Kokoro
             speaks at the same time. Default: Qwen3-TTS 8 on a CPU, and on a GPU up to 64, as many
@@ -61,7 +61,7 @@ class EngineSettings(SettingsGroup):
     models: Texts = ()
     device: Annotated[tuple[Device, ...], NoDecode, BeforeValidator(split_list)] = ()
     workers: Count = 1
-    precision: Literal["float32", "bfloat16", "float16", "int8", "int4", "auto"] | None = None
+    precision: Literal["float32", "bfloat16", "float16", "int8", "auto"] | None = None
     rows: Count | None = None
     gpu_memory_gb: float | None = Field(default=None, gt=0, le=100_000)
     kernels: Literal["auto", "plain", "fused"] = "auto"

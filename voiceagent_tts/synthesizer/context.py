@@ -74,6 +74,9 @@ from voiceagent_tts.voices import Voice
 _STEPS_AT_ONCE = 4
 """Steps in one iteration of the event loop. A step divides some text or speaks one segment: 1
 ms."""
+MAX_CONTEXT_CHARS = 1_000_000
+"""Maximum text of one context, spoken or not: 18 hours of speech. Signs that nobody says do not
+wait to be spoken, and an answer to `cut` repeats them all."""
 _MOST_AHEAD_CHARS = 1_000
 """Maximum text in segments ahead of its audio, with readings at their own length: a minute of
 speech. It bounds the work for text that is then cancelled or over a limit."""
@@ -293,9 +296,15 @@ class Context:
 
         Raises:
             InvalidRequestError: the context accepts no more text (`context_closed`), or more text
-                is waiting than `max_text_chars` (`text_too_long`); nothing of `delta` was accepted.
+                is waiting than `max_text_chars`, or it is too much for one context
+                (`text_too_long`); nothing of `delta` was accepted.
         """
         self._refuse_unless_open()
+        if self._intake.chars + len(delta) > MAX_CONTEXT_CHARS:
+            raise InvalidRequestError(
+                f"expected at most {MAX_CONTEXT_CHARS} characters in one context; open another one",
+                code=ErrorCode.TEXT_TOO_LONG,
+            )
         waiting = self._intake.unspoken_chars + len(delta)
         if waiting > self._limits.max_text_chars:
             raise InvalidRequestError(

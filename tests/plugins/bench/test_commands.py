@@ -16,21 +16,20 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
-def test_four_doors_of_a_server_are_measured_in_one_run(
+def test_three_doors_of_a_server_are_measured_in_one_run(
     served: ServerProcess, tmp_path: Path
 ) -> None:
-    """The last line is one JSON object; the files are written; the document compares to itself."""
+    """The last line is one JSON object; the files are written."""
     host = served.url.removeprefix("http://")
     argv = [
         "latency", "--together", "2", "--seconds", "0.3", "--warm-up-s", "0", "--kinds", "short",
         "--target", f'ws=ws://{host}{{"server_pid": {served.process.pid}}}', "--target", f"http=http://{host}/v1",
         "--target", f"cartesia=cartesia+ws://{host}/tts/websocket",
-        "--target", f'vllm=vllm+ws://{host}/v1/audio/speech/stream{{"timestamp_type": "word"}}',
         "--json", str(tmp_path / "a.json"), "--html", str(tmp_path / "a.html"),
     ]  # fmt: skip
     result = json.loads(run(*argv).splitlines()[-1])
     assert {"machine", "commit", "command", "seed"} <= result.keys()
-    assert [each["target"] for each in result["sections"]] == ["ws", "http", "cartesia", "vllm"]
+    assert [each["target"] for each in result["sections"]] == ["ws", "http", "cartesia"]
     for section in result["sections"]:
         assert section["failed"] == section["silent"] == 0 and section["utterances"] >= 2
         assert 0 < section["first_byte_p50_ms"] <= section["audible_p50_ms"]
@@ -40,13 +39,15 @@ def test_four_doors_of_a_server_are_measured_in_one_run(
     assert 0 < of_process["front_cpu_percent"] < of_process["server_cpu_percent"]
     assert of_process["server_mb"] > of_process["server_mb_per_stream"] >= 0
     assert "<html" in (tmp_path / "a.html").read_text()
-    compared = run("--compare", str(tmp_path / "a.json"), str(tmp_path / "a.json"))
-    assert "worse" not in compared and "better" not in compared
+    whole = json.loads((tmp_path / "a.json").read_text("utf-8"))
+    assert [each["target"] for each in whole["sections"]] == ["ws", "http", "cartesia"]
+    assert len(whole["sections"][0]["values"]["audible_ms"]) == of_process["utterances"]
 
 
 def test_without_a_command_the_help_is_shown() -> None:
     """It names the commands."""
-    assert "latency" in run()
+    result = CliRunner().invoke(app, [])
+    assert "latency" in result.output
 
 
 @pytest.mark.parametrize(
@@ -60,17 +61,3 @@ def test_wrong_arguments_are_refused(arguments: tuple[str, ...]) -> None:
     """Before anything is started."""
     with pytest.raises(InvalidRequestError, match="expected"):
         CliRunner().invoke(app, ["latency", *arguments], catch_exceptions=False)
-
-
-@pytest.mark.thorough
-def test_the_peers_of_a_run_speak_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole utterances have no first audio before their end, and ours do."""
-    monkeypatch.chdir(tmp_path)
-    argv = [
-        "latency", "--peers", "--together", "1", "--seconds", "0.3", "--warm-up-s", "0",
-        "--kinds", "short",
-    ]  # fmt: skip
-    sections = json.loads(run(*argv).splitlines()[-1])["sections"]
-    assert [each["failed"] for each in sections] == [0] * 5
-    (whole,) = [each for each in sections if each["target"].startswith("whole utterances")]
-    assert whole["first_byte_p50_ms"] > 0.5 * whole["e2e_p50_ms"]

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from voiceagent_tts.plugins.bench.statistics import percentiles, share, share_difference
+from voiceagent_tts.plugins.bench.statistics import percentiles, share
 
 
 def test_an_interval_contains_the_truth_about_as_often_as_it_says() -> None:
@@ -12,15 +12,6 @@ def test_an_interval_contains_the_truth_about_as_often_as_it_says() -> None:
         interval = percentiles(rng.exponential(1.0, 60).tolist(), seed)[50]
         hits += interval.low <= np.log(2) <= interval.high
     assert 178 <= hits <= 198
-
-
-def test_a_difference_of_shares_has_its_score_interval() -> None:
-    """Figures of Newcombe 1998, table II, method 10; nothing is known of nothing."""
-    found = share_difference((48, 80), (56, 70))
-    assert (found.value, found.low, found.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
-    few = share_difference((3, 10), (9, 10))
-    assert (few.value, few.low, few.high) == pytest.approx((0.6, 0.1705, 0.8090), abs=1e-4)
-    assert share_difference((0, 0), (5, 10)).low < 0 < share_difference((0, 0), (5, 10)).high
 
 
 def test_a_share_has_its_score_interval() -> None:

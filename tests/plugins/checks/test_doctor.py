@@ -62,6 +62,9 @@ def test_the_settings_are_judged(
         r"^ok +settings +engine qwen3 Qwen/a, 127\.0\.0\.1:18765$", outcome.output, re.MULTILINE
     )
     assert re.search(r"^(ok|note) +port 18765 ", outcome.output, re.MULTILINE)
+    assert re.search(
+        r"^(ok|note) +CUDA +torch \S+ (for CUDA|is a CPU)", outcome.output, re.MULTILINE
+    )
     monkeypatch.setenv("VOICEAGENT_TTS_ENGINE", "qwen4")
     outcome = command_here("doctor")
     assert outcome.status == 1

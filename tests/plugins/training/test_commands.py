@@ -89,15 +89,6 @@ def test_an_export_that_does_not_speak_fails(command_here: CommandHere, tmp_path
     assert "checks failed: this model does not work correctly" in exported.output
 
 
-def test_the_plan_says_that_it_is_computed(command_here: CommandHere, tmp_path: Path) -> None:
-    """`--plan` prints a table and trains nothing."""
-    random_dataset(tmp_path / "data", REFERENCE / "base-0b6", clips=4)
-    planned = command_here("finetune", "train", "data", "-o", "run", *MODEL, "--plan")
-    assert planned.status == 0, planned.errors
-    assert "computed" in planned.output and "LoRA of rank 32" in planned.output
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.thorough
 async def test_an_interrupt_saves_the_run(tmp_path: Path) -> None:
     """SIGINT ends the program after a step, with a state to resume from."""

@@ -10,6 +10,7 @@ from voiceagent_tts.plugins.bench.quality_command import names, quality
 
 app = typer.Typer(
     help="Measure speech servers, this one and others, at the client.",
+    no_args_is_help=True,
     rich_markup_mode=None,
 )
 app.command()(quality)
@@ -26,27 +27,6 @@ def add_commands(root: typer.Typer) -> None:
     root.add_typer(app, name="bench")
 
 
-@app.callback(invoke_without_command=True)
-def bench(
-    context: typer.Context,
-    compare: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(help="Compare two documents that --json has written."),
-    ] = None,
-) -> None:
-    """Measure speech servers, this one and others, at the client."""
-    if compare is not None:
-        from rich.console import Console
-
-        from voiceagent_tts.plugins.bench.compare import differences, table_of
-        from voiceagent_tts.plugins.bench.document import read_document
-
-        before, after = (read_document(path) for path in compare)
-        Console().print(table_of(differences(before, after)))
-    elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-
-
 @app.command()
 def latency(
     target: Annotated[
@@ -54,8 +34,7 @@ def latency(
         typer.Option(
             help="[NAME=]ADDRESS[{JSON}], may be repeated: ws://HOST (this project's), http://HOST "
             "(OpenAI-compatible), pocket-tts+http://HOST (its own server), "
-            "cartesia+ws://HOST/tts/websocket, "
-            "vllm+ws://HOST/v1/audio/speech/stream, pipecat:MODULE.CLASS, livekit:MODULE.CLASS. "
+            "cartesia+ws://HOST/tts/websocket, pipecat:MODULE.CLASS, livekit:MODULE.CLASS. "
             "[default: a temporary server]"
         ),
     ] = None,
@@ -95,10 +74,6 @@ def latency(
         Path | None, typer.Option(help="Speak the lines of this file instead.")
     ] = None,
     voice: Annotated[str | None, typer.Option(help="Voice; by default the target's.")] = None,
-    peers: Annotated[
-        bool,
-        typer.Option("--peers", help="Also start and measure the peers that run here."),
-    ] = False,
     json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
 ) -> None:
@@ -109,7 +84,7 @@ def latency(
     from voiceagent_tts.client.address import configured_key
     from voiceagent_tts.plugins.bench.callers import Section
     from voiceagent_tts.plugins.bench.loads import Load, Style
-    from voiceagent_tts.plugins.bench.run import Outputs, run_latency
+    from voiceagent_tts.plugins.bench.run import Outputs, run_latency, targets_or_own
     from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
     from voiceagent_tts.plugins.bench.targets.target import Options
     from voiceagent_tts.plugins.bench.texts import choose_texts, texts_in
@@ -126,12 +101,12 @@ def latency(
         if texts is None
         else texts_in(texts, (language_names or ["en"])[0])
     )
+    addresses = [TargetAddress.parse(text, options) for text in target or []]
     run_latency(
-        [TargetAddress.parse(text, options) for text in target or []],
+        targets_or_own(addresses, OUT, options),
         [Section(load, seconds, warm_up_s, new_sockets) for load in loads],
         Style(chosen, tokens, barge_ins, SEED),
-        Outputs(OUT, json, html, peers),
-        options,
+        Outputs(OUT, json, html),
     )
 
 
@@ -149,7 +124,7 @@ def bargein(
         str,
         typer.Option(
             help="What happens to the replies: steady, stalls (of the LLM), breaks (of the "
-            "connection), busy (two busy loops run beside them), as steady,stalls."
+            "connection), as steady,stalls."
         ),
     ] = "steady",
     cuts: Annotated[int, typer.Option(min=1, help="Interruptions of each target.")] = 40,
@@ -157,12 +132,6 @@ def bargein(
     languages: Annotated[
         str, typer.Option(help="Languages of the replies: en, de, fr, es, it, zh, ja.")
     ] = "en,de,fr,es,it",
-    peers: Annotated[
-        bool,
-        typer.Option(
-            "--peers", help="Also start our server, and measure ours and stock services with it."
-        ),
-    ] = False,
     judge: Annotated[
         str | None,
         typer.Option(
@@ -176,21 +145,23 @@ def bargein(
 ) -> None:
     """Interrupt agents, and compare their history with what was heard, judged from the sound.
 
-    In real time, in real sessions of Pipecat or LiveKit. The judge's own error is measured first.
+    In real time, in real sessions of Pipecat or LiveKit.
     The last line of standard output is one JSON object.
     """
     from voiceagent_tts.plugins.bench.bargein.conditions import Condition, conditions_of
     from voiceagent_tts.plugins.bench.bargein.run import run_bargein
+    from voiceagent_tts.plugins.bench.bargein.services import targets_or_ours
     from voiceagent_tts.plugins.bench.run import Outputs
     from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
     from voiceagent_tts.plugins.bench.targets.target import Options
 
+    addresses = [TargetAddress.parse(text, Options()) for text in target or []]
     base = Condition(cuts=cuts, together=together, languages=tuple(names(languages)))
     run_bargein(
-        [TargetAddress.parse(text, Options()) for text in target or []],
+        targets_or_ours(addresses, OUT),
         conditions_of(names(conditions), base),
         SEED,
-        Outputs(OUT, json, html, peers),
+        Outputs(OUT, json, html),
         ear=judge,
     )
 

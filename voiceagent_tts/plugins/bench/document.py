@@ -1,7 +1,4 @@
-"""The document of a run: provenance, sections, their measures with intervals, and all values.
-
-`values` holds every value of every measure, so that two documents can be compared later.
-"""
+"""The document of a run: provenance, sections, their measures with intervals, and all values."""
 
 import json
 import math
@@ -10,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.callers import Section, Traffic
 from voiceagent_tts.plugins.bench.measures import values_of
 from voiceagent_tts.plugins.bench.statistics import RANKS, percentiles
@@ -132,29 +128,3 @@ def write_document(document: dict[str, Any], path: Path) -> None:
     """Write the document; the folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, ensure_ascii=False) + "\n", "utf-8")
-
-
-def read_document(path: Path, kind: str | None = None) -> dict[str, Any]:
-    """Read a document.
-
-    Args:
-        path: its file.
-        kind: the command that has written it, such as `latency`; None for any.
-
-    Raises:
-        InvalidRequestError: the file holds no document of this kind.
-        OSError: it cannot be read.
-    """
-    try:
-        document = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise InvalidRequestError(f"expected a document of `bench` in {path}: {error}") from None
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != SCHEMA:
-        raise InvalidRequestError(f"expected the schema {SCHEMA!r} in {path}, got {schema!r}")
-    if kind is not None and document.get("kind") != kind:
-        raise InvalidRequestError(
-            f"expected a document of `bench {kind}` in {path}, got one of "
-            f"`bench {document.get('kind')}`"
-        )
-    return document

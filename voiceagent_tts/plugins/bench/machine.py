@@ -13,7 +13,8 @@ from typing import Any
 
 from voiceagent_tts import __version__
 
-_SECRET = re.compile(r'(--api-key=|"[^"]*(?:key|token|secret)[^"]*"\s*:\s*")[^"]*', re.IGNORECASE)
+_SECRET = re.compile(r'("[^"]*(?:key|token|secret)[^"]*"\s*:\s*")[^"]*', re.IGNORECASE)
+"""A key in the arguments of a target."""
 _PACKAGES = ("websockets", "aiohttp", "pipecat-ai", "livekit-agents", "numpy")
 
 
@@ -27,7 +28,10 @@ def provenance(command: str | None = None) -> dict[str, Any]:
         "machine": machine(),
         "versions": _versions(),
         "commit": commit(),
-        "command": command or shlex.join(["voiceagent-tts", *_without_secrets(sys.argv[1:])]),
+        "command": command
+        or shlex.join(
+            ["voiceagent-tts", *(_SECRET.sub(r"\1...", argument) for argument in sys.argv[1:])]
+        ),
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "load_1_min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
     }
@@ -38,15 +42,6 @@ def machine() -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     python = platform.python_version()
     return f"{cores} x {_processor()}, {platform.system()} {platform.machine()}, Python {python}"
-
-
-def _without_secrets(arguments: list[str]) -> list[str]:
-    """The command line without keys: those of `--api-key`, and those in a target's arguments."""
-    is_key = [False, *(argument == "--api-key" for argument in arguments)]
-    return [
-        "..." if hidden else _SECRET.sub(r"\1...", argument)
-        for hidden, argument in zip(is_key, arguments, strict=False)
-    ]
 
 
 def _processor() -> str:

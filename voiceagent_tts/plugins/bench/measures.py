@@ -6,25 +6,9 @@ otherwise.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.bench.utterance import Utterance
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """A measure of one utterance.
-
-    Attributes:
-        title: what it measures, for reports.
-        of: its values for one utterance: none, one, or one for each word.
-        is_lower_better: the direction of improvement; None where neither is better.
-    """
-
-    title: str
-    of: Callable[[Utterance], Iterator[float]]
-    is_lower_better: bool | None = True
 
 
 def _connect(utterance: Utterance) -> Iterator[float]:
@@ -105,28 +89,29 @@ def _wasted(utterance: Utterance) -> Iterator[float]:
         yield utterance.audio_s - utterance.played_s(utterance.cancelled)
 
 
-MEASURES: dict[str, Measure] = {
-    "connect_ms": Measure("Time to connect", _connect),
-    "first_byte_ms": Measure("First byte of audio", _first_byte),
-    "audible_ms": Measure("First audible sample", _audible),
-    "leading_silence_ms": Measure("Silence that the voice begins with", _leading_silence),
-    "underrun_ms": Measure("Underruns of an utterance, in total", _underrun),
-    "lateness_ms": Measure("Latest audio's arrival after it was needed", _lateness),
-    "e2e_ms": Measure("Whole utterance received", _e2e),
-    "rtf": Measure("Real-time factor as received", _rtf, None),
-    "word_lag_ms": Measure("Word time's arrival after its sound", _word_lag),
-    "last_frame_ms": Measure("Interruption to last audio", _last_frame),
-    "confirmed_ms": Measure("Interruption to the server's answer", _confirmed),
-    "bytes_after_cancel": Measure("Bytes of audio after the interruption", _bytes_after_cancel),
-    "wasted_s": Measure("Seconds of audio that nobody heard", _wasted),
+MEASURES: dict[str, Callable[[Utterance], Iterator[float]]] = {
+    "connect_ms": _connect,
+    "first_byte_ms": _first_byte,
+    "audible_ms": _audible,
+    "leading_silence_ms": _leading_silence,
+    "underrun_ms": _underrun,
+    "lateness_ms": _lateness,
+    "e2e_ms": _e2e,
+    "rtf": _rtf,
+    "word_lag_ms": _word_lag,
+    "last_frame_ms": _last_frame,
+    "confirmed_ms": _confirmed,
+    "bytes_after_cancel": _bytes_after_cancel,
+    "wasted_s": _wasted,
 }
-"""All measures by their names in documents."""
+"""Each measure by its name in documents: its values for one utterance: none, one, or one for each
+word."""
 
 
 def values_of(utterances: Sequence[Utterance]) -> dict[str, list[float]]:
     """The values of every measure that has any."""
     values = {
-        name: [value for utterance in utterances for value in measure.of(utterance)]
+        name: [value for utterance in utterances for value in measure(utterance)]
         for name, measure in MEASURES.items()
     }
     return {name: of for name, of in values.items() if of}

@@ -1,19 +1,10 @@
-"""The servers that a benchmark starts: this package's, and the peer of `whole_utterance`."""
+"""The server that a benchmark starts."""
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from voiceagent_tts.plugins.demo.demo_server import ServerProcess, server_process
-
-
-def whole_utterance_server(log: Path) -> AbstractAsyncContextManager[ServerProcess]:
-    """Run the peer of `whole_utterance` on a free port until the block ends.
-
-    Raises:
-        EngineError: it did not start.
-    """
-    return server_process(("-m", "voiceagent_tts.plugins.bench.whole_utterance"), log, {})
 
 
 def own_server(

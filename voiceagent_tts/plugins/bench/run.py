@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-import importlib.util
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -14,7 +14,6 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from voiceagent_tts.client import http_address
 from voiceagent_tts.plugins.bench.callers import Callers, Section
 from voiceagent_tts.plugins.bench.document import (
     SCHEMA,
@@ -26,16 +25,14 @@ from voiceagent_tts.plugins.bench.document import (
 from voiceagent_tts.plugins.bench.figures import columns_of, format_figure, warnings_of
 from voiceagent_tts.plugins.bench.loads import Style
 from voiceagent_tts.plugins.bench.machine import provenance
-from voiceagent_tts.plugins.bench.own_server import own_server, whole_utterance_server
+from voiceagent_tts.plugins.bench.own_server import own_server
 from voiceagent_tts.plugins.bench.recorder import Recorder
 from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
 from voiceagent_tts.plugins.bench.targets.target import Options
 from voiceagent_tts.plugins.bench.usage import Meter
 from voiceagent_tts.plugins.bench.utterance import Utterance
 
-_NATURAL_LOG = "natural-server.log"
 _SERVER_LOG = "bench-server.log"
-_PEER_LOG = "bench-peer.log"
 
 
 _FEW_SECTIONS = 4
@@ -58,7 +55,6 @@ class Outputs:
 
     Attributes:
         folder: folder of logs.
-        has_peers: whether the peers that run here are started and measured as well.
         json: file of the document; None to write none.
         html: file of the table as a page; None to write none.
         save: folder for the recordings of `bench quality`; None to keep none.
@@ -67,7 +63,6 @@ class Outputs:
     folder: Path
     json: Path | None = None
     html: Path | None = None
-    has_peers: bool = False
     save: Path | None = None
 
 
@@ -81,42 +76,6 @@ async def targets_or_own(
         return
     async with own_server(log=folder / _SERVER_LOG) as server:
         yield [TargetAddress("own server", server.url, replace(options, server_pid=server.pid))]
-
-
-@contextlib.asynccontextmanager
-async def peers(folder: Path) -> AsyncIterator[Sequence[TargetAddress]]:
-    """Yield what speaks here: our two endpoints and the usual wrapper, with the embedded voice.
-
-    Where hibari is installed, a server of it is the last one.
-    """
-    embedded = {"VOICEAGENT_TTS_ENGINE": "espeak"}
-    async with (
-        own_server(log=folder / _SERVER_LOG, environment=embedded) as server,
-        _natural_server(folder) as natural,
-        whole_utterance_server(folder / _PEER_LOG) as peer,
-    ):
-        http = http_address(server.url, "")
-        ours = Options(server_pid=server.pid)
-        unpaced = replace(ours, arguments={"max_lead_s": 0})
-        yield [
-            TargetAddress("ours, WebSocket", server.url, ours),
-            TargetAddress("ours, WebSocket, unpaced", server.url, unpaced),
-            TargetAddress("ours, HTTP", http, ours),
-            TargetAddress("whole utterances, HTTP", peer.url, Options(server_pid=peer.pid)),
-            *natural,
-        ]
-
-
-@contextlib.asynccontextmanager
-async def _natural_server(folder: Path) -> AsyncIterator[Sequence[TargetAddress]]:
-    """A server of hibari; no target where its package is missing."""
-    if importlib.util.find_spec("hibari") is None:
-        yield []
-        return
-    natural = {"VOICEAGENT_TTS_ENGINE": "hibari"}
-    async with own_server(log=folder / _NATURAL_LOG, environment=natural) as server:
-        options = Options(server_pid=server.pid)
-        yield [TargetAddress("hibari, WebSocket", server.url, options)]
 
 
 async def measure(
@@ -213,32 +172,34 @@ def _full(heading: str, name: str) -> str:
 
 
 def run_latency(
-    addresses: Sequence[TargetAddress],
+    targets: AbstractAsyncContextManager[Sequence[TargetAddress]],
     sections: Sequence[Section],
     style: Style,
     outputs: Outputs,
-    options: Options,
     command: str | None = None,
 ) -> dict[str, Any]:
     """Measure, print the table and the JSON line, and write the files; returns the document.
+
+    Args:
+        targets: yields what is measured, as `targets_or_own` does.
+        sections: the loads.
+        style: what is spoken, and how.
+        outputs: where results go.
+        command: the command line, if it was not this process's.
 
     Raises:
         VoiceAgentError, OSError: a target cannot be reached, or a file cannot be written.
     """
     origin = provenance(command)
     console = Console(stderr=True)
-    if any(address.address.startswith("pipecat:") for address in addresses):
-        from voiceagent_tts.plugins.demo.pipecat_log import quiet
-
-        quiet()
 
     async def all_targets() -> list[dict[str, Any]]:
-        if not outputs.has_peers:
-            async with targets_or_own(addresses, outputs.folder, options) as opened:
-                return await measure(opened, sections, style, console)
-        async with peers(outputs.folder) as started:
-            every = [*started, *addresses]
-            return await measure(every, sections, style, console)
+        async with targets as opened:
+            if any(address.address.startswith("pipecat:") for address in opened):
+                from voiceagent_tts.plugins.demo.pipecat_log import quiet
+
+                quiet()
+            return await measure(opened, sections, style, console)
 
     documents = asyncio.run(all_targets())
     document = {

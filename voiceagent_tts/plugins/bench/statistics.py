@@ -1,4 +1,4 @@
-"""Percentiles with bootstrap intervals, and what differs between two runs with its interval.
+"""Percentiles, means and shares with their intervals.
 
 Intervals are percentile bootstrap intervals (Efron 1979): the values are drawn again with
 replacement many times, and the middle 95 % of the figures is the interval. Utterances are taken as
@@ -66,47 +66,9 @@ def mean(values: Sequence[float], seed: int = 0) -> Interval:
     """
     if not values:
         raise ValueError("expected values for a mean, got none")
-    low, high = np.percentile(_drawn_means(values, seed), _MIDDLE).tolist()
-    return Interval(float(np.mean(values)), low, high)
-
-
-def ratio(
-    before: Sequence[float], after: Sequence[float], rank: int, seed: int = 0
-) -> Interval | None:
-    """A percentile of `after` divided by that of `before`; None unless all values are positive."""
-    if not before or not after or min(*before, *after) <= 0:
-        return None
-    drawn = _drawn(after, (rank,), seed)[0] / _drawn(before, (rank,), seed + 1)[0]
-    value = float(np.percentile(after, rank)) / float(np.percentile(before, rank))
-    return Interval(value, *np.percentile(drawn, _MIDDLE).tolist())
-
-
-def difference(
-    before: Sequence[float], after: Sequence[float], rank: int, seed: int = 0
-) -> Interval:
-    """A percentile of `after` minus that of `before`; neither may be empty."""
-    drawn = _drawn(after, (rank,), seed)[0] - _drawn(before, (rank,), seed + 1)[0]
-    value = float(np.percentile(after, rank)) - float(np.percentile(before, rank))
-    return Interval(value, *np.percentile(drawn, _MIDDLE).tolist())
-
-
-def mean_difference(before: Sequence[float], after: Sequence[float], seed: int = 0) -> Interval:
-    """The mean of `after` minus that of `before`; neither may be empty."""
-    drawn = _drawn_means(after, seed) - _drawn_means(before, seed + 1)
-    value = float(np.mean(after)) - float(np.mean(before))
-    return Interval(value, *np.percentile(drawn, _MIDDLE).tolist())
-
-
-def share_difference(before: tuple[int, int], after: tuple[int, int]) -> Interval:
-    """The share `after` minus the share `before`, each given as (hits, count), with its interval.
-
-    The interval is Newcombe's (1998, method 10): it combines the score intervals of both shares.
-    """
-    one, two = share(*before), share(*after)
-    below = math.hypot(two.value - two.low, one.high - one.value)
-    above = math.hypot(two.high - two.value, one.value - one.low)
-    value = two.value - one.value
-    return Interval(value, value - below, value + above)
+    pool = np.asarray(values, np.float64)
+    drawn = np.random.default_rng(seed).choice(pool, (_DRAWS, len(pool))).mean(axis=1)
+    return Interval(float(np.mean(values)), *np.percentile(drawn, _MIDDLE).tolist())
 
 
 def _drawn(values: Sequence[float], ranks: Sequence[int], seed: int) -> npt.NDArray[np.float64]:
@@ -115,9 +77,3 @@ def _drawn(values: Sequence[float], ranks: Sequence[int], seed: int) -> npt.NDAr
     pool = np.asarray(values, np.float64)
     size = min(len(pool), _MOST_DRAWN)
     return np.percentile(rng.choice(pool, (_DRAWS, size)), ranks, axis=1)
-
-
-def _drawn_means(values: Sequence[float], seed: int) -> npt.NDArray[np.float64]:
-    """The mean of each draw: [draws]."""
-    pool = np.asarray(values, np.float64)
-    return np.random.default_rng(seed).choice(pool, (_DRAWS, len(pool))).mean(axis=1)

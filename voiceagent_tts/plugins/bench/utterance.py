@@ -5,7 +5,6 @@ All times are seconds of one clock, that of the event loop which received the ev
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
@@ -24,8 +23,6 @@ class Request:
             joined, they are the text. One piece at zero for a text that is known at once.
         barge_in_s: seconds of playback after which the listener interrupts; None to hear it all.
         seed: seed of the voice, for servers that accept one.
-        reference: recording of the voice to be cloned, for HTTP servers that accept one.
-        reference_text: what is said in that recording.
     """
 
     text: str
@@ -34,8 +31,6 @@ class Request:
     pieces: tuple[tuple[float, str], ...] = ()
     barge_in_s: float | None = None
     seed: int = 0
-    reference: Path | None = None
-    reference_text: str = ""
 
     @property
     def script(self) -> tuple[tuple[float, str], ...]:

@@ -25,7 +25,7 @@ def verify(
     ] = None,
     precision: Annotated[
         str | None,
-        typer.Option(help="float32, bfloat16 or float16; on a CPU also int8, int4 or auto."),
+        typer.Option(help="float32, bfloat16 or float16; on a CPU also int8 or auto."),
     ] = None,
     reference: Annotated[
         Path | None, typer.Option(help="Recording of 3 to 30 s that a Base model clones.")
@@ -47,10 +47,6 @@ def verify(
 
 
 def doctor(
-    gpu: Annotated[
-        bool,
-        typer.Option("--gpu", help="Test the GPU instead, with the settings' model, if any."),
-    ] = False,
     production: Annotated[
         bool,
         typer.Option("--production", help="Judge whether the settings are safe for strangers."),
@@ -64,13 +60,6 @@ def doctor(
         from voiceagent_tts.plugins.checks.production import examine_production
 
         raise typer.Exit(0 if asyncio.run(examine_production()) else 1)
-    if gpu:
-        from voiceagent_tts.cli.settings import read_settings
-        from voiceagent_tts.plugins.checks.gpu import examine_gpu
-
-        settings = read_settings({})
-        model = settings.models[0] if settings.engine == "qwen3" else None
-        raise typer.Exit(0 if examine_gpu(model) else 1)
     from voiceagent_tts.plugins.checks.doctor import examine
 
     raise typer.Exit(0 if asyncio.run(examine()) else 1)

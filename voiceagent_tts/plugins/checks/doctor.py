@@ -88,6 +88,8 @@ async def _findings() -> AsyncIterator[Finding]:
     yield embedded
     yield _speaker()
     yield _gpu()
+    if settings.engine == "qwen3":
+        yield _cuda()
     yield _models()
     yield _best_voice(settings, embedded)
     yield _word_times(settings)
@@ -214,6 +216,22 @@ def _gpu() -> Finding:
     if result.returncode:
         return Finding("GPU", "note", result.stdout.strip() or "nvidia-smi fails", "check dmesg")
     return Finding("GPU", "ok", result.stdout.strip().replace("\n", "; "))
+
+
+def _cuda() -> Finding:
+    """Report whether PyTorch can use the GPU, and if not, why."""
+    if importlib.util.find_spec("torch") is None:
+        return Finding("CUDA", "note", "torch is not installed", install_hint("qwen3"))
+    import torch
+
+    if torch.version.cuda is None:
+        remedy = "install the build for your CUDA version: https://pytorch.org/get-started/locally"
+        return Finding("CUDA", "note", f"torch {torch.__version__} is a CPU-only build", remedy)
+    build = f"torch {torch.__version__} for CUDA {torch.version.cuda}"
+    if torch.cuda.is_available():
+        return Finding("CUDA", "ok", build)
+    remedy = "check nvidia-smi: the driver may be too old; in a container, run with --gpus all"
+    return Finding("CUDA", "note", f"{build} finds no GPU", remedy)
 
 
 def _models() -> Finding:

@@ -1,12 +1,13 @@
 """Check that a checkpoint computes correctly on this machine and speaks like published weights.
 
 The first checks hold for any weights: files, shapes, ids, equal codes for equal seeds, equal audio
-for any portions. The others test what training put into the weights: speech ends with its text, is
-as loud as speech, and survives the codec. This module prints nothing.
+for any portions, equal speech by a GPU's captured graphs. The others test what training put into
+the weights: speech ends with its text, is as loud as speech, and survives the codec. This module
+prints nothing.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.batch import Batch
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.engine.guards import frame_cap
-from voiceagent_tts.engine.product_choice import Precision, choose_products
-from voiceagent_tts.engine.replay import choices_along
+from voiceagent_tts.engine.product_choice import Precision, replace_products
+from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.sizes import fixed_sizes
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.clone import ReferenceEncoder
@@ -35,6 +37,8 @@ _FFT_SAMPLES = 1024
 _GREEDY = SamplingParams(SamplingSettings(is_sampled=False), SamplingSettings(is_sampled=False))
 _SAME_SOUND = 1e-3
 """Maximum difference of samples. Float32 rounding, which depends on the portions, is far below."""
+_SAME_PCM = 8
+"""Maximum difference of 16-bit samples: captured products may sum in another order."""
 _LOUDNESS_DBFS = (-45.0, -8.0)
 _MIN_SNR_DB = 5.0
 """Minimum SNR of spectral magnitudes. A codec trained for perception does not keep the phase."""
@@ -79,8 +83,7 @@ def verify(
         dtype: precision of talker and code predictor.
         device: device of all parts.
         reference: recording that a Base model clones.
-        precision: precision of the products on a CPU; if it rounds more than float32, a check
-            reports how many of float32's choices stay the same.
+        precision: precision of the products on a CPU.
 
     Raises:
         InvalidRequestError: the model is a Base model and `reference` is None.
@@ -94,10 +97,7 @@ def verify(
         return
     took_s = time.perf_counter() - started
     yield Check("files, keys, shapes", "load", _describe(checkpoint, took_s), holds=True)
-    verifier = _Verifier(checkpoint, codec, reference)
-    yield from verifier.run()
-    if checkpoint.network.device.type == "cpu" and precision != "float32":
-        yield verifier.keeps_choices(load_checkpoint(folder))
+    yield from _Verifier(checkpoint, codec, reference).run()
 
 
 def _load(
@@ -105,7 +105,7 @@ def _load(
 ) -> Checkpoint:
     checkpoint = load_checkpoint(folder, dtype, device, is_packed=False)
     if checkpoint.network.device.type == "cpu":
-        choose_products(checkpoint.network, precision).apply(checkpoint.network)
+        replace_products(checkpoint.network, precision)
     return checkpoint
 
 
@@ -115,6 +115,37 @@ def _describe(checkpoint: Checkpoint, took_s: float) -> str:
         f"{config.tts_model_type} {config.tts_model_size}, {network.codebooks} codebooks, "
         f"{config.talker_config.num_hidden_layers} layers, in {took_s:.1f} s"
     )
+
+
+def compare_graphs(checkpoint: Checkpoint, codec: Codec, request: Request) -> Check:
+    """Check that captured graphs, which a worker replays on a GPU, speak as single passes do."""
+    claim, expected = "captured graphs", "codes and sound of passes that are not captured"
+    try:
+        graphed, plain = (_spoken(checkpoint, codec, request, has) for has in (True, False))
+    except RuntimeError as error:  # of the driver; a worker would go on without graphs
+        return Check(claim, expected, str(error).partition("\n")[0], holds=False)
+    if graphed[0] != plain[0]:
+        return Check(claim, expected, "different codes", holds=False)
+    difference = int((graphed[1] - plain[1]).abs().max())
+    found = f"equal codes; samples differ by {difference} of 32768"
+    return Check(claim, expected, found, holds=difference <= _SAME_PCM)
+
+
+def _spoken(
+    checkpoint: Checkpoint, codec: Codec, request: Request, has_graphs: bool
+) -> tuple[list[int], Tensor]:
+    """Return the codes of codebook 0 and the samples that a runner of one row makes."""
+    sizes = fixed_sizes(1, _CAPACITY)
+    runner = Runner(checkpoint, codec, 1, _CAPACITY, sizes=sizes, has_graphs=has_graphs)
+    runner.graphs.capture(lambda done, total: None)
+    runner.start(0, request.prompt, request.sampling, request.max_frames, is_open=False)
+    codes, pcm, is_speaking = list[int](), bytearray(), True
+    while is_speaking or runner.has_sound_in_flight:
+        result = runner.step([0] if is_speaking else [], {0: 1} if is_speaking else {})
+        codes += [frame.code for frame in result.frames]
+        pcm += b"".join(sound.pcm for sound in result.sounds)
+        is_speaking = is_speaking and not any(frame.is_end for frame in result.frames)
+    return codes, torch.frombuffer(pcm, dtype=torch.int16).int()
 
 
 class _Verifier:
@@ -133,6 +164,9 @@ class _Verifier:
         yield self._greedy_is_the_same()
         yield self._seeds_decide()
         yield self._pieces_are_the_whole_text()
+        if self._network.device.type == "cuda":
+            request = self._request(_GREEDY, _GREEDY_FRAMES)
+            yield compare_graphs(self._checkpoint, self._codec, request)
         codes = self._speak(seed=1)
         sound = self._codec.decode(codes).cpu()
         yield self._windows_are_the_whole_sound(codes, sound)
@@ -140,24 +174,6 @@ class _Verifier:
         yield self._text_ends(codes)
         yield _is_as_loud_as_speech(sound)
         yield self._codec_gives_back(sound)
-        if isinstance(self._voice, Cloned) and self._voice.reference_codes is not None:
-            yield self._cached_clone_is_sooner(self._voice.reference_codes)
-
-    def keeps_choices(self, exact: Checkpoint) -> Check:
-        """Report how many codes stay the most likely ones along a speech of a float32 twin.
-
-        No share is expected, because none has been measured with published weights.
-        """
-        request = self._request(sampling_params(exact.generation, seed=1), _GREEDY_FRAMES)
-        (codes,) = generate_codes(exact.network, [request], 1, _CAPACITY)
-        penalty = exact.generation.repetition_penalty
-        first, second = (
-            choices_along(network, request.prompt, codes, penalty).codes
-            for network in (exact.network, self._network)
-        )
-        share = float((first == second).float().mean())
-        found = f"{share:.1%} of {first.numel()} codes"
-        return Check("choices as in float32", "reported, not judged", found, holds=True)
 
     def _choose_voice(self, reference: Reference | None) -> Voice:
         config = self._checkpoint.config
@@ -261,17 +277,6 @@ class _Verifier:
         expected = f"spectral SNR above {_MIN_SNR_DB:g} dB"
         return Check("codec round trip", expected, f"{snr_db:.1f} dB", snr_db > _MIN_SNR_DB)
 
-    def _cached_clone_is_sooner(self, reference_codes: Tensor) -> Check:
-        """Measure the time that a cached voice saves: decoding its reference before first audio."""
-        decoder = self._codec.decoder
-        codes = reference_codes.T[None].to(self._network.device)
-        state, row = decoder.new_state(1, 1), decoder.new_state(1, 1)
-        with torch.inference_mode():
-            prime_ms = _milliseconds(lambda: decoder.prime(codes, state))
-            copy_ms = _milliseconds(lambda: row.copy_row(0, state, 0))
-        found = f"{prime_ms:.0f} ms cold, {copy_ms:.1f} ms cached"
-        return Check("reference of a clone", "faster when cached", found, copy_ms < prime_ms)
-
 
 def _compared(claim: str, first: Tensor, second: Tensor) -> Check:
     is_same = torch.equal(first, second)
@@ -303,9 +308,3 @@ def _spectrum(sound: Tensor) -> Tensor:
 
 def _decibels(power: Tensor, of: Tensor) -> float:
     return float(10 * torch.log10(power.clamp(min=1e-20) / of.clamp(min=1e-20)))
-
-
-def _milliseconds(work: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    work()
-    return (time.perf_counter() - started) * 1000

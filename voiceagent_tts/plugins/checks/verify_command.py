@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
 
-_CPU_ONLY = ("int8", "int4", "auto")
+_CPU_ONLY = ("int8", "auto")
 
 
 def verify_model(

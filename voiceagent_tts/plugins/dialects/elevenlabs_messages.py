@@ -131,21 +131,24 @@ class VoiceSettings(WireModel):
     speed: Speed | None = None
 
 
-class SocketMessage(WireModel):
-    """A message of a client: text for a context, and what else to do with it."""
-
-    text: str | None = None
-    context_id: Name | None = None
+class _Paced(WireModel):
     voice_settings: VoiceSettings | None = None
-    flush: bool | None = None
-    close_context: bool | None = None
-    close_socket: bool | None = None
 
     @property
     def speed(self) -> float:
         """Speed of speech; 1.0 is normal."""
         settings = self.voice_settings
         return 1.0 if settings is None or settings.speed is None else settings.speed
+
+
+class SocketMessage(_Paced):
+    """A message of a client: text for a context, and what else to do with it."""
+
+    text: str | None = None
+    context_id: Name | None = None
+    flush: bool | None = None
+    close_context: bool | None = None
+    close_socket: bool | None = None
 
 
 class Credentials(WireModel):
@@ -154,16 +157,9 @@ class Credentials(WireModel):
     xi_api_key: str
 
 
-class TextRequest(WireModel):
+class TextRequest(_Paced):
     """The body of `POST /v1/text-to-speech/{voice_id}`; fields not named here are ignored."""
 
     text: str
     language_code: Name | None = None
-    voice_settings: VoiceSettings | None = None
     seed: Count | None = None
-
-    @property
-    def speed(self) -> float:
-        """Speed of speech; 1.0 is normal."""
-        settings = self.voice_settings
-        return 1.0 if settings is None or settings.speed is None else settings.speed

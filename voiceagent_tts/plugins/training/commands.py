@@ -83,12 +83,6 @@ def train(
         Path, typer.Option("--output", "-o", help="Folder of the run; one that is there resumes.")
     ],
     model: Base = BASE_ID,
-    sample_text: Annotated[
-        str, typer.Option(help="Text spoken at each evaluation, into TensorBoard.")
-    ] = "",
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Only print the computed need of memory.")
-    ] = False,
 ) -> None:
     """Train on a dataset. Ctrl-C saves the run; the same command resumes it.
 
@@ -108,31 +102,8 @@ def train(
     options = make(TrainOptions, given)
     if options.lora_rank and "learning_rate" not in given:
         options = replace(options, learning_rate=LORA_LEARNING_RATE)
-    job = TrainJob(dataset, model_folder(model), output, place, options, sample_text)
-    if plan:
-        _print_plan(job)
-    else:
-        _train(job)
-
-
-def _print_plan(job: "TrainJob") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from voiceagent_tts.core import FRAME_S
-    from voiceagent_tts.model.config import read_model_config
-    from voiceagent_tts.plugins.training.dataset import read_dataset
-    from voiceagent_tts.plugins.training.memory import memory_needs
-
-    examples = read_dataset(job.dataset).examples
-    clip_s = max(len(each.codes) for each in examples) * FRAME_S
-    title = f"GPU memory in GB, computed: {job.options.batch_clips} clips of {clip_s:.1f} s a batch"
-    table = Table("mode", "weights", "training", "activations", "all", "fits", title=title)
-    for need in memory_needs(read_model_config(job.base), job.options, clip_s):
-        numbers = (need.weights_gb, need.training_gb, need.activations_gb, need.total_gb)
-        fits = "more than one GPU" if need.card_gb is None else f"{need.card_gb} GB"
-        table.add_row(need.mode, *(f"{number:.1f}" for number in numbers), fits)
-    Console(soft_wrap=True, highlight=False).print(table)
+    job = TrainJob(dataset, model_folder(model), output, place, options)
+    _train(job)
 
 
 def _train(job: "TrainJob") -> None:

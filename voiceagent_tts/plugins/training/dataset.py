@@ -3,7 +3,7 @@
 dataset.json                    one entry per clip: name, text, language, frames, file of codes
 speaker.safetensors             `speaker_embedding` [D] float32
 clips/KEY.wav, clips/KEY.npz    each clip as it will be learnt; its codes [F, K] int16
-report.json, report.png         what was dropped and why, and the lengths of the rest
+report.json                     what was dropped and why, and the lengths of the rest
 """
 
 import json

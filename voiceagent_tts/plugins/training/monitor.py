@@ -2,16 +2,13 @@
 
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 from torch.utils.tensorboard import SummaryWriter
 
-from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.training.recipe import Losses
 
 
 class Monitor:
-    """Writes losses and samples of the voice to a folder.
+    """Writes losses to a folder.
 
     Args:
         folder: folder of the event files.
@@ -31,11 +28,6 @@ class Monitor:
     def validation(self, step: int, loss: float) -> None:
         """Write a validation loss."""
         self._writer.add_scalar("validation/total", loss, step)
-        self._writer.flush()
-
-    def sample(self, step: int, samples: npt.NDArray[np.float32]) -> None:
-        """Write a sample of the voice: [S] float32 at 24 kHz."""
-        self._writer.add_audio("voice", samples[None], step, SAMPLE_RATE_HZ)
         self._writer.flush()
 
     def close(self) -> None:

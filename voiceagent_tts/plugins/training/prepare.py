@@ -106,7 +106,7 @@ def prepare(
         progress(number, len(clips))
     reference = _choose_reference(kept, options.reference)
     report = summarise(kept, rejected, reference.name if reference else "")
-    write_report(output, report, [entry.frames * FRAME_S for entry in kept])
+    write_report(output, report)
     if rejected and (options.bad == "refuse" or not kept):
         raise _refused(rejected, output)
     assert reference is not None, "an empty dataset has been refused"

@@ -1,4 +1,4 @@
-"""The report of a prepared dataset: JSON for programs, a picture for people; no transcripts."""
+"""The report of a prepared dataset, as JSON without transcripts."""
 
 import json
 from collections import Counter
@@ -14,7 +14,7 @@ from voiceagent_tts.plugins.training.dataset import ClipEntry
 from voiceagent_tts.plugins.training.files import written
 from voiceagent_tts.plugins.training.manifest import Rejection
 
-REPORT_FILE, PICTURE_FILE = "report.json", "report.png"
+REPORT_FILE = "report.json"
 
 
 def summarise(
@@ -42,18 +42,11 @@ def summarise(
     }
 
 
-def write_report(folder: Path, report: dict[str, Any], lengths_s: Sequence[float]) -> None:
-    """Write the report and its picture.
-
-    Args:
-        folder: folder of the dataset.
-        report: result of `summarise`.
-        lengths_s: lengths of the clips that were kept.
-    """
+def write_report(folder: Path, report: dict[str, Any]) -> None:
+    """Write the report, a result of `summarise`, into the folder of the dataset."""
     text = json.dumps(report, ensure_ascii=False, indent=1)
     with written(folder / REPORT_FILE) as unfinished:
         unfinished.write_text(text, "utf-8")
-    _draw(folder / PICTURE_FILE, report["problems"], lengths_s)
 
 
 def _spread(numbers: Sequence[float]) -> dict[str, float] | None:
@@ -61,16 +54,3 @@ def _spread(numbers: Sequence[float]) -> dict[str, float] | None:
         return None
     named = {"min": np.min, "median": np.median, "max": np.max}
     return {name: round(float(function(numbers)), 2) for name, function in named.items()}
-
-
-def _draw(path: Path, problems: dict[str, int], lengths_s: Sequence[float]) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.5), layout="constrained")
-    lengths, reasons = figure.subplots(1, 2, width_ratios=(2, 1))
-    lengths.hist(lengths_s, bins=20, color="tab:blue")
-    lengths.set(title=f"{len(lengths_s)} clips kept", xlabel="length [s]", ylabel="clips")
-    reasons.barh(list(problems), list(problems.values()), height=0.6, color="tab:red")
-    reasons.set(title=f"{sum(problems.values())} clips dropped", xlabel="clips")
-    with written(path) as unfinished:
-        figure.savefig(unfinished, dpi=120)

@@ -31,7 +31,6 @@ from voiceagent_tts.plugins.training.options import (
 )
 from voiceagent_tts.plugins.training.recipe import RECIPES, Losses, compute_losses
 from voiceagent_tts.plugins.training.run_folder import RunFolder, trained
-from voiceagent_tts.plugins.training.sample import Speaker
 
 
 class Outcome(StrEnum):
@@ -69,7 +68,6 @@ class TrainJob:
         output: folder of the run; a run that is there is resumed.
         device: device of the weights.
         options: everything that decides the weights.
-        sample_text: text that is spoken at each evaluation; "" for none.
     """
 
     dataset: Path
@@ -77,7 +75,6 @@ class TrainJob:
     output: Path
     device: torch.device
     options: TrainOptions
-    sample_text: str = ""
 
 
 def build_network(base: Path, options: TrainOptions, device: torch.device) -> TrainingNetwork:
@@ -222,7 +219,6 @@ class _Run:
         self._folder.begin(job.dataset, job.base, options)
         network = build_network(job.base, options, job.device)
         self._trainer = Trainer(network, builder, dataset.speaker_embedding, options)
-        self._speaker = Speaker(job.base, job.device, dataset.speaker_embedding, options.layout)
         self.position = self._folder.load_state(network, self._trainer.optimizer)
         self.monitor = Monitor(job.output / "tensorboard", self.position.step)
 
@@ -241,7 +237,7 @@ class _Run:
         return float(losses[-1].total)
 
     def evaluate(self) -> None:
-        """Compute the validation loss, keep the best weights, and speak the sample text."""
+        """Compute the validation loss, and keep the best weights."""
         network, position = self._trainer.network, self.position
         loss = self._trainer.evaluate(self.held_out) if self.held_out else None
         if loss is not None:
@@ -251,9 +247,6 @@ class _Run:
             self._folder.save_weights(network)
         else:
             position.stale += 1
-        if self._job.sample_text:
-            samples = self._speaker.speak(network, self._job.sample_text)
-            self.monitor.sample(position.step, samples)
 
     def save(self) -> None:
         """Write what a resumed run needs."""

@@ -5,16 +5,11 @@ from pathlib import Path
 import pytest
 
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.plugins.bench.quality.artifacts import _repeats_itself
 from voiceagent_tts.plugins.bench.quality.clips import Item
-from voiceagent_tts.plugins.bench.quality.measures import is_accepted
 from voiceagent_tts.plugins.bench.quality.test_sets import (
     items_of,
-    pronunciations,
     recordings_in,
-    short_inputs,
 )
-from voiceagent_tts.plugins.bench.texts import LANGUAGES
 
 
 def test_the_committed_set_has_names_and_no_numbers() -> None:
@@ -22,44 +17,6 @@ def test_the_committed_set_has_names_and_no_numbers() -> None:
     items = items_of("texts", ["en", "zh"], [])
     assert len({item.name for item in items}) == len(items) > 8
     assert {item.kind for item in items} == {"short", "menu", "blurb", "paragraph"}
-
-
-def test_a_seed_tts_list_is_read_with_its_references(tmp_path: Path) -> None:
-    """Four fields, or five with a recording; the reference lies beside the list."""
-    lst = tmp_path / "meta.lst"
-    lst.write_text("a-1|What was said.|prompt-wavs/a.wav|What to say.\nb|x|y.wav|z|wavs/b.wav\n\n")
-    first, second = items_of(str(lst), ["en"], [])
-    assert first == Item(
-        "a-1", "What to say.", "en", "seed-tts", tmp_path / "prompt-wavs/a.wav", "What was said."
-    )
-    assert (second.name, second.text) == ("b", "z")
-    for content in ("", "a|b\n", "a|b|c|d|e|f\n"):
-        lst.write_text(content)
-        with pytest.raises(InvalidRequestError, match="expected"):
-            items_of(str(lst), ["en"], [])
-
-
-def test_every_language_has_short_inputs_without_repeated_words() -> None:
-    """So that speech which is heard twice is a defect; every seed is another item."""
-    items = short_inputs([], 10)
-    assert {item.language for item in items} == set(LANGUAGES)
-    assert not [item.text for item in items if _repeats_itself(item.text)]
-    assert len({item.name for item in short_inputs(["en"], 200)}) == 200
-    with pytest.raises(InvalidRequestError, match="xx"):
-        short_inputs(["xx"], 1)
-
-
-def test_pronunciations_are_accepted_in_each_of_their_forms() -> None:
-    """Words or digits, whatever the case and punctuation; another number is not."""
-    items = pronunciations([])
-    assert {item.kind for item in items} >= {"numbers", "dates", "names"}
-    for item in items:
-        assert item.accepted
-        for form in (item.text, *item.accepted):
-            assert is_accepted(form.capitalize() + ".", (item.text, *item.accepted), item.language)
-    price = items[0]
-    assert not is_accepted("The total is $93.60.", (price.text, *price.accepted), "en")
-    assert not is_accepted("", (price.text, *price.accepted), "en")
 
 
 def test_recordings_have_the_names_of_items_or_their_own_texts(tmp_path: Path) -> None:

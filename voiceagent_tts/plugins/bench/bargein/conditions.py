@@ -2,11 +2,10 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.plugins.bench.bargein.other_work import BUSY_LOOPS
 from voiceagent_tts.plugins.bench.bargein.replies import (
     LATEST_CUT_S,
     REPLIES,
@@ -24,7 +23,6 @@ class Happening(StrEnum):
     NOTHING = "steady"
     STALL = "stalls"
     BREAK = "breaks"
-    BUSY = "busy"
 
     @property
     def heading(self) -> str:
@@ -33,18 +31,12 @@ class Happening(StrEnum):
             "steady": "steady",
             "stalls": "the LLM stalls",
             "breaks": "the connection breaks",
-            "busy": f"beside {BUSY_LOOPS} busy loops",
         }[self.value]
 
     @property
     def fault(self) -> Fault | None:
         """What breaks."""
         return "connection" if self is Happening.BREAK else None
-
-    @property
-    def busy_loops(self) -> int:
-        """Processes that compete with the sessions for the CPU."""
-        return BUSY_LOOPS if self is Happening.BUSY else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +79,7 @@ def conditions_of(happenings: Sequence[str], base: Condition) -> list[Condition]
     """
     _check("conditions", happenings, list(Happening))
     _check("languages", base.languages, list(REPLIES))
-    return [
-        Condition(Happening(name), base.cuts, base.together, base.languages, base.latest_s)
-        for name in happenings
-    ]
+    return [replace(base, happening=Happening(name)) for name in happenings]
 
 
 def _check(option: str, names: Sequence[str], known: Sequence[str]) -> None:

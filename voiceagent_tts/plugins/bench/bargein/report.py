@@ -1,6 +1,6 @@
 """The figures of barge-ins as a document's sections, and as tables for the terminal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -28,24 +28,7 @@ COLUMNS = {
     "barge_in_p95_ms": "silent p95, ms",
 }
 """Figures of a section, and their headings."""
-JUDGE_COLUMNS = {
-    "language": "language",
-    "words": "words",
-    "error_p50_ms": "word times p50, ms",
-    "error_p95_ms": "p95, ms",
-    "cuts": "cuts",
-    "exact_pct": "exact %",
-    "within_one_pct": "within one %",
-}
-"""Figures of the judge's error, and their headings."""
-EAR_COLUMNS = {
-    "cuts": "cuts",
-    "exact_pct": "exact %",
-    "within_one_pct": "within one %",
-    "dropped_turns": "dropped turns",
-    "unspoken_committed": "unspoken words",
-    "spoken_lost": "words lost",
-}
+EAR_COLUMNS = {name: COLUMNS[name] for name in COLUMNS if name != "barge_in_p95_ms"}
 """Figures by a recogniser, and their headings."""
 _MOST_LAG_MS = 60.0
 """Lag of the sessions' event loops from which the figures are doubtful."""
@@ -100,16 +83,19 @@ def kind_of(verdict: Verdict) -> str:
 
 def table_of(sections: Sequence[dict[str, Any]]) -> Table:
     """What histories say against what was heard."""
-    table = Table(
-        title="After an interruption: the history against what was heard",
-        title_justify="left",
-        box=None,
-    )
+    title = "After an interruption: the history against what was heard"
+    return _table(title, COLUMNS, [(name_of(each), each) for each in sections])
+
+
+def _table(
+    title: str, columns: dict[str, str], rows: Iterable[tuple[str, dict[str, Any]]]
+) -> Table:
+    table = Table(title=title, title_justify="left", box=None)
     table.add_column("service", no_wrap=True)
-    for heading in COLUMNS.values():
+    for heading in columns.values():
         table.add_column(heading, justify="right")
-    for section in sections:
-        table.add_row(name_of(section), *cells(section, COLUMNS))
+    for name, figures in rows:
+        table.add_row(name, *cells(figures, columns))
     return table
 
 
@@ -121,25 +107,8 @@ def ear_figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def ear_table_of(sections: Sequence[dict[str, Any]]) -> Table:
     """What histories say against what a recogniser wrote down."""
-    table = Table(title="The same, against what a recogniser heard", title_justify="left", box=None)
-    table.add_column("service", no_wrap=True)
-    for heading in EAR_COLUMNS.values():
-        table.add_column(heading, justify="right")
-    for section in sections:
-        table.add_row(name_of(section), *cells(section["by_ear"], EAR_COLUMNS))
-    return table
-
-
-def judge_table_of(errors: Sequence[dict[str, Any]]) -> Table:
-    """The judge's own error."""
-    table = Table(
-        title="The judge itself, against native word times", title_justify="left", box=None
-    )
-    for heading in JUDGE_COLUMNS.values():
-        table.add_column(heading, justify="right")
-    for figures in errors:
-        table.add_row(*cells(figures, JUDGE_COLUMNS))
-    return table
+    rows = [(name_of(each), each["by_ear"]) for each in sections]
+    return _table("The same, against what a recogniser heard", EAR_COLUMNS, rows)
 
 
 def name_of(section: dict[str, Any]) -> str:

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import numpy as np
@@ -16,31 +17,25 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.bargein.conditions import Condition
 from voiceagent_tts.plugins.bench.bargein.ear import Ear
 from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
-from voiceagent_tts.plugins.bench.bargein.judge_error import measure_judge
 from voiceagent_tts.plugins.bench.bargein.known_speech import espeak
-from voiceagent_tts.plugins.bench.bargein.other_work import busy_loops
 from voiceagent_tts.plugins.bench.bargein.pool import Conversation, SessionPool
 from voiceagent_tts.plugins.bench.bargein.replies import USER_TEXT
 from voiceagent_tts.plugins.bench.bargein.report import (
     ear_figures,
     ear_table_of,
-    judge_table_of,
     section_of,
     table_of,
     warnings_of,
 )
 from voiceagent_tts.plugins.bench.bargein.score import Outcome
-from voiceagent_tts.plugins.bench.bargein.services import own_services, stock_services
 from voiceagent_tts.plugins.bench.bargein.session import Call, Host
 from voiceagent_tts.plugins.bench.document import SCHEMA
 from voiceagent_tts.plugins.bench.machine import provenance
-from voiceagent_tts.plugins.bench.own_server import own_server
 from voiceagent_tts.plugins.bench.run import Outputs, publish
 from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
 from voiceagent_tts.plugins.bench.targets.classes import ServiceClass
 
 _USER_SPEAKER, _USER_RATE_HZ = "f2", 16_000
-_SERVER_LOG = "bench-bargein-server.log"
 _TABLE_WIDTH = 120
 _HOSTS: tuple[Host, ...] = ("pipecat", "livekit")
 
@@ -132,8 +127,7 @@ async def measure(
                 show = _shown(progress, f"{address.name}, {title}", condition.cuts)
                 rng = random.Random(f"{seed} {title}")
                 call = _call(address, condition, user_pcm)
-                with busy_loops(condition.happening.busy_loops):
-                    talked = await pools[host].talk(call, condition.plans(rng), show)
+                talked = await pools[host].talk(call, condition.plans(rng), show)
                 outcomes, by_ear = outcomes_of(address.name, talked, judge, ear)
                 section = section_of(address.name, title, condition.cuts, outcomes, talked)
                 sections.append(section if ear is None else section | ear_figures(by_ear))
@@ -155,32 +149,18 @@ def _shown(progress: Progress, name: str, total: int) -> Callable[[int], None]:
     return lambda done: progress.update(task, completed=done)
 
 
-@contextlib.asynccontextmanager
-async def _addresses_or_own(
-    addresses: Sequence[TargetAddress], outputs: Outputs
-) -> AsyncIterator[Sequence[TargetAddress]]:
-    """Yield the targets; without any or with peers, also those of a server of this run."""
-    if addresses and not outputs.has_peers:
-        yield addresses
-        return
-    embedded = {"VOICEAGENT_TTS_ENGINE": "espeak"}
-    async with own_server(log=outputs.folder / _SERVER_LOG, environment=embedded) as server:
-        stock = stock_services(server.url) if outputs.has_peers else []
-        yield [*own_services(server.url), *stock, *addresses]
-
-
 def run_bargein(
-    addresses: Sequence[TargetAddress],
+    targets: AbstractAsyncContextManager[Sequence[TargetAddress]],
     conditions: Sequence[Condition],
     seed: int,
     outputs: Outputs,
     command: str | None = None,
     ear: str | None = None,
 ) -> dict[str, Any]:
-    """Measure the judge and the targets, print tables and the JSON line, and write the files.
+    """Measure the targets, print tables and the JSON line, and write the files.
 
     Args:
-        addresses: the targets; without any, ours on both hosts.
+        targets: yields what is measured, as `targets_or_ours` does.
         conditions: the conditions.
         seed: seed of the moments of the cuts.
         outputs: where results go.
@@ -192,25 +172,20 @@ def run_bargein(
     """
     origin = provenance(command)
     hears = None if ear is None else Ear.open(ear)
-    for address in addresses:  # before anything takes time
-        host_of(address)
-    languages = list(dict.fromkeys(name for each in conditions for name in each.languages))
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
 
     async def all_targets(progress: Progress) -> list[dict[str, Any]]:
-        async with _addresses_or_own(addresses, outputs) as opened:
+        async with targets as opened:
             return await measure(opened, conditions, seed, progress, hears)
 
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
-        show = _shown(progress, "the judge itself", len(languages))
-        errors = [error.figures for error in measure_judge(languages, seed, show)]
         sections = asyncio.run(all_targets(progress))
     document = {
-        "schema": SCHEMA, "kind": "bargein", **origin, "seed": seed, "judge": errors, "ear": ear,
+        "schema": SCHEMA, "kind": "bargein", **origin, "seed": seed, "ear": ear,
         "sections": sections,
     }  # fmt: skip
-    by_ear = [] if hears is None else [ear_table_of(sections), ""]
-    tables = Group(table_of(sections), "", *by_ear, judge_table_of(errors))
+    by_ear = [] if hears is None else ["", ear_table_of(sections)]
+    tables = Group(table_of(sections), *by_ear)
     warnings = warnings_of(sections)
     publish(document, outputs, tables, warnings, least_width=_TABLE_WIDTH)
     return document

@@ -7,8 +7,8 @@ from typing import Any
 from rich.table import Table
 
 from voiceagent_tts.plugins.bench.figures import format_figure
-from voiceagent_tts.plugins.bench.quality.measures import MEASURES, Values, is_share
-from voiceagent_tts.plugins.bench.statistics import Interval, mean, share
+from voiceagent_tts.plugins.bench.quality.measures import HEADINGS, Values
+from voiceagent_tts.plugins.bench.statistics import mean
 
 _DIGITS = 4
 
@@ -26,18 +26,14 @@ def section_of(part: str, group: str, count: int, values: Values) -> dict[str, A
         "part": part,
         "group": group,
         "clips": count,
-        "measures": {name: _figure(name, of) for name, of in values.of.items()},
+        "measures": {name: _figure(of) for name, of in values.of.items()},
         "values": {name: [round(value, _DIGITS) for value in of] for name, of in values.of.items()},
         "examples": values.examples,
     }
 
 
-def _figure(name: str, values: Sequence[float]) -> dict[str, Any]:
-    """The mean; its interval is Wilson's for shares, which never has no width."""
-    found, scale = mean(values), 1.0
-    if is_share(name):
-        found, scale = share(sum(value > 0 for value in values), len(values)), 100.0
-    found = Interval(*(scale * each for each in (found.value, found.low, found.high)))
+def _figure(values: Sequence[float]) -> dict[str, Any]:
+    found = mean(values)
     ends = [round(found.low, _DIGITS), round(found.high, _DIGITS)]
     return {"n": len(values), "mean": round(found.value, _DIGITS), "interval": ends}
 
@@ -65,6 +61,6 @@ def table_of(sections: Sequence[dict[str, Any]]) -> Table:
         for name, figure in section["measures"].items():
             low, high = map(format_figure, figure["interval"])
             value = format_figure(figure["mean"])
-            table.add_row(*names, str(section["clips"]), MEASURES[name].heading, value,
+            table.add_row(*names, str(section["clips"]), HEADINGS[name], value,
                           f"{low} to {high}")  # fmt: skip
     return table

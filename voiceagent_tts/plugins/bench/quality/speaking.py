@@ -1,10 +1,8 @@
 """Gets clips: speaks items through a target, or reads their recordings."""
 
 import asyncio
-import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +11,15 @@ import soxr
 
 from voiceagent_tts.audio.file_reader import AudioLimits, read_audio
 from voiceagent_tts.audio.pcm import pcm_to_float
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.plugins.bench.callers import speak
-from voiceagent_tts.plugins.bench.loads import written
-from voiceagent_tts.plugins.bench.quality.clips import Clip, Item, Samples
+from voiceagent_tts.plugins.bench.quality.clips import Clip, Item
 from voiceagent_tts.plugins.bench.recorder import Recorder
 from voiceagent_tts.plugins.bench.targets.target import Connection, Target
 from voiceagent_tts.plugins.bench.utterance import Request, Utterance
 
-RECORDING_LIMITS = AudioLimits(min_s=0.001, max_s=300.0, may_be_silent=True)
+_RECORDING_LIMITS = AudioLimits(min_s=0.001, max_s=300.0, may_be_silent=True)
 _FAILED = (VoiceAgentError, OSError, ValueError)
 
 
@@ -59,17 +56,13 @@ class AudioRecorder(Recorder):
         samples = pcm_to_float(b"".join(self._pieces))
         if self._rate_hz != SAMPLE_RATE_HZ:
             samples = soxr.resample(samples, self._rate_hz, SAMPLE_RATE_HZ)
-        ends = accumulate(len(piece) // BYTES_PER_SAMPLE for piece in self._pieces[:-1])
-        scale = SAMPLE_RATE_HZ / self._rate_hz
-        return Clip(item, samples, tuple(round(end * scale) for end in ends))
+        return Clip(item, samples)
 
 
 async def speak_items(
     target: Target,
     items: Sequence[Item],
     together: int,
-    *,
-    has_tokens: bool = False,
     on_item: Callable[[], None] = lambda: None,
 ) -> TargetSpeech:
     """Speak every item once.
@@ -78,7 +71,6 @@ async def speak_items(
         target: what speaks.
         items: the items.
         together: utterances at once.
-        has_tokens: whether texts arrive as language models write them, or whole.
         on_item: called after each.
 
     Raises:
@@ -92,7 +84,7 @@ async def speak_items(
             if not connection.is_usable:
                 await connection.aclose()
                 connection = await target.connect()
-            results[place] = await _speak(connection, items[place], has_tokens)
+            results[place] = await _speak(connection, items[place])
             on_item()
         await connection.aclose()
 
@@ -105,13 +97,9 @@ async def speak_items(
     )
 
 
-async def _speak(connection: Connection, item: Item, has_tokens: bool) -> Clip | str:
+async def _speak(connection: Connection, item: Item) -> Clip | str:
     """Speak one item: its clip, or the code of the failure."""
-    pieces = tuple(written(item.text, random.Random(item.seed))) if has_tokens else ()
-    request = Request(
-        item.text, item.language, item.kind, pieces, seed=item.seed,
-        reference=item.reference, reference_text=item.reference_text,
-    )  # fmt: skip
+    request = Request(item.text, item.language, item.kind)
     recorder = AudioRecorder(Utterance(request, due=Recorder.now()))
     try:
         await speak(connection, recorder)
@@ -128,17 +116,10 @@ def read_clips(recordings: Iterable[tuple[Item, Path]]) -> list[Clip]:
         InvalidRequestError: a file is no audio.
         OSError: it cannot be read.
     """
-    return [Clip(item, read_samples(path)) for item, path in recordings]
-
-
-def read_samples(path: Path) -> Samples:
-    """[S] float32 at 24 kHz of an audio file.
-
-    Raises:
-        InvalidRequestError: the file is no audio.
-        OSError: it cannot be read.
-    """
-    return np.array(read_audio(path.read_bytes(), RECORDING_LIMITS))
+    return [
+        Clip(item, np.array(read_audio(path.read_bytes(), _RECORDING_LIMITS)))
+        for item, path in recordings
+    ]
 
 
 def write_clips(clips: Iterable[Clip], folder: Path) -> None:

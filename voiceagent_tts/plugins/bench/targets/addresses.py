@@ -3,10 +3,10 @@
     [NAME=]ADDRESS[{"argument": ...}]
 
 An address is `ws://` or `wss://` for our WebSocket, `http://` or `https://` for a server with
-OpenAI's API, `pocket-tts+http://` for the server of the package `pocket-tts`, `cartesia+ws://` and
-`vllm+ws://` for sockets with these protocols; `pipecat:` or `livekit:` and the import path of a
-class for a service of these hosts. Arguments are JSON: fields of every request, or arguments of the
-class; `server_pid` is the process of a server on this machine.
+OpenAI's API, `pocket-tts+http://` for the server of the package `pocket-tts`, `cartesia+ws://` for
+a socket with Cartesia's protocol; `pipecat:` or `livekit:` and the import path of a class for a
+service of these hosts. Arguments are JSON: fields of every request, or arguments of the class;
+`server_pid` is the process of a server on this machine.
 """
 
 import json
@@ -16,17 +16,13 @@ from dataclasses import dataclass, replace
 from voiceagent_tts.client import authorization, websocket_address
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.extras import install_hint
-from voiceagent_tts.plugins.bench.targets.dialects import (
-    CartesiaClient,
-    TtsV1Client,
-    VllmOmniClient,
-)
+from voiceagent_tts.plugins.bench.targets.dialects import CartesiaClient, TtsV1Client
 from voiceagent_tts.plugins.bench.targets.sockets import SocketTarget
 from voiceagent_tts.plugins.bench.targets.target import Options, Target
 from voiceagent_tts.protocol.messages import SUBPROTOCOL
 
 _FORM = re.compile(r"(?:(?P<name>[\w .-]+)=)?(?P<address>[^{]+)(?P<arguments>\{.*\})?", re.DOTALL)
-_KINDS = "ws, http, pocket-tts+http, cartesia+ws, vllm+ws (or with wss, https), pipecat, livekit"
+_KINDS = "ws, http, pocket-tts+http, cartesia+ws (or with wss, https), pipecat, livekit"
 _CARTESIA_VERSION = "2025-04-16"
 
 
@@ -109,9 +105,6 @@ class TargetAddress:
                 headers = {"X-API-Key": self.options.api_key or "none",
                            "Cartesia-Version": _CARTESIA_VERSION}  # fmt: skip
                 return SocketTarget(url, headers, lambda: CartesiaClient(self.options))
-            case "vllm+ws" | "vllm+wss":
-                url = f"{kind.partition('+')[2]}:{rest}"
-                return SocketTarget(url, headers, lambda: VllmOmniClient(self.options))
             case "pipecat":
                 from voiceagent_tts.plugins.bench.targets.pipecat import PipecatTarget
 

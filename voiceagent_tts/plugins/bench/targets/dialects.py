@@ -1,7 +1,6 @@
-"""The client's side of three WebSocket protocols: `tts.v1`, Cartesia's and vLLM-Omni's.
+"""The client's side of two WebSocket protocols: `tts.v1` and Cartesia's.
 
-Source: `protocol/messages.py`; the types of Cartesia's Python package 4.2; vLLM-Omni 0.30
-(`serving_speech_stream.py`) with the word times that Baseten adds.
+Source: `protocol/messages.py`; the types of Cartesia's Python package 4.2.
 """
 
 import json
@@ -9,7 +8,7 @@ from base64 import b64decode
 from typing import Any
 from uuid import uuid4
 
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.bench.recorder import Recorder
 from voiceagent_tts.plugins.bench.targets.target import Options
 from voiceagent_tts.plugins.bench.utterance import Request
@@ -140,75 +139,3 @@ class CartesiaClient:
                 recorder.finish()
             case _:
                 pass
-
-
-class VllmOmniClient:
-    """vLLM-Omni's protocol: binary audio in pieces called sentences; nothing cancels one."""
-
-    read_greeting = None
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._config: dict[str, Any] | None = None
-        self._rate_hz = SAMPLE_RATE_HZ
-        self._piece_began_s = self._received_s = 0.0
-
-    def start(self, request: Request) -> list[str]:
-        """See `ClientDialect`."""
-        self._piece_began_s = self._received_s = 0.0
-        config = {
-            "type": "session.config",
-            "voice": self._options.voice,
-            "language": request.language,
-            "response_format": "pcm",
-            **({"model": self._options.model} if self._options.model else {}),
-            **self._options.arguments,
-        }
-        if config == self._config:
-            return []
-        self._config = config
-        return [json.dumps({name: of for name, of in config.items() if of is not None})]
-
-    def send(self, text: str) -> list[str]:
-        """See `ClientDialect`."""
-        return [json.dumps({"type": "input.text", "text": text})]
-
-    def end(self) -> list[str]:
-        """See `ClientDialect`."""
-        return [json.dumps({"type": "input.done"})]
-
-    def cancel(self) -> None:
-        """See `ClientDialect`."""
-        return None
-
-    def read(self, data: str | bytes, recorder: Recorder) -> None:
-        """See `ClientDialect`."""
-        if isinstance(data, bytes):
-            return self._hear(data, recorder)
-        message = json.loads(data)
-        match message["type"]:
-            case "audio.start":
-                self._rate_hz = message.get("sample_rate", SAMPLE_RATE_HZ)
-                self._piece_began_s = self._received_s
-            case "audio.chunk":
-                self._hear(b64decode(message.get("audio_b64") or ""), recorder)
-            case "error":
-                recorder.fail(str(message.get("code", "error")))
-            case "session.done":
-                recorder.finish()
-            case _:
-                pass
-        for start_s in _word_starts_s(message):
-            recorder.word(self._piece_began_s + start_s)
-        return None
-
-    def _hear(self, pcm: bytes, recorder: Recorder) -> None:
-        recorder.audio(pcm, self._rate_hz)
-        self._received_s += len(pcm) / BYTES_PER_SAMPLE / self._rate_hz
-
-
-def _word_starts_s(message: dict[str, Any]) -> list[float]:
-    """Starts of a message's words after the first sample of its piece: both forms."""
-    ours = [word["start_ms"] / 1000 for word in message.get("timestamps") or []]
-    alignment = (message.get("timestamp_info") or message).get("word_alignment") or {}
-    return ours + alignment.get("word_start_times_seconds", [])

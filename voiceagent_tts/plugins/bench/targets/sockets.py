@@ -40,8 +40,8 @@ class ClientDialect(Protocol):
         """Messages that end its text."""
         ...
 
-    def cancel(self) -> list[str] | None:
-        """Messages that stop it; None where only closing the socket does."""
+    def cancel(self) -> list[str]:
+        """Messages that stop it."""
         ...
 
     def read(self, data: str | bytes, recorder: Recorder) -> None:
@@ -133,13 +133,7 @@ class SocketConnection:
 
     async def cancel(self) -> None:
         """See `Connection`."""
-        messages = self._dialect.cancel()
-        if messages is None:
-            await self.aclose()
-            if self._recorder is not None:
-                self._recorder.finish()
-        else:
-            await self._write(messages)
+        await self._write(self._dialect.cancel())
 
     async def aclose(self) -> None:
         """See `Connection`."""

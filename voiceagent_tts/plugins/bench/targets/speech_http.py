@@ -7,7 +7,6 @@ append to it.
 
 import asyncio
 import struct
-from base64 import b64encode
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -24,8 +23,8 @@ from voiceagent_tts.plugins.bench.utterance import Request
 _PATH = "/v1/audio/speech"
 _TIMEOUT_S = 120.0
 _RIFF_HEADER_BYTES = 12
-BodyOf = Callable[[str, dict[str, Any]], dict[str, Any]]
-"""Text, and fields of one request, to the arguments of aiohttp which carry them."""
+BodyOf = Callable[[str], dict[str, Any]]
+"""Text to the arguments of aiohttp that carry it."""
 
 
 class SpeechTarget:
@@ -57,8 +56,8 @@ class SpeechTarget:
             **options.arguments,
         }
 
-        def body_of(text: str, own: dict[str, Any]) -> dict[str, Any]:
-            return {"json": {**fields, **own, "input": text}}
+        def body_of(text: str) -> dict[str, Any]:
+            return {"json": {**fields, "input": text}}
 
         return cls(f"{base}{_PATH}", authorization(options.api_key), body_of)
 
@@ -74,7 +73,7 @@ class SpeechTarget:
         """
         voice = {} if options.voice is None else {"voice_url": options.voice}
 
-        def body_of(text: str, _: dict[str, Any]) -> dict[str, Any]:  # it has no such fields
+        def body_of(text: str) -> dict[str, Any]:
             return {"data": {**voice, **options.arguments, "text": text}}
 
         return cls(f"{url.rstrip('/')}/tts", authorization(options.api_key), body_of)
@@ -115,14 +114,12 @@ class SpeechConnection:
     def __init__(self, client: aiohttp.ClientSession, url: str, body_of: BodyOf) -> None:
         self._client, self._url, self._body_of = client, url, body_of
         self._text: list[str] = []
-        self._own: dict[str, Any] = {}
         self._recorder: Recorder | None = None
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self, request: Request, recorder: Recorder) -> None:
         """See `Connection`."""
         self._text, self._recorder = [], recorder
-        self._own = _fields_of(request)
 
     async def send(self, text: str) -> None:
         """See `Connection`."""
@@ -151,7 +148,7 @@ class SpeechConnection:
     async def _request(self, text: str, recorder: Recorder) -> None:
         try:
             async with self._client.post(
-                self._url, **self._body_of(text, self._own), trace_request_ctx=recorder
+                self._url, **self._body_of(text), trace_request_ctx=recorder
             ) as response:
                 if not response.ok:
                     return recorder.fail(f"http_{response.status}", _retry_after_s(response))
@@ -179,18 +176,6 @@ def _timed_connect() -> aiohttp.TraceConfig:
     trace.on_connection_create_start.append(begin)
     trace.on_connection_create_end.append(end)
     return trace
-
-
-def _fields_of(request: Request) -> dict[str, Any]:
-    """Fields of one request: vLLM-Omni's for a voice to be cloned."""
-    if request.reference is None:
-        return {}
-    encoded = b64encode(request.reference.read_bytes()).decode()
-    return {
-        "ref_audio": f"data:audio/wav;base64,{encoded}",
-        "ref_text": request.reference_text,
-        "task_type": "Base",
-    }
 
 
 def _retry_after_s(response: aiohttp.ClientResponse) -> float:

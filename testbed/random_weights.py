@@ -1,14 +1,11 @@
-"""Build a model of the published size with random weights, for a machine without a checkpoint.
-
-The cost of a step does not depend on the values of the weights, so speed and memory of a machine
-can be measured before any download. The generated audio is noise. This module reads no files.
+"""The published sizes, and a codec's decoder of any size with random weights.
 
 Source: sizes of Qwen3-TTS-12Hz-1.7B-CustomVoice and of its codec.
 """
 
 import torch
 
-from voiceagent_tts.model.checkpoint import build_network, building
+from voiceagent_tts.model.checkpoint import building
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.config import (
     CodecDecoderConfig,
@@ -16,8 +13,7 @@ from voiceagent_tts.model.config import (
     ModelConfig,
     TalkerConfig,
 )
-from voiceagent_tts.model.layers import Kernels, Weights
-from voiceagent_tts.model.network import Network
+from voiceagent_tts.model.layers import Weights
 
 _ONES = ("norm.weight", "cluster_usage")
 _SPREAD = 0.02
@@ -60,16 +56,6 @@ PUBLISHED = ModelConfig(
     ),
 )
 PUBLISHED_CODEC = CodecDecoderConfig(hidden_size=512, intermediate_size=1024)
-
-
-def untrained_network(
-    config: ModelConfig, dtype: torch.dtype, device: torch.device, kernels: Kernels = "plain"
-) -> Network:
-    """Build a talker and a code predictor with random weights."""
-    network = build_network(config, dtype, device, "sdpa", kernels)
-    _randomize(network.weights())
-    network.code_predictor.fold(network.talker.codec_embedding)
-    return network
 
 
 def untrained_decoder(config: CodecDecoderConfig, device: torch.device) -> CodecDecoder:

@@ -5,9 +5,9 @@ from pydantic import TypeAdapter
 
 from testbed.checkpoint import META
 from testbed.published import CODEC, SIZES, model_config
+from testbed.random_weights import PUBLISHED, PUBLISHED_CODEC
 from voiceagent_tts.model.checkpoint import build_network
 from voiceagent_tts.model.config import CodecConfig, ModelConfig
-from voiceagent_tts.plugins.checks.random_weights import PUBLISHED, PUBLISHED_CODEC
 
 
 def test_sizes_are_the_published() -> None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.engine.step_times import StepTime, rows_in_time, time_steps
 from testbed.engine_driving import CUSTOM_VOICE, load
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import SamplingParams, sampling_params
-from voiceagent_tts.plugins.checks.step_times import StepTime, rows_in_time, time_steps
 
 ROWS = 3
 

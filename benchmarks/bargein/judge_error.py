@@ -1,24 +1,38 @@
-"""Measures the judge before it judges: against voices that report when each word begins.
+"""Measures the judge of `bench bargein`: against voices that report when each word begins.
 
 The embedded voice speaks the texts of the benchmarks in four variants and paces, which the judge's
 own reference is not, and reports its words' native times. The speech is cut off at random moments,
-as by a user.
+as by a user. `python -m benchmarks.bargein.judge_error` prints the figures.
 """
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
 
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.plugins.bench.bargein.heard import heard_in
 from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
 from voiceagent_tts.plugins.bench.bargein.known_speech import KnownSpeech, espeak
 from voiceagent_tts.plugins.bench.bargein.replies import EARLIEST_CUT_S, LATEST_CUT_S
+from voiceagent_tts.plugins.bench.bargein.report import cells
 from voiceagent_tts.plugins.bench.texts import choose_texts
 
+_COLUMNS = {
+    "language": "language",
+    "words": "words",
+    "error_p50_ms": "word times p50, ms",
+    "error_p95_ms": "p95, ms",
+    "cuts": "cuts",
+    "exact_pct": "exact %",
+    "within_one_pct": "within one %",
+}
+"""Figures, and their headings."""
 _SPEAKERS = (("f2", 0.9), ("m2", 1.0), ("f4", 1.1), ("m7", 1.2))
 """Voices and their paces; none is the reference, and none was used to tune the aligner."""
 _KINDS = ("short", "menu", "blurb", "numbers")
@@ -56,25 +70,18 @@ class JudgeError:
         }
 
 
-def measure_judge(
-    languages: Sequence[str], seed: int, on_progress: Callable[[int], object] = lambda _: None
-) -> list[JudgeError]:
+def measure_judge(languages: Sequence[str], seed: int) -> list[JudgeError]:
     """Measure a new judge in each language.
 
     Args:
         languages: language codes of the committed texts.
         seed: seed of the cuts.
-        on_progress: called with the number of languages that are done.
 
     Raises:
         InvalidRequestError: there are no texts in a language.
         EngineError: the embedded voice cannot be loaded.
     """
-    errors: list[JudgeError] = []
-    for count, language in enumerate(languages, start=1):
-        errors.append(_in_language(language, random.Random(f"{seed} {language}")))
-        on_progress(count)
-    return errors
+    return [_in_language(each, random.Random(f"{seed} {each}")) for each in languages]
 
 
 def _in_language(language: str, rng: random.Random) -> JudgeError:
@@ -127,3 +134,15 @@ def _errors_ms(spoken: KnownSpeech, judged: Sequence[WordTimestamp]) -> Iterator
     for ours, true in zip(judged, spoken.words, strict=False):
         if true.is_exact:
             yield 1000 * abs(ours.start_sample - true.start_sample) / SAMPLE_RATE_HZ
+
+
+def main(languages: str = "en,de,fr,es,it", seed: int = 1) -> None:
+    """Print the judge's own error, against native word times."""
+    table = Table(*_COLUMNS.values(), box=None)
+    for error in measure_judge(languages.split(","), seed):
+        table.add_row(*cells(error.figures, _COLUMNS))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,7 +1,7 @@
 """A peer: the embedded engine behind an HTTP server that answers with whole utterances.
 
 Most wrappers of speech models look like this: one request at a time, all audio before the first
-byte of the answer. Run as a process: `python -m voiceagent_tts.plugins.bench.whole_utterance`.
+byte of the answer. Run as a process: `python -m benchmarks.service.whole_utterance`.
 """
 
 import asyncio
