@@ -4,9 +4,10 @@ Keys and origins are checked before anything else runs, and all HTTP errors have
 """
 
 import asyncio
-from typing import Any
+import json
+from collections.abc import Awaitable, Callable
 
-from fastapi import FastAPI, WebSocket
+from fastapi import FastAPI, Request, Response, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -50,6 +51,7 @@ def create_app(state: ServerState) -> FastAPI:
         "docs/plugins.md.",
         docs_url=None,  # `page` serves one that loads nothing from other sites
         redoc_url=None,
+        openapi_url=None,  # FastAPI would make the document in one turn of the event loop, 60 ms
     )
     app.state.server = state
     app.state.error_forms = []
@@ -68,14 +70,26 @@ def create_app(state: ServerState) -> FastAPI:
         plugin.add_to_server(hooks)
     refuse_other_sockets(app)
 
-    def document() -> dict[str, Any]:
+    app.add_route("/openapi.json", _document_route(app, hooks), include_in_schema=False)
+    return app
+
+
+def _document_route(app: FastAPI, hooks: ServerHooks) -> Callable[[Request], Awaitable[Response]]:
+    making: list[asyncio.Task[bytes]] = []
+
+    def make() -> bytes:
         from voiceagent_tts.server.openapi import document_of  # here: few clients ask for it
 
-        app.openapi_schema = app.openapi_schema or document_of(app, hooks)
-        return app.openapi_schema
+        return json.dumps(document_of(app, hooks)).encode()
 
-    app.openapi = document
-    return app
+    async def document(request: Request) -> Response:
+        """Answer with the OpenAPI document, which the first request has made, in a thread."""
+        if not making:
+            making.append(asyncio.create_task(asyncio.to_thread(make)))
+        data = await asyncio.shield(making[0])  # a client that goes leaves it to the others
+        return Response(data, media_type="application/json")
+
+    return document
 
 
 def _add_middleware(app: FastAPI, hooks: ServerHooks) -> None:
