@@ -58,6 +58,7 @@ def create_app(state: ServerState) -> FastAPI:
     hooks = ServerHooks(app, state, [*_OPEN_PATHS], {}, app.state.error_forms)
     _add_middleware(app, hooks)
     answer_errors(app, state)
+    app.add_route("/openapi.json", _document_route(app, hooks), include_in_schema=False)
     for routes in _ROUTES:
         app.include_router(routes.router)
     app.mount("/static", page.PAGE_FILES)
@@ -70,7 +71,6 @@ def create_app(state: ServerState) -> FastAPI:
         plugin.add_to_server(hooks)
     refuse_other_sockets(app)
 
-    app.add_route("/openapi.json", _document_route(app, hooks), include_in_schema=False)
     return app
 
 
