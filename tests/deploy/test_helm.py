@@ -174,6 +174,8 @@ async def test_the_charts_limits_are_those_for_strangers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`doctor --production` finds nothing bad in them."""
+    caller = make_key("caller", frozenset({Scope.SPEAK}), Quota()).key
+    (tmp_path / "keys.json").write_text(KeyDocument(keys=(caller,)).dump())
     for name, value in environment(OBJECTS, tmp_path / "keys.json", tmp_path).items():
         monkeypatch.setenv(name, value)
     bad = [each async for each in findings(Settings()) if each.verdict == "bad"]
