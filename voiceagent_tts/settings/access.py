@@ -92,7 +92,7 @@ class Quota(BaseModel):
 
 
 def _long_keys(value: object) -> object:
-    """Refuse keys that could be guessed or not be sent, where people write them: in texts and in files.
+    """Refuse keys that could be guessed or not sent, where people write them: in texts and files.
 
     A program that makes its own settings passes a tuple, and knows what it does.
     """
