@@ -1,5 +1,6 @@
 """Settings: their sources, the storage of keys, and addresses that need keys."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,64 @@ def test_a_key_that_can_be_guessed_is_refused_with_what_to_write(
     with pytest.raises(InvalidRequestError) as refused:
         read_settings({})
     assert "short" not in refused.value.message and value not in refused.value.message
+
+
+_TEXTS = ("host", "voices_folder", "request_log", "device", "redis", "webhook_secret", "api_keys")
+
+
+@pytest.mark.parametrize("name", _TEXTS)
+@pytest.mark.parametrize("form", ["'{}'", '"{}"', "a{}\nb", "{}\x1b[2J", "\x00{}"])
+def test_quotes_and_control_characters_are_refused(
+    name: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server would start whose keys nobody can send, and make folders called `'`."""
+    text = form.format("a-value-of-this-setting")
+    with pytest.raises(ValidationError, match=f"{name}: expected"):
+        Settings.model_validate({name: text})
+    if "\0" not in text:
+        monkeypatch.setenv(f"VOICEAGENT_TTS_{name.upper()}", text)
+        with pytest.raises(InvalidRequestError, match=f"{name}: expected") as refused:
+            read_settings({})
+        assert "a-value" not in refused.value.message
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("value", [f"'{ONE}',{TWO}", f'["{ONE}\\n"]', "ключключключключ"])
+def test_keys_that_no_client_can_send_are_refused(value: str) -> None:
+    """Also those in a list."""
+    with pytest.raises(ValidationError, match="api_keys"):
+        Settings.model_validate({"api_keys": value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        ("host", " 127.0.0.1 ", "127.0.0.1"),
+        ("voices_folder", "\tvoices\n", Path("voices")),
+        ("api_keys", f" {ONE} ", (hash_key(ONE),)),
+        ("port", " 1 ", 1),
+    ],
+)
+def test_white_space_around_a_value_is_no_part_of_it(name: str, value: str, read: Any) -> None:
+    """Of every setting."""
+    assert getattr(Settings.model_validate({name: value}), name) == read
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lexicon", "ssl_certfile", "watermark_key_file"],
+)
+def test_a_device_is_no_file(name: str, tmp_path: Path) -> None:
+    """It would be read without an end; and a file of gigabytes is none that was meant."""
+    with pytest.raises(ValidationError, match=f"(?s){name}.*expected a regular file"):
+        Settings.model_validate({name: "/dev/zero"})
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValidationError, match="expected a regular file"):
+        Settings.model_validate({name: str(tmp_path / "pipe")})
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(17 << 20)
+    with pytest.raises(ValidationError, match="expected a file of at most 16777216 bytes"):
+        Settings.model_validate({name: str(tmp_path / "large")})
 
 
 def test_a_hash_stays_the_hash_that_it_is() -> None:

@@ -6,7 +6,8 @@ attacker, which is a process of its own. Figures are those of the victim at its 
 server: its longest stall, its most memory, and what it keeps: its memory before the attack and a
 minute after it, while other attacks are measured, without its cache of phrases. Then each attack
 goes through HAProxy to two replicas, and what counts is whether the victim was ever refused because
-a replica passed for dead. `missed` names what is beyond its limit.
+a replica passed for dead. `missed` names what is beyond its limit, and each attack that was none:
+whose messages the server did not answer as it does to that attack.
 
     python -m benchmarks.tenants            # 7 minutes on two cores; needs Debian's haproxy
     python -m benchmarks.tenants --quick    # one minute: some of the attacks
@@ -22,7 +23,7 @@ import multiprocessing
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -111,17 +112,18 @@ async def _speak(url: str, seconds: float) -> Felt:
 
 
 @contextlib.contextmanager
-def _attacking(name: str, url: str) -> Iterator[None]:
+def _attacking(name: str, url: str) -> Iterator[Callable[[], bool]]:
+    """Attack within the block; yields whether the server has answered as it does to the attack."""
     spawning = multiprocessing.get_context("spawn")
-    begun = spawning.Event()
+    begun, proved = spawning.Event(), spawning.Event()
     process = spawning.Process(
-        target=run_attack, args=(name, url, ATTACKER.secret, begun), daemon=True
+        target=run_attack, args=(name, url, ATTACKER.secret, begun, proved), daemon=True
     )
     process.start()
     try:
         begun.wait(_PATIENCE_S)
         time.sleep(_BEGIN_S)
-        yield
+        yield proved.is_set
     finally:
         process.kill()
         process.join()
@@ -199,11 +201,13 @@ async def _measure(name: str, keys: Path, seconds: float, settle_s: float) -> At
     alone = await _speak(server.url, seconds / 2)
     stall_s, kept_mb = _stall_s(server), _kept_mb(server)
     most = [0.0]
-    with _attacking(name, server.url):
+    with _attacking(name, server.url) as is_proved:
         watching = asyncio.create_task(_most_rss_mb(server, most))
         felt = await _speak(server.url, seconds)
         watching.cancel()
+        proved = is_proved()
     figures = felt.figures() | {
+        "proved": proved,
         "alone_p95_ms": alone.p95_ms,
         "alone_stall_ms": round(1000 * stall_s, 1),
         "longest_stall_ms": round(1000 * _stall_s(server), 1),
@@ -260,11 +264,12 @@ async def _through(haproxy: HAProxyProcess, name: str, seconds: float) -> dict[s
             down += any(status.startswith("DOWN") for status in statuses)
             await asyncio.sleep(0.25)
 
-    with _attacking(name, haproxy.url):
+    with _attacking(name, haproxy.url) as is_proved:
         watching = asyncio.create_task(watch())
         felt = await _speak(haproxy.url, seconds)
         watching.cancel()
-    figures = felt.figures() | {"replica_down": down}
+        proved = is_proved()
+    figures = felt.figures() | {"proved": proved, "replica_down": down}
     print("two replicas:", name, figures, flush=True)
     return figures
 
@@ -287,6 +292,8 @@ def _missed(attacks: dict[str, Any], replicas: dict[str, Any]) -> list[str]:
         ):
             if not value <= limit:
                 missed.append(f"{name}: {what} {value}, limit {limit:g}")
+        if not each["proved"]:
+            missed.append(f"{name}: no answer of the kind that proves the attack")
     for name, each in replicas.items():
         for what in ("failed", "replica_down"):
             if each[what]:

@@ -1,4 +1,8 @@
-"""What one client with a `speak` key can do to a server; each attack goes on until it is ended."""
+"""What one client with a `speak` key can do to a server; each attack goes on until it is ended.
+
+An attack whose messages the server refuses as unknown attacks nothing, so each is named with the
+answers that prove it to be one.
+"""
 
 import asyncio
 import contextlib
@@ -7,7 +11,10 @@ import json
 import os
 import struct
 import zlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,8 +32,38 @@ _UNREAD_SOCKETS = 40
 _UPLOAD_BYTES = 30 << 20
 _BOMB_BYTES = 256 << 20
 
-Attack = Callable[[str, str], Awaitable[None]]
-"""Receives the server's `http://` address and the key."""
+Act = Callable[[str, str], Awaitable[None]]
+"""What an attacker does; receives the server's `http://` address and the key."""
+_answers: ContextVar[Counter[str]] = ContextVar("_answers")
+"""Kinds of answers that the attack of this task got."""
+
+
+def _note(kind: str) -> None:
+    _answers.get()[kind] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """An attack, and how it is known to be one.
+
+    Attributes:
+        act: what the attacker does.
+        proofs: kinds of answers, of which it must get one: `audio` or the type of a message, with
+            the code of an error; the status of an HTTP answer; `connected` and `closed` for those
+            that wait for no answer.
+    """
+
+    act: Act
+    proofs: tuple[str, ...] = ("audio",)
+
+    async def begin(self, url: str, key: str, answers: Counter[str]) -> None:
+        """Attack until cancelled; count the answers."""
+        _answers.set(answers)
+        await self.act(url, key)
+
+    def is_proved_by(self, answers: Counter[str]) -> bool:
+        """Whether the server has answered as it does to this attack."""
+        return any(answers[proof] for proof in self.proofs)
 
 
 @contextlib.asynccontextmanager
@@ -34,6 +71,7 @@ async def _socket(url: str, key: str) -> AsyncIterator[ClientConnection]:
     address = f"ws{url.removeprefix('http')}/v1/tts/ws"
     headers = {"Authorization": f"Bearer {key}"}
     async with connect(address, additional_headers=headers, open_timeout=30) as socket:
+        _note("connected")
         reading = asyncio.create_task(_read(socket))
         try:
             yield socket
@@ -43,15 +81,22 @@ async def _socket(url: str, key: str) -> AsyncIterator[ClientConnection]:
 
 async def _read(socket: ClientConnection) -> None:
     with contextlib.suppress(WebSocketException):
-        async for _ in socket:
-            pass
+        async for message in socket:
+            _note(_kind_of(message))
+
+
+def _kind_of(message: str | bytes) -> str:
+    if isinstance(message, bytes):
+        return "audio"
+    fields = json.loads(message)
+    return f"error {fields['code']}" if fields["type"] == "error" else fields["type"]
 
 
 async def _send(socket: ClientConnection, kind: str, **fields: Any) -> None:
     await socket.send(json.dumps({"type": kind, **fields}, ensure_ascii=False))
 
 
-def texts(text: str, lexicon: Mapping[str, Any] | None = None, **options: Any) -> Attack:
+def texts(text: str, lexicon: Mapping[str, Any] | None = None, **options: Any) -> Act:
     """Send a text with all contexts, cancel them after a while, and again."""
 
     async def attack(url: str, key: str) -> None:
@@ -101,8 +146,14 @@ async def idle_sockets(url: str, key: str) -> None:
         await asyncio.Event().wait()
 
 
+async def _note_status(response: httpx.Response) -> None:
+    _note(str(response.status_code))
+
+
 async def _repeat(times: int, request: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> None:
-    async with httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None)) as http:
+    hooks = {"response": [_note_status]}  # called before the body is read
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(timeout=60, limits=limits, event_hooks=hooks) as http:
 
         async def always() -> None:
             while True:
@@ -112,7 +163,7 @@ async def _repeat(times: int, request: Callable[[httpx.AsyncClient], Awaitable[A
         await asyncio.gather(*(always() for _ in range(times)))
 
 
-def files(audio_format: str) -> Attack:
+def files(audio_format: str) -> Act:
     """Have files made in a compressed format, several at the same time."""
 
     async def attack(url: str, key: str) -> None:
@@ -173,9 +224,10 @@ async def cuts(url: str, key: str) -> None:
         await _send(socket, "context.open", context_id="a", language="en", max_lead_s=0)
         await _send(socket, "text", context_id="a", text="日本 a. " * 3_000)
         await _send(socket, "end", context_id="a")
-        await asyncio.sleep(2)
+        while not _answers.get()["audio"]:
+            await asyncio.sleep(0.01)
         for number in itertools.count():
-            await _send(socket, "context.cut", context_id="a", played_ms=number % 100_000)
+            await _send(socket, "cut", context_id="a", played_ms=number % 100_000)
 
 
 async def lexicons(url: str, key: str) -> None:
@@ -199,6 +251,7 @@ async def no_reader(url: str, key: str) -> None:
             connecting = connect(address, additional_headers=headers, max_queue=1)
             with contextlib.suppress(WebSocketException, OSError, TimeoutError):
                 socket = await stack.enter_async_context(connecting)
+                _note("connected")
                 context_id = str(number)
                 fields = {"context_id": context_id, "max_lead_s": 0, "language": "en"}
                 await _send(socket, "context.open", **fields)
@@ -221,6 +274,7 @@ async def pings(url: str, key: str) -> None:
         address = f"ws{url.removeprefix('http')}/v1/tts/ws"
         headers = {"Authorization": f"Bearer {key}"}
         async with connect(address, additional_headers=headers, max_queue=1) as socket:
+            _note(_kind_of(await socket.recv()))
             for number in itertools.count():
                 await socket.send(json.dumps({"type": "ping", "t": number}))
 
@@ -245,7 +299,7 @@ async def unfinished_frames(url: str, key: str) -> None:
     for number in range(_UNFINISHED_SOCKETS):
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             reader, writer = await _raw(url, _handshake(key))
-            await reader.readuntil(b"\r\n\r\n")
+            _note((await reader.readuntil(b"\r\n\r\n"))[9:12].decode())
             writer.write(frames[number % len(frames)])
             opened.append(writer)
     await asyncio.sleep(20)
@@ -260,6 +314,11 @@ async def unread_answers(url: str, key: str) -> None:
     ]
     cuts = [{"type": "cut", "context_id": "a", "played_ms": number} for number in range(400)]
     frames = b"".join(_text_frame(message) for message in (*turn, *cuts))
+    async with _socket(url, key) as socket:  # whose answers prove that they are made
+        for message in (*turn, cuts[0]):
+            await socket.send(json.dumps(message))
+        while not _answers.get()["cut"]:
+            await asyncio.sleep(0.01)
     opened: list[asyncio.StreamWriter] = []
     for _ in range(_UNREAD_SOCKETS):
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
@@ -295,6 +354,7 @@ async def nested(url: str, key: str) -> None:
 async def _raw(url: str, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     address = urlsplit(url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    _note("connected")
     writer.write(data)
     await writer.drain()
     return reader, writer
@@ -313,7 +373,7 @@ async def long_headers(url: str, key: str) -> None:
             reader, writer = await _raw(url, requests[number % len(requests)].encode())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.05):
-                    await reader.read(100)
+                    _note((await reader.read(100))[9:12].decode())
             writer.close()
 
 
@@ -322,11 +382,12 @@ async def endless_headers(url: str, key: str) -> None:
 
     async def send() -> None:
         while True:
-            with contextlib.suppress(OSError):
-                _, writer = await _raw(url, b"GET / HTTP/1.1\r\nHost: a\r\n")
+            _, writer = await _raw(url, b"GET / HTTP/1.1\r\nHost: a\r\n")
+            with contextlib.suppress(ConnectionError):
                 while not writer.is_closing():
                     writer.write(b"X-a: b\r\n" * 1_000)
                     await writer.drain()
+            _note("closed")
 
     await asyncio.gather(*(send() for _ in range(20)))
 
@@ -339,7 +400,8 @@ async def pipelined_requests(url: str, key: str) -> None:
         while True:
             with contextlib.suppress(OSError):
                 reader, writer = await _raw(url, requests)
-                while is_reading and await reader.read(1 << 16):
+                while is_reading and (answers := await reader.read(1 << 16)):
+                    _note(answers[9:12].decode())
                     writer.write(requests)
                 await writer.drain()
                 writer.close()
@@ -385,7 +447,7 @@ async def bombs(url: str, key: str) -> None:
         with contextlib.suppress(OSError):
             reader, writer = await _raw(url, request)
             with contextlib.suppress(asyncio.IncompleteReadError):
-                await reader.readuntil(b"\r\n\r\n")
+                _note((await reader.readuntil(b"\r\n\r\n"))[9:12].decode())
                 writer.write(frame)
                 await writer.drain()
                 await reader.read(1_000)
@@ -425,51 +487,68 @@ async def random_bytes(url: str, key: str) -> None:
             async with _socket(url, key) as socket:
                 for _ in range(100):
                     await socket.send(os.urandom(5_000))
+                    await asyncio.sleep(0)  # the answers are read
 
 
 _LONG = {"say": "b" * 200, "ipa": "a" * 200}
 ATTACKS: dict[str, Attack] = {
-    "long readings": texts("あ" * 249, {"あ": _LONG}, speed=0.25),
-    "respelled words": texts("a " * 125, {"a": "bcd " * 49}, language="en"),
-    "readings, 20 kB": texts("a " * 10_000, {"a": _LONG}, language="en"),
-    "kana, 20 kB": texts("あ" * 14_000, {"あ" * length: "b" for length in range(1, 101)}),
-    "short sentences": texts("漢。" * 10_000),
-    "exclamations": texts("a! " * 6_666),
-    "headings": texts("# a\n" * 5_000),
-    "files, mp3": files("mp3"),
-    "files, aac": files("aac"),
-    "open and cancel": open_and_cancel,
-    "idle sockets": idle_sockets,
-    "ended texts": ended_texts,
-    "uploads": uploads,
-    "tiny texts": tiny_texts,
-    "odd options": odd_options,
-    "cuts": cuts,
-    "lexicons": lexicons,
-    "no reader": no_reader,
-    "pings": pings,
-    "unfinished frames": unfinished_frames,
-    "unread answers": unread_answers,
-    "nested JSON": nested,
-    "long headers": long_headers,
-    "endless headers": endless_headers,
-    "pipelined requests": pipelined_requests,
-    "silent connections": silent_connections,
-    "dripping uploads": dripping_uploads,
-    "compression bombs": bombs,
-    "lists": lists,
-    "batches": batches,
-    "random bytes": random_bytes,
+    "long readings": Attack(
+        texts("あ" * 249, {"あ": _LONG}, speed=0.25), ("audio", "error text_too_long")
+    ),
+    "respelled words": Attack(texts("a " * 125, {"a": "bcd " * 49}, language="en")),
+    "readings, 20 kB": Attack(texts("a " * 10_000, {"a": _LONG}, language="en")),
+    "kana, 20 kB": Attack(texts("あ" * 14_000, {"あ" * length: "b" for length in range(1, 101)})),
+    "short sentences": Attack(texts("漢。" * 10_000)),
+    "exclamations": Attack(texts("a! " * 6_666)),
+    "headings": Attack(texts("# a\n" * 5_000)),
+    "files, mp3": Attack(files("mp3"), ("200",)),
+    "files, aac": Attack(files("aac"), ("200",)),
+    "open and cancel": Attack(open_and_cancel, ("done",)),
+    "idle sockets": Attack(idle_sockets, ("ready",)),
+    "ended texts": Attack(ended_texts, ("done",)),
+    "uploads": Attack(uploads, ("200", "429")),
+    "tiny texts": Attack(tiny_texts, ("done",)),
+    "odd options": Attack(odd_options, ("error invalid_voice",)),
+    "cuts": Attack(cuts, ("cut",)),
+    "lexicons": Attack(lexicons, ("done",)),
+    "no reader": Attack(no_reader, ("connected",)),
+    "pings": Attack(pings, ("ready",)),
+    "unfinished frames": Attack(unfinished_frames, ("101",)),
+    "unread answers": Attack(unread_answers, ("cut",)),
+    "nested JSON": Attack(nested, ("error invalid_json",)),
+    "long headers": Attack(long_headers, ("200", "401")),
+    "endless headers": Attack(endless_headers, ("closed",)),
+    "pipelined requests": Attack(pipelined_requests, ("200",)),
+    "silent connections": Attack(silent_connections, ("connected",)),
+    "dripping uploads": Attack(dripping_uploads, ("connected",)),
+    "compression bombs": Attack(bombs, ("101",)),
+    "lists": Attack(lists, ("200",)),
+    "batches": Attack(batches, ("200",)),
+    "random bytes": Attack(random_bytes, ("error invalid_message",)),
 }
 
 
-def run_attack(name: str, url: str, key: str, begun: Event) -> None:
-    """Attack until the process is killed; a refusal does not end an attack."""
+def run_attack(name: str, url: str, key: str, begun: Event, proved: Event) -> None:
+    """Attack until the process is killed; a refusal does not end an attack.
+
+    Args:
+        name: name of the attack.
+        url: the server's `http://` address.
+        key: the attacker's key.
+        begun: set when the attack begins.
+        proved: set when the server has answered as it does to this attack.
+    """
     begun.set()
     while True:
         with contextlib.suppress(Exception):
-            asyncio.run(_begin(ATTACKS[name], url, key))
+            asyncio.run(_attack(ATTACKS[name], url, key, proved))
 
 
-async def _begin(attack: Attack, url: str, key: str) -> None:
-    await attack(url, key)
+async def _attack(attack: Attack, url: str, key: str, proved: Event) -> None:
+    answers: Counter[str] = Counter()
+    attacking = asyncio.create_task(attack.begin(url, key, answers))
+    while not attack.is_proved_by(answers) and not attacking.done():
+        await asyncio.sleep(0.05)
+    if attack.is_proved_by(answers):
+        proved.set()
+    await attacking

@@ -245,6 +245,10 @@ def test_a_clients_key_alone_starts_no_open_server(
         ("request_log", "/proc/none/log"),
         ("voices_folder", "file"),
         ("jobs_storage", "file"),
+        ("jobs_storage", "file/folder"),
+        ("jobs_storage", "/dev/null/x"),
+        ("voices_folder", "/proc/v"),
+        ("voices_folder", "file/folder"),
     ],
 )
 async def test_a_path_that_cannot_be_used_is_found_at_the_start(

@@ -27,6 +27,7 @@ from voiceagent_tts.plugins.tls.certificates import certificate_of
 pytestmark = [pytest.mark.services, pytest.mark.realtime]
 
 CONFIG = Path(__file__).parent.parent.parent / "deploy" / "haproxy.cfg"
+BALANCER = CONFIG.parent / "helm" / "templates" / "balancer.yaml"
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
 LISTENERS = 8
 
@@ -118,9 +119,8 @@ PATHS_OF_METRICS = (
 
 async def test_no_spelling_of_metrics_passes_the_proxy() -> None:
     """The replicas decode paths; what they take for `/metrics` stays inside."""
-    text = (CONFIG.parent / "helm/templates/balancer.yaml").read_text()
     (rule,) = re.findall(r"http-request deny .*", CONFIG.read_text())
-    assert rule in text, "the chart's balancer has the same rule"
+    assert rule in BALANCER.read_text(), "the chart's balancer has the same rule"
     front, statistics, port, agent = free_ports(4)
     with serving(port=str(port), slots_port=str(agent)) as server:
         with HAProxyProcess(CONFIG, (front, statistics), [(port, agent)] * 2) as haproxy:
@@ -140,6 +140,33 @@ async def raw_get(port: int, path: str) -> bytes:
     answer = await reader.read()
     writer.close()
     return answer
+
+
+async def test_a_silent_client_is_sent_away(tmp_path: Path) -> None:
+    """One that sends half of a request loses its connection; here after 100 ms, not 10 s."""
+    line = "timeout http-request 10s"
+    text = CONFIG.read_text()
+    assert line in text and line in BALANCER.read_text()
+    quick = tmp_path / "haproxy.cfg"
+    quick.write_text(text.replace(line, "timeout http-request 100ms"))
+    front, statistics, *unused = free_ports(4)
+    with HAProxyProcess(quick, (front, statistics), [(port, port) for port in unused]):
+        for half in (b"", b"GET /v1/tts/ws HTTP/1.1\r\nHost:"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", front)
+            writer.write(half)
+            async with asyncio.timeout(30):  # `timeout client` is 60 s
+                answer = await reader.read()
+            assert not half or answer.startswith(b"HTTP/1.1 408"), answer
+            writer.close()
+
+
+def test_a_probe_has_longer_than_its_interval() -> None:
+    """Without `timeout check`, a replica that takes more than 0.5 s for one probe is down."""
+    for config in (CONFIG, BALANCER):
+        text = config.read_text()
+        (timeout_s,) = re.findall(r"^ *timeout check (\d+)s\b", text, re.MULTILINE)
+        (interval_ms,) = re.findall(r"\bcheck inter (\d+)ms\b", text)
+        assert 1000 * int(timeout_s) > 2 * int(interval_ms)
 
 
 async def test_a_replica_that_is_killed_takes_only_its_own_listeners_with_it(fleet: Fleet) -> None:

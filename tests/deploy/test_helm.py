@@ -174,19 +174,29 @@ async def test_the_charts_limits_are_those_for_strangers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`doctor --production` finds nothing bad in them."""
+    caller = make_key("caller", frozenset({Scope.SPEAK}), Quota()).key
+    (tmp_path / "keys.json").write_text(KeyDocument(keys=(caller,)).dump())
     for name, value in environment(OBJECTS, tmp_path / "keys.json", tmp_path).items():
         monkeypatch.setenv(name, value)
     bad = [each async for each in findings(Settings()) if each.verdict == "bad"]
     assert bad == []
 
 
-async def test_a_server_runs_with_the_charts_defaults(tmp_path: Path, free_port: int) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [{}, *(pytest.param(each, marks=pytest.mark.thorough) for each in DOCUMENTED[1:])],
+    ids=["defaults", *EXAMPLES, "redis", "cache in redis"],
+)
+async def test_a_server_runs_with_the_charts_values(
+    more: dict[str, Any], tmp_path: Path, free_port: int
+) -> None:
     """It starts in a release called voiceagent-tts, and accepts the keys of the Secret."""
     keys = tmp_path / "keys.json"
     made = {scope: make_key(scope, frozenset({scope}), Quota()) for scope in Scope}
     keys.write_text(KeyDocument(keys=tuple(each.key for each in made.values())).dump())
-    given = environment(OBJECTS, keys, tmp_path) | SERVICE_LINKS
+    given = environment(objects(merged(VALUES, more)), keys, tmp_path) | SERVICE_LINKS
     given["VOICEAGENT_TTS_SLOTS_PORT"] = str(free_port)
+    given.pop("VOICEAGENT_TTS_MODELS", None)  # their weights are not here
     process = await start(
         "serve", "--port", "0", "--engine", "espeak", folder=tmp_path, environment=given
     )

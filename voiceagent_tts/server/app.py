@@ -4,9 +4,10 @@ Keys and origins are checked before anything else runs, and all HTTP errors have
 """
 
 import asyncio
-from typing import Any
+import json
+from collections.abc import Awaitable, Callable
 
-from fastapi import FastAPI, WebSocket
+from fastapi import FastAPI, Request, Response, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -26,6 +27,10 @@ from voiceagent_tts.server.speaking import HOLD
 from voiceagent_tts.server.state import ServerState
 
 MAX_BODY_BYTES = 1 << 20
+_FIELDS = 10_000
+"""Values that a JSON body may have beside its text: 64 texts, or a lexicon, with much to spare."""
+_MARKS = (b",", b"[", b"{")
+"""One of them stands before each value of a JSON body, except the first."""
 BODY_S = 10.0
 """How long a body may take, besides the time that its bytes take at `_SLOWEST_BYTES_PER_S`."""
 _SLOWEST_BYTES_PER_S = 4096
@@ -46,12 +51,14 @@ def create_app(state: ServerState) -> FastAPI:
         "docs/plugins.md.",
         docs_url=None,  # `page` serves one that loads nothing from other sites
         redoc_url=None,
+        openapi_url=None,  # FastAPI would make the document in one turn of the event loop, 60 ms
     )
     app.state.server = state
     app.state.error_forms = []
     hooks = ServerHooks(app, state, [*_OPEN_PATHS], {}, app.state.error_forms)
     _add_middleware(app, hooks)
     answer_errors(app, state)
+    app.add_route("/openapi.json", _document_route(app, hooks), include_in_schema=False)
     for routes in _ROUTES:
         app.include_router(routes.router)
     app.mount("/static", page.PAGE_FILES)
@@ -64,14 +71,25 @@ def create_app(state: ServerState) -> FastAPI:
         plugin.add_to_server(hooks)
     refuse_other_sockets(app)
 
-    def document() -> dict[str, Any]:
+    return app
+
+
+def _document_route(app: FastAPI, hooks: ServerHooks) -> Callable[[Request], Awaitable[Response]]:
+    making: list[asyncio.Task[bytes]] = []
+
+    def make() -> bytes:
         from voiceagent_tts.server.openapi import document_of  # here: few clients ask for it
 
-        app.openapi_schema = app.openapi_schema or document_of(app, hooks)
-        return app.openapi_schema
+        return json.dumps(document_of(app, hooks)).encode()
 
-    app.openapi = document
-    return app
+    async def document(request: Request) -> Response:
+        """Answer with the OpenAPI document, which the first request has made, in a thread."""
+        if not making:
+            making.append(asyncio.create_task(asyncio.to_thread(make)))
+        data = await asyncio.shield(making[0])  # a client that goes leaves it to the others
+        return Response(data, media_type="application/json")
+
+    return document
 
 
 def _add_middleware(app: FastAPI, hooks: ServerHooks) -> None:
@@ -113,7 +131,8 @@ class _KeyGuard:
 class _BodyGuard:
     """Refuses a request while it is read, when its body becomes too long or comes too slowly.
 
-    Bytes read count against the caller's memory limit until the request is over.
+    Bytes read count against the caller's memory limit until the request is over. JSON is read in
+    one turn of the event loop, which its number of values bounds, more than its length.
     """
 
     def __init__(self, app: ASGIApp, state: ServerState, upload_bytes: dict[str, int]) -> None:
@@ -125,7 +144,10 @@ class _BodyGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        max_bytes = self._upload_bytes.get(scope["path"], MAX_BODY_BYTES)
+        upload_bytes = self._upload_bytes.get(scope["path"])
+        max_bytes = upload_bytes or MAX_BODY_BYTES
+        # A text may consist of commas.
+        max_marks = None if upload_bytes else self._state.settings.max_text_chars + _FIELDS
         with self._state.held.hold(auth.owner_of(scope)) as hold:
             scope[HOLD] = hold
             try:
@@ -134,7 +156,8 @@ class _BodyGuard:
                 note_error(scope, error)
                 await error_response(scope, error)(scope, receive, send)
                 return
-            await self._app(scope, _GuardedBody(receive, max_bytes, hold).receive, send)
+            body = _GuardedBody(receive, max_bytes, max_marks, hold)
+            await self._app(scope, body.receive, send)
 
 
 def _declared_bytes(scope: Scope, max_bytes: int) -> int:
@@ -147,11 +170,12 @@ def _declared_bytes(scope: Scope, max_bytes: int) -> int:
 class _GuardedBody:
     """The body of one request."""
 
-    def __init__(self, receive: Receive, max_bytes: int, hold: Hold) -> None:
+    def __init__(self, receive: Receive, max_bytes: int, max_marks: int | None, hold: Hold) -> None:
         self._receive = receive
         self._max_bytes = max_bytes
+        self._max_marks = max_marks
         self._hold = hold
-        self._bytes = 0
+        self._bytes = self._marks = 0
         self._deadline = asyncio.get_running_loop().time() + BODY_S
         self._is_complete = False
 
@@ -159,8 +183,8 @@ class _GuardedBody:
         """Receive a part of the body; when it is complete, wait for the client to disconnect.
 
         Raises:
-            HTTPException: 413, the body is too long; 408, it comes too slowly; 429, the caller
-                holds too much.
+            HTTPException: 413, the body is too long or has too many values; 408, it comes too
+                slowly; 429, the caller holds too much.
         """
         if self._is_complete:
             return await self._receive()
@@ -170,7 +194,8 @@ class _GuardedBody:
         except TimeoutError:
             sentence = f"expected a body within {BODY_S:g} s, or {_SLOWEST_BYTES_PER_S} bytes/s"
             raise HTTPException(408, sentence) from None
-        self._bytes += len(message.get("body", b""))
+        part: bytes = message.get("body", b"")
+        self._bytes += len(part)
         try:
             self._hold.take(max(0, self._bytes - self._hold.taken_bytes))
         except OverloadedError as error:  # the only kind that is not taken for a wrong body
@@ -178,4 +203,9 @@ class _GuardedBody:
         self._is_complete = not message.get("more_body", False)
         if self._bytes > self._max_bytes:
             raise HTTPException(413, f"expected a body of at most {self._max_bytes} bytes")
+        if self._max_marks is not None:
+            self._marks += sum(part.count(mark) for mark in _MARKS)
+            if self._marks > self._max_marks:
+                sentence = f"expected a body of at most {self._max_marks} commas and brackets"
+                raise HTTPException(413, sentence)
         return message

@@ -6,6 +6,7 @@ No name of a model selects an engine; some select a language.
 import re
 from collections.abc import Collection, Container
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
@@ -13,6 +14,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    JsonValue,
     StringConstraints,
     ValidationError,
     model_validator,
@@ -161,6 +163,22 @@ class SpeechRequest(SpeechFields):
         validation_alias=AliasChoices("language", "language_type"),
     )
     sample_rate: SampleRate = Field(SAMPLE_RATE_HZ, description="Sample rate of the audio, in Hz.")
+    lexicon: dict[str, JsonValue] | None = Field(
+        None, description=SpeechFields.model_fields["lexicon"].description
+    )
+    """Not checked here: `options` checks it, and twice would be long for its largest size."""
+
+    @classmethod
+    @cache
+    def names(cls) -> frozenset[str]:
+        """Names that mean something in a body: of fields, and of voices that are refused."""
+        names = {*cls.model_fields, *_OTHER_VOICES}
+        for each in cls.model_fields.values():
+            if isinstance(each.validation_alias, AliasChoices):
+                names |= {
+                    choice for choice in each.validation_alias.choices if isinstance(choice, str)
+                }
+        return frozenset(names)
 
     @model_validator(mode="before")
     @classmethod
@@ -170,9 +188,9 @@ class SpeechRequest(SpeechFields):
             return given
         fields = cast("dict[str, object]", given)
         fields = {
-            name: value
-            for name, value in fields.items()
-            if name in _TEXTS or value not in (None, "", [], {})
+            name: fields[name]
+            for name in cls.names() & fields.keys()
+            if name in _TEXTS or fields[name] not in (None, "", [], {})
         }
         if others := sorted(_OTHER_VOICES & fields.keys()):
             raise InvalidRequestError(
@@ -223,7 +241,7 @@ class SpeechRequest(SpeechFields):
     def options(self, served: Served) -> ContextOptions:
         """Options of the context for this request."""
         language = language_of(self.model, served.models)
-        options = options_of(self)
+        options = self._general_options
         if self.response_format == "opus" and self.sample_rate not in _OPUS_RATES:
             raise InvalidRequestError(
                 f"sample_rate: expected one of {', '.join(map(str, _OPUS_RATES))} for opus, got "
@@ -239,6 +257,11 @@ class SpeechRequest(SpeechFields):
             text_feeding="segment",  # the whole text is here
             wants_words=self.stream_format == "ndjson",
         )
+
+    @cached_property
+    def _general_options(self) -> ContextOptions:
+        """Options that all routes share, made once: a lexicon takes a millisecond."""
+        return options_of(self)
 
     def _voice(self, served: Served) -> str | None:
         name = self.voice.id if isinstance(self.voice, VoiceId) else self.voice

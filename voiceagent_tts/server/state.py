@@ -1,6 +1,7 @@
 """State that all routes share: settings, metrics, the synthesizer and the open sockets."""
 
 import asyncio
+import contextlib
 import os
 import time
 from collections import Counter
@@ -91,13 +92,20 @@ class OpenSocket(Protocol):
 
 
 def _check_folders(settings: Settings) -> None:
-    """Refuse a folder setting that names a file; a missing folder is created when it is needed."""
+    """Refuse a folder setting that names a file, or a folder that cannot be made.
+
+    The default folder of voices is created when it is needed, if it ever is.
+    """
     folders = {"voices_folder": (settings.voices_folder, os.R_OK)}
     if settings.redis is not None:
         folders["jobs_storage"] = (settings.jobs_storage, os.R_OK | os.W_OK)
     for name, (given, needed) in folders.items():
         path = given.expanduser()
-        if path.exists() and not (path.is_dir() and os.access(path, needed | os.X_OK)):
+        if name in settings.model_fields_set:
+            with contextlib.suppress(OSError):
+                path.mkdir(parents=True, exist_ok=True)
+        is_needed = name in settings.model_fields_set or path.exists()
+        if is_needed and not (path.is_dir() and os.access(path, needed | os.X_OK)):
             raise InvalidRequestError(
                 f"{name}: expected a folder that this process can use, got {path}; name another "
                 "one, or change its permissions"

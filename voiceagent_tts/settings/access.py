@@ -92,7 +92,7 @@ class Quota(BaseModel):
 
 
 def _long_keys(value: object) -> object:
-    """Refuse keys that could be guessed, where people write them: in texts and in files.
+    """Refuse keys that could be guessed or not sent, where people write them: in texts and files.
 
     A program that makes its own settings passes a tuple, and knows what it does.
     """
@@ -103,6 +103,8 @@ def _long_keys(value: object) -> object:
             f"expected keys of at least {MIN_KEY_CHARS} characters; make one with "
             "`openssl rand -hex 32`"
         )
+    if not all(str(key).isascii() and str(key).isprintable() for key in keys):
+        raise ValueError("expected keys of ASCII characters; no header carries others")
     return cast("object", written)
 
 

@@ -12,6 +12,7 @@ from voiceagent_tts.settings.group import (
     Device,
     SettingsGroup,
     Texts,
+    UserFile,
     UserPath,
     parse_object,
     split_list,
@@ -143,7 +144,7 @@ class VoiceSettings(SettingsGroup):
     """
 
     voices_folder: UserPath = Path("~/.local/share/voiceagent-tts/voices")
-    lexicon: UserPath | None = None
+    lexicon: UserFile | None = None
 
 
 class AlignerSettings(SettingsGroup):

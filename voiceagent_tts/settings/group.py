@@ -7,24 +7,48 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_settings import NoDecode
 
+_MAX_FILE_BYTES = 16 << 20
+
 
 class SettingsGroup(BaseModel):
-    """Settings of one subject. Unknown names and infinite numbers are refused; empty is unset."""
+    """Settings of one subject. Unknown names and infinite numbers are refused; empty is unset.
+
+    Texts lose the white space around them, wherever they are written, and are refused with quotes
+    around them or control characters inside.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_empty(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _read_texts(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Leave the default of every setting whose value is an empty text, whoever wrote it.
 
         Charts, Compose files and shells pass on an unset value as an empty one.
+
+        Raises:
+            ValueError: a text has quotes around it or control characters.
         """
-        return {
-            name: value
-            for name, value in given.items()
-            if name not in cls.model_fields or not isinstance(value, str) or value.strip()
-        }
+        read: dict[str, Any] = {}
+        for name, value in given.items():
+            text = value.strip() if isinstance(value, str) else value
+            if text or not isinstance(value, str) or name not in cls.model_fields:
+                read[name] = _plain(name, text) if isinstance(text, str) else value
+        return read
+
+
+def _plain(name: str, text: str) -> str:
+    """Refuse what no reader of settings removes, and what would be taken for a part of the value.
+
+    Raises:
+        ValueError: quotes around the text, which some readers of .env files keep, or control
+            characters in it; JSON may have line breaks.
+    """
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        raise ValueError(f"{name}: expected a value without quotes around it; remove them")
+    if text[:1] not in ("[", "{") and any(ord(character) < 32 for character in text):
+        raise ValueError(f"{name}: expected one line without control characters")
+    return text
 
 
 def split_list(value: object) -> object:
@@ -57,9 +81,22 @@ def _has_home(path: Path) -> Path:
     return path
 
 
+def _regular(path: Path) -> Path:
+    """Refuse devices, which are read without an end, and files that are too large to be meant."""
+    file = path.expanduser()
+    if file.exists() and not file.is_dir():  # whose reader says what it is
+        if not file.is_file():
+            raise ValueError(f"expected a regular file, got {path}; name another one")
+        if file.stat().st_size > _MAX_FILE_BYTES:
+            raise ValueError(f"expected a file of at most {_MAX_FILE_BYTES} bytes, got {path}")
+    return path
+
+
 def _filled(values: tuple[str, ...]) -> tuple[str, ...]:
     if not all(value.strip() for value in values):
         raise ValueError("expected a list without empty values")
+    for number, value in enumerate(values, start=1):
+        _plain(f"value {number}", value)
     return values
 
 
@@ -67,6 +104,8 @@ Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_list), AfterV
 """A list of texts, which `split_list` reads."""
 UserPath = Annotated[Path, AfterValidator(_has_home)]
 """A path that may begin with `~`."""
+UserFile = Annotated[UserPath, AfterValidator(_regular)]
+"""The path of a file that is read at the start."""
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Seconds = Annotated[float, Field(ge=0.001, le=604_800)]
 """A time of at most a week: the kernel and the event loop count milliseconds in 32 bits."""

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, model_validator
 
-from voiceagent_tts.settings.group import Count, SettingsGroup, UserPath
+from voiceagent_tts.settings.group import Count, SettingsGroup, UserFile, UserPath
 
 
 class CacheSettings(SettingsGroup):
@@ -69,9 +69,9 @@ class ProvenanceSettings(SettingsGroup):
     """
 
     watermark: bool = True
-    watermark_key_file: UserPath = Path("~/.local/share/voiceagent-tts/watermark.keys")
-    c2pa_certfile: UserPath | None = None
-    c2pa_keyfile: UserPath | None = None
+    watermark_key_file: UserFile = Path("~/.local/share/voiceagent-tts/watermark.keys")
+    c2pa_certfile: UserFile | None = None
+    c2pa_keyfile: UserFile | None = None
 
     @model_validator(mode="after")
     def _check_c2pa(self) -> "ProvenanceSettings":

@@ -11,6 +11,8 @@ from testbed.command_line import CommandHere
 from testbed.missing import require_program
 from testbed.papers import ROOT
 from testbed.redis_process import RedisProcess
+from voiceagent_tts.access.key_store import open_store
+from voiceagent_tts.access.keys import Key, KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.checks.production import findings
 from voiceagent_tts.settings.access import Quota
@@ -20,6 +22,15 @@ DOCUMENTED = dict(
     re.findall(r"^(\w+)=(.*)$", PAGE.split("# production.env")[1].split("```")[0], re.MULTILINE)
 )
 
+DOCUMENTED_LIMITS = Quota.model_validate(DOCUMENTED["VOICEAGENT_TTS_KEY_LIMITS"]).given
+
+CALLER = make_key("caller", frozenset({Scope.SPEAK}), Quota()).key
+
+
+def store_keys(*keys: Key) -> None:
+    """Write the file that VOICEAGENT_TTS_KEYS names."""
+    Path("keys.json").write_text(KeyDocument(keys=keys).dump())
+
 
 @pytest.fixture
 def production(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -28,6 +39,7 @@ def production(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in DOCUMENTED.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("VOICEAGENT_TTS_KEYS", "keys.json")
+    store_keys(CALLER)
     monkeypatch.delenv("VOICEAGENT_TTS_REDIS")
 
 
@@ -54,7 +66,18 @@ async def test_the_documented_settings_are_safe(production: None) -> None:
              "limits of keys")
             for name in Quota.model_fields
         ],
+        *[
+            ({"key_limits": str(Quota.model_validate(DOCUMENTED_LIMITS | {name: 1_000_000_000}))},
+             "limits of keys")
+            for name in Quota.model_fields
+        ],
         ({"ip_limits": ""}, "limits of addresses"),
+        ({"ip_limits": "contexts=1000000000,contexts_per_s=15"}, "limits of addresses"),
+        ({"trusted_proxies": "*"}, "proxies"),
+        ({"trusted_proxies": "0.0.0.0/0"}, "proxies"),
+        ({"trusted_proxies": "127.0.0.1,::/0"}, "proxies"),
+        ({"trusted_proxies": "8.0.0.0/8"}, "proxies"),
+        ({"host": "0.0.0.0", "trusted_proxies": "*"}, "proxies"),
         ({"ip_limits": "contexts=9"}, "limits of addresses"),
         ({"voices_per_key": ""}, "clones"),
         ({"webhook_private": "true"}, "webhooks"),
@@ -64,6 +87,31 @@ async def test_a_gap_is_found(change: dict[str, str], what: str, production: Non
     """Each makes the server unsafe, and nothing else is called bad."""
     found = await verdicts(Settings.model_validate(change))
     assert [name for name, verdict in found.items() if verdict == "bad"] == [what]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        (),
+        (make_key("all", frozenset(Scope), Quota()).key,),
+        (CALLER, make_key("free", frozenset({Scope.SPEAK}), Quota(contexts=1_000_000)).key),
+    ],
+    ids=["no key", "one key with all scopes", "a key with a high limit of its own"],
+)
+async def test_a_gap_in_the_keys_is_found(keys: tuple[Key, ...], production: None) -> None:
+    """Callers have keys without the scope admin, and none whose limits limit nothing."""
+    store_keys(*keys)
+    assert (await verdicts(Settings()))["keys"] == "bad"
+    store_keys(CALLER, make_key("metrics", frozenset({Scope.ADMIN}), Quota()).key)
+    assert (await verdicts(Settings.model_validate({"trusted_proxies": "10.0.0.0/8"})))[
+        "keys"
+    ] == "ok"
+
+
+async def test_keys_that_cannot_be_read_are_found(production: None) -> None:
+    """A file that is none of keys is bad, and ends nothing."""
+    Path("keys.json").write_text("[")
+    assert (await verdicts(Settings()))["keys"] == "bad"
 
 
 @pytest.fixture
@@ -86,6 +134,9 @@ async def test_a_redis_that_forgets_or_evicts_keys_is_found(
 ) -> None:
     """The documented block says redis://; that server must persist, and evict no key."""
     settings = Settings.model_validate({"keys": redis_url, "redis": redis_url})
+    store = open_store(redis_url)
+    await store.change(lambda _: KeyDocument(keys=(CALLER,)))
+    await store.close()
     what = f"Redis {redis_url}"
     assert (await verdicts(settings))[what] == "bad", "in memory only"
     command(redis_url, "CONFIG", "SET", "appendonly", "yes")

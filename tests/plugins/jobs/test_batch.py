@@ -16,15 +16,18 @@ from testbed.loop_work import loop_work
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.jobs import batch as batches
-from voiceagent_tts.plugins.jobs.batch import MAX_ITEMS
+from voiceagent_tts.plugins.jobs.batch import MAX_ITEMS, BatchRequest
 from voiceagent_tts.server import held
 from voiceagent_tts.server.admission import AdmittedContext
 from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.server.speech_request import SpeechRequest
 from voiceagent_tts.settings.access import Quota
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BATCH = "/v1/audio/speech/batch"
+MOST_CALLS = 40_000
+"""Calls in one iteration of the event loop: about 10 ms."""
 MOST_BYTES = 400_000
 """Bytes that functions make in one iteration of the event loop: some milliseconds."""
 
@@ -78,6 +81,29 @@ async def test_no_file_makes_a_long_turn_of_the_loop(
     audio = base64.b64decode(result["audio"])
     assert len(audio) > 4 * MOST_BYTES and soundfile.read(io.BytesIO(audio))[1] == 24_000
     assert work.most_bytes < MOST_BYTES
+
+
+async def test_no_shared_fields_make_a_long_turn_of_the_loop(
+    shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What all texts share is checked with each, and others have a turn between two."""
+    lexicon = {f"w{number}": f"said {number}" for number in range(500)}
+    texts = [{"input": "One."}] * (MAX_ITEMS - 1) + [{"input": ""}]
+    body = {"items": texts, "lexicon": lexicon, "voice": "nobody"}
+    url = f"{shared_server.url}{BATCH}"
+    await asyncio.to_thread(httpx.post, url, json={})  # FastAPI prepares routes for the first one
+    with loop_work(monkeypatch) as work:
+        answer = await asyncio.to_thread(httpx.post, url, json=body, timeout=PATIENCE_S)
+    assert answer.json()["failed"] == MAX_ITEMS
+    assert work.most < MOST_CALLS
+
+
+async def test_only_known_fields_are_shared() -> None:
+    """Others are not copied into each of the texts."""
+    unknown = {f"unknown {number}": number for number in range(9)}
+    assert SpeechRequest._without_blanks({"text": "a", "voice": None, **unknown}) == {"text": "a"}  # pyright: ignore[reportCallIssue]
+    body = BatchRequest.model_validate({"items": [{"input": "a"}], "text": "b", **unknown})
+    assert body.shared == {"text": "b"}
 
 
 async def test_a_text_that_fails_stops_no_other(http: httpx.AsyncClient) -> None:

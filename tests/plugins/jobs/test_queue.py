@@ -1,19 +1,22 @@
 """The queue in a real Redis: nothing is lost, and nothing ends twice."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from testbed.redis_process import RedisProcess
-from testbed.waiting import PATIENCE_S
+from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.access.keys import Caller
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.plugins.jobs import queue as queue_module
 from voiceagent_tts.plugins.jobs.queue import Claim, Job, JobQueue, JobStatus
+from voiceagent_tts.plugins.jobs.runner import JobRunner
 
 pytestmark = pytest.mark.services
 
@@ -119,8 +122,8 @@ async def test_one_key_has_a_share_of_the_queue(redis: RedisProcess) -> None:
     await queue.submit(new_job())
     with pytest.raises(OverloadedError):
         await queue.submit(new_job())
-    while await client.xlen("voiceagent-tts:jobs"):
-        await queue.remove(await claimed(queue))
+    while (claim := await queue.claim()) is not None:
+        await queue.remove(claim)
     assert not await client.keys("voiceagent-tts:jobs:of:*")
     await client.aclose()
 
@@ -161,14 +164,14 @@ async def test_a_job_whose_answer_was_lost_is_taken_again(
     await queue.submit(job)
     client = connect(redis.url)
     losing = JobQueue(client, keep_s=100, max_waiting=3, share=3)
-    read = client.xreadgroup
+    take = losing._take
 
-    async def lose_answer_and_retry(*arguments: Any, **options: Any) -> Any:
-        await read(*arguments, **options)
-        return await read(*arguments, **options)
+    async def lose_answer_and_retry(*arguments: Any) -> Any:
+        await take(*arguments)
+        return await take(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(client, "xreadgroup", lose_answer_and_retry)
+        patch.setattr(losing, "_take", lose_answer_and_retry)
         assert await losing.claim() is None
     monkeypatch.setattr(queue_module, "LEASE_S", 0.0)
     assert (await claimed(queue)).job_id == job.id
@@ -202,3 +205,69 @@ async def test_no_consumer_is_left_behind(redis: RedisProcess) -> None:
     await queue.remove(claim)
     assert await client.xinfo_consumers("voiceagent-tts:jobs", "servers") == []
     await client.aclose()
+
+
+def of_key(key_id: str) -> Job:
+    """A job of a key."""
+    return Job.new(REQUEST, Caller("192.0.2.1", key_id), "http://host/", None)
+
+
+async def test_the_next_job_is_of_the_key_with_the_fewest_running(redis: RedisProcess) -> None:
+    """In turns where they are equal, in order for each key, and never above the maximum of one."""
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100)
+    many = [of_key("a") for _ in range(60)]
+    for job in (*many, of_key("b"), of_key("b"), of_key("c")):
+        await queue.submit(job)
+    running: Counter[str] = Counter()
+    taken: list[Claim] = []
+    while (claim := await queue.claim(running, 3)) is not None:
+        running[claim.submitter] += 1
+        taken.append(claim)
+    assert running == {"key:a": 3, "key:b": 2, "key:c": 1}
+    assert {claim.submitter for claim in taken[:3]} == running.keys()
+    ids = [claim.job_id for claim in taken if claim.submitter == "key:a"]
+    assert ids == [job.id for job in many[:3]]
+    await queue.remove(taken[0])
+    rest = [await claimed(queue) for _ in range(57)]
+    assert [claim.job_id for claim in rest] == [job.id for job in many[3:]]
+    assert await queue.claim() is None
+    await client.aclose()
+
+
+class ScriptedRunner(JobRunner):
+    """Notes whose jobs begin; none of them ends."""
+
+    def __init__(self, queue: JobQueue) -> None:
+        nothing: Any = SimpleNamespace(delete_old=lambda keep_s: 0)
+        super().__init__(nothing, queue, nothing, None)
+        self.begun: Counter[str] = Counter()
+
+    async def _speak(self, claim: Claim) -> None:
+        self.begun[claim.submitter] += 1
+        await asyncio.Event().wait()
+
+
+async def test_many_long_jobs_of_one_key_delay_no_other(redis: RedisProcess) -> None:
+    """A sentence of another key begins at once beside sixty jobs that do not end."""
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100)
+    for _ in range(60):
+        await queue.submit(of_key("a"))
+    runner = ScriptedRunner(queue)
+    runner.start()
+    await until(lambda: runner.begun["key:a"] >= 3, "the first key has its places")
+    await queue.submit(of_key("b"))
+    await until(lambda: runner.begun["key:b"] == 1, "another key has the last one")
+    assert runner.begun["key:a"] == 3
+    await runner.close()
+    await client.aclose()
+
+
+async def test_jobs_that_an_earlier_version_wrote_are_taken(queue: JobQueue) -> None:
+    """They wait in the stream itself."""
+    await queue.submit(new_job())
+    first = await claimed(queue)
+    await queue._redis.xadd(queue_module._STREAM, {"job": "old", "submitter": "key:old"})
+    assert (await claimed(queue)).job_id == "old"
+    assert await queue.claim() is None and first.submitter == "key:key-1"

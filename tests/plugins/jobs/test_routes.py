@@ -383,12 +383,14 @@ async def test_a_disk_that_fails_is_an_error_of_the_job(
 ) -> None:
     """A file that cannot be stored is tried again, and then the job fails."""
     monkeypatch.setattr("voiceagent_tts.plugins.jobs.runner._RETRY_S", 0.01)
-    (tmp_path / "file").touch()
-    settings = {**settings_of(redis, tmp_path / "file" / "jobs"), "port": 0}
+    folder = tmp_path / "jobs"
+    settings = {**settings_of(redis, folder), "port": 0}
     async with (
         running(Settings.model_validate(settings)) as server,
         httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http,
     ):
+        folder.rmdir()
+        folder.touch()
         job = await job_over(http, await submitted(http, **HELLO))
     assert job["status"] == "failed" and job["error"]["code"] == "internal"
 

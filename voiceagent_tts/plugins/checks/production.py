@@ -3,14 +3,17 @@
 Strangers are callers with keys who do not trust each other, and whom the operator does not trust.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from ipaddress import ip_network
 from typing import Literal
 
 from rich.console import Console
 
+from voiceagent_tts.access.key_store import open_store
+from voiceagent_tts.access.keys import Key, KeyDocument, Scope
 from voiceagent_tts.cli.settings import read_server_settings
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.plugins.checks.doctor import Finding, print_finding
 from voiceagent_tts.settings.access import Quota, is_redis
 
@@ -18,6 +21,15 @@ _LIMITS = (
     "VOICEAGENT_TTS_KEY_LIMITS=contexts=20,contexts_per_s=5,chars_per_minute=20000,"
     "audio_s_per_day=36000"
 )
+_MOST_OF_KEYS = {
+    "contexts": 256,
+    "contexts_per_s": 100,
+    "chars_per_minute": 1_000_000,
+    "audio_s_per_day": 8_640_000,
+}
+"""Highest limits of a key: half of the rows of the embedded voice, and a hundred calls all day."""
+_MOST_OF_ADDRESSES = {"contexts": 1_000, "contexts_per_s": 500}
+"""Highest limits of an address, behind which many callers may be."""
 _PERSIST = "start Redis with --appendonly yes, its data on a disk that outlives it"
 
 
@@ -38,10 +50,10 @@ async def examine_production() -> bool:
 
 async def findings(settings: Settings) -> AsyncIterator[Finding]:
     """Check who may use the server, how much of it, and which data survives a restart."""
-    yield _keys(settings)
-    yield _limits("limits of keys", settings.key_limits, set(Quota.model_fields), _LIMITS)
+    yield await _keys(settings)
+    yield _limits("limits of keys", settings.key_limits, _MOST_OF_KEYS, _LIMITS)
     yield _limits(
-        "limits of addresses", settings.ip_limits, {"contexts", "contexts_per_s"},
+        "limits of addresses", settings.ip_limits, _MOST_OF_ADDRESSES,
         "VOICEAGENT_TTS_IP_LIMITS=contexts=60,contexts_per_s=15",
     )  # fmt: skip
     for finding in _rest(settings):
@@ -51,19 +63,45 @@ async def findings(settings: Settings) -> AsyncIterator[Finding]:
             yield await _redis(address)
 
 
-def _keys(settings: Settings) -> Finding:
+async def _keys(settings: Settings) -> Finding:
     remedy = "VOICEAGENT_TTS_KEYS, and `voiceagent-tts keys create NAME` for each caller"
     if settings.allow_anonymous or not settings.needs_key:
         return Finding("keys", "bad", "anyone may use the server", remedy)
-    if settings.api_keys:
+    if settings.api_keys or settings.keys is None:
         detail = "each key of VOICEAGENT_TTS_API_KEYS has all scopes, admin too"
         return Finding("keys", "bad", detail, remedy)
-    return Finding("keys", "ok", "each with its own scopes")
+    store = open_store(settings.keys)
+    try:
+        text = await store.read()
+        document = KeyDocument.parse(text or "{}", store.location)
+    except VoiceAgentError as error:
+        return Finding("keys", "bad", error.message, "mend it, or start it")
+    finally:
+        await store.close()
+    return _stored_keys(document.keys, settings.key_limits)
 
 
-def _limits(what: str, quota: Quota, needed: set[str], remedy: str) -> Finding:
-    if missing := sorted(needed - quota.given.keys()):
+def _stored_keys(keys: tuple[Key, ...], general: Quota) -> Finding:
+    """Whether there are keys for callers, none of them an admin's, and limits of their own fit."""
+    callers = [key for key in keys if Scope.ADMIN not in key.scopes]
+    if not callers:
+        what = "every key has the scope admin" if keys else "there is no key"
+        remedy = "`voiceagent-tts keys create NAME` for each caller: it may speak, and no more"
+        return Finding("keys", "bad", what, remedy)
+    for key in callers:
+        limits = _limits("keys", key.limits.over(general), _MOST_OF_KEYS, "")
+        if limits.verdict != "ok" and key.limits.given:
+            remedy = f"`voiceagent-tts keys revoke {key.id}`, and create one with lower limits"
+            return Finding("keys", "bad", f"{key.id}: {limits.detail}", remedy)
+    return Finding("keys", "ok", f"{len(callers)} for callers, without the scope admin")
+
+
+def _limits(what: str, quota: Quota, most: Mapping[str, int], remedy: str) -> Finding:
+    if missing := sorted(most.keys() - quota.given.keys()):
         return Finding(what, "bad", f"no limit of {', '.join(missing)}", remedy)
+    if high := [name for name, number in quota.given.items() if number > most.get(name, number)]:
+        detail = ", ".join(f"{name} above {most[name]}" for name in high)
+        return Finding(what, "bad", f"limits that limit nothing: {detail}", remedy)
     return Finding(what, "ok", str(quota))
 
 
@@ -81,6 +119,11 @@ def _rest(settings: Settings) -> Iterator[Finding]:
         "unset VOICEAGENT_TTS_WEBHOOK_PRIVATE",
     )  # fmt: skip
     yield _either(
+        "proxies", not _trusts_strangers(settings.trusted_proxies), "bad",
+        "anyone on the internet may state the address that limits count by",
+        "VOICEAGENT_TTS_TRUSTED_PROXIES=ADDRESS of the proxy, or its private network",
+    )  # fmt: skip
+    yield _either(
         "TLS", settings.has_tls or settings.is_loopback, "note",
         f"{settings.host} is reached without encryption, unless by a proxy on a private network",
         "a proxy that ends TLS, or VOICEAGENT_TTS_SSL_CERTFILE",
@@ -94,6 +137,14 @@ def _rest(settings: Settings) -> Iterator[Finding]:
         "watermark", settings.watermark, "note", "audio of this server cannot be recognized",
         "unset VOICEAGENT_TTS_WATERMARK",
     )  # fmt: skip
+
+
+def _trusts_strangers(proxies: tuple[str, ...]) -> bool:
+    """Whether a network of proxies has public addresses beside one proxy's own."""
+    networks = [] if proxies == ("*",) else [ip_network(each) for each in proxies]
+    return not networks or any(
+        network.num_addresses > 1 and not network.is_private for network in networks
+    )
 
 
 def _either(

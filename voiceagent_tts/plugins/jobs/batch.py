@@ -59,17 +59,23 @@ class BatchRequest(BaseModel):
         "text, as soon as it is spoken.",
     )
 
-    def requests(self, max_chars: int, served: Served) -> list[SpeechRequest]:
-        """The requests of all items.
+    @property
+    def shared(self) -> dict[str, Any]:
+        """Fields of a request that stand beside `items`."""
+        given = self.model_extra or {}
+        return {name: given[name] for name in SpeechRequest.names() & given.keys()}
+
+    async def requests(self, max_chars: int, served: Served) -> list[SpeechRequest]:
+        """The requests of all items, each checked in a turn of the event loop of its own.
 
         Raises:
             InvalidRequestError: an item has a mistake, or all texts together are too long.
         """
-        shared = self.model_extra or {}
-        requests = [
-            SpeechRequest.parse({**shared, **item}, f"items.{index}", served)
-            for index, item in enumerate(self.items)
-        ]
+        shared = self.shared
+        requests: list[SpeechRequest] = []
+        for index, item in enumerate(self.items):
+            requests.append(SpeechRequest.parse({**shared, **item}, f"items.{index}", served))
+            await asyncio.sleep(0)
         chars = sum(len(request.input) for request in requests)
         if chars > max_chars:
             raise InvalidRequestError(
@@ -86,7 +92,7 @@ async def speak_batch(request: Request, body: BatchRequest) -> Response:
     state: ServerState = request.app.state.server
     listener = listener_of(request)
     served = state.served(listener.origin.caller.key_id)
-    requests = body.requests(state.synthesizer.limits.max_text_chars, served)
+    requests = await body.requests(state.synthesizer.limits.max_text_chars, served)
     results = _results(state, listener, requests)
     if body.stream_format == "ndjson":
         return SpeechResponse(_lines(results), media_type="application/x-ndjson")
@@ -148,6 +154,7 @@ async def _results(
 
     async def result_of(index: int, request: SpeechRequest) -> _Result:
         async with free:
+            await asyncio.sleep(0)  # many texts that fail at once would be one turn of the loop
             try:
                 return _Result(index, await speak_file(state, listener, request))
             except VoiceAgentError as error:

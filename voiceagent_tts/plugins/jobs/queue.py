@@ -1,7 +1,9 @@
-"""The queue of jobs: a stream of Redis, which forgets nothing when a server dies.
+"""The queue of jobs: lists and a stream of Redis, which forget nothing when a server dies.
 
-A job is a hash, and an entry of a stream that the servers read as one consumer group. A server
-that has taken an entry renews it; an entry that was not renewed for `LEASE_S` goes to the next
+A job is a hash. It waits in the list of its submitter; a server takes the next one of the submitter
+with the fewest running jobs, so that many jobs of one key delay no other's. Then the job is an
+entry of a stream that the servers read as one consumer group. A server that has taken an entry
+renews it; an entry that was not renewed for `LEASE_S` goes to the next
 server. Every change of a job is one script that checks who owns it, so a server that comes back
 from a long pause cannot finish a job that another one has taken.
 
@@ -30,18 +32,56 @@ MAX_STARTS = 5
 
 _STREAM = f"{PREFIX}:jobs"
 _GROUP = "servers"
+_WAITING = f"{PREFIX}:jobs:waiting"
+"""The set of all jobs that wait."""
+_TURNS = f"{PREFIX}:jobs:turns"
+"""The submitters with waiting jobs, the one that has waited longest for its turn first."""
+_TURN = f"{PREFIX}:jobs:turn"
+_LISTS = f"{PREFIX}:jobs:waiting:"
+"""The waiting jobs of a submitter, whose name follows."""
 _SECRET = f"{PREFIX}:jobs:secret"
 
 _SUBMIT = """
 if redis.call('SCARD', KEYS[3]) >= tonumber(ARGV[1]) then return 'share' end
-if redis.call('XLEN', KEYS[2]) >= tonumber(ARGV[2]) then return 'full' end
+local unfinished = redis.call('XLEN', KEYS[2]) + redis.call('SCARD', KEYS[4])
+if unfinished >= tonumber(ARGV[2]) then return 'full' end
 redis.call('HSET', KEYS[1], unpack(ARGV, 6))
 redis.call('EXPIRE', KEYS[1], ARGV[3])
-redis.call('XADD', KEYS[2], '*', 'job', ARGV[4], 'submitter', ARGV[5])
 redis.call('SADD', KEYS[3], ARGV[4])
+redis.call('SADD', KEYS[4], ARGV[4])
+if not redis.call('ZSCORE', KEYS[5], ARGV[5]) then
+  redis.call('ZADD', KEYS[5], redis.call('INCR', KEYS[7]), ARGV[5])
+end
+redis.call('RPUSH', KEYS[6], ARGV[4])
 return 'queued'
 """
-"""Stores a job and its entry, unless its submitter's share or the whole queue is used up."""
+"""Stores a job, unless its submitter's share or the whole queue is used up."""
+_TAKE = """
+local function read()
+  local streams = redis.call(
+    'XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', 1, 'STREAMS', KEYS[1], '>')
+  return streams and streams[1][2][1]
+end
+local written_before = read()
+if written_before then return written_before end
+local running, submitter, fewest = cjson.decode(ARGV[3]), nil, tonumber(ARGV[4])
+for _, each in ipairs(redis.call('ZRANGE', KEYS[2], 0, 999)) do
+  local jobs = running[each] or 0
+  if jobs < fewest then submitter, fewest = each, jobs end
+end
+if not submitter then return false end
+local job = redis.call('LPOP', ARGV[5] .. submitter)
+redis.call('SREM', KEYS[3], job)
+if redis.call('EXISTS', ARGV[5] .. submitter) == 0 then
+  redis.call('ZREM', KEYS[2], submitter)
+else
+  redis.call('ZADD', KEYS[2], redis.call('INCR', KEYS[4]), submitter)
+end
+redis.call('XADD', KEYS[1], '*', 'job', job, 'submitter', submitter)
+return read()
+"""
+"""Makes the next job of the submitter with the fewest running ones an entry, and takes it. Entries
+that nobody has read are of earlier versions, whose stream had waiting jobs too."""
 _START = """
 local status = redis.call('HGET', KEYS[1], 'status')
 if status == 'queued' or status == 'running' then
@@ -193,6 +233,7 @@ class JobQueue:
         self._max_waiting = max_waiting
         self._share = share
         self._submit = redis.register_script(_SUBMIT)
+        self._take = redis.register_script(_TAKE)
         self._start = redis.register_script(_START)
         self._renew = redis.register_script(_RENEW)
         self._finish = redis.register_script(_FINISH)
@@ -215,7 +256,10 @@ class JobQueue:
         await self._create_group()
         fields = [part for pair in _as_fields(job).items() for part in pair]
         outcome = await self._submit(
-            [_key(job.id), _STREAM, _share_key(job.submitter)],
+            [
+                *(_key(job.id), _STREAM, _share_key(job.submitter)),
+                *(_WAITING, _TURNS, _LISTS + job.submitter, _TURN),
+            ],
             [self._share, self._max_waiting, round(self._keep_s), job.id, job.submitter, *fields],
         )
         if outcome == b"share":
@@ -235,22 +279,33 @@ class JobQueue:
         fields = await self._redis.hgetall(_key(job_id))
         return _from_fields(job_id, fields) if fields else None
 
-    async def claim(self) -> Claim | None:
-        """Take the job of a server that has died, or the next new one; None if there is none."""
+    async def claim(
+        self, running: Mapping[str, int] | None = None, most: int = 1_000_000
+    ) -> Claim | None:
+        """Take the job of a server that has died, or a new one; None if there is none.
+
+        Args:
+            running: number of jobs that this server speaks of each submitter; a new job is of the
+                one with the fewest.
+            most: maximum number of jobs of one submitter that this server speaks at a time.
+        """
         await self._create_group()
         owner = uuid.uuid4().hex
-        entries = await self._entries_of_the_dead(owner)
-        if not entries:
-            streams = await self._redis.xreadgroup(_GROUP, owner, {_STREAM: ">"}, count=1)
-            entries = streams[0][1] if streams else []
-        if not entries:
+        entry = await self._entry_of_the_dead(owner)
+        if entry is None:
+            entry = await self._take(
+                [_STREAM, _TURNS, _WAITING, _TURN],
+                [_GROUP, owner, json.dumps(dict(running or {})), most, _LISTS],
+            )
+        if entry is None:
             await self._drop_idle([_STREAM], [_GROUP])
             return None
-        entry_id, fields = entries[0]
+        entry_id, flat = entry
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
         submitter = fields.get(b"submitter", b"").decode()  # earlier versions wrote none
         return Claim(fields[b"job"].decode(), entry_id.decode(), owner, submitter)
 
-    async def _entries_of_the_dead(self, owner: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    async def _entry_of_the_dead(self, owner: str) -> tuple[bytes, list[bytes]] | None:
         """Take one entry that was not renewed. Each answer covers only a part of the entries."""
         cursor, entries = b"0-0", []
         while not entries:
@@ -259,7 +314,10 @@ class JobQueue:
             )
             if cursor == b"0-0":
                 break
-        return entries
+        if not entries:
+            return None
+        entry_id, fields = entries[0]
+        return entry_id, [part for pair in fields.items() for part in pair]
 
     async def start(self, claim: Claim) -> JobStatus | None:
         """Mark a job as running here, unless it is over; None if it is no longer kept."""

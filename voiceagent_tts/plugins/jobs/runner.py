@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -32,6 +33,9 @@ KEEP_S = 86_400.0
 """Time for which a job and its file are kept."""
 _AT_ONCE = 4
 """Jobs that a server speaks at a time, each with its file in memory."""
+_AT_ONCE_OF_ONE = 3
+"""Of them, those of one key, or one address without keys: a job takes minutes, and the short one of
+another key would wait for its end."""
 _POLL_S = 0.5
 _AWAY_S = 2.0
 """Pause after an error of Redis."""
@@ -73,6 +77,9 @@ class JobRunner:
         self._tasks: list[asyncio.Task[None]] = []
         self._sending: set[asyncio.Task[None]] = set()
         self._senders = ThreadPoolExecutor(_SENDERS, "webhook")
+        self._running: Counter[str] = Counter()
+        """Jobs that are spoken here, by submitter."""
+        self._claiming = asyncio.Lock()
         self._is_closing = False
         self._is_away = False
 
@@ -95,12 +102,15 @@ class JobRunner:
             try:
                 while len(self._sending) >= _MOST_SENDING:
                     await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
-                claim = await self._queue.claim()
+                claim = await self._claim()
                 self._note_queue(is_away=False)
                 if claim is None:
                     await asyncio.sleep(_POLL_S)
-                else:
+                    continue
+                try:
                     await self._handle(claim)
+                finally:
+                    self._running -= Counter((claim.submitter,))  # which drops zeros
             except _LostError:
                 _log.warning("job_lost")
             except away_errors() as error:
@@ -109,6 +119,14 @@ class JobRunner:
             except Exception as error:  # one bad job must not end all jobs of this server
                 _log.error("job_not_handled", problem=type(error).__name__, exc_info=error)
                 await asyncio.sleep(_AWAY_S)
+
+    async def _claim(self) -> Claim | None:
+        """Take a job; one task at a time, as each must know what the others have taken."""
+        async with self._claiming:
+            claim = await self._queue.claim(self._running, _AT_ONCE_OF_ONE)
+            if claim is not None:
+                self._running[claim.submitter] += 1
+            return claim
 
     def _note_queue(self, *, is_away: bool, **fields: str) -> None:
         """Log that Redis went away or came back, once for all tasks."""
