@@ -324,6 +324,25 @@ def late(lead_ms: int, words: int) -> Script:
     return replace(spoken, true_ms=starts_ms, moves_words=True)
 
 
+@pytest.mark.parametrize("last_ms", [600, 900, 950])
+def test_a_server_that_waits_for_text_is_not_silent(last_ms: int) -> None:
+    """Although the last word was found at the end of its audio: it is not spoken again."""
+
+    async def run() -> list[int]:
+        steps = (
+            Step(0.0, samples=12_000, words_ms=(0, 300)), Step(0.2, words_ms=(600,)),
+            Step(0.3, samples=9_600),
+        )  # fmt: skip
+        spoken = Script(steps, end_s=60.0, true_ms=(0, 300, last_ms), moves_words=True)
+        async with agent(spoken, Loudspeaker(40), response_timeout_s=1.2) as talk:
+            await talk.say([LLMFullResponseStartFrame(), LLMTextFrame("a b c, ")])
+            await asyncio.sleep(3.0)
+            return talk.loudspeaker.played_samples
+
+    (played_samples,) = run_scripted(run())
+    assert played_samples <= (3 * WORD_MS + 40) * SAMPLE_RATE_HZ // 1000
+
+
 FILLER = [TTSSpeakFrame("v w x y z", append_to_context=False)]
 
 
