@@ -124,6 +124,11 @@ class Turn:
         return self._start_sample + self._received_samples
 
     @property
+    def context_start(self) -> int:
+        """Where the audio of the current context starts in the turn's."""
+        return self._start_sample
+
+    @property
     def context_samples(self) -> int:
         """Audio of the current context that has arrived."""
         return self._received_samples
