@@ -37,6 +37,7 @@ from voiceagent_tts.protocol.messages import (
     DoneMessage,
     FlushedMessage,
     WarningMessage,
+    WordsMovedMessage,
 )
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "TTSClient",
     "WarningMessage",
     "WordTimestamp",
+    "WordsMovedMessage",
     "authorization",
     "configured_key",
     "configured_url",
