@@ -23,6 +23,7 @@ from voiceagent_tts.client import (
     FlushedMessage,
     TTSClient,
     WarningMessage,
+    WordsMovedMessage,
     websocket_address,
 )
 from voiceagent_tts.core import Cut, WarningCode, Word, WordTimestamp, ms_to_samples
@@ -264,6 +265,15 @@ async def test_a_context_gives_its_events_in_order(small_server: SmallServer) ->
     assert isinstance(events[-2], FlushedMessage)
     assert isinstance(events[-1], DoneMessage)
     assert context.text == "one two three"
+
+
+async def test_better_times_of_words_are_an_event(small_server: SmallServer) -> None:
+    """Of words that were sent by estimates; the application replaces those that it has."""
+    moved = WordsMovedMessage.of([WordTimestamp(Word("one", 0, 3), 240, None, 0.9)], context_id="c")
+    async with TTSClient(small_server.url) as client, await client.open(voice="v") as context:
+        context._receive(moved)
+        async with asyncio.timeout(5.0):
+            assert await anext(context) is moved
 
 
 async def test_a_warning_is_an_event(small_server: SmallServer) -> None:

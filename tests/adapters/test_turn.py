@@ -1,5 +1,7 @@
 """Where a turn resumes after a server context broke off."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,8 +36,42 @@ def timed(lengths_ms: list[int], *, confidence: float = 1.0) -> list[WordTimesta
         ("好,我", 2, 0.3, 40),
         ("好我", 1, 0.3, 0),
         ("One.\n\n“Two”", 6, 0.3, 40),
+        ("“One.” two", 7, 0.3, 40),
+        ("(one) two", 6, 0.3, 0),
+        ("**One.** two", 9, 0.3, 40),
+        ("One\ntwo", 4, 0.3, 40),
+        ('One <break time="1s"/> two', 23, 0.3, 40),
+        ("one — two", 6, 0.3, 40),
+        ("5€ two", 3, 0.3, 0),
+        ("50% two", 4, 0.3, 0),
+        ("dogs' two", 6, 0.3, 0),
+        ("भाषा है", 5, 0.3, 0),
+        ("हूँ। है", 5, 0.3, 40),
+        ("cafe\u0301 two", 6, 0.3, 0),
+        ("كِتَابٌ جَدِيدٌ", 8, 0.3, 0),
     ],
-    ids=["comma", "engine", "no pause", "first", "wide mark", "wide", "paragraph"],
+    ids=[
+        "comma",
+        "engine",
+        "no pause",
+        "first",
+        "wide mark",
+        "wide",
+        "paragraph",
+        "quote",
+        "bracket",
+        "emphasis",
+        "line",
+        "break",
+        "dash",
+        "currency",
+        "percent",
+        "possessive",
+        "vowel sign",
+        "danda",
+        "combining",
+        "tone marks",
+    ],
 )
 def test_a_word_behind_a_pause_may_begin_later_than_an_aligner_says(
     text: str, char_start: int, confidence: float, doubt_ms: int
@@ -44,6 +80,20 @@ def test_a_word_behind_a_pause_may_begin_later_than_an_aligner_says(
     word = Word(text[char_start:], char_start, len(text))
     timestamp = WordTimestamp(word, 24_000, None, confidence)
     assert surely_begun_at(timestamp, text) == 24_000 + ms_to_samples(doubt_ms)
+
+
+@pytest.mark.parametrize("moved_ms", [200, 399, 400, 450])
+def test_a_word_is_voiced_once_audio_of_its_first_time_is_there(moved_ms: int) -> None:
+    """An aligner may find it later at the end of the audio, or behind it; no answer is due."""
+    turn = Turn("turn")
+    turn.text = "one two"
+    first, last = (WordTimestamp(w, 0, None, 0.5) for w in split_words(turn.text))
+    record = ContextRecord("1", AudioFormat(), last_start_sample=ms_to_samples(200))
+    record.words = [first, replace(last, start_sample=ms_to_samples(moved_ms))]
+    turn.start_context(record)
+    for audio_ms, voiced in ((150, 3), (400, 7)):
+        turn.receive_audio(ClientAudio("1", 0, 0, bytes(2 * ms_to_samples(audio_ms))))
+        assert turn.voiced_char_end == voiced
 
 
 @given(LENGTHS_MS, st.integers(0, 5000))

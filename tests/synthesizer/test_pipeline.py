@@ -384,6 +384,17 @@ async def test_better_times_of_words_that_have_left_overtake_the_audio() -> None
     opened.context.abandon()
 
 
+async def test_better_times_that_are_sent_lie_inside_the_audio() -> None:
+    """A word that the aligner has not heard lies for it at the end of the audio."""
+    aligner = Aligner()
+    opened, _ = await estimated(aligner)
+    aligner.answer(at(ONE, 0.1), at(TWO, 2.0))
+    event = opened.context.next_event()
+    assert isinstance(event, ContextWordsMoved)
+    assert [each.start_sample for each in event.words] == [2400, 2 * SAMPLE_RATE_HZ - 1]
+    opened.context.abandon()
+
+
 async def test_better_times_lie_inside_the_audio() -> None:
     """An aligner may find the last word behind it, but all words of a played text were heard."""
     aligner = Aligner()

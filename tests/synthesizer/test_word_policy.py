@@ -332,6 +332,21 @@ def test_words_that_left_by_an_estimate_are_sent_again_when_they_have_moved() ->
     assert second == at(WORDS[2], 300)
 
 
+def test_a_word_is_not_sent_before_one_that_has_moved_behind_it() -> None:
+    """Clients search the words by their times; it moves back with that one."""
+    policy = policy_of(Source.ONLINE)
+    policy.set_tentative([at(WORDS[0], 0), at(WORDS[1], 200)])
+    assert len(policy.pop_due(ms_to_samples(200), 0)) == 2
+    policy.set_tentative([at(WORDS[1], 900)])
+    policy.add_times(Source.ONLINE, [at(WORDS[0], 0)])
+    assert starts_ms(tuple(policy.pop_moved())) == [0, 900]
+    policy.add_times(Source.CACHE, [at(WORDS[2], 710)])
+    (third,) = policy.pop_due(ms_to_samples(800), 0)
+    assert starts_ms((third,)) == [900] and not third.is_exact
+    policy.set_tentative([at(WORDS[1], 300)])
+    assert starts_ms(tuple(policy.pop_moved())) == [300, 710]
+
+
 def test_words_with_final_times_never_move() -> None:
     """Neither the engine's nor an aligner's."""
     for source in (Source.NATIVE, Source.ONLINE):

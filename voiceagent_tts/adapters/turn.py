@@ -8,6 +8,7 @@ Positions are samples at 24 kHz of the turn's audio and characters of the turn's
 server context count from that context's start. This module depends on neither host.
 """
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -22,6 +23,8 @@ from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, typical_samples
+from voiceagent_tts.text.markup import MAX_TAG_CHARS
+from voiceagent_tts.text.punctuation import CLAUSE_ENDS, SENTENCE_ENDS, last_mark
 from voiceagent_tts.text.reader import Passage, Reader
 from voiceagent_tts.text.words import split_words
 
@@ -32,6 +35,10 @@ _MAX_MISSING_SAMPLES = ms_to_samples(80)
 _PAUSE_DOUBT_SAMPLES = ms_to_samples(40)
 """Time by which an aligner may place a word too early, in the pause before it. It leaves an unheard
 word in 0.3 % of the cuts of hibari's speech, in place of 0.65 %; as many are exact."""
+_PAUSE_MARKS = SENTENCE_ENDS | CLAUSE_ENDS
+_EMPHASIS = "*_`"
+"""Signs of Markdown that may follow a mark."""
+_BREAK_AT_END = re.compile(r"<break\b[^<>]*>$")
 _UNKNOWN_WORD_SAMPLES = ms_to_samples(250)
 """Assumed length of a word whose end is not known."""
 
@@ -58,10 +65,21 @@ def surely_begun_at(timestamp: WordTimestamp, text: str) -> int:
         timestamp: the word and its best time.
         text: the text in which its offsets count.
     """
-    before = text[: timestamp.word.char_start].rstrip()
-    is_after_pause = bool(before) and not before[-1].isalnum()
-    is_doubtful = is_after_pause and timestamp.confidence < 1.0
+    char_start = timestamp.word.char_start
+    before = text[max(0, char_start - MAX_TAG_CHARS) : char_start]
+    is_doubtful = timestamp.confidence < 1.0 and _ends_with_pause(before)
     return timestamp.start_sample + (_PAUSE_DOUBT_SAMPLES if is_doubtful else 0)
+
+
+def _ends_with_pause(text: str) -> bool:
+    """Whether a voice pauses between `text` and the word behind it: at a mark, a line or a break.
+
+    Signs that join words, or are said, are no marks, and neither are signs of a vowel or a tone.
+    """
+    before = text.rstrip()
+    is_line_end = bool(before) and "\n" in text[len(before) :]
+    is_mark = last_mark(before.rstrip(_EMPHASIS)) in _PAUSE_MARKS
+    return is_line_end or is_mark or _BREAK_AT_END.search(before) is not None
 
 
 class Turn:
@@ -113,17 +131,26 @@ class Turn:
         return self._start_sample + self._received_samples
 
     @property
+    def context_start(self) -> int:
+        """Where the audio of the current context starts in the turn's."""
+        return self._start_sample
+
+    @property
     def context_samples(self) -> int:
         """Audio of the current context that has arrived."""
         return self._received_samples
 
     @property
     def voiced_char_end(self) -> int:
-        """End of the text whose audio has arrived, at least in part, while a context speaks."""
+        """End of the text whose audio has arrived, at least in part, while a context speaks.
+
+        The last word counts by the time with which it was sent: later an aligner may find it at the
+        end of the audio, or behind it.
+        """
         assert self.record is not None
-        starts = (word.start_sample for word in self.record.words)
-        voiced = sum(start < self._received_samples for start in starts)
-        words = self.record.words[:voiced]
+        words, received = self.record.words, self._received_samples
+        if words and self.record.last_start_sample >= received:
+            words = [word for word in words[:-1] if word.start_sample < received]
         return self._char_base + (words[-1].word.char_end if words else 0)
 
     def is_spoken_by(self, server_context_id: str | None) -> bool:

@@ -38,6 +38,7 @@ from voiceagent_tts.protocol.messages import (
     DoneMessage,
     FlushedMessage,
     WarningMessage,
+    WordsMovedMessage,
 )
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "TTSClient",
     "WarningMessage",
     "WordTimestamp",
+    "WordsMovedMessage",
     "authorization",
     "configured_key",
     "configured_url",

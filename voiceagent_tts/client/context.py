@@ -26,13 +26,20 @@ from voiceagent_tts.protocol.messages import (
     OpenOptions,
     WarningMessage,
     WordsMessage,
+    WordsMovedMessage,
 )
 from voiceagent_tts.text.cut import cut_text, keep_inside
 
 Event = (
-    ClientAudio | WordTimestamp | FlushedMessage | WarningMessage | CancelledMessage | DoneMessage
+    ClientAudio
+    | WordTimestamp
+    | WordsMovedMessage
+    | FlushedMessage
+    | WarningMessage
+    | CancelledMessage
+    | DoneMessage
 )
-"""What iterating a context yields."""
+"""What iterating a context yields; `WordsMovedMessage` has better times of earlier words."""
 
 
 class ClientContext:
@@ -208,7 +215,7 @@ class ClientContext:
                 for word in self._record.words[self._words_yielded :]:
                     self._emit(word)
                 self._words_yielded = len(self._record.words)
-            case FlushedMessage() | WarningMessage():
+            case WordsMovedMessage() | FlushedMessage() | WarningMessage():
                 self._emit(event)
             case CancelledMessage():
                 self._cancelled = event.to_cut()

@@ -665,7 +665,7 @@ class Context:
     def _publish_moved(self) -> None:
         """Publish better times of words that have left by an estimate."""
         if self.state < ContextState.ENDED and (moved := self._words.pop_moved()):
-            self._events.put_moved(moved)
+            self._events.put_moved(keep_inside(moved, self._listener.end_sample))
 
     @property
     def _granted_samples(self) -> float:

@@ -473,7 +473,7 @@ class WordPolicy:
         if len(self._published) == len(self._words):
             return None
         source, timestamp = self._best(len(self._published))
-        start = max(timestamp.start_sample, self._last_start)
+        start = max(timestamp.start_sample, self._earliest_start)
         return start if self._may_be_heard(source, start) else None
 
     @property
@@ -603,8 +603,13 @@ class WordPolicy:
     def _is_due(self, source: Source, timestamp: WordTimestamp, reach_sample: int) -> bool:
         if self.has_all_audio and not self._sources:
             return True
-        start = max(timestamp.start_sample, self._last_start)
+        start = max(timestamp.start_sample, self._earliest_start)
         return self._may_be_heard(source, start) and start <= reach_sample
+
+    @property
+    def _earliest_start(self) -> int:
+        """Start of the last word, as it was sent first or as it has moved since."""
+        return max(self._last_start, self._told[-1].start_sample) if self._told else 0
 
     def _may_be_heard(self, source: Source, start: int) -> bool:
         """Whether the next word, at `start`, may be in the audio so far, or its time is known."""
@@ -624,7 +629,7 @@ class WordPolicy:
     def _publish(self, source: Source, timestamp: WordTimestamp, played_sample: int) -> None:
         self.counts.sources[source] += 1
         self.counts.late += timestamp.start_sample < played_sample
-        self._last_start = max(timestamp.start_sample, played_sample, self._last_start)
+        self._last_start = max(timestamp.start_sample, played_sample, self._earliest_start)
         self._published.append(_moved_to(timestamp, self._last_start))
         self._told.append(self._published[-1])
 

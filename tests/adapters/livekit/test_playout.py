@@ -53,9 +53,21 @@ def test_a_better_time_decides_whether_a_word_was_heard() -> None:
     """A word that had left by an estimate may begin later, or earlier; others stay."""
     playout = playing(1500)
     assert playout.heard_text(0.65, NOW) == "One, two, three."
-    playout.correct([word_at(2, late_ms=200), word_at(4, late_ms=-100)])
+    playout.correct([word_at(2, late_ms=200), word_at(4, late_ms=-100)], 0)
     assert playout.heard_text(0.65, NOW) == "One, two,"
     assert playout.heard_text(1.15, NOW) == TEXT
+
+
+def test_a_word_that_broke_off_keeps_the_time_at_which_it_was_heard_first() -> None:
+    """The next context speaks it again, and knows better when."""
+    playout = playing(710, words=3)
+    playout.forget_unheard()
+    playout.play(ms_to_samples(900), 0.7)
+    playout.expect([word_at(3, late_ms=200)])
+    playout.correct([word_at(2, late_ms=160), word_at(3, late_ms=300)], ms_to_samples(710))
+    assert playout.heard_text(0.65, NOW) == "One, two, three."
+    assert playout.heard_text(1.15, NOW) == "One, two, three."
+    assert playout.heard_text(1.25, NOW) == "One, two, three. Four,"
 
 
 def test_words_of_audio_that_never_came_are_not_heard() -> None:

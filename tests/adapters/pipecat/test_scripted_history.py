@@ -308,6 +308,94 @@ def test_a_reply_that_was_heard_to_its_end_stays_whole(last_ms: int) -> None:
     assert messages == ["a b c d e"]
 
 
+def aligned(words: int, end_s: float | None = None) -> Script:
+    """Words whose times an aligner finds; all of them are right."""
+    ends = [] if end_s is None else [Step(end_s)]
+    spoken = script(audio_steps(0.0, 100, words), word_steps(AHEAD_S, words=words), ends)
+    true_ms = tuple(index * WORD_MS for index in range(words))
+    return replace(spoken, true_ms=true_ms, moves_words=True)
+
+
+def late(lead_ms: int, words: int) -> Script:
+    """The same behind silence."""
+    starts_ms = tuple(lead_ms + index * WORD_MS for index in range(words))
+    steps = [Step(max(0.0, ms / 1000 - AHEAD_S), words_ms=(ms,)) for ms in starts_ms]
+    spoken = script(audio_steps(0.0, 100, words), steps)
+    return replace(spoken, true_ms=starts_ms, moves_words=True)
+
+
+@pytest.mark.parametrize("last_ms", [600, 900, 950])
+def test_a_server_that_waits_for_text_is_not_silent(last_ms: int) -> None:
+    """Although the last word was found at the end of its audio: it is not spoken again."""
+
+    async def run() -> list[int]:
+        steps = (
+            Step(0.0, samples=12_000, words_ms=(0, 300)), Step(0.2, words_ms=(600,)),
+            Step(0.3, samples=9_600),
+        )  # fmt: skip
+        spoken = Script(steps, end_s=60.0, true_ms=(0, 300, last_ms), moves_words=True)
+        async with agent(spoken, Loudspeaker(40), response_timeout_s=1.2) as talk:
+            await talk.say([LLMFullResponseStartFrame(), LLMTextFrame("a b c, ")])
+            await asyncio.sleep(3.0)
+            return talk.loudspeaker.played_samples
+
+    (played_samples,) = run_scripted(run())
+    assert played_samples <= (3 * WORD_MS + 40) * SAMPLE_RATE_HZ // 1000
+
+
+FILLER = [TTSSpeakFrame("v w x y z", append_to_context=False)]
+
+
+@pytest.mark.parametrize(
+    ("loss_s", "then", "second", "latency_s"),
+    [
+        (None, FILLER, (aligned(5), 4.0), 0.0),
+        (None, FILLER, (replace(aligned(5), true_ms=(), moves_words=False), 4.0), 0.3),
+        (None, reply("x"), (late(150, 1), 0.1), 0.25),
+        (1.45, FILLER, (aligned(5), 4.0), 0.0),
+    ],
+    ids=["a filler", "by an engine", "a reply cut early", "lost before its end"],
+)
+def test_a_reply_that_was_heard_stays_whatever_is_cut_behind_it(
+    loss_s: float | None, then: list[Frame], second: tuple[Script, float], latency_s: float
+) -> None:
+    """No word of what follows has left for the history when the user speaks."""
+    first, (following, after_s) = aligned(5, 9.0 if loss_s else None), second
+
+    async def run() -> list[str]:
+        speaker = Loudspeaker(40)
+        async with agent(following, speaker, first=[first], output_latency_s=latency_s) as talk:
+            await talk.say(reply("a b c d e"))
+            await asyncio.sleep(loss_s or 2.5)
+            if loss_s is not None:
+                await talk.server.drop_connections()
+                await asyncio.sleep(1.5)
+            await talk.say(then)
+            await asyncio.sleep(after_s)
+            await talk.worker.queue_frame(InterruptionFrame())
+            await asyncio.sleep(1.0)
+            return talk.messages
+
+    assert run_scripted(run()) == ["a b c d e"]
+
+
+@pytest.mark.parametrize("after_s", [1.7, 1.75])
+def test_a_reply_that_was_heard_stays_before_the_first_word_queued_behind_it(
+    after_s: float,
+) -> None:
+    """Its audio, and that of an utterance behind it, have left together."""
+
+    async def run() -> list[str]:
+        async with agent(late(100, 3), Loudspeaker(40), first=[aligned(5)]) as talk:
+            await talk.say([*reply("a b c d e"), TTSSpeakFrame("x y z")])
+            await asyncio.sleep(after_s)
+            await talk.worker.queue_frame(InterruptionFrame())
+            await asyncio.sleep(1.0)
+            return talk.messages
+
+    assert run_scripted(run()) == ["a b c d e"]
+
+
 @pytest.mark.parametrize("wait_s", [0.0, 0.02, 0.3])
 @pytest.mark.parametrize(
     ("then", "said"),

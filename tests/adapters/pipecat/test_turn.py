@@ -31,6 +31,7 @@ def speak(turn: PipecatTurn, received_ms: int, rate_hz: int = SAMPLE_RATE_HZ) ->
         text=turn.rest,
         words=spoken(turn.rest),
     )
+    record.last_start_sample = record.words[-1].start_sample if record.words else 0
     turn.start_context(record)
     return receive(turn, received_ms)
 

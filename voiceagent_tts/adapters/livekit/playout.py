@@ -108,10 +108,19 @@ class Playout:
         self._words += new
         return new
 
-    def correct(self, words: Iterable[WordTimestamp]) -> None:
-        """Give words better times: some had left by an estimate."""
+    def correct(self, words: Iterable[WordTimestamp], context_start: int) -> None:
+        """Give words better times: some had left by an estimate.
+
+        Args:
+            words: words of the context that speaks, with their times.
+            context_start: where its audio starts. A word before it broke off there and is spoken
+                again, but was heard first.
+        """
         better = {word.word.char_start: word for word in words}
-        self._words = [better.get(word.word.char_start, word) for word in self._words]
+        self._words = [
+            better.get(word.word.char_start, word) if word.start_sample >= context_start else word
+            for word in self._words
+        ]
 
     def forget_unheard(self) -> None:
         """Drop the words whose audio has not arrived and never will."""

@@ -309,7 +309,8 @@ class Reply:
                 self._hooks.on_words(context_id, item.timestamps())
                 self._expect_new_words()
             case WordsMovedMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
-                self._playout.correct(map(self._turn.to_turn, item.timestamps()))
+                better = map(self._turn.to_turn, item.timestamps())
+                self._playout.correct(better, self._turn.context_start)
             case DoneMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
                 await self._finish_context(item)
             case _:
@@ -429,10 +430,11 @@ class Reply:
         else:
             final = done.words_final.timestamps() if done.words_final else []
             better = [self._turn.to_turn(each) for each in final]
+            context_start = self._turn.context_start
             words = self._turn.finish_context(done.chars)
             if self.is_audible:
                 self._expect(words)
-                self._playout.correct(better)
+                self._playout.correct(better, context_start)
         await self._speak_rest()
 
     def _end(self) -> None:

@@ -167,7 +167,7 @@ class Output:
     def unheard(self, now_s: float) -> str:
         """The end of what has left for the history that was not heard."""
         words = [each.word for each in self.said if each.word]
-        if not (words and self.said_context_id):
+        if not (words and self.said_context_id) or self._playout.is_past(self.said_context_id):
             return ""
         if words[-1].is_whole and self._playout.is_heard(self.said_context_id, now_s):
             return ""

@@ -390,6 +390,10 @@ class Playout:
         context = self._find_ended(context_id)
         return context is not None and self._heard(context, now_s) == context.samples
 
+    def is_past(self, context_id: str) -> bool:
+        """Whether `context_id` was heard to its end before, and is forgotten."""
+        return not self.plays(context_id) and self._find_ended(context_id) is None
+
     def _find_ended(self, context_id: str) -> _Context | None:
         return next((each for each in self._ended if each.context_id == context_id), None)
 

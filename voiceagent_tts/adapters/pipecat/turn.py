@@ -114,7 +114,7 @@ class PipecatTurn(Turn):
         """Whether the server context still has to answer words or an end."""
         return self.record is not None and (
             self.state is TurnState.FINISHING
-            or has_complete_word(self.text[self._committed_chars :])
+            or has_complete_word(self.text[self.voiced_char_end :])
         )
 
     def audible_words(self) -> list[SpokenWord]:
