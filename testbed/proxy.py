@@ -14,6 +14,7 @@ class Router(Wire):
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port)
         self.accepted = 0
+        self.refused = 0
         self._is_up = True
         self._forgotten: set[asyncio.StreamWriter] = set()
 
@@ -23,8 +24,12 @@ class Router(Wire):
 
     def go_down(self) -> None:
         """Break all connections, and refuse new ones."""
-        self._is_up = False
+        self.refuse()
         self.cut()
+
+    def refuse(self) -> None:
+        """Refuse new connections; those that are open stay."""
+        self._is_up = False
 
     def come_up(self) -> None:
         """Accept connections again."""
@@ -33,6 +38,7 @@ class Router(Wire):
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward one connection, unless the router is down."""
         if not self._is_up:
+            self.refused += 1
             writer.transport.abort()
             return
         self.accepted += 1

@@ -28,8 +28,6 @@ from voiceagent_tts.text.punctuation import CLAUSE_ENDS, SENTENCE_ENDS, last_mar
 from voiceagent_tts.text.reader import Passage, Reader
 from voiceagent_tts.text.words import split_words
 
-RESUME_WAIT_S = 0.3
-"""Wait before the second and later attempts to resume; the first attempt starts at once."""
 HEARD_SAMPLES = ms_to_samples(20)
 """Length of a word from which it counts as heard."""
 _MAX_MISSING_SAMPLES = ms_to_samples(80)
@@ -89,14 +87,23 @@ class Turn:
 
     Args:
         context_id: name of the turn, and of its first server context.
+        max_failures: attempts in a row to resume that may fail; 0 for no attempt.
+        retry_wait_s: wait before the second and later attempts; the first one starts at once.
     """
 
-    def __init__(self, context_id: str) -> None:
+    def __init__(
+        self, context_id: str, *, max_failures: int = 3, retry_wait_s: float = 0.3
+    ) -> None:
         self.context_id = context_id
         self.text = ""
         """The turn's text that has arrived so far."""
         self.record: ContextRecord | None = None
         """The server context that speaks now; None between two contexts."""
+        self.failures = 0
+        """Attempts to resume that count, since a word was spoken."""
+        self._attempts = 0  # since then, whether they count or not
+        self._max_failures = max_failures
+        self._retry_wait_s = retry_wait_s
         self._contexts_named = 0
         self._char_base = 0  # start of the text of the current context, or of the next one
         self._start_sample = 0  # start of its audio
@@ -221,16 +228,33 @@ class Turn:
             the context has lost its text, those that it had spoken before.
         """
         assert self.record is not None
-        record, received = self.record, self._received_samples
-        if record.spoken_chars is not None:
-            words = self.new_words(before_sample)
-            self.close_context(self._char_base + record.spoken_chars)
-            return words
-        text = masked_text(record)
-        known = [_with_text(timestamp, record.text) for timestamp in all_words(text, record.words)]
+        record, spoken_chars = self.record, self.record.spoken_chars
+        text, known = masked_text(record), record.words
+        if spoken_chars is None:
+            spoken_chars = resume_position(text, known, self._received_samples)
+            known = [_with_text(timestamp, record.text) for timestamp in all_words(text, known)]
         words = self._new_words(known, before_sample)
-        self.close_context(self._char_base + resume_position(text, record.words, received))
+        self._count_attempt(spoken_chars)
+        self.close_context(self._char_base + spoken_chars)
         return words
+
+    def _count_attempt(self, spoken_chars: int) -> None:
+        """An attempt that sent audio without a further word counts."""
+        if spoken_chars:
+            self._attempts = self.failures = 0
+        elif self._received_samples:
+            # A text that is lost twice at one place is lost again; each time is seconds of noise.
+            self.failures += max(1, self._max_failures) if self.has_lost_text else 1
+
+    def can_resume(self, *, is_retryable: bool) -> bool:
+        """Whether another server context may speak on, as far as that depends on the turn."""
+        return is_retryable and 0 < self._max_failures >= self.failures
+
+    def next_wait_s(self, asked_s: float) -> float:
+        """Wait before the next attempt to resume; the server asks for at least `asked_s`."""
+        wait_s = self._retry_wait_s if self._attempts else 0.0
+        self._attempts += 1
+        return max(wait_s, asked_s)
 
     def close_context(self, char_end: int) -> None:
         """The current context speaks no more; the next one starts at character `char_end`."""

@@ -27,7 +27,8 @@ from voiceagent_tts.client.address import (
     websocket_address,
 )
 from voiceagent_tts.client.context import ClientContext, Event
-from voiceagent_tts.client.socket import CLOSE_TIMEOUT_S, MAX_SERVER_MESSAGE_BYTES
+from voiceagent_tts.client.socket import ClientSocket
+from voiceagent_tts.client.transport import CLOSE_TIMEOUT_S
 from voiceagent_tts.client.tts_client import TTSClient
 from voiceagent_tts.core import Cut, WordTimestamp
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -44,11 +45,11 @@ __all__ = [
     "CLOSE_TIMEOUT_S",
     "DEFAULT_PATH",
     "DEFAULT_URL",
-    "MAX_SERVER_MESSAGE_BYTES",
     "AudioFormat",
     "CancelledMessage",
     "ClientAudio",
     "ClientContext",
+    "ClientSocket",
     "Cut",
     "DoneMessage",
     "Event",

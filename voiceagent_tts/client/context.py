@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from voiceagent_tts.client.socket import ClientSocket
 from voiceagent_tts.core import (
@@ -17,17 +17,17 @@ from voiceagent_tts.core import (
     samples_to_ms,
 )
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
+from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
 from voiceagent_tts.protocol.messages import (
     CancelledMessage,
     DoneMessage,
     ErrorMessage,
     FlushedMessage,
+    OpenOptions,
     WarningMessage,
     WordsMessage,
     WordsMovedMessage,
 )
-from voiceagent_tts.protocol.socket_router import ContextEvent
 from voiceagent_tts.text.cut import cut_text, keep_inside
 
 Event = (
@@ -50,10 +50,18 @@ class ClientContext:
     itself when the block is left before its end.
     """
 
-    def __init__(self, socket: ClientSocket, record: ContextRecord) -> None:
+    def __init__(
+        self,
+        socket: ClientSocket,
+        context_id: str,
+        answer_timeout_s: float,
+        metadata: dict[str, Any] | None,
+        options: OpenOptions,
+    ) -> None:
         self._socket = socket
         self._connection = socket.connection
-        self._record = record
+        self._answer_timeout_s = answer_timeout_s
+        self._record = socket.open(context_id, self._receive, metadata=metadata, **options)
         self._events: asyncio.Queue[Event | VoiceAgentError | None] = asyncio.Queue()
         self._words_yielded = 0
         self._clock = PlayoutClock()
@@ -80,7 +88,7 @@ class ClientContext:
             VoiceAgentError: the context has failed.
         """
         self._raise_if_failed()
-        await self._socket.send(self._connection.text(self.context_id, text))
+        await self._send(self._connection.text(self.context_id, text))
 
     async def flush(self) -> int:
         """Speak the text sent so far; more may follow.
@@ -92,7 +100,7 @@ class ClientContext:
             VoiceAgentError: as for `send_text`.
         """
         self._raise_if_failed()
-        await self._socket.send(self._connection.flush(self.context_id))
+        await self._send(self._connection.flush(self.context_id))
         return self._record.flushes
 
     async def end(self) -> None:
@@ -102,7 +110,7 @@ class ClientContext:
             VoiceAgentError: as for `send_text`.
         """
         self._raise_if_failed()
-        await self._socket.send(self._connection.end(self.context_id))
+        await self._send(self._connection.end(self.context_id))
 
     async def cancel(self, played_ms: int | None = None) -> Cut:
         """Stop the context, wait for the server's answer, and return which text was heard.
@@ -117,7 +125,7 @@ class ClientContext:
         """
         if not self._is_over.is_set():
             await self._stop(played_ms)
-            async with self._socket.answering("cancel"):
+            async with self._answering("cancel"):
                 await self._is_over.wait()
         if self._cancelled is not None:
             return self._cancelled
@@ -132,7 +140,7 @@ class ClientContext:
             InvalidRequestError: `played_ms` is wrong, or the context ended too long ago.
             ConnectionLostError: the server does not answer in time.
         """
-        async with self._socket.answering("cut"):
+        async with self._answering("cut"):
             answer = await self._socket.ask_cut(self.context_id, played_ms)
         return self.cut_locally(played_ms) if answer is None else answer
 
@@ -174,7 +182,20 @@ class ClientContext:
         while not self._events.empty():
             self._events.get_nowait()
         with suppress(ConnectionLostError):  # a lost socket has ended the context
-            await self._socket.send(message)
+            await self._send(message)
+
+    async def _send(self, message: str) -> None:
+        self._socket.send(message)
+        await self._socket.drain()
+
+    @asynccontextmanager
+    async def _answering(self, message: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._answer_timeout_s):
+                yield
+        except TimeoutError:
+            sentence = f"no answer to {message} within {self._answer_timeout_s} s"
+            raise ConnectionLostError(sentence) from None
 
     def _raise_if_failed(self) -> None:
         if self._error is not None:
@@ -183,8 +204,7 @@ class ClientContext:
     def _played_ms(self) -> int:
         return samples_to_ms(self._clock.played_samples(time.monotonic()))
 
-    def receive(self, event: ContextEvent) -> None:
-        """Inbox of this context: called with each of its events."""
+    def _receive(self, event: ClientEvent) -> None:
         match event:
             case ClientAudio():
                 received, rate_hz = self._record.samples_received, self._record.audio.sample_rate
@@ -205,12 +225,12 @@ class ClientContext:
                 self._events.put_nowait(event)
                 self._events.put_nowait(self._error)
                 self._is_over.set()
+            case ErrorMessage() if self._socket.lost:
+                self._error = event.to_error()
+                self._events.put_nowait(self._error)
+                self._is_over.set()
             case ErrorMessage():
                 self._error = self._error or event.to_error()
-            case ConnectionLostError():
-                self._error = event
-                self._events.put_nowait(event)
-                self._is_over.set()
             case _:
                 pass
 

@@ -1,72 +1,88 @@
-"""One open socket of the client: its handshake, its reader, and the answers to `cut`."""
+"""`ClientSocket`: one `tts.v1` socket, which the tools and both adapters use alike."""
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Callable
+from typing import Any, Unpack
 
-from websockets.asyncio.client import ClientConnection as WebSocket
-from websockets.asyncio.client import connect
-from websockets.exceptions import (
-    ConnectionClosed,
-    InvalidHandshake,
-    InvalidMessage,
-    InvalidStatus,
-    InvalidURI,
-)
-from websockets.http11 import Response
-from websockets.typing import Subprotocol
-
-from voiceagent_tts.client.address import connection_problem, public_address, server_message
 from voiceagent_tts.client.spans import ClientSpans
+from voiceagent_tts.client.transport import Transport
 from voiceagent_tts.core import Cut
-from voiceagent_tts.errors import (
-    ConnectionLostError,
-    ErrorCode,
-    InvalidRequestError,
-    OverloadedError,
-    UnauthorizedError,
-    VoiceAgentError,
-)
-from voiceagent_tts.protocol.client_connection import ClientConnection, ClientEvent
+from voiceagent_tts.errors import ConnectionLostError, ErrorCode, VoiceAgentError
+from voiceagent_tts.protocol.client_connection import ClientConnection, ClientEvent, ContextRecord
 from voiceagent_tts.protocol.messages import (
-    SUBPROTOCOL,
     CutMessage,
     ErrorMessage,
+    OpenOptions,
     ReadyMessage,
 )
 from voiceagent_tts.protocol.socket_router import Inbox, SocketRouter
 
-CLOSE_TIMEOUT_S = 2.0
-MAX_SERVER_MESSAGE_BYTES = 8 * 2**20
-"""`done` repeats all words of a context: an hour of speech is about 1 MB."""
+_SEND_TIMEOUT_S = 5.0
+"""A server that has not taken a message by then is treated as lost."""
+_NORMAL_CLOSURE = 1000
+_PROTOCOL_ERROR = 1002
 
 
 class ClientSocket:
-    """An open socket: sends, matches answers to requests, and reads in its own task.
+    """An open socket that many contexts share, served until it closes.
+
+    Two tasks serve it. The reader passes each context's events to its inbox
+    (`protocol.SocketRouter`); only the writer sends, so that no context waits to send, and a cancel
+    is never delayed.
 
     Args:
-        websocket: a WebSocket whose handshake is done.
-        router: has received `ready`.
+        transport: has sent `ready`.
+        router: has received it.
         ready: what the server reported about itself.
-        answer_timeout_s: maximum wait for the answer to `cancel` and `cut`.
+        on_unusable: called when the server drains, and on the loss.
+        on_event: called with every event, after the inbox of its context.
     """
 
     def __init__(
         self,
-        websocket: WebSocket,
+        transport: Transport,
         router: SocketRouter,
         ready: ReadyMessage,
-        answer_timeout_s: float,
+        on_unusable: Callable[["ClientSocket"], None],
+        on_event: Callable[[ClientEvent], None],
     ) -> None:
         self.ready = ready
-        self.answer_timeout_s = answer_timeout_s
-        self.spans = ClientSpans()
-        """The traces of its contexts."""
+        self.received_at = time.monotonic()
+        """When the server last sent a message."""
+        self._transport = transport
         self._router = router
-        self._websocket = websocket
-        self._cuts: defaultdict[str, deque[asyncio.Future[Cut]]] = defaultdict(deque)
-        self._reader: asyncio.Task[None] | None = None
+        self._spans = ClientSpans()
+        self._outbox: asyncio.Queue[str] = asyncio.Queue()
+        self._cuts: list[tuple[str, asyncio.Future[Cut]]] = []  # asked and not answered, in order
+        self._on_unusable = on_unusable
+        self._on_event = on_event
+        self._serving = asyncio.create_task(self._serve(), name="tts-client-socket")
+
+    @classmethod
+    async def over(
+        cls,
+        transport: Transport,
+        on_unusable: Callable[["ClientSocket"], None] = lambda _: None,
+        on_event: Callable[[ClientEvent], None] = lambda _: None,
+    ) -> "ClientSocket":
+        """The socket over `transport`, once the server has sent `ready`; sets no timeout.
+
+        Raises:
+            ConnectionLostError: the server has closed the socket.
+            VoiceAgentError: the server accepts no sockets now, speaks another version, or is no
+                `tts.v1` server.
+        """
+        router = SocketRouter()
+        try:
+            ready = router.handshake(await transport.receive())
+            return cls(transport, router, ready, on_unusable, on_event)
+        except ConnectionError as error:
+            loss = router.loss(transport.close_code)
+            raise ConnectionLostError(f"no ready from the server: {loss.message}") from error
+        finally:
+            if router.connection.ready is None:
+                await transport.close()
 
     @property
     def connection(self) -> ClientConnection:
@@ -78,88 +94,135 @@ class ClientSocket:
         """Whether a context can be opened on this socket."""
         return self._router.is_usable
 
-    def start(self, on_end: Callable[["ClientSocket"], None]) -> None:
-        """Start to read; `on_end` is called when the socket has closed."""
-        self._reader = asyncio.create_task(self._read(), name="tts-client-reader")
-        self._reader.add_done_callback(lambda _: on_end(self))
+    @property
+    def lost(self) -> ConnectionLostError | None:
+        """Why the socket has closed; None while it is open."""
+        return self._router.lost
 
-    def attach(self, context_id: str, inbox: Inbox) -> None:
-        """Call `inbox` with the events of a context."""
-        self._router.attach(context_id, inbox)
+    # To the server.
 
-    async def send(self, message: str) -> None:
-        """Send a message.
+    def open(
+        self,
+        context_id: str,
+        inbox: Inbox,
+        *,
+        metadata: dict[str, Any] | None = None,
+        **options: Unpack[OpenOptions],
+    ) -> ContextRecord:
+        """Open a context, and call `inbox` with its events up to its end or the socket's loss.
 
         Raises:
-            ConnectionLostError: the socket is closed.
+            VoiceAgentError: an option is wrong, or the socket accepts no more contexts.
         """
-        try:
-            await self._websocket.send(message)
-        except ConnectionClosed as error:
-            raise self._router.lost or self._loss() from error
+        if self.lost is not None:
+            raise self.lost
+        metadata = self._spans.open(context_id, metadata)
+        self.send(self.connection.open(context_id, metadata=metadata, **options))
+        self._router.attach(context_id, inbox)
+        return self.connection.record(context_id)
+
+    def abandon(self, context_id: str) -> None:
+        """Cancel a context unless it has ended, and stop passing on its events."""
+        if self._router.detach(context_id):
+            self.send(self.connection.cancel(context_id))
+
+    def send(self, message: str) -> None:
+        """Send in order and without waiting; a message for a lost socket is dropped."""
+        if self.lost is None:
+            self._outbox.put_nowait(message)
+
+    async def drain(self) -> None:
+        """Wait until the connection has taken every message, or the socket is lost.
+
+        Raises:
+            ConnectionLostError: the socket is lost.
+        """
+        await self._outbox.join()
+        if self.lost is not None:
+            raise self.lost
 
     async def ask_cut(self, context_id: str, played_ms: int) -> Cut | None:
         """The server's answer to `cut`; None if the socket is lost.
 
         Raises:
             InvalidRequestError: `played_ms` is wrong, or the server does not know the context.
-            ConnectionLostError: the server does not answer in time.
         """
         message = self.connection.cut(context_id, played_ms)
+        if self.lost is not None:
+            return None
         answer: asyncio.Future[Cut] = asyncio.get_running_loop().create_future()
-        self._cuts[context_id].append(answer)
+        self._cuts.append((context_id, answer))
+        self.send(message)
         try:
-            await self.send(message)
             return await answer
         except ConnectionLostError:
             return None
         finally:
             answer.cancel()
 
-    @asynccontextmanager
-    async def answering(self, message: str) -> AsyncIterator[None]:
-        """Limit the wait for the answer to `message`.
-
-        Raises:
-            ConnectionLostError: the server does not answer in time.
-        """
-        try:
-            async with asyncio.timeout(self.answer_timeout_s):
-                yield
-        except TimeoutError:
-            raise ConnectionLostError(
-                f"no answer to {message} within {self.answer_timeout_s} s"
-            ) from None
+    def give_up(self, reason: str) -> None:
+        """Treat the socket as lost, because the server does not answer on it."""
+        if self.lost is None:
+            self._lose(ConnectionLostError(reason))
+            self._serving.cancel()
 
     async def aclose(self) -> None:
-        """Close the socket, and wait for the end of the reader."""
-        await self._websocket.close()
-        if self._reader is not None:
-            await self._reader
+        """Close the socket, and wait until its tasks have ended."""
+        await self._transport.close()
+        await asyncio.wait({self._serving})
 
-    async def _read(self) -> None:
+    # Its tasks.
+
+    async def _serve(self) -> None:
+        writer = asyncio.create_task(self._write(), name="tts-client-writer")
+        code = _NORMAL_CLOSURE
         try:
-            code = await self._read_to_end()
-            await self._websocket.close(code)
+            code = await self._read()
         finally:
-            self._lose()
+            self._lose(self._router.loss(self._transport.close_code))
+            writer.cancel()
+            await self._transport.close(code)
+            await asyncio.wait({writer})
 
-    async def _read_to_end(self) -> int:
-        """Returns the code to close the socket with."""
+    async def _read(self) -> int:
+        """Read to the end of the socket; returns the code to close it with."""
         try:
-            async for data in self._websocket:
-                event = self._router.receive(data)
-                self.spans.receive(event)
-                self._answer_question(event)
-                if self._router.is_drained:
-                    break
+            while not self._router.is_drained:
+                self._receive(await self._transport.receive())
+            self._lose(self._router.loss(_NORMAL_CLOSURE))
         except VoiceAgentError:
-            return 1002
-        except ConnectionClosed:
+            self._lose(self._router.loss(_PROTOCOL_ERROR))
+            return _PROTOCOL_ERROR
+        except ConnectionError:
             pass
-        return 1000
+        return _NORMAL_CLOSURE
 
-    def _answer_question(self, event: ClientEvent | None) -> None:
+    async def _write(self) -> None:
+        while True:
+            message = await self._outbox.get()
+            try:
+                async with asyncio.timeout(_SEND_TIMEOUT_S):
+                    await self._transport.send(message)
+            except TimeoutError:
+                self.give_up("the server has stopped reading")
+            except ConnectionError:
+                pass  # the reader handles the loss
+            finally:
+                self._outbox.task_done()
+
+    def _receive(self, data: str | bytes) -> None:
+        self.received_at = time.monotonic()
+        was_usable = self.is_usable
+        event = self._router.receive(data)
+        if event is None:
+            return
+        self._spans.receive(event)
+        self._answer_question(event)
+        self._on_event(event)
+        if was_usable and not self.is_usable:
+            self._on_unusable(self)
+
+    def _answer_question(self, event: ClientEvent) -> None:
         match event:
             case ErrorMessage(code=ErrorCode.CONTEXT_NOT_FOUND, context_id=str(context_id)):
                 self._answer_cut(context_id, event.to_error())
@@ -169,94 +232,25 @@ class ClientSocket:
                 pass
 
     def _answer_cut(self, context_id: str, answer: Cut | VoiceAgentError) -> None:
-        waiting = self._cuts[context_id]
-        future = waiting.popleft() if waiting else None
-        if not waiting:
-            del self._cuts[context_id]
-        if future is None or future.done():
+        question = next((each for each in self._cuts if each[0] == context_id), None)
+        if question is None:
+            return
+        self._cuts.remove(question)
+        future = question[1]
+        if future.done():
             return
         if isinstance(answer, Cut):
             future.set_result(answer)
         else:
             future.set_exception(answer)
 
-    def _loss(self) -> ConnectionLostError:
-        return self._router.loss(self._websocket.protocol.close_code)
-
-    def _lose(self) -> None:
-        error = self._loss()
-        self._router.lose(error)
-        self.spans.lose()
-        for answer in (future for waiting in self._cuts.values() for future in waiting):
-            if not answer.done():
-                answer.set_exception(error)
-        self._cuts.clear()
-
-
-async def open_socket(
-    url: str, headers: dict[str, str], connect_timeout_s: float, answer_timeout_s: float
-) -> ClientSocket:
-    """Connect once, and wait for the server's `ready`.
-
-    Raises:
-        UnauthorizedError: the server refused the key.
-        ConnectionLostError: the server cannot be reached.
-        OverloadedError: the server accepts no sockets now.
-        VoiceAgentError: the server speaks another version (`version_mismatch`), or is no `tts.v1`
-            server.
-    """
-    address = public_address(url)
-    try:
-        async with asyncio.timeout(connect_timeout_s):
-            websocket = await connect(
-                url,
-                subprotocols=[Subprotocol(SUBPROTOCOL)],
-                additional_headers=headers,
-                compression=None,  # PCM shrinks by 3 % for 100 times the work
-                open_timeout=None,  # `connect_timeout_s` includes the handshake of `tts.v1`
-                close_timeout=CLOSE_TIMEOUT_S,
-                max_size=MAX_SERVER_MESSAGE_BYTES,
-            )
-            return await _shake_hands(websocket, answer_timeout_s)
-    except InvalidStatus as error:
-        raise _rejection(error.response) from error
-    except (InvalidHandshake, InvalidURI) as error:
-        sentence = f"{address} is no {SUBPROTOCOL} server: {type(error).__name__}"
-        if isinstance(error, InvalidMessage) and url.startswith("ws:"):
-            sentence += "; a server with TLS has an address that begins with wss://"
-        raise InvalidRequestError(sentence, code=ErrorCode.NOT_FOUND) from error
-    except (OSError, TimeoutError, ConnectionClosed) as error:
-        raise ConnectionLostError(connection_problem(address, error)) from error
-
-
-async def _shake_hands(websocket: WebSocket, answer_timeout_s: float) -> ClientSocket:
-    router = SocketRouter()
-    try:
-        ready = router.handshake(await websocket.recv())
-    except BaseException:
-        await websocket.close()
-        raise
-    return ClientSocket(websocket, router, ready, answer_timeout_s)
-
-
-def _rejection(response: Response) -> VoiceAgentError:
-    status = response.status_code
-    sentence = f"the server answered the handshake with HTTP {status}"
-    match status:
-        case 401:
-            return UnauthorizedError(f"{sentence}: the API key is missing or wrong")
-        case 403:
-            reason = server_message(response.body)
-            told = sentence if reason is None else f"{sentence}: {reason}"
-            return UnauthorizedError(told, code=ErrorCode.FORBIDDEN)
-        case 404:
-            return InvalidRequestError(
-                f"{sentence}: expected a {SUBPROTOCOL} server there; try the URL without its path",
-                code=ErrorCode.NOT_FOUND,
-            )
-        case 429:
-            return OverloadedError(sentence, code=ErrorCode.RATE_LIMITED)
-        case _ if status >= 500:
-            return OverloadedError(sentence)
-        case _:
-            return InvalidRequestError(sentence, code=ErrorCode.NOT_FOUND)
+    def _lose(self, error: ConnectionLostError) -> None:
+        if not self._router.lose(error):
+            return
+        self._spans.lose()
+        for context_id, _ in list(self._cuts):
+            self._answer_cut(context_id, error)
+        while not self._outbox.empty():
+            self._outbox.get_nowait()
+            self._outbox.task_done()
+        self._on_unusable(self)

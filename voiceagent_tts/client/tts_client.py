@@ -2,16 +2,34 @@
 
 import asyncio
 import random
+import weakref
 from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import uuid4
 
-from voiceagent_tts.client.address import authorization, websocket_address
+from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidStatus, InvalidURI
+from websockets.http11 import Response
+
+from voiceagent_tts.client.address import (
+    authorization,
+    connection_problem,
+    public_address,
+    server_message,
+    websocket_address,
+)
 from voiceagent_tts.client.context import ClientContext, Event
-from voiceagent_tts.client.socket import ClientSocket, open_socket
-from voiceagent_tts.errors import ConnectionLostError, OverloadedError
-from voiceagent_tts.protocol.messages import OpenOptions, ReadyMessage
+from voiceagent_tts.client.socket import ClientSocket
+from voiceagent_tts.client.transport import connect_websocket
+from voiceagent_tts.errors import (
+    ConnectionLostError,
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    UnauthorizedError,
+    VoiceAgentError,
+)
+from voiceagent_tts.protocol.messages import SUBPROTOCOL, OpenOptions, ReadyMessage
 
 RETRY_WAITS_S = (0.1, 0.3, 1.0)
 """Waits between attempts to connect; each varies by half, so that clients do not return at once."""
@@ -45,7 +63,9 @@ class TTSClient:
         self._connect_timeout_s = connect_timeout_s
         self._answer_timeout_s = answer_timeout_s
         self._socket: ClientSocket | None = None
-        self._sockets: set[ClientSocket] = set()  # the current one, and those that drain
+        self._sockets: weakref.WeakSet[ClientSocket] = (
+            weakref.WeakSet()
+        )  # the current one, and those that drain
         self._connecting = asyncio.Lock()
         self._is_closed = False
 
@@ -97,11 +117,8 @@ class TTSClient:
         """
         socket = await self._usable_socket()
         context_id = context_id or uuid4().hex
-        metadata = socket.spans.open(context_id, metadata)
-        message = socket.connection.open(context_id, metadata=metadata, **options)
-        context = ClientContext(socket, socket.connection.record(context_id))
-        socket.attach(context_id, context.receive)
-        await socket.send(message)
+        context = ClientContext(socket, context_id, self._answer_timeout_s, metadata, options)
+        await socket.drain()
         return context
 
     async def say(self, text: str, **options: Unpack[OpenOptions]) -> AsyncGenerator[Event, None]:
@@ -125,15 +142,14 @@ class TTSClient:
             VoiceAgentError: as for `connect`.
         """
         socket = await self._usable_socket()
-        await socket.send(
-            socket.connection.prepare(voice=voice, language=language, instruct=instruct)
-        )
+        socket.send(socket.connection.prepare(voice=voice, language=language, instruct=instruct))
+        await socket.drain()
 
     async def aclose(self) -> None:
         """Close the sockets, which cancels their contexts; idempotent."""
         self._is_closed = True
         async with self._connecting:
-            await asyncio.gather(*(socket.aclose() for socket in self._sockets))
+            await asyncio.gather(*(socket.aclose() for socket in list(self._sockets)))
 
     async def _usable_socket(self) -> ClientSocket:
         async with self._connecting:
@@ -142,7 +158,6 @@ class TTSClient:
             if self._socket is None or not self._socket.is_usable:
                 self._socket = await self._connect()
                 self._sockets.add(self._socket)
-                self._socket.start(on_end=self._sockets.discard)
             return self._socket
 
     async def _connect(self) -> ClientSocket:
@@ -154,6 +169,41 @@ class TTSClient:
         return await self._connect_once()
 
     async def _connect_once(self) -> ClientSocket:
-        return await open_socket(
-            self._url, self._headers, self._connect_timeout_s, self._answer_timeout_s
-        )
+        address = public_address(self._url)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                # The time limit includes the handshake of `tts.v1`.
+                transport = await connect_websocket(self._url, self._headers, open_timeout=None)
+                return await ClientSocket.over(transport)
+        except InvalidStatus as error:
+            raise _rejection(error.response) from error
+        except (InvalidHandshake, InvalidURI) as error:
+            sentence = f"{address} is no {SUBPROTOCOL} server: {type(error).__name__}"
+            if isinstance(error, InvalidMessage) and self._url.startswith("ws:"):
+                sentence += "; a server with TLS has an address that begins with wss://"
+            raise InvalidRequestError(sentence, code=ErrorCode.NOT_FOUND) from error
+        except OSError as error:
+            raise ConnectionLostError(connection_problem(address, error)) from error
+
+
+def _rejection(response: Response) -> VoiceAgentError:
+    status = response.status_code
+    sentence = f"the server answered the handshake with HTTP {status}"
+    match status:
+        case 401:
+            return UnauthorizedError(f"{sentence}: the API key is missing or wrong")
+        case 403:
+            reason = server_message(response.body)
+            told = sentence if reason is None else f"{sentence}: {reason}"
+            return UnauthorizedError(told, code=ErrorCode.FORBIDDEN)
+        case 404:
+            return InvalidRequestError(
+                f"{sentence}: expected a {SUBPROTOCOL} server there; try the URL without its path",
+                code=ErrorCode.NOT_FOUND,
+            )
+        case 429:
+            return OverloadedError(sentence, code=ErrorCode.RATE_LIMITED)
+        case _ if status >= 500:
+            return OverloadedError(sentence)
+        case _:
+            return InvalidRequestError(sentence, code=ErrorCode.NOT_FOUND)

@@ -26,10 +26,8 @@ from voiceagent_tts.protocol.client_connection import ClientConnection, ClientEv
 from voiceagent_tts.protocol.messages import CLOSE_CODES, DoneMessage, ErrorMessage, ReadyMessage
 from voiceagent_tts.protocol.refusals import ProtocolError
 
-ContextEvent = ClientEvent | ConnectionLostError
-"""What an inbox receives; `DoneMessage` or `ConnectionLostError` is the last."""
-
-Inbox = Callable[[ContextEvent], None]
+Inbox = Callable[[ClientEvent], None]
+"""Receives the events of a context; `DoneMessage`, or the error of a lost socket, is the last."""
 
 
 class SocketRouter:
@@ -108,7 +106,7 @@ class SocketRouter:
         return ConnectionLostError(f"the socket closed ({close_code}, {meaning}){cause}")
 
     def lose(self, error: ConnectionLostError) -> bool:
-        """Mark the socket as lost, and pass `error` to every inbox.
+        """Mark the socket as lost, and pass `error` to every inbox, as an error of its context.
 
         Returns:
             Whether this call did it; False if the socket was lost before.
@@ -117,6 +115,6 @@ class SocketRouter:
             return False
         self.lost = error
         inboxes, self._inboxes = self._inboxes, {}
-        for inbox in inboxes.values():
-            inbox(error)
+        for context_id, inbox in inboxes.items():
+            inbox(ErrorMessage.of(error, context_id))
         return True

@@ -19,7 +19,8 @@ from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.protocol.client_connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
+from voiceagent_tts.protocol.messages import DoneMessage
 from voiceagent_tts.server.serve import RunningServer
 
 COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
@@ -332,6 +333,34 @@ async def test_the_rest_of_an_idle_turn_is_spoken(
         await until(lambda: not server.state.synthesizer.contexts_active, "the context has ended")
         await conversation.append("Three, four.")
         await conversation.end()
+        assert await conversation.spoken() == "One, two. Three, four."
+        assert not conversation.errors
+
+
+async def test_text_behind_an_end_that_is_on_its_way_is_spoken(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text may come when the server's context has ended, and a busy program has not read that."""
+    server = await start_server()
+    synthesizer = server.state.synthesizer
+    synthesizer.limits = replace(synthesizer.limits, context_idle_s=0.2)
+    tts, is_over, go_on = service(server.websocket_url), asyncio.Event(), asyncio.Event()
+    receive = tts._receive_event
+
+    async def receive_late(event: ClientEvent) -> None:
+        if isinstance(event, DoneMessage) and not go_on.is_set():
+            is_over.set()
+            await go_on.wait()
+        await receive(event)
+
+    monkeypatch.setattr(tts, "_receive_event", receive_late)
+    async with talking(tts) as conversation:
+        await conversation.begin("One, two. ")
+        await is_over.wait()
+        await conversation.append("Three, four.")
+        await conversation.end()
+        await until(lambda: "four" in next(iter(tts._turns.values())).text, "the text is there")
+        go_on.set()
         assert await conversation.spoken() == "One, two. Three, four."
         assert not conversation.errors
 

@@ -3,14 +3,12 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 from loguru import logger
 from pipecat.frames.frames import (
     ErrorFrame,
-    Frame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
@@ -19,20 +17,17 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
     TTSUpdateSettingsFrame,
 )
-from pipecat.metrics.metrics import TTFAMetricsData, TTFBMetricsData
+from pipecat.metrics.metrics import ProcessingMetricsData, TTFAMetricsData, TTFBMetricsData
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.service_switcher import ServiceSwitcher, ServiceSwitcherStrategyFailover
 from pipecat.pipeline.worker import PipelineWorker
-from pipecat.services.settings import TTSSettings
-from pipecat.services.tts_service import TextAggregationMode, TTSService, WebsocketTTSService
-from pipecat.services.websocket_service import WebsocketService
-from pipecat.utils.context.word_timestamp_tracker import WordTimestampTracker
+from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.errors import ErrorCategory
-from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
 from testbed.pipecat_conversation import ENGLISH, service, speaks, talking
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer, close_sockets
+from testbed.understudy import Understudy
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.config import Settings
@@ -128,13 +123,21 @@ async def test_a_draining_server_is_left(server: RunningServer) -> None:
 
 
 async def test_a_reply_behind_a_draining_servers_last_is_spoken(server: RunningServer) -> None:
-    """The reply waits until the draining server has finished, and the next server speaks it."""
-    async with talking(service(server, max_lead_s=0.5)) as conversation:
+    """The service is on the next server at once, while the draining one ends what it speaks."""
+    tts, connected = service(server, max_lead_s=0.5), asyncio.Queue[int]()
+
+    @tts.event_handler("on_connected")
+    async def on_connected(_: object) -> None:
+        connected.put_nowait(server.state.synthesizer.contexts_active)
+
+    async with talking(tts) as conversation:
+        assert await connected.get() == 0
         first = f"{COUNTING} {COUNTING}"
         await conversation.push(TTSSpeakFrame(first))
         await conversation.play(await conversation.begun(), 0.3)
         for session in list(server.state.sessions):
             session.drain(30_000)
+        assert await connected.get() == 1, "it connects while the first reply is being spoken"
         await conversation.push(TTSSpeakFrame("Yes, I can."))
         assert await conversation.spoken() == first
         assert await conversation.spoken() == "Yes, I can."
@@ -220,6 +223,7 @@ async def test_each_turn_is_measured_once(served: ServerProcess) -> None:
         first_bytes = [d for d in data if isinstance(d, TTFBMetricsData) and d.value > 0]
         first_audios = [d for d in data if isinstance(d, TTFAMetricsData) and d.ttfa > 0]
         assert (len(first_bytes), len(first_audios)) == (2, 2)
+        assert not any(d.value for d in data if isinstance(d, ProcessingMetricsData))
 
 
 async def test_connection_events_are_raised_once(served: ServerProcess) -> None:
@@ -277,21 +281,6 @@ async def test_an_outage_longer_than_all_attempts_mutes_no_later_turn(
         async with running(Settings(port=port)):
             await speaks(conversation)
     logger.remove(sink)
-
-
-class Understudy(TTSService):
-    """Takes over, and notes what it is asked to say."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            settings=TTSSettings(model=None, voice=None, language=None), push_start_frame=True
-        )
-        self.said: list[str] = []
-
-    async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        """Note `text`."""
-        self.said.append(text)
-        yield None
 
 
 @pytest.mark.parametrize("fault", ["no server", "no voice"])
@@ -489,50 +478,6 @@ async def test_a_proxy_gets_its_headers() -> None:
         async with talking(tts):
             head = await asyncio.wait_for(asked.get(), PATIENCE_S)
     assert b"X-Proxy-Key: door" in head and b"Authorization: Bearer key" in head
-
-
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [
-        (TTSService, "_update_settings"),
-        (TTSService, "_call_event_handler"),
-        (TTSService, "_refresh_audio_context"),
-        (TTSService, "_push_sequencer_frames"),
-        (TTSService, "_apply_context_interruptible"),
-        (TTSService, "_register_event_handler"),
-        (TTSService, "_trim_text"),
-        (TTSService, "_record_context_audio_outcome"),
-        (WebsocketTTSService, "_connect"),
-        (WebsocketTTSService, "_disconnect"),
-        (WebsocketTTSService, "_report_error"),
-        (WebsocketService, "_connect_websocket"),
-        (WebsocketService, "_disconnect_websocket"),
-        (WebsocketService, "_receive_messages"),
-        (WebsocketService, "_receive_task_handler"),
-        (WebsocketService, "_try_reconnect"),
-        (WebsocketService, "_websocket_connect"),
-        (WordTimestampTracker, "pts"),
-    ],
-)
-def test_private_methods_of_pipecat_exist(owner: type, name: str) -> None:
-    """The private methods of Pipecat that the service overrides or calls exist."""
-    assert callable(getattr(owner, name))
-
-
-def test_private_attributes_of_pipecat_exist() -> None:
-    """The private attributes of Pipecat that the service reads or sets exist."""
-    names = (
-        "_turn_context_id", "_text_aggregator", "_word_timestamp_tracker", "_settings",
-        "_aggregated_frame_sequencer",
-    )  # fmt: skip
-    plain = SimpleTextAggregator()
-    tts = VoiceAgentTTSService(text_aggregator=plain)
-    attributes = vars(tts)
-    assert set(names) <= attributes.keys()
-    assert attributes["_text_aggregator"] is plain
-    assert isinstance(attributes["_word_timestamp_tracker"], WordTimestampTracker)
-    assert "_websocket" in attributes
-    assert tts._is_streaming_tokens is False
 
 
 def test_the_import_is_light() -> None:

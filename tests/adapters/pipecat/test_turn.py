@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnState
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
 from voiceagent_tts.protocol.messages import AudioFormat, DoneMessage, OpenOptions
 from voiceagent_tts.text.words import split_words
@@ -170,27 +170,25 @@ def test_only_attempts_with_audio_and_without_a_word_count() -> None:
     """An outage may last; an engine that dies at a word again and again will go on so."""
     turn = new_turn()
     for _ in range(2):
-        assert [turn.retry_wait_s(LOST) for _ in range(4)] == [0.0, 0.3, 0.3, 0.3]
+        assert [turn.next_wait_s(0.0) for _ in range(4)] == [0.0, 0.3, 0.3, 0.3]
         for _ in range(4):
-            assert turn.can_resume_after(LOST)
+            assert turn.can_resume(is_retryable=True)
             speak(turn, 100)
             turn.break_off()
-        assert not turn.can_resume_after(LOST)
+        assert not turn.can_resume(is_retryable=True)
         turn.broken_off_at_s = 1.0
         speak(turn, 400)
         turn.break_off()
-        assert turn.can_resume_after(LOST)
+        assert turn.can_resume(is_retryable=True)
         assert turn.broken_off_at_s is None
 
 
-@pytest.mark.parametrize(("retry_after_ms", "wait_s"), [(None, 0.0), (1500, 1.5)])
-def test_a_turn_waits_as_long_as_the_server_asks(retry_after_ms: int | None, wait_s: float) -> None:
+@pytest.mark.parametrize(("asked_s", "wait_s"), [(0.0, 0.0), (1.5, 1.5)])
+def test_a_turn_waits_as_long_as_the_server_asks(asked_s: float, wait_s: float) -> None:
     """The wait that the server requests also applies to the first attempt."""
-    error = OverloadedError("full", retry_after_ms=retry_after_ms)
-    assert new_turn().retry_wait_s(error) == wait_s
+    assert new_turn().next_wait_s(asked_s) == wait_s
 
 
 def test_a_request_that_is_wrong_is_not_repeated() -> None:
     """An invalid request is not retried, because every context would refuse it."""
-    wrong = InvalidRequestError("no such voice", code=ErrorCode.INVALID_VOICE)
-    assert not new_turn().can_resume_after(wrong)
+    assert not new_turn().can_resume(is_retryable=False)

@@ -9,7 +9,7 @@ replies without audio.
 Set `use_tts_aligned_transcript` in the session for a transcript in step with the voice; otherwise
 LiveKit guesses when to show each word.
 
-This module depends only on the wire (`adapters.livekit.socket`) and LiveKit's plugin API.
+This module depends only on the wire (`client.ClientSocket`) and LiveKit's plugin API.
 """
 
 import asyncio
@@ -46,10 +46,11 @@ from voiceagent_tts.adapters.livekit.reply import (
     SampleRate,
     api_error,
 )
-from voiceagent_tts.adapters.livekit.socket import Socket, open_socket
+from voiceagent_tts.adapters.livekit.transport import connect_websocket
 from voiceagent_tts.adapters.options import check_connection, check_positive, check_strings
 from voiceagent_tts.client import (
     CLOSE_TIMEOUT_S,
+    ClientSocket,
     authorization,
     configured_key,
     configured_url,
@@ -58,7 +59,8 @@ from voiceagent_tts.client import (
 )
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
-from voiceagent_tts.protocol.messages import VoiceOptions
+from voiceagent_tts.protocol.client_connection import ClientEvent
+from voiceagent_tts.protocol.messages import ErrorMessage, VoiceOptions, WarningMessage
 
 _VOICES_PATH = "/v1/audio/voices"
 _WARM_TIMEOUT_S = 5.0
@@ -81,7 +83,7 @@ class Voice:
 class Acquired:
     """A socket for one reply, the time it took, and whether it was open already."""
 
-    socket: Socket
+    socket: ClientSocket
     seconds: float
     is_reused: bool
 
@@ -153,11 +155,12 @@ class TTS(tts.TTS[Literal["words"]]):
         self._http_session = http_session
         self._model = model
         self._server_model = "unknown"
-        self._socket: Socket | None = None
-        self._sockets: set[Socket] = set()  # the current one, and those that drain
-        self._connecting: asyncio.Task[Socket] | None = None
+        self._socket: ClientSocket | None = None
+        self._sockets: weakref.WeakSet[ClientSocket] = weakref.WeakSet()  # also those that drain
+        self._connecting: asyncio.Task[ClientSocket] | None = None
         self._warming: asyncio.Task[None] | None = None
         self._streams: weakref.WeakSet[SynthesizeStream | ChunkedStream] = weakref.WeakSet()
+        self._warned: set[str] = set()  # codes of the warnings that were logged
         self._is_closed = False
 
     @property
@@ -247,7 +250,7 @@ class TTS(tts.TTS[Literal["words"]]):
         await asyncio.gather(*(stream.stop() for stream in list(self._streams)))
         tasks = [task for task in (self._warming, self._connecting) if task is not None]
         await utils.aio.cancel_and_wait(*tasks)
-        await asyncio.gather(*(socket.aclose() for socket in self._sockets))
+        await asyncio.gather(*(socket.aclose() for socket in list(self._sockets)))
 
     # The socket that replies share.
 
@@ -263,7 +266,7 @@ class TTS(tts.TTS[Literal["words"]]):
         socket = await self._connected(timeout_s)
         return Acquired(socket, time.perf_counter() - started, is_reused=False)
 
-    async def _connected(self, timeout_s: float) -> Socket:
+    async def _connected(self, timeout_s: float) -> ClientSocket:
         """A new socket; waiting replies share one attempt, with the timeout of the first."""
         deadline = time.monotonic() + timeout_s
         while (left_s := deadline - time.monotonic()) > 0:
@@ -280,7 +283,7 @@ class TTS(tts.TTS[Literal["words"]]):
                 raise api_error(error) from error
         raise APITimeoutError(f"no answer from {self._url.authority} within {timeout_s:g} s")
 
-    def _attempt(self, timeout_s: float) -> asyncio.Task[Socket]:
+    def _attempt(self, timeout_s: float) -> asyncio.Task[ClientSocket]:
         if self._is_closed:
             raise _closed()
         connecting = self._connecting
@@ -290,17 +293,20 @@ class TTS(tts.TTS[Literal["words"]]):
             self._connecting = connecting
         return connecting
 
-    async def _connect(self, timeout_s: float) -> Socket:
+    async def _connect(self, timeout_s: float) -> ClientSocket:
         session = self._session()
+        url, headers = str(self._url), self._headers()
         async with asyncio.timeout(timeout_s):
-            socket = await open_socket(session, str(self._url), self._headers(), self._heartbeat_s)
+            transport = await connect_websocket(session, url, headers, self._heartbeat_s)
+            socket = await ClientSocket.over(
+                transport, lambda socket: self._replace(socket, session), self._log_event
+            )
         self._server_model = socket.ready.model
         self._capabilities = replace(
             self._capabilities, aligned_transcript=socket.ready.has_word_times
         )
         self._socket = socket
         self._sockets.add(socket)
-        socket.start(on_unusable=lambda socket: self._replace(socket, session))
         self._prepare(socket)
         return socket
 
@@ -310,7 +316,7 @@ class TTS(tts.TTS[Literal["words"]]):
     def _session(self) -> aiohttp.ClientSession:
         return self._http_session or utils.http_context.http_session()
 
-    def _prepare(self, socket: Socket) -> None:
+    def _prepare(self, socket: ClientSocket) -> None:
         options = self.options.spoken
         with contextlib.suppress(VoiceAgentError):  # the next reply reports the error
             socket.send(
@@ -321,11 +327,19 @@ class TTS(tts.TTS[Literal["words"]]):
                 )
             )
 
-    def _replace(self, socket: Socket, session: aiohttp.ClientSession) -> None:
-        if socket.is_lost:
-            self._sockets.discard(socket)
+    def _replace(self, socket: ClientSocket, session: aiohttp.ClientSession) -> None:
         if socket is self._socket and not session.closed:  # it is once the job has ended
             self.prewarm()
+
+    def _log_event(self, event: ClientEvent) -> None:
+        match event:
+            case ErrorMessage(context_id=None, code=code):
+                _log.warning("the server refused a message: %s", code)
+            case WarningMessage(code=code, message=message) if code not in self._warned:
+                self._warned.add(code)  # it repeats in every context
+                _log.warning("%s: %s", code, message)
+            case _:
+                pass
 
     async def _warm(self) -> None:
         # LiveKit loads its hyphenator with the first word, which would stop that reply for 0.6 s.
@@ -354,7 +368,7 @@ class _ReplyStream:
     _connection_reused: bool
     _reply: Reply | None = None
 
-    async def _connect(self) -> Socket:
+    async def _connect(self) -> ClientSocket:
         acquired = await self._plugin.acquire(self._conn_options.timeout)
         self._acquire_time, self._connection_reused = acquired.seconds, acquired.is_reused
         return acquired.socket
@@ -439,7 +453,7 @@ def _closed() -> APIConnectionError:
     return APIConnectionError("this TTS has been closed", retryable=False)
 
 
-def _retrieve_exception(task: "asyncio.Task[Socket]") -> None:
+def _retrieve_exception(task: "asyncio.Task[ClientSocket]") -> None:
     """Retrieve the exception, so that asyncio does not report a failure that no reply awaits."""
     if not task.cancelled():
         task.exception()

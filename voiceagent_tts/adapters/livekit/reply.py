@@ -4,7 +4,7 @@ A reply ends when the server has sent all of it, long before it has been played;
 `adapters.livekit.playout` then says which of its words were heard. When a context fails after audio
 was played, a new context speaks the rest, from the word that broke off. It retries while the
 listener still has audio to hear, and then as often as LiveKit's retry policy allows. This module
-depends on the wire (`adapters.livekit.socket`) and LiveKit's `AudioEmitter` only.
+depends on the wire (`client.ClientSocket`) and LiveKit's `AudioEmitter` only.
 """
 
 import asyncio
@@ -27,10 +27,9 @@ from livekit.agents import (
 from livekit.agents.types import NOT_GIVEN, NotGivenOr, TimedString
 
 from voiceagent_tts.adapters.livekit.playout import Listener, Playout
-from voiceagent_tts.adapters.livekit.socket import Socket
 from voiceagent_tts.adapters.options import check_not_negative, check_sample_rate, check_speech
 from voiceagent_tts.adapters.turn import Turn
-from voiceagent_tts.client import refusal
+from voiceagent_tts.client import ClientSocket, refusal
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import (
     ConnectionLostError,
@@ -112,7 +111,7 @@ class ReplyHooks:
         on_words: called with a context's id and its word times as they arrive.
     """
 
-    connect: Callable[[], Awaitable[Socket]]
+    connect: Callable[[], Awaitable[ClientSocket]]
     on_sent: Callable[[], None] = lambda: None
     on_words: Callable[[str, list[WordTimestamp]], None] = lambda *_: None
 
@@ -145,7 +144,7 @@ _Item = str | ReplyInput | ClientEvent | APIError
 class _Context:
     """The server context that speaks now."""
 
-    socket: Socket
+    socket: ClientSocket
     record: ContextRecord
     opened_at: float
 
@@ -187,12 +186,14 @@ class Reply:
         self._listener = listener
         self._inbox: asyncio.Queue[_Item] = asyncio.Queue()
         self._state = _State.OPEN
-        self._turn = Turn(uuid4().hex)
+        self._turn = Turn(
+            uuid4().hex,
+            max_failures=conn_options.max_retry,
+            retry_wait_s=conn_options.retry_interval,
+        )
         self._playout = Playout(options.output_latency_s)
         self._context: _Context | None = None
         self._resume_at: float | None = None  # when the next attempt to resume begins
-        self._attempts = 0  # to resume, since a word was spoken
-        self._failures = 0  # of these, those that count
         self._error: APIError | None = None
         self._received_at = time.monotonic()  # when the last item of the inbox was received
         self._shown_char_end = 0  # of the text that LiveKit has
@@ -338,10 +339,11 @@ class Reply:
             self._send_to(context, ReplyInput.END)
         self._hooks.on_sent()
 
-    def _open(self, socket: Socket) -> _Context:
+    def _open(self, socket: ClientSocket) -> _Context:
         context_id = self._turn.next_server_context_id()
         try:
             record = socket.open(context_id, self._inbox.put_nowait, **self._options.open_options())
+            socket.send(socket.connection.ping())  # a busy server answers, a dead one does not
         except VoiceAgentError as error:
             raise api_error(error, context_id) from error
         if context_id == self._turn.context_id and self._in_segment:
@@ -446,42 +448,32 @@ class Reply:
         """Abandon the failed context, and resume later if the reply is audible and may continue."""
         self._count_attempt()
         self._abandon_context()
-        retries = self._conn_options.max_retry
-        can_resume = error.retryable and retries > 0 and self._failures <= retries
-        if self.is_audible and can_resume:
-            # The first attempt starts at once: the connection alone may be lost.
-            wait_s = self._conn_options.retry_interval if self._attempts > 1 else 0.0
-            self._resume_at = time.monotonic() + max(wait_s, _retry_after_s(error))
+        if self.is_audible and self._turn.can_resume(is_retryable=error.retryable):
+            wait_s = self._turn.next_wait_s(_retry_after_s(error))
+            self._resume_at = time.monotonic() + wait_s
         else:
             error.retryable = error.retryable and not self.is_audible
             self._error, self._state = error, _State.OVER
 
     def _count_attempt(self) -> None:
-        """Count a failed attempt to speak the rest.
+        """Keep what the context has spoken; count an attempt without audio.
 
-        While the listener has audio left, an attempt counts only if it sent audio without a further
-        word.
+        While the listener has audio left, it does not count.
         """
-        samples, has_lost_text = self._turn.context_samples, self._turn.has_lost_text
-        if self._context is not None and self._leave_context():
-            self._attempts = self._failures = 0
-        elif samples and has_lost_text:
-            # A text that is lost twice at one place is lost again; each time is noise.
-            self._failures += max(1, self._conn_options.max_retry)
-        elif samples or self._playout.left_s(time.monotonic()) == 0.0:
-            self._failures += 1
-        self._attempts += 1
+        has_audio = self._turn.context_samples > 0
+        if self._context is not None:
+            self._leave_context()
+        if not has_audio and self._playout.left_s(time.monotonic()) == 0.0:
+            self._turn.failures += 1
 
-    def _leave_context(self) -> bool:
-        """Keep what the context has spoken; return whether that was a further word."""
-        unspoken, has_lost_text = len(self._turn.rest), self._turn.has_lost_text
+    def _leave_context(self) -> None:
+        has_lost_text = self._turn.has_lost_text
         words = self._turn.break_off_context()
         if self.is_audible:
             self._expect(words)
         self._playout.forget_unheard()
         if has_lost_text:
             self._playout.forget_after(self._turn.spoken_char_end)
-        return len(self._turn.rest) < unspoken
 
     def _resume_in_s(self) -> float | None:
         """Time until the next attempt to resume; None if there is none."""

@@ -2,21 +2,13 @@
 
 One socket serves the pipeline for its lifetime. The conversation's history receives exactly the
 words of a turn that were heard: each word leaves with its audio, timed by the transport's playback,
-underruns included. Text goes to the server clause by clause and returns verbatim. The service is
-built in layers: `socket` maintains the connection, `speaking` speaks turns and resumes those that
-break off, and this module implements Pipecat's service API. `output`, `playout` and `text` decide
-what leaves for the transport, and when.
+underruns included. Text goes to the server clause by clause and returns verbatim. `connection`
+keeps the socket open, `speaking` speaks turns and resumes those that break off, and this module
+implements Pipecat's service API. `output`, `playout` and `text` decide what leaves for the
+transport, and when.
 
-The service depends only on the wire (`protocol.ClientConnection`) and Pipecat's service API,
-including these private names of Pipecat's base classes: `_settings`, `_update_settings`,
-`_sync_model_name_to_metrics`, `_text_aggregator`, `_turn_context_id`, `_word_timestamp_tracker`,
-`_add_word_timestamps`, `_aggregated_frame_sequencer`, `_push_sequencer_frames`,
-`_apply_context_interruptible`, `_refresh_audio_context`, `_record_context_audio_outcome`,
-`_register_event_handler`, `_call_event_handler`, `_report_error`, `_trim_text`,
-`_is_streaming_tokens`, `_tracing_context`, `_tts_texts`, `_transport_destination`, and for the
-connection `_websocket`, `_websocket_connect`, `_connect`, `_disconnect`, `_connect_websocket`,
-`_disconnect_websocket`, `_try_reconnect`, `_receive_messages`, `_receive_task_handler` and
-`_last_connect_time`.
+The service depends only on the wire (`client.ClientSocket`) and Pipecat's service API, with some of
+its private names: `tests/adapters/pipecat/test_private_names.py` lists them with their reasons.
 """
 
 import asyncio
@@ -43,6 +35,7 @@ from pipecat.frames.frames import (
     TTSStartedFrame,
     TTSStoppedFrame,
 )
+from pipecat.metrics.metrics import MetricsData
 from pipecat.observers.base_observer import BaseObserver, FramePushed
 from pipecat.pipeline.worker_observer import WorkerObserver
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
@@ -78,6 +71,7 @@ from voiceagent_tts.adapters.pipecat.text import (
     without_end,
 )
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnState
+from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
@@ -132,10 +126,11 @@ class VoiceAgentTTSService(TurnTTSService):
         response_timeout_s: a turn breaks off when the server owes audio and is silent for longer.
         output_latency_s: delay between the transport and the listener (the network, the player's
             buffer); words count as heard that much later.
-        reconnect_attempts: attempts, 0.25 s apart; after these, the next turn connects.
+        reconnect_attempts: attempts after a loss, 0.25 s apart; after these, the next turn
+            connects.
         **kwargs: fields of `Settings` (`model`, `voice` or `voice_id`, `language` and so on), as
             Pipecat's own services accept them, which `settings` overrides; and arguments of
-            `WebsocketTTSService`.
+            `TTSService`.
 
     Raises:
         InvalidRequestError: `url` is not the address of a server, or an option is wrong.
@@ -198,6 +193,7 @@ class VoiceAgentTTSService(TurnTTSService):
             isinstance(self._text_aggregator, ClauseAggregator)
             or self._text_aggregator.aggregation_type is TextType.TOKEN
         )
+        self._destination: str | None = kwargs.get("transport_destination")
         self._starts_sentence = True  # the next piece does not continue the text before it
         self._started: TTSStartedFrame | None = None  # the last one that has left
         self._has_news = asyncio.Event()  # about what is held
@@ -247,11 +243,13 @@ class VoiceAgentTTSService(TurnTTSService):
             self._leaving = None
         await super().cleanup()
 
-    async def _connect_websocket(self) -> None:
-        await super()._connect_websocket()
-        if self._names_servers_model and self._connection.ready is not None:
-            self._settings.model = self._connection.ready.model
-            self._sync_model_name_to_metrics()
+    async def _receive_connection(self, socket: ClientSocket) -> None:
+        if self._names_servers_model:
+            self._settings.model = socket.ready.model
+            self.set_core_metrics_data(
+                MetricsData(processor=self.name, model=self._settings.model or "")
+            )
+        await super()._receive_connection(socket)
 
     # Text in.
 
@@ -260,7 +258,7 @@ class VoiceAgentTTSService(TurnTTSService):
         if context_id in self._turns:
             return  # the reply has started again before its end
         turn = self._add_turn(context_id)
-        if self._is_ready.is_set():
+        if self._connection.is_ready.is_set():
             with contextlib.suppress(VoiceAgentError):  # the first text opens it again
                 self._open_context(turn)
 
@@ -269,11 +267,12 @@ class VoiceAgentTTSService(TurnTTSService):
         """Pass the turn's text on to Pipecat's span: the decorator writes it there."""
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        """Send a piece of the turn's text; its audio arrives on the reader's task."""
+        """Send a piece of the turn's text; its audio arrives on the reader's task.
+
+        Text that comes after the pipeline's end is dropped.
+        """
         turn = self._turns.get(context_id) or self._add_turn(context_id)
-        if turn.state is not TurnState.FAILED:
-            if not self._tasks or self._tasks[0].done():  # the reader has given up
-                await self._connect()
+        if not (turn.state is TurnState.FAILED or self._connection.is_closed):
             is_continuation = self._has_verbatim_pieces and not self._starts_sentence
             space = "" if is_continuation else joint(turn.text, text)
             await self._append_text(turn, space + text)
@@ -570,7 +569,7 @@ class VoiceAgentTTSService(TurnTTSService):
         if _output_behind(self) not in (None, transport):
             return False
         is_for_all = isinstance(frame, StartFrame)
-        return is_for_all or frame.transport_destination == self._transport_destination
+        return is_for_all or frame.transport_destination == self._destination
 
 
 class _TransportObserver(BaseObserver):

@@ -10,17 +10,32 @@ once if the request itself is wrong.
 
 import asyncio
 import contextlib
+import time
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, get_args
 
 from loguru import logger
-from pipecat.frames.frames import TTSAudioRawFrame
+from pipecat.frames.frames import CancelFrame, EndFrame, ErrorFrame, TTSAudioRawFrame
+from pipecat.processors.filters.function_filter import FunctionFilter
+from pipecat.processors.frame_processor import FrameProcessorSetup
+from pipecat.services.tts_service import TTSService
 from pipecat.utils.errors import ErrorCategory
+from pipecat.utils.tracing.tracing_context import TracingContext
+from websockets.exceptions import InvalidStatus
 
+from voiceagent_tts.adapters.pipecat.connection import Connection, ConnectionHooks
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame
-from voiceagent_tts.adapters.pipecat.socket import SocketTTSService
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnState
+from voiceagent_tts.client import (
+    ClientSocket,
+    authorization,
+    configured_key,
+    configured_url,
+    refusal,
+    websocket_address,
+)
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
@@ -56,38 +71,165 @@ _CATEGORIES = {
 would mute the bot for good because of one turn's voice or text."""
 
 
-class TurnTTSService(SocketTTSService):
+class TurnTTSService(TTSService):
     """Speaks turns and keeps their audio contexts in Pipecat filled.
 
     Args:
-        response_timeout_s: a turn breaks off when the server owes audio and is silent for longer.
-        **kwargs: arguments of `SocketTTSService`.
+        url, api_key, extra_headers, reconnect_attempts, response_timeout_s: as for the service.
+        **kwargs: arguments of `TTSService`.
     """
 
-    def __init__(self, *, response_timeout_s: float, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        url: str | None,
+        api_key: str | None,
+        extra_headers: Mapping[str, str] | None,
+        reconnect_attempts: int,
+        response_timeout_s: float,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
+        hooks = ConnectionHooks(
+            may_connect=lambda: self.is_usable or self._has_substitute,
+            on_connected=self._receive_connection,
+            on_disconnected=partial(self._call_event_handler, "on_disconnected"),
+            on_failure=self._receive_outage,
+            on_event=self._receive_other,
+        )
+        self._connection = Connection(
+            self.name,
+            websocket_address(configured_url(url)),
+            {**(extra_headers or {}), **authorization(configured_key(api_key))},
+            reconnect_attempts,
+            hooks,
+        )
         self._response_timeout_s = response_timeout_s
+        self._events: asyncio.Queue[ClientEvent] = asyncio.Queue()
+        self._outage: type[Exception] | None = None  # kind of error reported last
+        self._served_at_s = 0.0  # when a server spoke last although no attempt to connect succeeded
+        self._tasks: list[asyncio.Task[None]] = []
         self._turns: dict[str, PipecatTurn] = {}  # by audio context
         self._resuming: dict[str, asyncio.Task[None]] = {}  # by audio context
         self._warned: set[str] = set()  # codes of the warnings that were logged
+        self._tracing: TracingContext | None = None
         self._noise = ""  # of a failed turn; enters the history unheard
 
     @abstractmethod
     async def _add_words(self, context_id: str, words: list[SpokenWord]) -> None:
         """Commit words whose audio has arrived; each leaves behind its audio."""
 
-    async def _connect(self) -> None:
-        await super()._connect()
-        self._tasks.append(self.create_task(self._check_for_silence()))
+    @property
+    @abstractmethod
+    def _playout_end_s(self) -> float:
+        """When the listener has heard all audio that has left the service."""
+
+    @property
+    def supports_processing_metrics(self) -> bool:
+        """False: text is sent and audio arrives later, so that there is nothing to measure."""
+        return False
+
+    @property
+    def _has_substitute(self) -> bool:
+        """Whether Pipecat can fail over to another service: a switcher's filters are around us."""
+        around = self.previous, self.next
+        return all(isinstance(processor, FunctionFilter) for processor in around)
+
+    @property
+    def _is_served(self) -> bool:
+        """Whether a server speaks any turn, be it one that drains."""
+        return any(turn.is_served for turn in self._turns.values())
+
+    @property
+    def _may_fail_over(self) -> bool:
+        """Whether another service may take over, which would cut off the turns being spoken."""
+        return self._has_substitute and not self._is_served
+
+    def _now_s(self) -> float:
+        return self.get_clock().get_time() / 1e9
 
     @property
     def _output_rate_hz(self) -> Any:
         """The pipeline's sample rate if the server has it; otherwise the transport resamples."""
         return self.sample_rate if self.sample_rate in get_args(SampleRate) else SAMPLE_RATE_HZ
 
-    @property
-    def _is_speaking(self) -> bool:
-        return any(turn.record is not None for turn in self._turns.values())
+    # The connection.
+
+    async def setup(self, setup: FrameProcessorSetup) -> None:
+        """Connect, so that the first turn finds an open socket."""
+        await super().setup(setup)
+        self._tracing = setup.tracing_context
+        tasks = self._receive_events(), self._check_for_silence()
+        self._tasks = [self.create_task(task) for task in tasks]
+        await self._connection.connect()
+
+    async def stop(self, frame: EndFrame) -> None:
+        """Disconnect once everything is spoken."""
+        await super().stop(frame)
+        await self._disconnect()
+
+    async def cancel(self, frame: CancelFrame) -> None:
+        """Disconnect at once."""
+        await super().cancel(frame)
+        await self._disconnect()
+
+    async def cleanup(self) -> None:
+        """Disconnect, unless that has happened."""
+        await super().cleanup()
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            await self.cancel_task(task)
+        await self._drop_turns()
+        if tasks:
+            await self.stop_all_metrics()
+        await self._connection.aclose()
+
+    async def _receive_connection(self, socket: ClientSocket) -> None:
+        self._outage = None
+        await self.set_usable(True)
+        await self._call_event_handler("on_connected")
+
+    async def _receive_outage(self, error: Exception, failing_s: float) -> None:
+        """Report the first error of an outage, and later ones of another kind.
+
+        Pipecat fails over once the listener has waited too long. It is no outage yet while the
+        server that was left speaks on.
+        """
+        if self._is_served:
+            self._served_at_s = self._now_s()
+            return
+        if type(error) is not self._outage:
+            self._outage = type(error)
+            is_refusal = isinstance(error, InvalidStatus)
+            reason = refusal(error.response.status_code) if is_refusal else str(error)
+            sentence = f"no connection to the server: {reason}"
+            await self._call_event_handler("on_connection_error", sentence)
+            await self.push_error_frame(ErrorFrame(sentence, exception=error))
+        served_until_s = max(self._served_at_s, self._playout_end_s)
+        silent_s = min(failing_s, self._now_s() - served_until_s)
+        if self._may_fail_over and self.is_usable and silent_s > self._patience_s:
+            await self.push_error(
+                "the server cannot be reached",
+                category=ErrorCategory.CONNECTIVITY,
+                force_treat_as_permanent=True,
+            )
+
+    def _receive_other(self, event: ClientEvent) -> None:
+        """Receive an error that names no context."""
+        if isinstance(event, ErrorMessage) and event.context_id is None:
+            self._events.put_nowait(event)
+
+    async def _receive_events(self) -> None:
+        while True:
+            event = await self._events.get()
+            try:
+                await self._receive_event(event)
+            except Exception as error:  # its text may quote what is spoken
+                sentence = f"an event of the server failed: {type(error).__name__}"
+                await self.push_error(sentence, error, category=ErrorCategory.UNKNOWN)
 
     # Text to the server.
 
@@ -96,12 +238,16 @@ class TurnTTSService(SocketTTSService):
         turn.text += text
         turn.active_at_s = self._now_s()
         if turn.record is not None:
-            try:
-                self._send(self._connection.text(turn.record.context_id, text))
-            except VoiceAgentError as error:
-                await self._recover_from(turn, error)
+            if turn.record.done is None:  # otherwise `_finish_context` speaks it
+                await self._send_text(turn, turn.record.context_id, text)
         elif turn.context_id not in self._resuming:
             self._resume_turn(turn)
+
+    async def _send_text(self, turn: PipecatTurn, context_id: str, text: str) -> None:
+        try:
+            turn.socket.send(turn.socket.connection.text(context_id, text))
+        except VoiceAgentError as error:
+            await self._recover_from(turn, error)
 
     async def _end_text(self, turn: PipecatTurn) -> None:
         """Mark the turn's text as complete, and end its server context, or the turn itself."""
@@ -111,7 +257,8 @@ class TurnTTSService(SocketTTSService):
             return
         turn.state = TurnState.FINISHING
         if turn.record is not None:
-            self._send(self._connection.end(turn.record.context_id))
+            if turn.record.done is None:
+                turn.socket.send(turn.socket.connection.end(turn.record.context_id))
         elif turn.context_id not in self._resuming:
             await self._complete_turn(turn)
 
@@ -121,25 +268,28 @@ class TurnTTSService(SocketTTSService):
         Raises:
             VoiceAgentError: the server accepts no context now, or an option or the text is wrong.
         """
-        context_id = turn.next_server_context_id()
-        rest = turn.rest
+        if (socket := self._connection.socket) is None:
+            raise ConnectionLostError("no connection to the server")
+        turn.socket = socket
+        context_id, rest = turn.next_server_context_id(), turn.rest
         with self._within_turn_span():
-            metadata = self._spans.open(context_id)
-        messages = [self._connection.open(context_id, metadata=metadata, **turn.options)]
-        if rest:
-            messages.append(self._connection.text(context_id, rest))
-        if turn.state is TurnState.FINISHING:
-            messages.append(self._connection.end(context_id))
-        for message in messages:
-            self._send(message)
+            record = socket.open(context_id, self._events.put_nowait, **turn.options)
+        try:
+            if rest:
+                socket.send(socket.connection.text(context_id, rest))
+            if turn.state is TurnState.FINISHING:
+                socket.send(socket.connection.end(context_id))
+        except VoiceAgentError:
+            socket.abandon(context_id)
+            raise
         self._refresh_audio_context(turn.context_id)
-        turn.start_context(self._connection.record(context_id))
+        turn.start_context(record)
         turn.active_at_s = self._now_s()
 
     @contextlib.contextmanager
     def _within_turn_span(self) -> Iterator[None]:
         """Make Pipecat's span of this turn the current one; it passes spans by its own object."""
-        tracing = self._tracing_context
+        tracing = self._tracing
         context = tracing and (tracing.get_turn_context() or tracing.get_conversation_context())
         if context is None:
             yield
@@ -245,16 +395,11 @@ class TurnTTSService(SocketTTSService):
 
     # Resumption and failure.
 
-    async def _receive_loss(self, error: ConnectionLostError) -> None:
-        """Recover every turn from the loss of the socket."""
-        for turn in list(self._turns.values()):
-            await self._recover_from(turn, error)
-
     async def _recover_from(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
         """Abandon the turn's failed server context, and resume the turn if possible."""
         if turn.record is None:
             return  # the turn was interrupted
-        self._send(self._connection.cancel(turn.record.context_id))
+        turn.socket.abandon(turn.record.context_id)
         words = turn.break_off()
         has_rest = bool(turn.rest.strip())
         if has_rest or not error.is_retryable:
@@ -273,7 +418,7 @@ class TurnTTSService(SocketTTSService):
         wait_s = 0.0
         while error is None or self._may_resume(turn, error):
             if error is not None:
-                wait_s = turn.retry_wait_s(error)
+                wait_s = turn.next_wait_s((error.retry_after_ms or 0) / 1000)
             self._refresh_audio_context(turn.context_id)  # or Pipecat ends it as spoken
             await asyncio.sleep(min(wait_s, self._response_timeout_s))
             error = await self._try_to_open(turn)
@@ -287,37 +432,26 @@ class TurnTTSService(SocketTTSService):
         """Whether the listener has audio left to hear, or has not waited for too long yet."""
         assert turn.broken_off_at_s is not None
         silent_s = self._now_s() - max(turn.broken_off_at_s, self._playout_end_s)
-        return turn.can_resume_after(error) and silent_s < self._patience_s
+        is_patient = silent_s < self._patience_s
+        return is_patient and turn.can_resume(is_retryable=error.is_retryable)
 
     @property
     def _patience_s(self) -> float:
         """How long the listener waits in silence until a turn fails."""
-        return _FAILOVER_S if self._has_substitute else self._response_timeout_s
+        return _FAILOVER_S if self._may_fail_over else self._response_timeout_s
 
     async def _try_to_open(self, turn: PipecatTurn) -> VoiceAgentError | None:
         """Open a server context for the rest; returns the error that prevented it, if any."""
+        self._connection.request()
         try:
-            await self._wait_until_ready()
+            async with asyncio.timeout(_CONNECT_WAIT_S):
+                await self._connection.is_ready.wait()
             self._open_context(turn)
         except TimeoutError:
-            return ConnectionLostError(f"no connection to {self._url}")
+            return ConnectionLostError("no connection to the server")
         except VoiceAgentError as error:
             return error
         return None
-
-    async def _wait_until_ready(self) -> None:
-        """Wait for a connection; if the old one is finishing its contexts, without a timeout.
-
-        Raises:
-            TimeoutError: no connection was made in `_CONNECT_WAIT_S`.
-        """
-        while not self._is_ready.is_set():
-            try:
-                async with asyncio.timeout(_CONNECT_WAIT_S):
-                    await self._is_ready.wait()
-            except TimeoutError:
-                if not self._is_finishing:
-                    raise
 
     async def _fail_turn(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
         """Report why the turn is silent, and mark its remaining text as unspoken."""
@@ -327,7 +461,7 @@ class TurnTTSService(SocketTTSService):
         await self.push_error(
             f"{error.code}: {error.message}",
             category=category,
-            force_treat_as_permanent=self._has_substitute,
+            force_treat_as_permanent=self._may_fail_over,
         )
         if self.audio_context_available(turn.context_id):
             end = AudioEndFrame(turn.context_id, has_unspoken_text=True)
@@ -346,7 +480,7 @@ class TurnTTSService(SocketTTSService):
         if turn is None:
             return
         if turn.record is not None:
-            self._send(self._connection.cancel(turn.record.context_id))
+            turn.socket.abandon(turn.record.context_id)
             turn.record = None
         await self._stop_resuming(context_id)
 
@@ -366,14 +500,9 @@ class TurnTTSService(SocketTTSService):
                 for turn in self._turns.values()
                 if turn.is_owed_audio and now_s - turn.active_at_s > self._response_timeout_s
             ]
-            if not silent:
-                continue
-            is_mute = now_s - self._received_at_s > self._response_timeout_s
-            if is_mute:
-                self._is_ready.clear()
             for turn in silent:
+                if time.monotonic() - turn.socket.received_at > self._response_timeout_s:
+                    turn.socket.give_up("the server is silent")  # a loss without a sign
                 silent_s = now_s - turn.active_at_s
                 silence = EngineError(f"no answer from the server for {silent_s:.0f} s")
                 await self._recover_from(turn, silence)
-            if is_mute and self._websocket is not None:
-                self._websocket.transport.abort()  # a connection may be lost silently

@@ -8,22 +8,13 @@ import enum
 import unicodedata
 from dataclasses import dataclass
 
-from voiceagent_tts.adapters.turn import (
-    HEARD_SAMPLES,
-    RESUME_WAIT_S,
-    Turn,
-    audible_at,
-    surely_begun_at,
-)
+from voiceagent_tts.adapters.turn import HEARD_SAMPLES, Turn, audible_at, surely_begun_at
+from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ContextRecord
 from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
 from voiceagent_tts.text.segmenter import has_complete_word
 from voiceagent_tts.text.words import is_spoken
-
-_RESUME_ATTEMPTS = 3
-"""Attempts in a row that may send audio without one more word."""
 
 
 def _is_reported(piece: str) -> bool:
@@ -94,6 +85,9 @@ class PipecatTurn(Turn):
         now_s: the current time.
     """
 
+    socket: ClientSocket
+    """Of the server context that speaks, or that spoke last."""
+
     def __init__(self, context_id: str, options: OpenOptions, *, now_s: float) -> None:
         super().__init__(context_id)
         self.options = options
@@ -102,8 +96,6 @@ class PipecatTurn(Turn):
         """When text was last sent or anything arrived."""
         self.broken_off_at_s: float | None = None
         """Since when no server context speaks the rest, or none has spoken one more word of it."""
-        self._attempts = 0  # to resume, since a word was spoken
-        self._failures = 0  # of these, those that sent audio
         self._committed_chars = 0  # of the text that was returned as words
         self._has_noise = False  # whether a context made noise in place of the last of these
 
@@ -111,6 +103,11 @@ class PipecatTurn(Turn):
     def noise(self) -> str:
         """Text that was returned as words before the server knew that they were noise."""
         return self.text[self.spoken_char_end : self._committed_chars] if self._has_noise else ""
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server context speaks the turn, on a socket that is open."""
+        return self.record is not None and self.record.done is None and self.socket.lost is None
 
     @property
     def is_owed_audio(self) -> bool:
@@ -132,27 +129,12 @@ class PipecatTurn(Turn):
 
     def break_off(self) -> list[SpokenWord]:
         """The server context has failed; returns the remaining words that are audible."""
-        char_base, has_audio = self._char_base, self.context_samples > 0
-        has_lost_text, position = self.has_lost_text, self._position
-        self._has_noise |= has_lost_text
+        char_base, position = self._char_base, self._position
+        self._has_noise |= self.has_lost_text
         words = self._to_commit(self.break_off_context(self._audible_samples), position)
         if self._char_base > char_base:
-            self._attempts = self._failures = 0
             self.broken_off_at_s = None
-        elif has_audio:
-            # A text that is lost twice at one place is lost again; each time is seconds of noise.
-            self._failures += _RESUME_ATTEMPTS if has_lost_text else 1
         return words
-
-    def can_resume_after(self, error: VoiceAgentError) -> bool:
-        """Whether another server context may speak on, as far as that depends on the turn."""
-        return error.is_retryable and self._failures <= _RESUME_ATTEMPTS
-
-    def retry_wait_s(self, error: VoiceAgentError) -> float:
-        """Wait after `error` before the next server context."""
-        wait_s = RESUME_WAIT_S if self._attempts else 0.0
-        self._attempts += 1
-        return max(wait_s, (error.retry_after_ms or 0) / 1000)
 
     @property
     def _audible_samples(self) -> int:

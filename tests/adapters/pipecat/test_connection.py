@@ -1,0 +1,173 @@
+"""When the service connects, what a server that drains or is gone costs, and what is logged."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from loguru import logger
+from pipecat.frames.frames import (
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    TTSSpeakFrame,
+)
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.service_switcher import ServiceSwitcher, ServiceSwitcherStrategyFailover
+from pipecat.pipeline.worker import PipelineWorker
+
+from testbed.pipecat_conversation import service, speaks, talking
+from testbed.proxy import Router, routing
+from testbed.servers import close_sockets
+from testbed.understudy import Understudy
+from testbed.waiting import until
+from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService, speaking
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.plugins.demo.pipeline import running as pipeline_running
+from voiceagent_tts.plugins.demo.realtime_file_transport import RealtimeFileTransport
+from voiceagent_tts.server.serve import RunningServer
+
+COUNTING = "One, two, three, four, five."
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """Lines of this package's log in Pipecat, from INFO on."""
+    lines: list[str] = []
+    sink = logger.add(
+        lambda line: lines.append(line.rstrip()),
+        level="INFO",
+        format="{message}",
+        filter="voiceagent_tts",
+    )
+    yield lines
+    logger.remove(sink)
+
+
+def through(line_url: str, **options: Any) -> VoiceAgentTTSService:
+    """A service whose server runs only a little ahead of playback."""
+    return VoiceAgentTTSService(
+        url=line_url, settings=VoiceAgentTTSService.Settings(language="en"), **options
+    )
+
+
+def drain(server: RunningServer) -> None:
+    """Have the server drain its sockets; it ends what it speaks."""
+    for session in list(server.state.sessions):
+        session.drain(30_000)
+
+
+def counter_of(tts: VoiceAgentTTSService, event: str) -> Callable[[], int]:
+    """Count the calls of an event handler."""
+    calls: list[None] = []
+
+    @tts.event_handler(event)
+    async def on_event(*_: object) -> None:
+        calls.append(None)
+
+    return lambda: len(calls)
+
+
+async def test_a_turn_connects_without_other_attempts(server: RunningServer) -> None:
+    """With the server down at the start, and after a loss."""
+    async with routing(server.websocket_url) as (line, url):
+        line.go_down()
+        tts = through(url, reconnect_attempts=0)
+        disconnected = counter_of(tts, "on_disconnected")
+        async with talking(tts) as conversation:
+            await until(lambda: bool(conversation.errors), "the outage is noticed")
+            await conversation.reply("Yes, I can.")
+            line.come_up()
+            assert await conversation.spoken() == "Yes, I can."
+            close_sockets(server)
+            await until(lambda: disconnected() == 1, "the loss is noticed")
+            await speaks(conversation)
+
+
+async def test_a_drain_that_outlasts_all_attempts_cuts_nothing_off(
+    server: RunningServer, logged: list[str]
+) -> None:
+    """The reply is spoken on by the next server, when the draining one has closed in the middle."""
+    async with routing(server.websocket_url) as (line, url):
+        tts = through(url, reconnect_attempts=1, response_timeout_s=2.0, max_lead_s=0.5)
+        async with talking(tts) as conversation:
+            context_id = await conversation.reply(COUNTING)
+            await conversation.play(context_id, 0.3)
+            line.refuse()
+            drain(server)
+            await until(lambda: any("after 1 attempts" in each for each in logged), "it gives up")
+            close_sockets(server)
+            line.come_up()
+            assert await conversation.spoken() == COUNTING
+            assert not [each for each in conversation.errors if "connection_lost" in each.error]
+            assert all(each.startswith(f"{tts.name}: ") for each in logged)
+
+
+async def test_nothing_fails_over_while_a_draining_server_speaks(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply is finished there, although its LLM pauses while no server accepts sockets."""
+    monkeypatch.setattr(speaking, "_FAILOVER_S", 0.0)
+    async with routing(server.websocket_url) as (line, url):
+        first, second, out = through(url), Understudy(), RealtimeFileTransport()
+        switcher = ServiceSwitcher([first, second], ServiceSwitcherStrategyFailover)
+        asked: asyncio.Queue[str] = asyncio.Queue()
+
+        @first.event_handler("on_tts_request")
+        async def on_tts_request(_: object, context_id: str, text: str) -> None:
+            asked.put_nowait(context_id)
+
+        pipeline = Pipeline([switcher, out.output()])
+        worker = PipelineWorker(pipeline, cancel_on_idle_timeout=False, enable_rtvi=False)
+        async with pipeline_running(worker):
+            await worker.queue_frames([LLMFullResponseStartFrame(), LLMTextFrame("Yes. ")])
+            context_id = await asked.get()
+            await out.wait_until_played(context_id, SAMPLE_RATE_HZ // 5)
+            line.refuse()
+            drain(server)
+            await until(lambda: first._playout_end_s < first._now_s(), "all is heard")
+            await _attempts(line, 2)
+            await worker.queue_frame(TTSSpeakFrame("One moment."))
+            await _attempts(line, 2)
+            await worker.queue_frames([LLMTextFrame("I can."), LLMFullResponseEndFrame()])
+            heard = sum(each.played_samples for each in out.utterances)
+            await out.wait_until_played(context_id, heard + SAMPLE_RATE_HZ // 5)
+            assert first.is_usable and not second.said
+
+
+async def _attempts(line: Router, count: int) -> None:
+    enough = line.refused + count
+    await until(lambda: line.refused >= enough, "the service tries to connect")
+
+
+async def test_text_after_the_end_is_dropped(server: RunningServer) -> None:
+    """It raises nothing and connects to nothing."""
+    tts = service(server)
+    async with talking(tts) as conversation:
+        await speaks(conversation)
+    assert [frame async for frame in tts.run_tts("Goodbye.", "late")] == [None]
+    await until(lambda: not server.state.sessions, "no socket is left")
+    assert not conversation.errors
+
+
+async def test_an_ordinary_end_logs_nothing(server: RunningServer, logged: list[str]) -> None:
+    """A log has lines where something is wrong, or changes."""
+    async with talking(service(server)) as conversation:
+        await speaks(conversation)
+    assert logged == []
+
+
+async def test_the_log_says_who_left_the_server_and_why(
+    server: RunningServer, logged: list[str]
+) -> None:
+    """A server that drains is not a connection that broke."""
+    tts = service(server)
+    connected = counter_of(tts, "on_connected")
+    async with talking(tts):
+        drain(server)
+        await until(lambda: connected() == 2, "the next server")
+        close_sockets(server)
+        await until(lambda: connected() == 3, "the connection after a loss")
+    drained, lost = logged
+    assert drained == f"{tts.name}: left the server: it drains"
+    assert lost.startswith(f"{tts.name}: left the server: ") and "1011" in lost
