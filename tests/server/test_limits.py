@@ -646,3 +646,24 @@ async def test_headers_without_an_end_are_not_parsed(
     assert answers[0] == b"HTTP/1.1 200 OK"
     assert not b"".join(answers[1:])
     assert parsed_lines == 200
+
+
+async def test_few_sockets_have_a_large_message_that_does_not_end(server: RunningServer) -> None:
+    """Their memory is bounded; where few have one, it is read to its end, and answered."""
+    begun = b"\x81\xff" + (600_000).to_bytes(8, "big") + bytes(4 + 200_000)  # masked with zeros
+    async with AsyncExitStack() as stack:
+        urls = [server.websocket_url] * (connections._MAX_UNFINISHED + 3)
+        wires = [await stack.enter_async_context(Wire.connected(url)) for url in urls]
+        for wire in wires:
+            wire.websocket.transport.write(begun)
+        await until(lambda: sum(is_closed(wire) for wire in wires) == 3, "three are closed")
+        codes = [wire.websocket.close_code for wire in wires if is_closed(wire)]
+        assert codes == [1009] * 3
+        open_wire = next(wire for wire in wires if not is_closed(wire))
+        open_wire.websocket.transport.write(bytes(400_000))
+        assert (await open_wire.until(ErrorMessage)).code == "invalid_json"
+
+
+def is_closed(wire: Wire) -> bool:
+    """Whether the server has closed the socket."""
+    return wire.websocket.close_code is not None

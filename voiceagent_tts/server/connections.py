@@ -9,7 +9,7 @@ import errno
 import os
 import resource
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.utils import ClientDisconnected
@@ -24,6 +24,10 @@ _MAX_HEAD_LINES = 256
 _MAX_DISCARDED_BYTES = 32 << 20
 """The largest body that a route accepts."""
 _MAX_FRAGMENTS = 1024
+_UNFINISHED_BYTES = 128 * 1024
+"""What each socket may have of a message that has not ended: twice what a message may be."""
+_MAX_UNFINISHED = 32
+"""Sockets of this process that have more, up to the 640 KiB that are read of a message."""
 _REQUEST_READ_BYTES = 32 * 1024
 """Bytes read from an HTTP connection in one iteration of the event loop."""
 _RESERVED_FILES = 64
@@ -166,6 +170,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     _is_broken = False
     _late_pong = b""
+    _unfinished: "ClassVar[set[SocketProtocol]]" = set()
+    """The sockets with a large message that has not ended."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read little at once."""
@@ -234,6 +240,22 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.handshake_complete:
             self._refuse_handshake()
+        self._limit_unfinished()
+
+    def _limit_unfinished(self) -> None:
+        """Close a socket whose message grows too large while many others have such a message."""
+        unfinished_bytes = len(self.conn.reader.buffer) + sum(map(len, self.frames))
+        if self._is_broken or unfinished_bytes <= _UNFINISHED_BYTES:
+            self._unfinished.discard(self)
+        elif self in self._unfinished or len(self._unfinished) < _MAX_UNFINISHED:
+            self._unfinished.add(self)
+        else:
+            self._close_as_broken(1009, f"expected at most {_UNFINISHED_BYTES} bytes in a message")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Its message will not end."""
+        self._unfinished.discard(self)
+        super().connection_lost(exc)
 
     def _refuse_handshake(self) -> None:
         """Answer a handshake that websockets does not parse; uvicorn would leave it open."""

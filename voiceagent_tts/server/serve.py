@@ -28,15 +28,13 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.garbage import collect_rarely, give_back_memory, map_large_blocks
 from voiceagent_tts.hooks import plugin_modules
-from voiceagent_tts.protocol.messages import MAX_MESSAGE_BYTES
 from voiceagent_tts.server.app import create_app
 from voiceagent_tts.server.connections import RequestProtocol, SocketProtocol
 from voiceagent_tts.server.metrics import LoopLag
 from voiceagent_tts.server.state import CLOSE_GRACE_S, SLOW_CONSUMER_S, ServerState
 
-MAX_FRAME_BYTES = 2 * MAX_MESSAGE_BYTES
-"""A message that is too long, but not longer than this, is read and refused; any more would only
-fill the memory of sockets that never finish it."""
+MAX_MESSAGE_BYTES = 640 << 10
+"""What is read of a message, to refuse it: a text of 100,000 characters, each of them escaped."""
 PING_INTERVAL_S = 20.0
 """Time between keepalive pings, and for the answer."""
 _SEND_BUFFER_BYTES = 64 * 1024
@@ -284,7 +282,7 @@ def _uvicorn_config(
         create_app(state),
         http=RequestProtocol,
         ws=SocketProtocol,
-        ws_max_size=MAX_FRAME_BYTES,
+        ws_max_size=MAX_MESSAGE_BYTES,
         ws_ping_interval=PING_INTERVAL_S,
         ws_ping_timeout=PING_INTERVAL_S,
         ws_per_message_deflate=False,  # 55 µs for 3 % of a PCM message, and twice the memory
