@@ -94,6 +94,7 @@ def _kind_of(message: str | bytes) -> str:
 
 async def _send(socket: ClientConnection, kind: str, **fields: Any) -> None:
     await socket.send(json.dumps({"type": kind, **fields}, ensure_ascii=False))
+    await asyncio.sleep(0)  # the answers are read
 
 
 def texts(text: str, lexicon: Mapping[str, Any] | None = None, **options: Any) -> Act:
@@ -507,8 +508,8 @@ ATTACKS: dict[str, Attack] = {
     "idle sockets": Attack(idle_sockets, ("ready",)),
     "ended texts": Attack(ended_texts, ("done",)),
     "uploads": Attack(uploads, ("200", "429")),
-    "tiny texts": Attack(tiny_texts, ("done",)),
-    "odd options": Attack(odd_options, ("error invalid_voice",)),
+    "tiny texts": Attack(tiny_texts),
+    "odd options": Attack(odd_options, ("error invalid_voice", "error invalid_param")),
     "cuts": Attack(cuts, ("cut",)),
     "lexicons": Attack(lexicons, ("done",)),
     "no reader": Attack(no_reader, ("connected",)),
