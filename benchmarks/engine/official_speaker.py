@@ -11,7 +11,7 @@ from benchmarks.engine.peer_packages import stand_in
 _FRAME_SAMPLES = 1920
 
 
-def load_official(folder: str, precision: str, speaker: str, device: str = "cpu") -> Answer:
+def load_official(folder: str, precision: str, speaker: str) -> Answer:
     """Load the package and a CustomVoice model."""
     # before the stand-ins, because transformers checks which packages are installed
     importlib.import_module("transformers")
@@ -19,7 +19,7 @@ def load_official(folder: str, precision: str, speaker: str, device: str = "cpu"
     torch = importlib.import_module("torch")
     package = importlib.import_module("qwen_tts")
     model = package.Qwen3TTSModel.from_pretrained(
-        folder, dtype=getattr(torch, precision), device_map=device
+        folder, dtype=getattr(torch, precision), device_map="cpu"
     )
 
     def speak(request: dict[str, Any]) -> dict[str, Any]:

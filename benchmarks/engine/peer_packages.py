@@ -11,44 +11,24 @@ Uses the standard library only, because child processes run it, too.
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A package and its requirements, except torch and the packages of this project's extras.
-
-    Attributes:
-        name: name of its folder.
-        requirements: exact versions; nothing else is installed.
-    """
-
-    name: str
-    requirements: tuple[str, ...]
-
-
-_REQUESTS = (
+_FOLDER = "official"
+_REQUIREMENTS = (
+    "qwen-tts==0.1.1",
+    "transformers==4.57.3",
+    "tokenizers==0.22.2",
+    "huggingface-hub==0.36.0",
+    "accelerate==1.12.0",
     "requests==2.34.2",
     "urllib3==2.8.0",
     "charset-normalizer==3.5.2",
     "idna==3.20",
     "certifi==2026.10.18",
 )
-OFFICIAL = Peer(
-    "official",
-    (
-        "qwen-tts==0.1.1",
-        "transformers==4.57.3",
-        "tokenizers==0.22.2",
-        "huggingface-hub==0.36.0",
-        "accelerate==1.12.0",
-        *_REQUESTS,
-    ),
-)
+"""Exact versions, except of torch and the packages of this project's extras."""
 
 UNUSED = (
     "einops",
@@ -62,22 +42,18 @@ UNUSED = (
 )
 
 
-def package_folder(peer: Peer, parent: Path) -> Path:
-    """Return the folder `parent/name` with a peer's packages; install them if it does not exist.
-
-    Args:
-        peer: what to install.
-        parent: parent of the folder.
+def package_folder(parent: Path) -> Path:
+    """Return the folder of the packages, in `parent`; install them if it does not exist.
 
     Raises:
         subprocess.CalledProcessError: a package could not be installed.
     """
-    folder = parent / peer.name
+    folder = parent / _FOLDER
     if not folder.exists():
-        partial = parent / f"{peer.name}.partial"
+        partial = parent / f"{_FOLDER}.partial"
         target = ["--no-deps", "--upgrade", "--target", str(partial)]
         subprocess.run(
-            [sys.executable, "-m", "pip", "install", "-q", *target, *peer.requirements],
+            [sys.executable, "-m", "pip", "install", "-q", *target, *_REQUIREMENTS],
             check=True,
             stdout=sys.stderr,  # standard output is reserved for figures
         )
@@ -100,9 +76,9 @@ class _StandIn(ModuleType):
             raise AttributeError(name)
 
 
-def stand_in(names: Iterable[str] = UNUSED) -> None:
-    """Make modules importable that are never called; parents come before their children."""
-    for name in names:
+def stand_in() -> None:
+    """Make the unused modules importable; parents come before their children."""
+    for name in UNUSED:
         module = _StandIn(name)
         module.__spec__, module.__path__ = ModuleSpec(name, None), []
         sys.modules[name] = module

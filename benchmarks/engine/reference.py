@@ -40,7 +40,7 @@ from rich.table import Table
 
 from benchmarks.common.report import provenance, publish
 from benchmarks.engine.answering import Child
-from benchmarks.engine.peer_packages import OFFICIAL, ahead_of_others, package_folder
+from benchmarks.engine.peer_packages import ahead_of_others, package_folder
 from testbed.agent_text import agent_monologue
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.product_choice import Precision
@@ -304,7 +304,7 @@ def main(
     """Speak one text with the official package and with ours."""
     origin, console = provenance(), Console(stderr=True)
     threads = threads or len(os.sched_getaffinity(0))
-    official = package_folder(OFFICIAL, packages)
+    official = package_folder(packages)
     sides = Sides(prepared_checkpoint(checkpoint), official, threads, TEXT)
     contests = _contests(best)
     with _progress(console, 2 * rounds * len(contests) + 4) as tick:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from testbed.texts import ALL, agent_text, any_text, chunked
 from testbed.timing import is_linear
 from voiceagent_tts.text import cleaning
-from voiceagent_tts.text.cleaning import Cleaner, Speakable, is_speakable, speakable
+from voiceagent_tts.text.cleaning import Cleaner, Speakable, speakable
 from voiceagent_tts.text.words import is_spoken
 
 
@@ -212,8 +212,8 @@ def test_an_entity_is_spoken_as_its_character_in_any_part(pieces: list[str], cha
 @pytest.mark.parametrize("text", ["&nbsp;", "&hellip;", "&euro; &#37;", "[](url)", "<br>", "— & €"])
 def test_letters_of_markup_are_not_speakable(text: str) -> None:
     """What is speakable is judged by what is said, not by what is written."""
-    assert not is_speakable(text)
-    assert is_speakable(f"{text} 5") and is_speakable("①")
+    assert not spoken(text)
+    assert spoken(f"{text} 5") and spoken("①")
 
 
 def test_offsets_point_at_the_source_character() -> None:

@@ -56,6 +56,16 @@ def open_store(location: str) -> KeyStore:
     return RedisKeys(location) if is_redis(location) else KeyFile(Path(location).expanduser())
 
 
+async def read_document(store: KeyStore) -> KeyDocument:
+    """The keys of a store; none where it has no document.
+
+    Raises:
+        InvalidRequestError: the document is malformed, or cannot be read.
+        OverloadedError: Redis cannot be reached.
+    """
+    return KeyDocument.parse(await store.read() or "{}", store.location)
+
+
 class KeyFile:
     """Keys in a JSON file, which only its owner may read."""
 

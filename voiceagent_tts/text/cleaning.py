@@ -75,11 +75,6 @@ def speakable(text: str) -> Speakable:
     return Speakable("".join(part.spoken for part in parts), offsets)
 
 
-def is_speakable(text: str) -> bool:
-    """Whether anything is said for a text: `&nbsp;` and `[](url)` have letters only in writing."""
-    return bool(speakable(text).spoken)
-
-
 class Cleaner:
     """Cleans a text while it is being written.
 

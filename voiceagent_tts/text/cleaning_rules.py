@@ -49,15 +49,14 @@ NOTHING = Speakable("", ())
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Replaces every match by `before`, the match's group `kept` (if it has one) and `after`."""
+    """Replaces every match by `before` and the match's group `kept`, if it has one."""
 
     pattern: re.Pattern[str]
     before: str = ""
-    after: str = ""
 
 
-def _rule(pattern: str, before: str = "", after: str = "") -> _Rule:
-    return _Rule(re.compile(pattern, re.MULTILINE), before, after)
+def _rule(pattern: str, before: str = "") -> _Rule:
+    return _Rule(re.compile(pattern, re.MULTILINE), before)
 
 
 _TAG = r"</?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"
@@ -120,12 +119,10 @@ def _apply(rule: _Rule, draft: Speakable, start: int) -> Speakable:
     keeps = "kept" in rule.pattern.groupindex
     for match in rule.pattern.finditer(draft.spoken, start):
         kept = match.span("kept") if keeps else (match.end(), match.end())
-        parts += (draft.spoken[position : match.start()], rule.before)
-        parts += (draft.spoken[slice(*kept)], rule.after)
+        parts += (draft.spoken[position : match.start()], rule.before, draft.spoken[slice(*kept)])
         offsets += draft.offsets[position : match.start()]
         offsets += [draft.offsets[match.start()]] * len(rule.before)
         offsets += draft.offsets[slice(*kept)]
-        offsets += [draft.offsets[match.end() - 1]] * len(rule.after)
         position = match.end()
     if not position:
         return draft

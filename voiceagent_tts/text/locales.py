@@ -339,13 +339,10 @@ class Locale:
     def counted(self, number: int, noun: str) -> str | None:
         """A number in words that agree with its noun; None if it is the same before every noun."""
         one, masculine, feminine, nouns = _ONES.get(self._code, ("",) * 4)
+        if not one or not noun or (self._code in ("de", "it") and number > 1):
+            return None
         words = self.cardinal(number)
-        if (
-            not one
-            or not noun
-            or not words.endswith(one)
-            or (self._code in ("de", "it") and number > 1)
-        ):
+        if not words.endswith(one):
             return None
         stem = words.removesuffix(one)
         if re.match(nouns, noun.partition(" ")[0]):

@@ -72,7 +72,6 @@ class Style:
                 yield Request(
                     text.text,
                     text.language,
-                    text.kind,
                     tuple(written(text.text, rng)) if self.has_tokens else (),
                     rng.uniform(*_BARGE_IN_S) if is_cut else None,
                     self.seed + number * len(order) + place,

@@ -35,7 +35,7 @@ def percentiles(values: Sequence[float], seed: int = 0) -> dict[int, Interval]:
     if not values:
         return {}
     figures = np.percentile(values, RANKS)
-    lows, highs = np.percentile(_drawn(values, RANKS, seed), _MIDDLE, axis=1)
+    lows, highs = np.percentile(_drawn(values, seed), _MIDDLE, axis=1)
     scale = max(1.0, len(values) / _MOST_DRAWN) ** -0.5
     return {
         rank: Interval(value, value - (value - low) * scale, value + (high - value) * scale)
@@ -58,7 +58,7 @@ def share(hits: int, count: int) -> Interval:
     return Interval(value, max(0.0, middle - reach), min(1.0, middle + reach))
 
 
-def mean(values: Sequence[float], seed: int = 0) -> Interval:
+def mean(values: Sequence[float]) -> Interval:
     """The mean with its interval; both ends are the value where there is only one.
 
     Raises:
@@ -67,13 +67,13 @@ def mean(values: Sequence[float], seed: int = 0) -> Interval:
     if not values:
         raise ValueError("expected values for a mean, got none")
     pool = np.asarray(values, np.float64)
-    drawn = np.random.default_rng(seed).choice(pool, (_DRAWS, len(pool))).mean(axis=1)
+    drawn = np.random.default_rng(0).choice(pool, (_DRAWS, len(pool))).mean(axis=1)
     return Interval(float(np.mean(values)), *np.percentile(drawn, _MIDDLE).tolist())
 
 
-def _drawn(values: Sequence[float], ranks: Sequence[int], seed: int) -> npt.NDArray[np.float64]:
-    """Percentiles of each draw: [len(ranks), draws]."""
+def _drawn(values: Sequence[float], seed: int) -> npt.NDArray[np.float64]:
+    """Percentiles of each draw: [len(RANKS), draws]."""
     rng = np.random.default_rng(seed)
     pool = np.asarray(values, np.float64)
     size = min(len(pool), _MOST_DRAWN)
-    return np.percentile(rng.choice(pool, (_DRAWS, size)), ranks, axis=1)
+    return np.percentile(rng.choice(pool, (_DRAWS, size)), RANKS, axis=1)

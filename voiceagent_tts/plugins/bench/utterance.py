@@ -18,7 +18,6 @@ class Request:
     Attributes:
         text: the whole text.
         language: its language code.
-        kind: its kind, such as `menu`.
         pieces: (seconds after the start, characters) of each piece as a language model writes them;
             joined, they are the text. One piece at zero for a text that is known at once.
         barge_in_s: seconds of playback after which the listener interrupts; None to hear it all.
@@ -27,7 +26,6 @@ class Request:
 
     text: str
     language: str = "en"
-    kind: str = ""
     pieces: tuple[tuple[float, str], ...] = ()
     barge_in_s: float | None = None
     seed: int = 0

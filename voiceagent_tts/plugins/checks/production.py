@@ -9,8 +9,8 @@ from typing import Literal
 
 from rich.console import Console
 
-from voiceagent_tts.access.key_store import open_store
-from voiceagent_tts.access.keys import Key, KeyDocument, Scope
+from voiceagent_tts.access.key_store import open_store, read_document
+from voiceagent_tts.access.keys import Key, Scope
 from voiceagent_tts.cli.settings import read_server_settings
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
@@ -72,8 +72,7 @@ async def _keys(settings: Settings) -> Finding:
         return Finding("keys", "bad", detail, remedy)
     store = open_store(settings.keys)
     try:
-        text = await store.read()
-        document = KeyDocument.parse(text or "{}", store.location)
+        document = await read_document(store)
     except VoiceAgentError as error:
         return Finding("keys", "bad", error.message, "mend it, or start it")
     finally:

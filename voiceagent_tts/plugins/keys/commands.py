@@ -59,12 +59,9 @@ def revoke(
 @app.command("list")
 def list_keys() -> None:
     """List the keys, one per line: id, scopes, limits, creation time and name."""
-    from voiceagent_tts.access.keys import KeyDocument
+    from voiceagent_tts.access.key_store import read_document
 
-    async def read(store: "KeyStore") -> KeyDocument:
-        return KeyDocument.parse(await store.read() or "{}", store.location)
-
-    for key in _with_store(read).keys:
+    for key in _with_store(read_document).keys:
         scopes = ",".join(key.listed_scopes)
         created = key.created_at.isoformat()
         sys.stdout.write(f"{key.id}  {scopes}  {str(key.limits) or '-'}  {created}  {key.name}\n")

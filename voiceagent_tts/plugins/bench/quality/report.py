@@ -18,7 +18,7 @@ def section_of(part: str, group: str, count: int, values: Values) -> dict[str, A
 
     Args:
         part: name of the part.
-        group: language or kind.
+        group: a language; empty for failures.
         count: number of clips.
         values: what was measured.
     """
