@@ -19,10 +19,17 @@ from testbed.waiting import until
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.garbage import collect_rarely
+from voiceagent_tts.server.connections import SocketProtocol
 from voiceagent_tts.server.serve import RunningServer
 
 _TIMES = 4
-_OURS = ("voiceagent_tts.server", "voiceagent_tts.synthesizer", "voiceagent_tts.plugins", "uvicorn")
+_OURS = (
+    "voiceagent_tts.server",
+    "voiceagent_tts.synthesizer",
+    "voiceagent_tts.plugins",
+    "uvicorn",
+    "websockets.server",
+)
 _TEXT = "Hello my friend. How are you today? "
 
 
@@ -74,6 +81,14 @@ async def _cut_off(server: RunningServer) -> None:
         socket.transport.abort()
 
 
+async def _cut_off_within_a_message(server: RunningServer) -> None:
+    async with connect(server.websocket_url) as socket:
+        unfinished = b"\x81\xff" + (1 << 19).to_bytes(8) + bytes(4 + 1000)
+        socket.transport.write(unfinished)
+        await until(lambda: bool(_buffered_bytes(server)), "the server has read a part")
+        socket.transport.abort()
+
+
 async def _refused(server: RunningServer) -> None:
     async with TTSClient(server.url) as client:
         with pytest.raises(VoiceAgentError):
@@ -117,20 +132,29 @@ async def _until_over(server: RunningServer) -> None:
     await until(lambda: not connections.tasks, "no request is served")
 
 
+def _buffered_bytes(server: RunningServer) -> int:
+    """What its sockets have of messages that have not ended."""
+    connections = server.uvicorn_server.server_state.connections
+    return sum(
+        len(each.conn.reader.buffer) for each in connections if isinstance(each, SocketProtocol)
+    )
+
+
+def _alive() -> Counter[str]:
+    """Objects of the server by their class."""
+    kinds = (type(each) for each in gc.get_objects())
+    return Counter(
+        f"{kind.__module__}.{kind.__qualname__}"
+        for kind in kinds
+        if str(kind.__module__).startswith(_OURS)
+    )
+
+
 def _garbage() -> Counter[str]:
     """Objects of the server that only the collector finds, by their class."""
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
-        gc.collect()
-        kinds = (type(each) for each in gc.garbage)
-        return Counter(
-            f"{kind.__module__}.{kind.__qualname__}"
-            for kind in kinds
-            if kind.__module__.startswith(_OURS)
-        )
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
+    before = _alive()
+    gc.collect()
+    return before - _alive()
 
 
 @pytest.mark.parametrize(
@@ -141,6 +165,7 @@ def _garbage() -> Counter[str]:
         _breaks,
         _cancelled,
         _cut_off,
+        _cut_off_within_a_message,
         _refused,
         _no_such_path,
         _file,

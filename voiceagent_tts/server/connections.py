@@ -253,9 +253,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._close_as_broken(1009, f"expected at most {_UNFINISHED_BYTES} bytes in a message")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Its message will not end."""
+        """Release its parser and what that has read: the two would form a cycle."""
         self._unfinished.discard(self)
         super().connection_lost(exc)
+        self.conn.parser.close()
 
     def _refuse_handshake(self) -> None:
         """Answer a handshake that websockets does not parse; uvicorn would leave it open."""
