@@ -54,7 +54,9 @@ class ClientSocket:
         self._router = router
         self._spans = ClientSpans()
         self._outbox: asyncio.Queue[str] = asyncio.Queue()
-        self._cuts: list[tuple[str, asyncio.Future[Cut]]] = []  # asked and not answered, in order
+        self._cuts: list[
+            tuple[str, asyncio.Future[Cut | None]]
+        ] = []  # asked and not answered, in order
         self._on_unusable = on_unusable
         self._on_event = on_event
         self._serving = asyncio.create_task(self._serve(), name="tts-client-socket")
@@ -150,15 +152,10 @@ class ClientSocket:
         message = self.connection.cut(context_id, played_ms)
         if self.lost is not None:
             return None
-        answer: asyncio.Future[Cut] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Cut | None] = asyncio.get_running_loop().create_future()
         self._cuts.append((context_id, answer))
         self.send(message)
-        try:
-            return await answer
-        except ConnectionLostError:
-            return None
-        finally:
-            answer.cancel()
+        return await answer
 
     def give_up(self, reason: str) -> None:
         """Treat the socket as lost, because the server does not answer on it."""
@@ -231,7 +228,7 @@ class ClientSocket:
             case _:
                 pass
 
-    def _answer_cut(self, context_id: str, answer: Cut | VoiceAgentError) -> None:
+    def _answer_cut(self, context_id: str, answer: Cut | VoiceAgentError | None) -> None:
         question = next((each for each in self._cuts if each[0] == context_id), None)
         if question is None:
             return
@@ -239,17 +236,17 @@ class ClientSocket:
         future = question[1]
         if future.done():
             return
-        if isinstance(answer, Cut):
-            future.set_result(answer)
-        else:
+        if isinstance(answer, VoiceAgentError):
             future.set_exception(answer)
+        else:
+            future.set_result(answer)
 
     def _lose(self, error: ConnectionLostError) -> None:
         if not self._router.lose(error):
             return
         self._spans.lose()
         for context_id, _ in list(self._cuts):
-            self._answer_cut(context_id, error)
+            self._answer_cut(context_id, None)
         while not self._outbox.empty():
             self._outbox.get_nowait()
             self._outbox.task_done()

@@ -33,7 +33,7 @@ class ClientSpans:
         self._silent.add(context_id)
         return {TRACEPARENT: traceparent, **(metadata or {})}
 
-    def receive(self, event: ClientEvent | None) -> None:
+    def receive(self, event: ClientEvent) -> None:
         """Record an event of any context."""
         if not self._spans:
             return

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
@@ -75,13 +75,15 @@ def _closed_as_connection_error() -> Iterator[None]:
         raise ConnectionError(str(error)) from error
 
 
-async def connect_websocket(url: str, headers: Mapping[str, str], **options: Any) -> Transport:
+async def connect_websocket(
+    url: str, headers: Mapping[str, str], *, open_timeout_s: float | None = 10.0
+) -> Transport:
     """Connect by the `websockets` library, through the proxy that the environment names.
 
     Args:
         url: URL of the server's WebSocket.
         headers: HTTP headers of the handshake.
-        **options: further arguments of `websockets.connect`.
+        open_timeout_s: time limit of the connection and its handshake; None without one.
 
     Raises:
         InvalidHandshake: there is no `tts.v1` server, or it refused the handshake.
@@ -95,6 +97,6 @@ async def connect_websocket(url: str, headers: Mapping[str, str], **options: Any
         compression=None,  # PCM shrinks by 3 % for 100 times the work
         close_timeout=CLOSE_TIMEOUT_S,
         max_size=MAX_SERVER_MESSAGE_BYTES,
-        **options,
+        open_timeout=open_timeout_s,
     )
     return _WebSocketsTransport(websocket)

@@ -63,9 +63,7 @@ class TTSClient:
         self._connect_timeout_s = connect_timeout_s
         self._answer_timeout_s = answer_timeout_s
         self._socket: ClientSocket | None = None
-        self._sockets: weakref.WeakSet[ClientSocket] = (
-            weakref.WeakSet()
-        )  # the current one, and those that drain
+        self._sockets: weakref.WeakSet[ClientSocket] = weakref.WeakSet()  # also those that drain
         self._connecting = asyncio.Lock()
         self._is_closed = False
 
@@ -173,7 +171,7 @@ class TTSClient:
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 # The time limit includes the handshake of `tts.v1`.
-                transport = await connect_websocket(self._url, self._headers, open_timeout=None)
+                transport = await connect_websocket(self._url, self._headers, open_timeout_s=None)
                 return await ClientSocket.over(transport)
         except InvalidStatus as error:
             raise _rejection(error.response) from error

@@ -263,10 +263,6 @@ class Session:
             self.close(*self._connection.closing)
 
 
-def _nothing(context: SocketContext) -> None:
-    """Do nothing about a context that is over."""
-
-
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
@@ -339,7 +335,7 @@ class SocketWriter:
         for context in self.contexts.values():
             context.abandon()
         self.contexts.clear()
-        self._on_over = _nothing  # the session, which holds this object
+        self._on_over = lambda _: None  # the session, which holds this object
 
     def close_now(self, code: int, reason: str) -> None:
         """Close without waiting for a client that may not read."""

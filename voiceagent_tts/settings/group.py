@@ -31,9 +31,10 @@ class SettingsGroup(BaseModel):
         """
         read: dict[str, Any] = {}
         for name, value in given.items():
-            text = value.strip() if isinstance(value, str) else value
-            if text or not isinstance(value, str) or name not in cls.model_fields:
-                read[name] = _plain(name, text) if isinstance(text, str) else value
+            if not isinstance(value, str):
+                read[name] = value
+            elif (text := value.strip()) or name not in cls.model_fields:
+                read[name] = _plain(name, text)
         return read
 
 

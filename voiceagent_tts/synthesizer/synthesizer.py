@@ -11,8 +11,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
-import structlog
-
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.seam.commands import (
@@ -47,8 +45,6 @@ _NO_ALIGNERS = Aligners({})
 
 _OVERFLOW = "overflow"
 """Name of the worker for contexts that find no free row, in voices and in metrics."""
-
-_log = structlog.get_logger(__name__)
 
 
 class EngineProxy(Protocol):

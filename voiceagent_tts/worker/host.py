@@ -82,7 +82,7 @@ class _Host:
             self._send(Ready(engine.capabilities))
             self._loop(engine)
         except VoiceAgentError as error:
-            self._fault = error
+            self._fault = error  # its traceback has tensors whose release may end the process
             self._send(Failed(None, error.code, error.message))
             return 1
         except Exception as error:

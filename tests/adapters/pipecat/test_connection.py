@@ -44,10 +44,10 @@ def logged() -> Iterator[list[str]]:
     logger.remove(sink)
 
 
-def through(line_url: str, **options: Any) -> VoiceAgentTTSService:
-    """A service whose server runs only a little ahead of playback."""
+def through(url: str, **options: Any) -> VoiceAgentTTSService:
+    """A service in English for the server behind `url`."""
     return VoiceAgentTTSService(
-        url=line_url, settings=VoiceAgentTTSService.Settings(language="en"), **options
+        url=url, settings=VoiceAgentTTSService.Settings(language="en"), **options
     )
 
 

@@ -126,7 +126,7 @@ def test_a_late_report_of_a_chunk_before_the_interruption_starts_no_utterance() 
 
 @pytest.mark.parametrize(("latency_s", "heard_ms"), [(0.0, 120), (0.05, 70), (0.2, 0)])
 def test_what_is_on_its_way_to_the_listener_is_not_heard(latency_s: float, heard_ms: int) -> None:
-    """What the server is asked about after a cut."""
+    """It has left the transport, and no more."""
     playout = playing("one", 1.0, 5.0, latency_s=latency_s)
     playout.transport_started(5.0)
     end_chunk(playout, 5.04)

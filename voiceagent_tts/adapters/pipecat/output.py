@@ -26,7 +26,7 @@ from pipecat.frames.frames import (
 )
 
 from voiceagent_tts.adapters.pipecat.playout import Playout
-from voiceagent_tts.adapters.pipecat.text import SaidWord, VerbatimSpacing
+from voiceagent_tts.adapters.pipecat.text import VerbatimSpacing
 from voiceagent_tts.adapters.pipecat.turn import SpokenWord
 from voiceagent_tts.core import ms_to_samples
 
@@ -78,6 +78,17 @@ class _Held:
     word: SpokenWord | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A text that has left for the history, and the word of the server that it is.
+
+    Pipecat completes a segment with text that is no word of the server.
+    """
+
+    text: str
+    word: SpokenWord | None
+
+
 class Output:
     """Corrects and holds the frames that leave the service, in order.
 
@@ -86,14 +97,14 @@ class Output:
 
     Attributes:
         word: the word whose frames Pipecat makes now.
-        said_context_id: the context of the last word that has left for the history.
-        said: the words of this context that have left.
     """
 
     def __init__(self, playout: Playout) -> None:
         self.word: SpokenWord | None = None
-        self.said_context_id: str | None = None
-        self.said: list[SaidWord] = []
+        self._said_context_id: str | None = None
+        """The context of the last word that has left for the history."""
+        self._said: list[_Said] = []
+        """The words of this context that have left."""
         self._playout = playout
         self._spacing = VerbatimSpacing()
         self._held: deque[_Held] = deque()
@@ -160,25 +171,25 @@ class Output:
         return frame
 
     def _note_said(self, frame: TTSTextFrame, word: SpokenWord | None) -> None:
-        if frame.context_id != self.said_context_id:
-            self.said_context_id, self.said = frame.context_id, []
-        self.said.append(SaidWord(frame.raw_text or frame.text, word))
+        if frame.context_id != self._said_context_id:
+            self._said_context_id, self._said = frame.context_id, []
+        self._said.append(_Said(frame.raw_text or frame.text, word))
 
     def unheard(self, now_s: float) -> str:
         """The end of what has left for the history that was not heard."""
-        words = [each.word for each in self.said if each.word]
-        if not (words and self.said_context_id) or self._playout.is_past(self.said_context_id):
+        words = [each.word for each in self._said if each.word]
+        if not (words and self._said_context_id) or self._playout.is_past(self._said_context_id):
             return ""
-        if words[-1].is_whole and self._playout.is_heard(self.said_context_id, now_s):
+        if words[-1].is_whole and self._playout.is_heard(self._said_context_id, now_s):
             return ""
-        heard = ms_to_samples(self._playout.heard_ms(self.said_context_id, now_s))
-        first = len(self.said)
+        heard = ms_to_samples(self._playout.heard_ms(self._said_context_id, now_s))
+        first = len(self._said)
         for index in reversed(range(first)):
-            word = self.said[index].word
+            word = self._said[index].word
             if word is not None and not word.is_unheard(heard):
                 break
             first = first if word is None else index
-        return "".join(each.text for each in self.said[first:])
+        return "".join(each.text for each in self._said[first:])
 
     def wait_s(self, now_s: float) -> float | None:
         """Time until the next frame leaves; None while it depends on a report of the transport."""
@@ -244,7 +255,7 @@ class Output:
         self._announced = deque(each for each in self._announced if not each.interruptible)
         goes_on = not self._playout.interrupt()
         if not goes_on:
-            self.said_context_id, self.said = None, []
+            self._said_context_id, self._said = None, []
         kept = [each for each in self._held if not each.frame.interruptible]
         if not any(isinstance(each.frame, TTSTextFrame) for each in kept):
             self._spacing.start_reply()

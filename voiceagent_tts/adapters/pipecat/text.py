@@ -14,7 +14,6 @@ from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 from pipecat.processors.aggregators.llm_context import LLMContextMessage
 from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator, TextType
 
-from voiceagent_tts.adapters.pipecat.turn import SpokenWord
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,
     CLOSING,
@@ -162,17 +161,6 @@ class VerbatimSpacing:
         between += before
         is_known = between.isspace() or (not between and segment_id == self._segment_id)
         return between if is_known else None
-
-
-@dataclass(frozen=True, slots=True)
-class SaidWord:
-    """A text that has left for the history, and the word of the server that it is.
-
-    Pipecat completes a segment with text that is no word of the server.
-    """
-
-    text: str
-    word: SpokenWord | None
 
 
 def without_end(messages: list[LLMContextMessage], end: str) -> list[LLMContextMessage]:
