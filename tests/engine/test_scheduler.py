@@ -208,6 +208,29 @@ def test_first_sounds_go_before_listeners_with_plenty() -> None:
     assert scheduler.plan([rich, poor], 0.0).step == [rich, poor]
 
 
+@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize("undecoded", [1, 3, 7])
+def test_a_row_that_waits_for_a_first_sound_keeps_its_window(
+    undecoded: int, is_batch: bool
+) -> None:
+    """Its frames would go into the codec ahead of the newcomer's next ones.
+
+    They are decoded once the row has ended, or its listener's audio runs short.
+    """
+    rich, new = listening(row=0, is_batch=is_batch), listening(row=1)
+    rich.record_sent(4 * SAMPLE_RATE_HZ, 0.0)
+    assert rich.active is not None
+    rich.active.undecoded_frames = undecoded
+    scheduler = Scheduler(Pace(), rows=2, pages=2)
+    scheduler.costs.record(2, 0, 0.02)
+    plan = scheduler.plan([rich, new], 0.0)
+    assert (plan.step, plan.decode) == ([new], [(new, 1)])
+    late = scheduler.plan([rich, new], 3.7)
+    assert (rich in [context for context, _ in late.decode]) is not is_batch
+    rich.active.state = SequenceState.ENDED
+    assert scheduler.plan([rich, new], 0.0).decode == [(new, 1), (rich, undecoded)]
+
+
 def test_the_driest_listener_starts_first() -> None:
     """A context close to an underrun between two sequences starts before a new context."""
     rolling, new, file = waiting(0), waiting(1), waiting(2, is_batch=True)
@@ -375,9 +398,9 @@ def waiting(arrival: int, *, is_batch: bool = False) -> EngineContext:
     return context
 
 
-def listening(row: int = 0) -> EngineContext:
+def listening(row: int = 0, *, is_batch: bool = False) -> EngineContext:
     """Make a context with text, unlimited credit and a row."""
-    context = waiting(row)
+    context = waiting(row, is_batch=is_batch)
     context.active = ActiveSequence(row)
     return context
 

@@ -8,7 +8,7 @@ pages or time is decided here. Knows no tensors and no text; time is passed in.
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -179,13 +179,14 @@ class Scheduler:
     def plan(self, contexts: Collection[EngineContext], now: float) -> Plan:
         """Decide what this step does."""
         waiting = [context for context in contexts if context.can_start]
-        stepping = [context for context in contexts if context.can_step]
+        able = stepping = [context for context in contexts if context.can_step]
         if any(_is_pressed(context, now) for context in chain(waiting, stepping)):
             waiting = [context for context in waiting if not context.is_batch]
             stepping = [context for context in stepping if not _can_wait(context, now)]
         start = self._to_start(waiting, stepping, now)
+        filling = {context.id for context in able + start}
         step = stepping + start
-        return Plan(start, step, self._to_decode(contexts, step, now))
+        return Plan(start, step, self._to_decode(contexts, step, filling, now))
 
     def has_time(self, contexts: Collection[EngineContext], now: float) -> bool:
         """Whether work with the duration of a start would delay no listener."""
@@ -225,21 +226,26 @@ class Scheduler:
         return min(leads_s, default=math.inf) - self.costs.step_s(starts + len(stepping))
 
     def _to_decode(
-        self, contexts: Collection[EngineContext], step: list[EngineContext], now: float
+        self,
+        contexts: Collection[EngineContext],
+        step: list[EngineContext],
+        filling: Container[int],
+        now: float,
     ) -> list[tuple[EngineContext, int]]:
-        """Choose the frames to decode: those of full windows, and of rows that make no frame now.
+        """Choose the frames to decode: those of full windows, and of rows that will make no more.
 
-        First audio has no limit; the rest is limited by the frames that wait in the codec.
+        First audio has no limit; the rest is limited by the frames that wait in the codec. The rows
+        of `filling` contexts, by id, can make frames, now or once no other context is pressed.
         """
         stepping, step_s = {context.id for context in step}, self.costs.step_s(len(step))
         largest = self._pace.ramp[-1]
         decode: list[tuple[EngineContext, int]] = []
         for context in contexts:
-            is_stepping = context.id in stepping
-            frames = min(context.undecoded_frames + is_stepping, largest)
+            frames = min(context.undecoded_frames + (context.id in stepping), largest)
             if not frames:
                 continue
-            if not is_stepping or frames >= min(self._window(context, step_s, now), largest):
+            window = self._window(context, step_s, now) if context.id in filling else 1
+            if frames >= min(window, largest):
                 decode.append((context, frames))
         decode.sort(key=lambda item: (item[0].has_spoken, item[0].lead_s(now)))
         return list(_within_codec(decode, _codec_room(contexts, len(step))))
@@ -248,11 +254,14 @@ class Scheduler:
         """Return the frames to decode at once.
 
         Until the context has sound, leading silence included, that is the initial number; later,
-        the largest window that fills before the listener's lead is short.
+        the largest window that fills before the listener's lead is short, and without a listener
+        the largest of all.
         """
         active = context.active
         if active is None or not context.has_spoken:
             return context.options.initial_frames or self._pace.initial_frames
+        if context.is_batch:
+            return self._pace.ramp[-1]
         spare_s = context.lead_s(now, active.decoding_frames) - URGENT_LEAD_S
         if spare_s < 0:
             return 1
