@@ -341,7 +341,7 @@ def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None
             active[number] = started
         elif call == "extend" and number in active:
             before, is_free = active[number].pages, len(held) < 9
-            assert scheduler.memory.extend(active[number]) is is_free
+            assert scheduler.extend(context, contexts) is is_free
             assert active[number].pages[: len(before)] == before
             assert len(active[number].pages) == len(before) + is_free
             assert is_free or active[number].state is SequenceState.OUT_OF_MEMORY
@@ -353,6 +353,46 @@ def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None
         assert len(set(pages)) == len(pages)
         assert set(pages) <= set(range(1, 10))
         assert scheduler.memory.free_pages == 9 - len(pages)
+
+
+def holding(number: int, pages: int, scheduler: Scheduler, *, is_batch: bool) -> EngineContext:
+    """Make a context whose row has pages."""
+    context = waiting(number, is_batch=is_batch)
+    context.current.text_ids = 10 * (number + 1)
+    context.expects_text = False
+    context.active = scheduler.memory.take(pages, pages)
+    return context
+
+
+def test_a_file_grows_into_no_page_that_listeners_are_left() -> None:
+    """An eighth of the pages is for them, as long as there is one."""
+    scheduler = Scheduler(Pace(), rows=4, pages=16)
+    file = holding(0, 13, scheduler, is_batch=True)
+    listener = holding(1, 1, scheduler, is_batch=False)
+    assert not scheduler.extend(file, [file, listener])
+    assert file.active is not None and file.active.state is SequenceState.OUT_OF_MEMORY
+    assert scheduler.extend(listener, [file, listener])
+    assert scheduler.extend(listener, [file, listener])
+    assert scheduler.memory.free_pages == 0
+    alone = Scheduler(Pace(), rows=4, pages=16)
+    file, other = (holding(number, 7, alone, is_batch=True) for number in range(2))
+    assert alone.extend(file, [file, other]) and alone.extend(other, [file, other])
+
+
+def test_the_file_with_the_most_left_gives_way_to_a_listener() -> None:
+    """Only where no page is free, and never to another file."""
+    scheduler = Scheduler(Pace(), rows=4, pages=5)
+    scheduler.costs.record(1, 0, 0.01)
+    listener = holding(0, 1, scheduler, is_batch=False)
+    files = [holding(number, 1, scheduler, is_batch=True) for number in (2, 1)]
+    contexts = [waiting(9, is_batch=True), listener, *files]
+    assert scheduler.giving_way(listener, contexts) is None
+    assert scheduler.extend(listener, contexts) and scheduler.extend(listener, contexts)
+    assert scheduler.giving_way(listener, contexts) is files[0]
+    files[0].current.detector.frames = 80
+    assert scheduler.giving_way(listener, contexts) is files[1]
+    assert scheduler.giving_way(files[0], contexts) is None
+    assert scheduler.giving_way(listener, [listener]) is None
 
 
 @pytest.mark.parametrize(

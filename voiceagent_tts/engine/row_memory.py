@@ -36,13 +36,13 @@ class RowMemory:
         del self._free_rows[0]
         return ActiveSequence(row, likely_pages, pages)
 
-    def extend(self, active: ActiveSequence) -> bool:
+    def extend(self, active: ActiveSequence, spare: int) -> bool:
         """Give another page to a row that has filled its pages.
 
         Returns:
-            Whether a page was free. If not, the row makes no more frames.
+            Whether more than `spare` pages were free. If not, the row makes no more frames.
         """
-        if not self._allocator.free:
+        if self._allocator.free <= spare:
             active.state = SequenceState.OUT_OF_MEMORY
             return False
         active.pages = tuple(self._allocator.allocate(active.row, 1))

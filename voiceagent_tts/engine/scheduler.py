@@ -174,7 +174,33 @@ class Scheduler:
         context.active = self.memory.take(prompt_pages, likely_pages)
         return context.active
 
+    def extend(self, context: EngineContext, contexts: Collection[EngineContext]) -> bool:
+        """Give another page to a row that has filled its pages, or let it make no more frames.
+
+        Files leave the listeners' share of pages free, as long as there are listeners.
+        """
+        assert context.active is not None
+        leaves_share = context.is_batch and not all(other.is_batch for other in contexts)
+        pages = self.memory.pages
+        return self.memory.extend(context.active, leaves_share * (pages - _batch_share(pages)))
+
+    def giving_way(
+        self, context: EngineContext, contexts: Iterable[EngineContext]
+    ) -> EngineContext | None:
+        """Return the batch context that must fail for its pages, so that a full row can go on.
+
+        It is the one with the most left, and only where a listener's row would fail otherwise.
+        """
+        if context.is_batch or self.memory.free_pages:
+            return None
+        files = [other for other in contexts if other.is_batch and other.active]
+        return max(files, key=self._ends_in_s, default=None)
+
     # Steps.
+
+    def by_urgency(self, contexts: Iterable[EngineContext], now: float) -> list[EngineContext]:
+        """Return contexts in the order in which they get rows and pages: files last."""
+        return sorted(contexts, key=lambda context: _urgency(context, now))
 
     def plan(self, contexts: Collection[EngineContext], now: float) -> Plan:
         """Decide what this step does."""
@@ -210,8 +236,8 @@ class Scheduler:
         self._has_deferred = spare_s < self.costs.start_s and not self._has_deferred
         if self._has_deferred:
             return []
-        waiting.sort(key=lambda context: _urgency(context, now))
-        return waiting[: self._affordable_starts(len(waiting), spare_s)]
+        starts = self._affordable_starts(len(waiting), spare_s)
+        return self.by_urgency(waiting, now)[:starts]
 
     def _affordable_starts(self, most: int, spare_s: float) -> int:
         if spare_s < math.inf and not self.costs.knows_starts:
@@ -318,7 +344,7 @@ def _can_wait(context: EngineContext, now: float) -> bool:
 
 
 def _urgency(context: EngineContext, now: float) -> tuple[bool, int, float]:
-    """Return the sort key of contexts that wait for a row.
+    """Return the sort key of contexts that wait for a row or a page.
 
     A context that has spoken and is close to an underrun comes first: a gap is worse than a late
     start.
