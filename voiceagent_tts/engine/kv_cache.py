@@ -57,7 +57,7 @@ class MemoryNeeds:
     Attributes:
         weights: weights of talker, code predictor and codec, and the memory of the driver and of
             libraries.
-        rows: state of all rows except their KV pages.
+        rows: state of all rows except their KV pages, and the page of the row that pads batches.
         graphs: captured graphs, and the working memory of passes.
         voices: cloned voices and computed beginnings of prompts.
         page: one KV page.
