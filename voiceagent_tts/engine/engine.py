@@ -310,7 +310,7 @@ class Qwen3Engine:
             active.row,
             prompt,
             sampling_params(self._checkpoint.generation, context.seed ^ sequence.is_retried),
-            min(self._runner.capacity - len(prompt), self._checkpoint.generation.max_new_tokens),
+            self._checkpoint.generation.max_new_tokens,
             is_open=sequence.is_open,
             pages=active.pages,
             primed=prepared.primed,

@@ -16,21 +16,18 @@ import triton.language as tl
 from torch import Tensor
 
 from voiceagent_tts.model.codec_state import DecodeCall
-from voiceagent_tts.model.fused_prompt import KEYS_BYTES, add_block, side_of
+from voiceagent_tts.model.fused_prompt import KEYS_BYTES, add_block, rotate, side_of
 from voiceagent_tts.model.layers import Rotation
 
 
 @triton.jit
 def _rotate(heads, cos, sin, is_in, WIDTH: tl.constexpr, WIDE: tl.constexpr):
     """Rotate heads: pointers [N, 1] to their first numbers -> [N, WIDE] in their dtype."""
-    dtype = heads.dtype.element_ty
     place = tl.arange(0, WIDE)[None, :]
     opposite = (place + WIDTH // 2) % WIDTH  # the other component of the rotation
     here = tl.load(heads + place, is_in, 0.0).to(tl.float32)
     there = tl.load(heads + opposite, is_in, 0.0).to(tl.float32)
-    here = (here * tl.load(cos + place, is_in, 0.0).to(tl.float32)).to(dtype).to(tl.float32)
-    there = (there * tl.load(sin + place, is_in, 0.0).to(tl.float32)).to(dtype).to(tl.float32)
-    return (here + there).to(dtype)
+    return rotate(here, there, cos, sin, place, is_in, heads.dtype.element_ty)
 
 
 @triton.jit
