@@ -448,9 +448,12 @@ def listening(row: int = 0, *, is_batch: bool = False) -> EngineContext:
 EVERYTHING = 10**9
 
 
-def decoding_context(row: int, *, has_spoken: bool, undecoded: int, decoding: int) -> EngineContext:
+def decoding_context(
+    row: int, *, has_spoken: bool, undecoded: int, decoding: int, is_batch: bool = False
+) -> EngineContext:
     """A context whose row makes frames; those with smaller rows have less audio in hand."""
-    context = EngineContext(row, arrival=row, samples_wanted=EVERYTHING)
+    options = SpeechOptions(is_batch=is_batch)
+    context = EngineContext(row, options, arrival=row, samples_wanted=EVERYTHING)
     context.active = ActiveSequence(row, undecoded_frames=undecoded, decoding_frames=decoding)
     if has_spoken:
         context.record_sent((30 + row) * FRAME_SAMPLES, 0.0)
@@ -482,6 +485,22 @@ def test_the_limit_grows_with_the_rows(rows: int) -> None:
     ]
     given = sum(planned(contexts).values())
     assert given == min(12 * rows, 128 + 4 * rows)
+
+
+def test_no_file_is_decoded_before_a_listener() -> None:
+    """Not with its first frames either, and only as far as the codec has room for them."""
+    files = [
+        decoding_context(row, has_spoken=False, undecoded=9, decoding=12, is_batch=True)
+        for row in range(20)
+    ]
+    listener = decoding_context(20, has_spoken=True, undecoded=12, decoding=0)
+    assert planned([*files, listener]) == {}
+    for file in files:
+        assert file.active is not None
+        file.active.decoding_frames = 0
+    given = planned([*files, listener])
+    assert next(iter(given)) == listener.id
+    assert len(given) == 1 + len(files)
 
 
 def test_who_has_the_least_audio_is_decoded_first() -> None:

@@ -260,8 +260,9 @@ class Scheduler:
     ) -> list[tuple[EngineContext, int]]:
         """Choose the frames to decode: those of full windows, and of rows that will make no more.
 
-        First audio has no limit; the rest is limited by the frames that wait in the codec. The rows
-        of `filling` contexts, by id, can make frames, now or once no other context is pressed.
+        Listeners' first audio has no limit; the rest is limited by the frames that wait in the
+        codec, files last. The rows of `filling` contexts, by id, can make frames, now or once no
+        other context is pressed.
         """
         stepping, step_s = {context.id for context in step}, self.costs.step_s(len(step))
         largest = self._pace.ramp[-1]
@@ -273,7 +274,7 @@ class Scheduler:
             window = self._window(context, step_s, now) if context.id in filling else 1
             if frames >= min(window, largest):
                 decode.append((context, frames))
-        decode.sort(key=lambda item: (item[0].has_spoken, item[0].lead_s(now)))
+        decode.sort(key=lambda item: (item[0].is_batch, item[0].has_spoken, item[0].lead_s(now)))
         return list(_within_codec(decode, _codec_room(contexts, len(step))))
 
     def _window(self, context: EngineContext, step_s: float, now: float) -> int:
@@ -318,9 +319,10 @@ def _codec_room(contexts: Collection[EngineContext], rows: int) -> int:
 def _within_codec(
     decode: list[tuple[EngineContext, int]], room: int
 ) -> Iterator[tuple[EngineContext, int]]:
-    """Yield all first audio, and then as many of the other frames as there is room for."""
+    """Yield listeners' first audio, and then as many of the other frames as there is room for."""
     for context, frames in decode:
-        count = min(frames, room) if context.has_spoken else frames
+        has_limit = context.is_batch or context.has_spoken
+        count = min(frames, room) if has_limit else frames
         room = max(0, room - count)
         if count:
             yield context, count
