@@ -13,6 +13,7 @@ from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.runner import Runner, StepCost
 from voiceagent_tts.engine.scheduler import Pace
+from voiceagent_tts.engine.sizes import Sizes
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
@@ -64,6 +65,7 @@ class Driver:
         voices: folder of cloned voices.
         parts: checkpoint and codec to use instead of `model`.
         pages: number of KV pages; by default enough for all rows.
+        sizes: sizes of passes and codec calls; by default none are padded.
         pace: pace of the scheduler.
         step_s: seconds by which each step advances the engine's clock. With a frame's length the
             engine just keeps up with speech, so frames are decoded one by one.
@@ -77,6 +79,7 @@ class Driver:
         voices: Path | None = None,
         parts: tuple[Checkpoint, Codec] | None = None,
         pages: int | None = None,
+        sizes: Sizes | None = None,
         pace: Pace | None = None,
         step_s: float = FRAME_S,
         costs: tuple[StepCost, ...] = (),
@@ -87,7 +90,7 @@ class Driver:
         self._step_s = step_s
         self._commands: list[Command] = []
         self.voices = VoiceCache(checkpoint.config, VoiceFolder(voices) if voices else None)
-        self.runner = Runner(checkpoint, codec, rows, _CAPACITY, pages=pages)
+        self.runner = Runner(checkpoint, codec, rows, _CAPACITY, pages=pages, sizes=sizes)
         self.runner.costs = costs
         self.engine = Qwen3Engine(
             self._take,

@@ -152,7 +152,7 @@ def _speaking(
     count = pages_for(min(len(prompt) + frames + 1, runner.capacity))
     try:
         for row in speaking:
-            seeded, pages = replace(sampling, seed=row), allocator.allocate(row, count)
+            seeded, pages = replace(sampling, seed=row), allocator.take(count)
             runner.start(row, endless, seeded, frames + 1, is_open=True, pages=pages)
         yield speaking
     finally:

@@ -239,6 +239,30 @@ def test_prompts_of_a_burst_share_passes(
     assert shared == [16, 16, 8]
 
 
+def test_prompts_are_sent_through_a_buffer_of_the_largest_pass(custom_voice: Checkpoint) -> None:
+    """Several prompts share a pass only while they have fewer positions together than one may."""
+    shapes = graph_sizes(40, 512, has_windows=False).talker
+    passes = Batch(custom_voice.network, 40, 512, shapes=shapes).passes
+    largest = max(count * length for name, count, length, _ in passes.keys() if name == "prefill")
+    assert len(passes._prompts.tensor) == largest == 512
+
+
+def test_padding_writes_into_no_page_of_a_beginning_that_failed(
+    custom_voice: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pages lent to a computation that runs out of memory belong to other rows afterwards."""
+    batch = Batch(custom_voice.network, ROWS, CAPACITY)
+    before = batch._table.padded(np.zeros(0, int), 1)
+
+    def fail(passes: Passes, *size: int) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(Passes, "prefill", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        batch.prepare(prompt_of(custom_voice), [1])
+    assert batch._table.padded(np.zeros(0, int), 1) == before
+
+
 class _Impatient:
     """A sampler that chooses the end as soon as the rules allow, and an allowed code until then."""
 

@@ -38,6 +38,46 @@ def test_what_is_said_again_with_a_difference_is_no_circle(seed: int) -> None:
         assert not detector.is_lost(None, has_spoken=True)
 
 
+@pytest.mark.parametrize("lag", [0, 12, 36])
+@pytest.mark.parametrize("cycle", [(7,), (7, 8), tuple(range(12))])
+def test_silence_that_repeats_its_codes_ends_quietly(cycle: tuple[int, ...], lag: int) -> None:
+    """After speech, silence of one code or of few is not noise, whenever its audio arrives."""
+    detector = RunawayDetector()
+    codes = [*range(100, 120), *(cycle * 70)[:70]]
+    for number, code in enumerate(codes):
+        detector.add_frame(code)
+        if number >= lag:
+            detector.add_audio(is_silent=number - lag >= 20)
+        assert not detector.makes_noise(None)
+        assert detector.is_lost(None, has_spoken=True) is (detector.silent_frames >= 62)
+    for _ in range(62 - detector.silent_frames):  # what is still to be heard
+        detector.add_audio(is_silent=True)
+    assert detector.is_lost(None, has_spoken=True)
+
+
+def test_silence_after_a_short_text_ends_quietly_beyond_its_cap() -> None:
+    """It has five seconds to end wherever it begins; sound beyond the cap is noise."""
+    cap = frame_cap(3)
+    detector = RunawayDetector()
+    for number in range(cap + 20):
+        detector.add_frame(number)
+        detector.add_audio(is_silent=number >= cap - 40)
+        assert detector.is_lost(cap, has_spoken=True) is (detector.silent_frames >= 62)
+    detector.add_audio(is_silent=False)
+    assert detector.makes_noise(cap)
+
+
+@pytest.mark.parametrize("silent", range(12))
+def test_a_circle_with_silence_in_it_is_noise(silent: int) -> None:
+    """A sound that comes back every second is no silence."""
+    detector = RunawayDetector()
+    for number in range(50):
+        detector.add_frame(number % 12)
+        detector.add_audio(is_silent=number % 12 >= 12 - silent)
+    assert detector.is_lost(None, has_spoken=True)
+    assert detector.makes_noise(None)
+
+
 @dataclass
 class Sick:
     """A tiny model that a test changes until it misbehaves, with room for long sequences."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from testbed.engine_driving import CUSTOM_VOICE
+from testbed.engine_driving import CUSTOM_VOICE, Driver
 from testbed.failing_captures import failing_captures
 from testbed.parity_reference import REFERENCE
 from voiceagent_tts.engine import device_choice
@@ -19,6 +19,7 @@ from voiceagent_tts.errors import CheckpointError, VoiceAgentError
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.codec_state import DecodeCall
+from voiceagent_tts.seam.commands import Prepare, SpeechOptions
 
 OPTIONS = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), device="cpu", rows=2, threads=1)
 
@@ -148,6 +149,31 @@ def test_a_missing_kernel_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("voiceagent_tts.engine.load.choose_kernels", lambda *_: ("plain", fault))
     _, runner = load_runner(OPTIONS)
     assert runner.description["kernel_fault"] == fault
+
+
+@pytest.mark.parametrize("instruct", ["Calmly. " * 9, "Calmly. " * 40])
+def test_a_deterministic_engine_runs_equal_passes_prepared_or_not(instruct: str) -> None:
+    """What was computed ahead depends on the load; so does how a prompt would be divided by it."""
+    passes = list[list[tuple[int, int]]]()
+    for is_prepared in (False, True):
+        driver, ran = Driver(), list[tuple[int, int]]()
+        driver.engine = load_engine(
+            replace(OPTIONS, capacity=512, has_graphs=False, is_deterministic=True),
+            driver._take,
+            driver.events.append,
+        )
+        options, how = (
+            SpeechOptions(instruct),
+            {"voice": "vivian", "language": "en", "feeding": "token"},
+        )
+        if is_prepared:
+            driver.run(Prepare(**how, options=options))
+        calls = driver.engine._runner._batch.passes
+        prefill = calls.prefill
+        calls.prefill = lambda *size: (ran.append(size[:2]), prefill(*size))[1]  # noqa: B023
+        driver.run(*driver.open(1, "Some words ", instruct=instruct, more=True, **how))
+        passes.append(ran)
+    assert passes[0] == passes[1] != []
 
 
 class _OnCpu(FolderSource):

@@ -12,6 +12,7 @@ from testbed.runner_driving import TEXT, Listener, RowOutput, difference, prompt
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
+from voiceagent_tts.engine.transfer import Download
 from voiceagent_tts.errors import InvalidRequestError, OverloadedError
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings
@@ -41,6 +42,20 @@ def test_a_size_that_was_not_captured_is_refused() -> None:
         runner._batch.passes.code_predictor_step(3)
     with pytest.raises(RuntimeError, match=r"captured at the start, got \(4, 12\)"):
         runner._codec.calls[4, 12]()
+
+
+def test_what_a_step_made_is_on_its_way_before_the_host_does_other_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The copy to the host is queued behind the passes, and does not wait for that work."""
+    order, send = list[str](), Download.send
+    monkeypatch.setattr(Download, "send", lambda self: (order.append("copy"), send(self)))
+    runner = make_runner()
+    Listener(runner).start(0)
+    for _ in range(2):
+        runner.step([0], {}, lambda: order.append("other work"))
+    runner.step([], {}, lambda: order.append("other work"))
+    assert order == ["copy", "other work"] * 2 + ["other work"]
 
 
 def alone(text: str = TEXT, seed: int = 7, max_frames: int = 20, **options: object) -> RowOutput:

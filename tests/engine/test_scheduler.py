@@ -208,6 +208,29 @@ def test_first_sounds_go_before_listeners_with_plenty() -> None:
     assert scheduler.plan([rich, poor], 0.0).step == [rich, poor]
 
 
+@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize("undecoded", [1, 3, 7])
+def test_a_row_that_waits_for_a_first_sound_keeps_its_window(
+    undecoded: int, is_batch: bool
+) -> None:
+    """Its frames would go into the codec ahead of the newcomer's next ones.
+
+    They are decoded once the row has ended, or its listener's audio runs short.
+    """
+    rich, new = listening(row=0, is_batch=is_batch), listening(row=1)
+    rich.record_sent(4 * SAMPLE_RATE_HZ, 0.0)
+    assert rich.active is not None
+    rich.active.undecoded_frames = undecoded
+    scheduler = Scheduler(Pace(), rows=2, pages=2)
+    scheduler.costs.record(2, 0, 0.02)
+    plan = scheduler.plan([rich, new], 0.0)
+    assert (plan.step, plan.decode) == ([new], [(new, 1)])
+    late = scheduler.plan([rich, new], 3.7)
+    assert (rich in [context for context, _ in late.decode]) is not is_batch
+    rich.active.state = SequenceState.ENDED
+    assert scheduler.plan([rich, new], 0.0).decode == [(new, 1), (rich, undecoded)]
+
+
 def test_the_driest_listener_starts_first() -> None:
     """A context close to an underrun between two sequences starts before a new context."""
     rolling, new, file = waiting(0), waiting(1), waiting(2, is_batch=True)
@@ -318,7 +341,7 @@ def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None
             active[number] = started
         elif call == "extend" and number in active:
             before, is_free = active[number].pages, len(held) < 9
-            assert scheduler.memory.extend(active[number]) is is_free
+            assert scheduler.extend(context, contexts) is is_free
             assert active[number].pages[: len(before)] == before
             assert len(active[number].pages) == len(before) + is_free
             assert is_free or active[number].state is SequenceState.OUT_OF_MEMORY
@@ -330,6 +353,46 @@ def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None
         assert len(set(pages)) == len(pages)
         assert set(pages) <= set(range(1, 10))
         assert scheduler.memory.free_pages == 9 - len(pages)
+
+
+def holding(number: int, pages: int, scheduler: Scheduler, *, is_batch: bool) -> EngineContext:
+    """Make a context whose row has pages."""
+    context = waiting(number, is_batch=is_batch)
+    context.current.text_ids = 10 * (number + 1)
+    context.expects_text = False
+    context.active = scheduler.memory.take(pages, pages)
+    return context
+
+
+def test_a_file_grows_into_no_page_that_listeners_are_left() -> None:
+    """An eighth of the pages is for them, as long as there is one."""
+    scheduler = Scheduler(Pace(), rows=4, pages=16)
+    file = holding(0, 13, scheduler, is_batch=True)
+    listener = holding(1, 1, scheduler, is_batch=False)
+    assert not scheduler.extend(file, [file, listener])
+    assert file.active is not None and file.active.state is SequenceState.OUT_OF_MEMORY
+    assert scheduler.extend(listener, [file, listener])
+    assert scheduler.extend(listener, [file, listener])
+    assert scheduler.memory.free_pages == 0
+    alone = Scheduler(Pace(), rows=4, pages=16)
+    file, other = (holding(number, 7, alone, is_batch=True) for number in range(2))
+    assert alone.extend(file, [file, other]) and alone.extend(other, [file, other])
+
+
+def test_the_file_with_the_most_left_gives_way_to_a_listener() -> None:
+    """Only where no page is free, and never to another file."""
+    scheduler = Scheduler(Pace(), rows=4, pages=5)
+    scheduler.costs.record(1, 0, 0.01)
+    listener = holding(0, 1, scheduler, is_batch=False)
+    files = [holding(number, 1, scheduler, is_batch=True) for number in (2, 1)]
+    contexts = [waiting(9, is_batch=True), listener, *files]
+    assert scheduler.giving_way(listener, contexts) is None
+    assert scheduler.extend(listener, contexts) and scheduler.extend(listener, contexts)
+    assert scheduler.giving_way(listener, contexts) is files[0]
+    files[0].current.detector.frames = 80
+    assert scheduler.giving_way(listener, contexts) is files[1]
+    assert scheduler.giving_way(files[0], contexts) is None
+    assert scheduler.giving_way(listener, [listener]) is None
 
 
 @pytest.mark.parametrize(
@@ -375,9 +438,9 @@ def waiting(arrival: int, *, is_batch: bool = False) -> EngineContext:
     return context
 
 
-def listening(row: int = 0) -> EngineContext:
+def listening(row: int = 0, *, is_batch: bool = False) -> EngineContext:
     """Make a context with text, unlimited credit and a row."""
-    context = waiting(row)
+    context = waiting(row, is_batch=is_batch)
     context.active = ActiveSequence(row)
     return context
 
@@ -385,9 +448,12 @@ def listening(row: int = 0) -> EngineContext:
 EVERYTHING = 10**9
 
 
-def decoding_context(row: int, *, has_spoken: bool, undecoded: int, decoding: int) -> EngineContext:
+def decoding_context(
+    row: int, *, has_spoken: bool, undecoded: int, decoding: int, is_batch: bool = False
+) -> EngineContext:
     """A context whose row makes frames; those with smaller rows have less audio in hand."""
-    context = EngineContext(row, arrival=row, samples_wanted=EVERYTHING)
+    options = SpeechOptions(is_batch=is_batch)
+    context = EngineContext(row, options, arrival=row, samples_wanted=EVERYTHING)
     context.active = ActiveSequence(row, undecoded_frames=undecoded, decoding_frames=decoding)
     if has_spoken:
         context.record_sent((30 + row) * FRAME_SAMPLES, 0.0)
@@ -419,6 +485,22 @@ def test_the_limit_grows_with_the_rows(rows: int) -> None:
     ]
     given = sum(planned(contexts).values())
     assert given == min(12 * rows, 128 + 4 * rows)
+
+
+def test_no_file_is_decoded_before_a_listener() -> None:
+    """Not with its first frames either, and only as far as the codec has room for them."""
+    files = [
+        decoding_context(row, has_spoken=False, undecoded=9, decoding=12, is_batch=True)
+        for row in range(20)
+    ]
+    listener = decoding_context(20, has_spoken=True, undecoded=12, decoding=0)
+    assert planned([*files, listener]) == {}
+    for file in files:
+        assert file.active is not None
+        file.active.decoding_frames = 0
+    given = planned([*files, listener])
+    assert next(iter(given)) == listener.id
+    assert len(given) == 1 + len(files)
 
 
 def test_who_has_the_least_audio_is_decoded_first() -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import re
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -188,6 +189,33 @@ def test_a_row_that_outgrows_the_memory_fails_alone() -> None:
     assert 10 < sum(chunks_of(driver.events, 1)) < 60
     assert isinstance(last_of(driver.events, 2), Done)
     assert driver.engine.metrics["free_pages"] == 2
+    assert len(driver.runner.free_rows) == 4
+
+
+MOST_OF_A_PAGE = "Speak as one who has told the same story many times. " * 4
+
+
+@pytest.mark.parametrize("listeners", [2, 3])
+def test_a_listener_outlives_files_where_memory_is_short(listeners: int) -> None:
+    """If a listener's row finds no page, the file with the most left gives up its own.
+
+    Files start first, so that their rows are full first, and lower ones.
+    """
+    driver = Driver(parts=load(max_frames=60), pages=6, step_s=0.01)
+    options = {"instruct": MOST_OF_A_PAGE}
+    files, turns = range(4 - listeners), range(4 - listeners, 4)
+    for context in files:
+        driver.send(*driver.open(context, TEXT, is_batch=True, **options))
+    for _ in range(8):
+        driver.engine.step()
+    for context in turns:
+        driver.send(*driver.open(context, TEXT, **options))
+    driver.run()
+    assert all(isinstance(last_of(driver.events, context), Done) for context in turns)
+    failed = [end for end in map(partial(last_of, driver.events), files) if isinstance(end, Failed)]
+    assert failed
+    assert all(end.code is ErrorCode.OVERLOADED and end.retry_after_ms for end in failed)
+    assert driver.engine.metrics["free_pages"] == 6
     assert len(driver.runner.free_rows) == 4
 
 

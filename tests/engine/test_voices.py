@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from voiceagent_tts.engine.codec_stream import Priming
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.clone import load_reference_encoder
+from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.seam.commands import Append, Cancel, Prepare
@@ -100,6 +102,28 @@ def test_a_cached_clone_is_sooner(folder: VoiceFolder) -> None:
 
     cold, cached = (steps_to_first_audio("one") for _ in range(2))
     assert cached < cold
+
+
+@pytest.mark.parametrize("failing_part", [1, 2])
+def test_a_reference_whose_part_failed_is_computed_anew(
+    folder: VoiceFolder, failing_part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state that a failure leaves is continued by nobody: the next context sounds as ever."""
+    folder.save("long", clone(4, frames=30).to_bytes())
+    parts = load(BASE, max_frames=8)
+    driver, other = (Driver(BASE, voices=folder.path, parts=parts) for _ in range(2))
+    prime_part, primed = CodecDecoder.prime_part, list[int]()
+
+    def fail_once(decoder: CodecDecoder, codes: torch.Tensor, *rest: Any) -> None:
+        primed.append(codes.shape[-1])
+        if len(primed) == failing_part:
+            raise torch.OutOfMemoryError
+        prime_part(decoder, codes, *rest)
+
+    monkeypatch.setattr(CodecDecoder, "prime_part", fail_once)
+    assert isinstance(last_of(driver.run(*driver.open(1, TEXT, voice="long")), 1), Failed)
+    spoken = pcm_of(driver.run(*driver.open(2, TEXT, voice="long")), 2)
+    assert spoken == pcm_of(other.run(*other.open(2, TEXT, voice="long")), 2) != b""
 
 
 def test_a_long_reference_delays_others_by_a_part_at_a_time(

@@ -109,7 +109,7 @@ def written_inputs(x: Tensor, bias: Tensor, snake: SnakeBeta) -> Tensor:
     """What a launch writes of [1, T, C], without earlier inputs."""
     from voiceagent_tts.model.codec_fused import FusedCall, Layout
 
-    call = FusedCall(make_decoder(is_fused=False).new_state(1, 1), 1, None)
+    call = FusedCall(make_decoder(is_fused=False).new_state(1, 1), 1, torch.arange(1))
     return call.write_inputs(x, bias, snake, Layout(positions=x.shape[1]))
 
 

@@ -47,9 +47,7 @@ def attended(kernels: str, dtype: torch.dtype, seed: int) -> list[Tensor]:
     for tensor in (state.keys, state.values):
         tensor.copy_(torch.randn(tensor.shape, generator=generator))
     for number in range(4):
-        rows = (
-            None if number == 3 else torch.tensor(choices.sample(range(4), choices.randint(1, 3)))
-        )
+        rows = torch.tensor(choices.sample(range(4), 4 if number == 3 else choices.randint(1, 3)))
         call = DecodeCall(state, choices.randint(1, most), rows)
         shape = (*call.positions.shape, groups * (share + 2), width)
         heads = torch.randn(shape, generator=generator).to(dtype)

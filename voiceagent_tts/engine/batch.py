@@ -191,9 +191,11 @@ class Batch:
         assert len(pages) >= pages_for(len(prompt)), (pages, len(prompt))
         scratch, records = self._table.scratch, self._table.records
         records["pages"][scratch, : len(pages)] = pages
-        self._prefiller.run([Prefill(scratch, prompt, 0)])
-        records["pages"][scratch] = records["position"][scratch] = 0
-        records["length"][scratch] = 1
+        try:
+            self._prefiller.run([Prefill(scratch, prompt, 0)])
+        finally:
+            records["pages"][scratch] = records["position"][scratch] = 0
+            records["length"][scratch] = 1
         return read_prefix(self._rows.pool, pages, len(prompt))
 
     def feed(self, row: int, text_ids: Iterable[int], *, is_last: bool = False) -> None:

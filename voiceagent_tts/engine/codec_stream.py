@@ -106,7 +106,8 @@ class Priming:
     """Computes the codec's state after the reference of a cloned voice, one part in each step.
 
     A reference of 30 s has 375 frames, whose passes take far longer than a step. In parts it delays
-    the rows that speak by one part, and only its own voice by all of them.
+    the rows that speak by one part, and only its own voice by all of them. Parts have the sizes of
+    windows, the small ones first, so that no size is met that did not run at the start.
 
     Args:
         decoder: decoder of the codec.
@@ -121,7 +122,8 @@ class Priming:
     ) -> None:
         self._decoder, self._codes = decoder, reference_codes
         self._part, self._stream = part, stream
-        self._done_frames = 0
+        sizes: Mapping[int, Sequence[int]] = dict.fromkeys(WINDOWS_FRAMES, (1,))
+        self._parts = deque(split_windows({0: len(reference_codes)}, [0], sizes))
         with torch.inference_mode(), stream.entered():
             self.state = decoder.new_state(1, len(part.tensor))
             """State after the frames so far; to be copied once all are done."""
@@ -129,17 +131,17 @@ class Priming:
     @property
     def is_done(self) -> bool:
         """Whether all frames are in the state."""
-        return self._done_frames == len(self._codes)
+        return not self._parts
 
     @torch.inference_mode()
     def advance(self) -> None:
         """Compute the next part; there must be one."""
-        codes = self._codes[self._done_frames :][: len(self._part.tensor)]
-        self._done_frames += len(codes)
+        frames, (window,) = self._parts.popleft()
+        end = window.start + frames
         with self._stream.entered():
-            self._part.send(codes.numpy())
-            following = len(self._codes) - self._done_frames
-            self._decoder.prime_part(self._part.tensor[: len(codes)].T[None], following, self.state)
+            self._part.send(self._codes[window.start : end].numpy())
+            codes = self._part.tensor[:frames].T[None]
+            self._decoder.prime_part(codes, len(self._codes) - end, self.state)
 
 
 class CodecStream:
@@ -194,6 +196,11 @@ class CodecStream:
         """Run the largest call on the scratch row."""
         count, frames = max(self.keys(), key=lambda key: key[0] * key[1])
         self.calls[count, frames]()
+
+    def prime_parts(self) -> None:
+        """Compute a part of every size, so that its kernels are there before they are needed."""
+        for frames in WINDOWS_FRAMES:
+            self.prime(torch.zeros(frames, self._codes.shape[-1], dtype=torch.int64)).advance()
 
     def prime(self, reference_codes: Tensor) -> Priming:
         """Begin to compute the decoder state of one row after a reference ([F, K] int64)."""

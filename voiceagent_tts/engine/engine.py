@@ -280,11 +280,20 @@ class Qwen3Engine:
         for context in plan.start:
             with self._publisher.failing(context.id):
                 self._start(self._contexts[context.id])
-        stepping = {context.active.row: context.active for context in plan.step if context.active}
-        for row in self._runner.full_rows(stepping):
-            if self._scheduler.memory.extend(stepping[row]):
-                self._runner.set_pages(row, stepping[row].pages)
+        self._extend_rows(plan.step)
         return plan
+
+    def _extend_rows(self, step: list[EngineContext]) -> None:
+        """Give pages to full rows; a listener's gets those of a file if no others are free."""
+        by_row = {context.active.row: context for context in step if context.active}
+        full = [by_row[row] for row in self._runner.full_rows(by_row)]
+        contexts = self._contexts.values()
+        for context in self._scheduler.by_urgency(full, self._clock()):
+            if loser := self._scheduler.giving_way(context, contexts):
+                self._publisher.fail_for_memory(loser)
+            active = context.active  # None once it has given way
+            if active and self._scheduler.extend(context, contexts):
+                self._runner.set_pages(active.row, active.pages)
 
     def _start(self, context: OpenContext) -> None:
         sequence = context.current
@@ -301,7 +310,7 @@ class Qwen3Engine:
             active.row,
             prompt,
             sampling_params(self._checkpoint.generation, context.seed ^ sequence.is_retried),
-            min(self._runner.capacity - len(prompt), self._checkpoint.generation.max_new_tokens),
+            self._checkpoint.generation.max_new_tokens,
             is_open=sequence.is_open,
             pages=active.pages,
             primed=prepared.primed,

@@ -109,7 +109,7 @@ def measure_needs(
     return MemoryNeeds(
         # Libraries keep the memory that they allocated for the streams of this runner.
         weights=loaded_bytes(memory),
-        rows=beside_weights - (row_pages + 1) * page,
+        rows=beside_weights - row_pages * page,  # one more page pads batches
         graphs=passes + count * _GRAPH_BYTES,
         voices=voices,
         page=page,

@@ -45,7 +45,8 @@ class Graphs:
 
         The first replay of a graph uploads it to the GPU, for which no request should wait. Other
         sizes are refused from then on. On streams without graphs every pass and call runs once, so
-        that kernels are loaded, and what fails does so before the first request.
+        that kernels are loaded, and what fails does so before the first request. So do the parts of
+        clones' references, which are never captured.
 
         If this raises, the runner cannot be used, and after some faults not even its process.
         """
@@ -64,5 +65,6 @@ class Graphs:
                 self._passes.calls[pass_key]()
         for call_key in self._codec.keys():
             self._codec.calls[call_key]()
+        self._codec.prime_parts()
         for stream in self._streams:
             stream.mark().wait()

@@ -60,6 +60,8 @@ class RunawayDetector:
 
     def makes_noise(self, max_frames: int | None) -> bool:
         """Whether the sequence goes on without its text, and is not silent."""
+        if self.silent_frames >= _CYCLE_FRAMES:  # no circle with a sound in it is silent that long
+            return False
         is_too_long = max_frames is not None and self.frames >= max_frames
         return is_too_long or self._is_cycling()
 

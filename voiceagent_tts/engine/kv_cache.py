@@ -4,7 +4,7 @@ Computes with numbers only; knows no tensors.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from voiceagent_tts.errors import ErrorCode, OverloadedError, VoiceAgentError
@@ -16,22 +16,21 @@ _MINUTE_PAGES = 4
 
 
 class PageAllocator:
-    """Allocates KV pages 1 to `pages`; each is free or belongs to one row.
+    """The free ones of KV pages 1 to `pages`; who takes some gives them back.
 
-    The lowest free page is allocated first, so that little memory is ever touched on a CPU.
+    The lowest free page is taken first, so that little memory is ever touched on a CPU.
     """
 
     def __init__(self, pages: int) -> None:
         self._free = list(range(pages, 0, -1))
-        self._pages: dict[int, list[int]] = {}
 
     @property
     def free(self) -> int:
         """Number of free pages."""
         return len(self._free)
 
-    def allocate(self, row: int, count: int) -> Sequence[int]:
-        """Allocate `count` more pages to a row, all or none; return all pages of the row.
+    def take(self, count: int) -> tuple[int, ...]:
+        """Take `count` pages, all or none.
 
         Raises:
             OverloadedError: fewer than `count` pages are free.
@@ -40,13 +39,11 @@ class PageAllocator:
             raise OverloadedError(
                 f"{count} pages of memory are needed, but {len(self._free)} are free"
             )
-        pages = self._pages.setdefault(row, [])
-        pages += [self._free.pop() for _ in range(count)]
-        return pages
+        return tuple(self._free.pop() for _ in range(count))
 
-    def release(self, row: int) -> None:
-        """Free all pages of a row; idempotent."""
-        self._free += self._pages.pop(row, ())
+    def give_back(self, pages: Iterable[int]) -> None:
+        """Free pages that were taken."""
+        self._free += pages
         self._free.sort(reverse=True)
 
 
@@ -57,7 +54,7 @@ class MemoryNeeds:
     Attributes:
         weights: weights of talker, code predictor and codec, and the memory of the driver and of
             libraries.
-        rows: state of all rows except their KV pages.
+        rows: state of all rows except their KV pages, and the page of the row that pads batches.
         graphs: captured graphs, and the working memory of passes.
         voices: cloned voices and computed beginnings of prompts.
         page: one KV page.

@@ -48,7 +48,7 @@ def _make_cpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options
         options.capacity,
         sizes=sizes(rows, options.capacity),
         has_graphs=options.has_graphs,
-        prefix_bytes=_CPU_PREFIX_BYTES,
+        prefix_bytes=0 if options.is_deterministic else _CPU_PREFIX_BYTES,
     )
     if runner.graphs.are_used:
         _capture(runner)
@@ -59,7 +59,9 @@ def _make_gpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options
     """Choose rows and pages for the memory budget, capture graphs, and measure step costs."""
     device = checkpoint.network.device
     budget = budget_bytes(options.gpu_memory_gb, device, options.sharing)
-    memory, prefix_bytes = GpuMemory(device), int(PREFIX_SHARE * budget)
+    memory = GpuMemory(device)
+    # Whether a beginning was computed ahead depends on the load, and rounds a prompt elsewhere.
+    prefix_bytes = 0 if options.is_deterministic else int(PREFIX_SHARE * budget)
 
     def needs_of(rows: int) -> MemoryNeeds:
         return measure_needs(

@@ -86,7 +86,7 @@ class Passes:
         device, width = network.device, layout.itemsize // 4
         most = max(shapes.rows[-1], shapes.prompt_rows[-1])
         self._records = Upload((most, width), torch.int32, device)
-        positions = shapes.prompt_rows[-1] * shapes.prompts[-1]
+        positions = shapes.prompts[-1]  # of all prompts in a pass
         self._prompts = Upload((positions, network.codebooks + 2), torch.int32, device)
         speakers = (shapes.prompt_rows[-1], network.config.talker_config.hidden_size)
         self._speakers = Upload(speakers, torch.float32, device)
@@ -137,10 +137,10 @@ class Passes:
     def talker_step(self, count: int, window: int) -> None:
         """Run the talker for the completed frames, and sample codebook 0 of the next ones."""
         self.calls["talker", count, 1, window]()
+        self._first.send()
 
     def receive(self) -> np.ndarray:
-        """Wait for the device; return codebook 0 of the frames made and the next, [2, R] int32."""
-        self._first.send()
+        """Wait for the talker; return codebook 0 of the frames made and the next, [2, R] int32."""
         return self._first.receive()
 
     def _function(self, key: PassKey) -> Callable[[], None]:

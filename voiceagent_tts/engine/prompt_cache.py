@@ -99,7 +99,9 @@ class PromptCache:
         assert codes is not None, "expected a voice with a reference"
         if loaded.priming is None:
             loaded.priming = self._runner.prime(codes)
-        loaded.priming.advance()
+        priming, loaded.priming = loaded.priming, None  # if a part fails, nothing continues it
+        priming.advance()
+        loaded.priming = priming
 
     def prepare(
         self, loaded: LoadedVoice, language: str | None, instruct: str | None, feeding: Feeding

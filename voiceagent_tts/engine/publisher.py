@@ -85,6 +85,12 @@ class Publisher:
         """Turn an error into the failure of this context; the others continue."""
         return failing_in_engine((id,), self._fail)
 
+    def fail_for_memory(self, context: EngineContext) -> None:
+        """Fail a context for whose row no page is left; it can be tried again."""
+        with self.failing(context.id):
+            contexts = self._contexts.values()
+            raise self._scheduler.refusal(contexts, "the memory of all rows is full")
+
     def _fail(self, id: int, error: VoiceAgentError) -> None:
         if context := self._contexts.get(id):
             self.drop(context)
@@ -146,13 +152,11 @@ class Publisher:
 
     def _end_sequence(self, context: EngineContext, active: ActiveSequence) -> None:
         """Free the row; a sequence without any sound is tried once more."""
-        self._free_row(context)
         if active.state is SequenceState.OUT_OF_MEMORY:
-            with self.failing(context.id):
-                raise self._scheduler.refusal(
-                    self._contexts.values(), "the memory of all rows is full"
-                )
-        elif not context.has_spoken and not context.current.is_retried:
+            self.fail_for_memory(context)
+            return
+        self._free_row(context)
+        if not context.has_spoken and not context.current.is_retried:
             context.retry()
         else:
             self._end_text(context)

@@ -7,9 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from voiceagent_tts.engine.kv_cache import PageAllocator
 from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, SequenceState
 
-_NO_ROW = -1
-"""Holder of lent pages in the allocator."""
-
 
 class RowMemory:
     """Hands out the rows and KV pages of one device, and takes them back."""
@@ -31,28 +28,26 @@ class RowMemory:
         Raises:
             OverloadedError: too few pages are free.
         """
-        row = self._free_rows[0]
-        pages = tuple(self._allocator.allocate(row, prompt_pages))
-        del self._free_rows[0]
-        return ActiveSequence(row, likely_pages, pages)
+        pages = self._allocator.take(prompt_pages)
+        return ActiveSequence(self._free_rows.pop(0), likely_pages, pages)
 
-    def extend(self, active: ActiveSequence) -> bool:
+    def extend(self, active: ActiveSequence, spare: int) -> bool:
         """Give another page to a row that has filled its pages.
 
         Returns:
-            Whether a page was free. If not, the row makes no more frames.
+            Whether more than `spare` pages were free. If not, the row makes no more frames.
         """
-        if not self._allocator.free:
+        if self._allocator.free <= spare:
             active.state = SequenceState.OUT_OF_MEMORY
             return False
-        active.pages = tuple(self._allocator.allocate(active.row, 1))
+        active.pages += self._allocator.take(1)
         return True
 
     def release(self, context: EngineContext, contexts: Iterable[EngineContext]) -> None:
         """Take back the row and the pages of a context; contexts that wait for pages may start."""
         assert context.active is not None
         insort(self._free_rows, context.active.row)
-        self._allocator.release(context.active.row)
+        self._allocator.give_back(context.active.pages)
         context.active = None
         for other in contexts:
             other.waits_for_memory = False
@@ -63,7 +58,8 @@ class RowMemory:
         if count > self._allocator.free:
             yield None
             return
+        pages = self._allocator.take(count)
         try:
-            yield self._allocator.allocate(_NO_ROW, count)
+            yield pages
         finally:
-            self._allocator.release(_NO_ROW)
+            self._allocator.give_back(pages)

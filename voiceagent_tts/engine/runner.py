@@ -351,8 +351,7 @@ class Runner:
             self._batch.talker_step()
             advanced = self._stream.mark()
         meanwhile()
-        with self._stream.entered():
-            step = self._batch.collect()
+        step = self._batch.collect()
         # A single row leaves most of a GPU idle, so its audio is not left to the next step.
         sounds = self._codec.collect(is_waiting=len(made) <= 1)
         self._note(began_s, (began, prefilled, coded, decoding, advanced), len(made))

@@ -8,7 +8,7 @@ pages or time is decided here. Knows no tensors and no text; time is passed in.
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -174,18 +174,45 @@ class Scheduler:
         context.active = self.memory.take(prompt_pages, likely_pages)
         return context.active
 
+    def extend(self, context: EngineContext, contexts: Collection[EngineContext]) -> bool:
+        """Give another page to a row that has filled its pages, or let it make no more frames.
+
+        Files leave the listeners' share of pages free, as long as there are listeners.
+        """
+        assert context.active is not None
+        leaves_share = context.is_batch and not all(other.is_batch for other in contexts)
+        pages = self.memory.pages
+        return self.memory.extend(context.active, leaves_share * (pages - _batch_share(pages)))
+
+    def giving_way(
+        self, context: EngineContext, contexts: Iterable[EngineContext]
+    ) -> EngineContext | None:
+        """Return the batch context that must fail for its pages, so that a full row can go on.
+
+        It is the one with the most left, and only where a listener's row would fail otherwise.
+        """
+        if context.is_batch or self.memory.free_pages:
+            return None
+        files = [other for other in contexts if other.is_batch and other.active]
+        return max(files, key=self._ends_in_s, default=None)
+
     # Steps.
+
+    def by_urgency(self, contexts: Iterable[EngineContext], now: float) -> list[EngineContext]:
+        """Return contexts in the order in which they get rows and pages: files last."""
+        return sorted(contexts, key=lambda context: _urgency(context, now))
 
     def plan(self, contexts: Collection[EngineContext], now: float) -> Plan:
         """Decide what this step does."""
         waiting = [context for context in contexts if context.can_start]
-        stepping = [context for context in contexts if context.can_step]
+        able = stepping = [context for context in contexts if context.can_step]
         if any(_is_pressed(context, now) for context in chain(waiting, stepping)):
             waiting = [context for context in waiting if not context.is_batch]
             stepping = [context for context in stepping if not _can_wait(context, now)]
         start = self._to_start(waiting, stepping, now)
+        filling = {context.id for context in able + start}
         step = stepping + start
-        return Plan(start, step, self._to_decode(contexts, step, now))
+        return Plan(start, step, self._to_decode(contexts, step, filling, now))
 
     def has_time(self, contexts: Collection[EngineContext], now: float) -> bool:
         """Whether work with the duration of a start would delay no listener."""
@@ -209,8 +236,8 @@ class Scheduler:
         self._has_deferred = spare_s < self.costs.start_s and not self._has_deferred
         if self._has_deferred:
             return []
-        waiting.sort(key=lambda context: _urgency(context, now))
-        return waiting[: self._affordable_starts(len(waiting), spare_s)]
+        starts = self._affordable_starts(len(waiting), spare_s)
+        return self.by_urgency(waiting, now)[:starts]
 
     def _affordable_starts(self, most: int, spare_s: float) -> int:
         if spare_s < math.inf and not self.costs.knows_starts:
@@ -225,34 +252,43 @@ class Scheduler:
         return min(leads_s, default=math.inf) - self.costs.step_s(starts + len(stepping))
 
     def _to_decode(
-        self, contexts: Collection[EngineContext], step: list[EngineContext], now: float
+        self,
+        contexts: Collection[EngineContext],
+        step: list[EngineContext],
+        filling: Container[int],
+        now: float,
     ) -> list[tuple[EngineContext, int]]:
-        """Choose the frames to decode: those of full windows, and of rows that make no frame now.
+        """Choose the frames to decode: those of full windows, and of rows that will make no more.
 
-        First audio has no limit; the rest is limited by the frames that wait in the codec.
+        Listeners' first audio has no limit; the rest is limited by the frames that wait in the
+        codec, files last. The rows of `filling` contexts, by id, can make frames, now or once no
+        other context is pressed.
         """
         stepping, step_s = {context.id for context in step}, self.costs.step_s(len(step))
         largest = self._pace.ramp[-1]
         decode: list[tuple[EngineContext, int]] = []
         for context in contexts:
-            is_stepping = context.id in stepping
-            frames = min(context.undecoded_frames + is_stepping, largest)
+            frames = min(context.undecoded_frames + (context.id in stepping), largest)
             if not frames:
                 continue
-            if not is_stepping or frames >= min(self._window(context, step_s, now), largest):
+            window = self._window(context, step_s, now) if context.id in filling else 1
+            if frames >= min(window, largest):
                 decode.append((context, frames))
-        decode.sort(key=lambda item: (item[0].has_spoken, item[0].lead_s(now)))
+        decode.sort(key=lambda item: (item[0].is_batch, item[0].has_spoken, item[0].lead_s(now)))
         return list(_within_codec(decode, _codec_room(contexts, len(step))))
 
     def _window(self, context: EngineContext, step_s: float, now: float) -> int:
         """Return the frames to decode at once.
 
         Until the context has sound, leading silence included, that is the initial number; later,
-        the largest window that fills before the listener's lead is short.
+        the largest window that fills before the listener's lead is short, and without a listener
+        the largest of all.
         """
         active = context.active
         if active is None or not context.has_spoken:
             return context.options.initial_frames or self._pace.initial_frames
+        if context.is_batch:
+            return self._pace.ramp[-1]
         spare_s = context.lead_s(now, active.decoding_frames) - URGENT_LEAD_S
         if spare_s < 0:
             return 1
@@ -283,9 +319,10 @@ def _codec_room(contexts: Collection[EngineContext], rows: int) -> int:
 def _within_codec(
     decode: list[tuple[EngineContext, int]], room: int
 ) -> Iterator[tuple[EngineContext, int]]:
-    """Yield all first audio, and then as many of the other frames as there is room for."""
+    """Yield listeners' first audio, and then as many of the other frames as there is room for."""
     for context, frames in decode:
-        count = min(frames, room) if context.has_spoken else frames
+        has_limit = context.is_batch or context.has_spoken
+        count = min(frames, room) if has_limit else frames
         room = max(0, room - count)
         if count:
             yield context, count
@@ -309,7 +346,7 @@ def _can_wait(context: EngineContext, now: float) -> bool:
 
 
 def _urgency(context: EngineContext, now: float) -> tuple[bool, int, float]:
-    """Return the sort key of contexts that wait for a row.
+    """Return the sort key of contexts that wait for a row or a page.
 
     A context that has spoken and is close to an underrun comes first: a gap is worse than a late
     start.

@@ -57,7 +57,7 @@ class CodecDecoder(nn.Module):
         for number, convolution in enumerate(self._convolutions()):
             convolution.number = number
         self.requires_grad_(False)
-        self._new_call: Callable[[CodecState, int, Tensor | None], DecodeCall] = DecodeCall
+        self._new_call: Callable[[CodecState, int, Tensor], DecodeCall] = DecodeCall
         self._run_convolutions: Callable[[Tensor, DecodeCall], Tensor] = self._convolve
 
     def fuse(self) -> None:
@@ -128,8 +128,8 @@ class CodecDecoder(nn.Module):
         """Decode the next part of a cloned voice's reference, only for its effect on the state.
 
         Frames decoded afterwards continue the reference exactly, so nothing has to be cut off. All
-        frames pass the transformer, but only the last ones the convolutions, which are most of the
-        work and have a short left context.
+        frames pass the transformer, but only the last parts the convolutions, which are most of the
+        work and have a short left context. A part runs the kernels of a decoded window of its size.
 
         Args:
             codes: [B, K, F] int64, at most as many frames as `state` allows.
@@ -141,9 +141,8 @@ class CodecDecoder(nn.Module):
         """
         call = self._start_call(codes, state, None)
         latents = self._transform(codes, call)
-        kept = min(codes.shape[-1], self.context_frames - following)
-        if kept > 0:
-            self._synthesize(latents[:, -kept:], call)
+        if following < self.context_frames:
+            self._synthesize(latents, call)
         call.advance()
 
     @property
@@ -161,9 +160,10 @@ class CodecDecoder(nn.Module):
         return math.ceil(reach + (KERNEL - 1) / rate)
 
     def _start_call(self, codes: Tensor, state: CodecState, rows: Tensor | None) -> DecodeCall:
-        expected, frames = state.rows if rows is None else len(rows), codes.shape[-1]
-        if len(codes) != expected:
-            raise ValueError(f"expected codes of {expected} rows, got {len(codes)}")
+        rows = torch.arange(state.rows, device=codes.device) if rows is None else rows
+        frames = codes.shape[-1]
+        if len(codes) != len(rows):
+            raise ValueError(f"expected codes of {len(rows)} rows, got {len(codes)}")
         if frames > state.max_frames:
             raise ValueError(f"expected at most {state.max_frames} frames per call, got {frames}")
         return self._new_call(state, frames, rows)

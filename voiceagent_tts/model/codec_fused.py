@@ -42,8 +42,8 @@ _WARPS = 4
 def _write_inputs(
     x, bias, alpha, inverse_beta, history, rows, written, fresh,
     length, lines, history_row, fresh_row,
-    HAS_BIAS: tl.constexpr, HAS_SNAKE: tl.constexpr, HAS_ROWS: tl.constexpr, REACH: tl.constexpr,
-    CHANNELS: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_SNAKE: tl.constexpr, REACH: tl.constexpr, CHANNELS: tl.constexpr,
+    TAPS: tl.constexpr, DILATION: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write `lines` lines of a row's earlier and activated inputs, and the last `REACH` to `fresh`.
 
@@ -65,8 +65,7 @@ def _write_inputs(
         wave = tl.sin(new * tl.load(alpha + channel, is_in, 0.0))
         new += wave * wave * tl.load(inverse_beta + channel, is_in, 0.0)
     if REACH > 0:
-        stored = tl.load(rows + row) if HAS_ROWS else row
-        old = history + stored * history_row + source * CHANNELS + channel
+        old = history + tl.load(rows + row) * history_row + source * CHANNELS + channel
         new = tl.where(is_new, new, tl.load(old, is_in & (source < REACH), 0.0).to(tl.float32))
     number = new.to(written.dtype.element_ty)
     tl.store(written + row * lines * CHANNELS + place, number, is_line)
@@ -89,7 +88,7 @@ def _earlier_or_new(history, x, source, is_in, REACH: tl.constexpr, WIDTH: tl.co
 def _convolve_norm(
     x, taps, bias, weight, shift, history, rows, normed, fresh,
     length, eps, history_row, fresh_row,
-    HAS_ROWS: tl.constexpr, REACH: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
+    REACH: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Convolve each channel and normalise one position per program; the last ones write `fresh`.
 
@@ -99,9 +98,8 @@ def _convolve_norm(
     row, step = tl.program_id(0).to(tl.int64), tl.program_id(1)
     channel = tl.arange(0, WIDE)
     is_in = channel < WIDTH
-    stored = tl.load(rows + row) if HAS_ROWS else row
     x += row * length * WIDTH + channel
-    history += stored * history_row + channel
+    history += tl.load(rows + row) * history_row + channel
     if step < length:
         total = tl.zeros([WIDE], tl.float32)
         for tap in tl.static_range(REACH + 1):
@@ -139,9 +137,9 @@ class FusedCall(DecodeCall):
         rows: as in `DecodeCall`.
     """
 
-    def __init__(self, state: CodecState, frames: int, rows: Tensor | None) -> None:
+    def __init__(self, state: CodecState, frames: int, rows: Tensor) -> None:
         # Kernels read one row number after the other, and callers may pass a column of a table.
-        super().__init__(state, frames, None if rows is None else rows.contiguous())
+        super().__init__(state, frames, rows.contiguous())
         self._fresh = state.history.new_empty(len(self.positions), state.history.shape[1])
         self._end = 0
 
@@ -183,11 +181,10 @@ class FusedCall(DecodeCall):
             history, fresh = self.history(layout.number), self.fresh(layout.number)
         alpha, inverse_beta = (x, x) if snake is None else (snake.alpha, snake.inverse_beta)
         _write_inputs[rows, triton.cdiv((lines + layout.reach) * channels, _BLOCK)](
-            x, x if bias is None else bias, alpha, inverse_beta, history,
-            x if self.rows is None else self.rows, written, fresh,
-            length, lines, history.stride(0), fresh.stride(0),
-            bias is not None, snake is not None, self.rows is not None, layout.reach, channels,
-            layout.taps, layout.dilation, _BLOCK,
+            x, x if bias is None else bias, alpha, inverse_beta, history, self.rows, written,
+            fresh, length, lines, history.stride(0), fresh.stride(0),
+            bias is not None, snake is not None, layout.reach, channels, layout.taps,
+            layout.dilation, _BLOCK,
             num_warps=_WARPS, enable_fp_fusion=False,
         )  # fmt: skip
         return written
@@ -199,10 +196,8 @@ class FusedCall(DecodeCall):
         history, fresh = self.history(conv.number), self.fresh(conv.number)
         normed, wide = x.new_empty(x.shape), triton.next_power_of_2(width)
         _convolve_norm[rows, length + conv.reach](
-            x, conv.weight, conv.bias, norm.weight, norm.bias, history,
-            x if self.rows is None else self.rows, normed, fresh,
-            length, norm.eps, history.stride(0), fresh.stride(0),
-            self.rows is not None, conv.reach, width, wide,
+            x, conv.weight, conv.bias, norm.weight, norm.bias, history, self.rows, normed, fresh,
+            length, norm.eps, history.stride(0), fresh.stride(0), conv.reach, width, wide,
             num_warps=max(1, min(8, wide // 256)), enable_fp_fusion=True,
         )  # fmt: skip
         return normed

@@ -104,11 +104,11 @@ class DecodeCall:
     Args:
         state: left context; written in place.
         frames: F, new frames of every decoded row.
-        rows: [B] int64, rows of `state` to decode; the others keep their state. None: all rows.
+        rows: [B] int64, rows of `state` to decode; the others keep their state.
     """
 
-    def __init__(self, state: CodecState, frames: int, rows: Tensor | None) -> None:
-        self._state, self._frames, self._rows = state, frames, rows
+    def __init__(self, state: CodecState, frames: int, rows: Tensor) -> None:
+        self._state, self.rows = state, rows
         device = state.positions.device
         self.positions = self._select(state.positions)[:, None] + torch.arange(
             frames, device=device
@@ -117,10 +117,7 @@ class DecodeCall:
     @cached_property
     def _place(self) -> tuple[Tensor, Tensor]:
         """Rows [B, 1] and slots [B, F] of the new keys."""
-        state, rows = self._state, self._rows
-        if rows is None:
-            rows = torch.arange(state.rows, device=state.positions.device)
-        return rows[:, None], self.positions % state.ring_frames
+        return self.rows[:, None], self.positions % self._state.ring_frames
 
     @cached_property
     def _mask(self) -> Tensor:
@@ -158,11 +155,6 @@ class DecodeCall:
     def window_frames(self) -> int:
         """Attention window in frames, including the current one."""
         return self._state.window_frames
-
-    @property
-    def rows(self) -> Tensor | None:
-        """[B] int64, rows of the state that are decoded; None for all."""
-        return self._rows
 
     def history(self, number: int) -> Tensor:
         """Return the last inputs of a convolution for every row of the state: [R, reach, C]."""
@@ -202,10 +194,7 @@ class DecodeCall:
         self._store(self._state.positions, self.positions[:, -1] + 1)
 
     def _select(self, held: Tensor) -> Tensor:
-        return held if self._rows is None else held.index_select(0, self._rows)
+        return held.index_select(0, self.rows)
 
     def _store(self, held: Tensor, new: Tensor) -> None:
-        if self._rows is None:
-            held.copy_(new)
-        else:
-            held.index_copy_(0, self._rows, new)
+        held.index_copy_(0, self.rows, new)

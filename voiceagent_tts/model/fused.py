@@ -24,9 +24,10 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton import next_power_of_2
 
 from voiceagent_tts.model.attention import KVCache
-from voiceagent_tts.model.fused_prompt import attend_prompt, places_of, turn
+from voiceagent_tts.model.fused_prompt import NOTHING, attend_prompt, places_of, turn
 from voiceagent_tts.model.fused_row import multiply_row
 from voiceagent_tts.model.layers import HeadNorm, Linear, RMSNorm, Rotation
 
@@ -45,8 +46,6 @@ _WARP_BYTES = 2_048
 """Bytes of keys that a warp reads at once, plus the same of values. They stay in registers."""
 _GATE_BLOCK = 1024
 # `enable_fp_fusion` is explicit because Triton no longer fuses by default from 3.10 on.
-_NOTHING = tl.constexpr(-1e30)
-"""Initial maximum of the scores, below any real score. Finite, so a difference of two is finite."""
 
 
 @triton.jit
@@ -144,7 +143,7 @@ def _attend(
     ahead = slot[None, :, None, None] + SLOTS * depth[None, None, :, None]
     column = column[None, None, None, :]
     offsets = ahead * place_stride + group * WIDTH + column
-    highest = tl.full([LINES, SLOTS, 1, 1], _NOTHING, tl.float32)
+    highest = tl.full([LINES, SLOTS, 1, 1], NOTHING, tl.float32)
     total = tl.zeros([LINES, SLOTS, 1, 1], tl.float32)
     gathered = tl.zeros([LINES, SLOTS, 1, WIDE], tl.float32)
     page = tl.load(table).to(tl.int64)
@@ -190,7 +189,7 @@ class FusedOperations:
         total, normed = torch.empty_like(x) if has_added else x, torch.empty_like(x)
         _add_norm[x.numel() // width,](
             x, added.contiguous() if has_added else x, norm.weight, total, normed, norm.eps,
-            has_added, width, _power(width),
+            has_added, width, next_power_of_2(width),
             num_warps=_warps(width), enable_fp_fusion=True,
         )  # fmt: skip
         return total, normed
@@ -204,11 +203,11 @@ class FusedOperations:
             return attend_prompt(heads, norm, rotated, cache.pages(layer))
         heads, pages = heads.contiguous(), cache.pages(layer)
         queries, groups, page = norm.queries, count - len(norm.weight), pages.keys.shape[1]
-        wide, lines = _power(width), _power(steps * (queries // groups))
+        wide, lines = next_power_of_2(width), next_power_of_2(steps * (queries // groups))
         head_bytes = heads.element_size() * wide
         warps = _attention_warps(page, rows * groups)
-        slots = min(_power(page), max(1, 32 * warps * _THREAD_BYTES // head_bytes))
-        block = min(_power(page), max(slots, warps * _WARP_BYTES // head_bytes))
+        slots = min(next_power_of_2(page), max(1, 32 * warps * _THREAD_BYTES // head_bytes))
+        block = min(next_power_of_2(page), max(slots, warps * _WARP_BYTES // head_bytes))
         assert pages.keys.is_contiguous() and pages.values.is_contiguous(), (
             "expected contiguous pages"
         )
@@ -218,7 +217,7 @@ class FusedOperations:
             heads, norm.weight, rotated.cos, rotated.sin, pages.keys, pages.values, pages.table,
             pages.positions, attended, norm.eps, math.log2(math.e) / math.sqrt(width),
             places_of(rotated), pages.table.stride(0), pages.positions.stride(0), steps, queries,
-            groups, width, page, lines, _power(steps), wide, block // slots, slots,
+            groups, width, page, lines, next_power_of_2(steps), wide, block // slots, slots,
             num_warps=warps, enable_fp_fusion=True,
         )  # fmt: skip
         return attended
@@ -227,7 +226,7 @@ class FusedOperations:
         """See `Operations`."""
         gate_up, width = gate_up.contiguous(), gate_up.shape[-1] // 2
         gated = gate_up.new_empty(*gate_up.shape[:-1], width)
-        block = min(_GATE_BLOCK, _power(width))
+        block = min(_GATE_BLOCK, next_power_of_2(width))
         _gate[gated.numel() // width, -(-width // block)](
             gate_up,
             gated,
@@ -250,11 +249,6 @@ def _attention_warps(page: int, programs: int) -> int:
     return _WARPS if programs >= _FILLING_PROGRAMS else _LONE_WARPS
 
 
-def _power(size: int) -> int:
-    """Round up to a power of two."""
-    return 1 << (size - 1).bit_length()
-
-
 def _warps(width: int) -> int:
     """Return the warps for eight numbers per thread: a thread reads sixteen bytes at once."""
-    return min(16, max(1, _power(width) // 256))
+    return min(16, max(1, next_power_of_2(width) // 256))

@@ -27,7 +27,7 @@ _LINES_BYTES = 128
 spill registers with more. Queries are steps times the heads that share keys."""
 KEYS_BYTES = 64
 """Keys that a program reads at once, times the bytes of a number."""
-_NOTHING = tl.constexpr(-1e30)
+NOTHING = tl.constexpr(-1e30)
 """Initial maximum of the scores, below any real score. Finite, so a difference of two is finite."""
 
 
@@ -46,6 +46,14 @@ def add_block(scores, values, highest, total, gathered):
 
 
 @triton.jit
+def rotate(here, there, cos, sin, place, is_in, DTYPE: tl.constexpr):
+    """Rotate [N, WIDE] float32: each number and the other component; the result is in `DTYPE`."""
+    here = (here * tl.load(cos + place, is_in, 0.0).to(tl.float32)).to(DTYPE).to(tl.float32)
+    there = (there * tl.load(sin + place, is_in, 0.0).to(tl.float32)).to(DTYPE).to(tl.float32)
+    return (here + there).to(DTYPE)
+
+
+@triton.jit
 def turn(heads, weight, cos, sin, is_in, eps, WIDTH: tl.constexpr, WIDE: tl.constexpr):
     """Normalise and rotate heads: pointers [N, 1] to their first numbers -> [N, WIDE] float32."""
     dtype = heads.dtype.element_ty
@@ -57,10 +65,8 @@ def turn(heads, weight, cos, sin, is_in, eps, WIDTH: tl.constexpr, WIDE: tl.cons
     here = (here * scale).to(dtype).to(tl.float32)
     there = (there * scale).to(dtype).to(tl.float32)
     here = (here * tl.load(weight + place, is_in, 0.0).to(tl.float32)).to(dtype).to(tl.float32)
-    there = (there * tl.load(weight + opposite, is_in, 0.0).to(tl.float32)).to(dtype)
-    here = (here * tl.load(cos + place, is_in, 0.0).to(tl.float32)).to(dtype).to(tl.float32)
-    there = there.to(tl.float32) * tl.load(sin + place, is_in, 0.0).to(tl.float32)
-    return (here + there.to(dtype).to(tl.float32)).to(dtype).to(tl.float32)
+    there = (there * tl.load(weight + opposite, is_in, 0.0).to(tl.float32)).to(dtype).to(tl.float32)
+    return rotate(here, there, cos, sin, place, is_in, dtype).to(tl.float32)
 
 
 # Prompts of all lengths run the same code, and so does the check at the start.
@@ -122,7 +128,7 @@ def _attend_prompt(
     is_line = (step < steps)[:, None] & (column < WIDTH)[None, :]
     queries = tl.load(turned + source, is_line, 0.0)
 
-    highest = tl.full([LINES], _NOTHING, tl.float32)
+    highest = tl.full([LINES], NOTHING, tl.float32)
     total = tl.zeros([LINES], tl.float32)
     gathered = tl.zeros([LINES, WIDE], tl.float32)
     last_step = tl.minimum((tl.program_id(2) * LINES + LINES - 1) // share, steps - 1)

@@ -16,29 +16,25 @@ import triton.language as tl
 from torch import Tensor
 
 from voiceagent_tts.model.codec_state import DecodeCall
-from voiceagent_tts.model.fused_prompt import KEYS_BYTES, add_block, side_of
+from voiceagent_tts.model.fused_prompt import KEYS_BYTES, add_block, rotate, side_of
 from voiceagent_tts.model.layers import Rotation
 
 
 @triton.jit
 def _rotate(heads, cos, sin, is_in, WIDTH: tl.constexpr, WIDE: tl.constexpr):
     """Rotate heads: pointers [N, 1] to their first numbers -> [N, WIDE] in their dtype."""
-    dtype = heads.dtype.element_ty
     place = tl.arange(0, WIDE)[None, :]
     opposite = (place + WIDTH // 2) % WIDTH  # the other component of the rotation
     here = tl.load(heads + place, is_in, 0.0).to(tl.float32)
     there = tl.load(heads + opposite, is_in, 0.0).to(tl.float32)
-    here = (here * tl.load(cos + place, is_in, 0.0).to(tl.float32)).to(dtype).to(tl.float32)
-    there = (there * tl.load(sin + place, is_in, 0.0).to(tl.float32)).to(dtype).to(tl.float32)
-    return (here + there).to(dtype)
+    return rotate(here, there, cos, sin, place, is_in, heads.dtype.element_ty)
 
 
 @triton.jit
 def _attend_window(
     heads, cos, sin, keys, values, rows, positions, attended, scale, ring, window,
-    HAS_ROWS: tl.constexpr, STEPS: tl.constexpr, QUERIES: tl.constexpr, GROUPS: tl.constexpr,
-    WIDTH: tl.constexpr, LINES: tl.constexpr, NEW: tl.constexpr, KEYS: tl.constexpr,
-    WIDE: tl.constexpr,
+    STEPS: tl.constexpr, QUERIES: tl.constexpr, GROUPS: tl.constexpr, WIDTH: tl.constexpr,
+    LINES: tl.constexpr, NEW: tl.constexpr, KEYS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Attend for the queries of one row that share keys: `LINES` of them, frames times heads.
 
@@ -53,7 +49,7 @@ def _attend_window(
     heads += row * STEPS * step_stride
     cos += row * STEPS * WIDTH
     sin += row * STEPS * WIDTH
-    stored = tl.load(rows + row) if HAS_ROWS else row
+    stored = tl.load(rows + row)
     keys += stored * ring * slot_stride + group * WIDTH
     values += stored * ring * slot_stride + group * WIDTH
     begin = tl.load(positions + row * STEPS).to(tl.int32)
@@ -113,11 +109,10 @@ def attend_window(
     assert keys.is_contiguous() and values.is_contiguous(), "expected contiguous rings"
     attended = heads.new_empty(rows, steps, queries, width)
     _attend_window[rows, groups](
-        heads, rotated.cos, rotated.sin, keys, values,
-        heads if call.rows is None else call.rows, call.positions, attended,
+        heads, rotated.cos, rotated.sin, keys, values, call.rows, call.positions, attended,
         math.log2(math.e) / math.sqrt(width), keys.shape[1], call.window_frames,
-        call.rows is not None, steps, queries, groups, width, side_of(steps * (queries // groups)),
-        side_of(steps), KEYS_BYTES // heads.itemsize, side_of(width),
+        steps, queries, groups, width, side_of(steps * (queries // groups)), side_of(steps),
+        KEYS_BYTES // heads.itemsize, side_of(width),
         num_warps=4, num_stages=2, enable_fp_fusion=True,
     )  # fmt: skip
     return attended

@@ -180,17 +180,12 @@ class PlainOperations:
 
     def gate(self, gate_up: Tensor) -> Tensor:
         """See `Operations`."""
-        return silu_gate(gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate) * up
 
     def product(self, x: Tensor, linear: Linear) -> Tensor:
         """See `Operations`."""
         return linear(x)
-
-
-def silu_gate(gate_up: Tensor) -> Tensor:
-    """Compute `silu(gate) * up`: [..., 2 intermediate], gate first -> [..., intermediate]."""
-    gate, up = gate_up.chunk(2, dim=-1)
-    return F.silu(gate) * up
 
 
 class Attention(nn.Module):
@@ -223,16 +218,12 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Computes `down(silu(gate(x)) * up(x))`; one matrix computes gate and up."""
+    """Weights of `down(silu(gate(x)) * up(x))`; one matrix computes gate and up."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size)
         self.down = Linear(config.intermediate_size, config.hidden_size)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., hidden] -> [..., hidden]."""
-        return self.down(silu_gate(self.gate_up(x)))
 
     def weights(self, name: str) -> Weights:
         """Yield this module's tensors under the checkpoint's `name`."""
