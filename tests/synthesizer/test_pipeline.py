@@ -337,14 +337,20 @@ async def test_breaks_count_as_audio() -> None:
 # Cuts.
 
 
-async def estimated(aligner: Aligner) -> tuple[Opened, int]:
-    """A context with 2 s of audio whose words have left by estimates; the start of the last."""
+async def estimated(aligner: Aligner, *, is_whole: bool = True) -> tuple[Opened, int]:
+    """A context with 2 s of audio whose words have left by estimates; the start of the last.
+
+    Args:
+        aligner: has not answered.
+        is_whole: whether this is all audio of the text.
+    """
     opened = Opened(aligner)
     context, engine = opened.context, opened.engine
     context.push_text(TEXT)
     context.flush(1)
     engine.make(2.0, is_loud=True)
-    engine.end_segment(len(TEXT))
+    if is_whole:
+        engine.end_segment(len(TEXT))
     context.sent(2 * SAMPLE_RATE_HZ)
     words: list[WordTimestamp] = []
 
@@ -392,6 +398,16 @@ async def test_better_times_that_are_sent_lie_inside_the_audio() -> None:
     event = opened.context.next_event()
     assert isinstance(event, ContextWordsMoved)
     assert [each.start_sample for each in event.words] == [2400, 2 * SAMPLE_RATE_HZ - 1]
+    opened.context.abandon()
+
+
+async def test_a_better_time_may_lie_in_audio_to_come() -> None:
+    """The word before it is longer than its estimate: a cut at the audio's end is before it."""
+    aligner = Aligner()
+    opened, _ = await estimated(aligner, is_whole=False)
+    moved = at(ONE, 0.1), at(TWO, 3.5)
+    aligner.answer(*moved)
+    assert opened.context.next_event() == ContextWordsMoved(moved)
     opened.context.abandon()
 
 
