@@ -93,7 +93,8 @@ class Script:
         failure: the error with which it ends (`tts.v1` only); None for a whole utterance.
         true_ms: starts of the words that are known at the end (`tts.v1` only); none if those that
             were sent are right.
-        moves_words: whether they are known, and sent, when the words have just been sent.
+        moved_after_s: seconds from each sending of words until they are known, and sent; None for
+            the end alone.
         closed_s: seconds after the first text from which it accepts no more, as at a limit of its
             audio (`tts.v1` only); None for never.
     """
@@ -103,7 +104,7 @@ class Script:
     cancel_s: float = 0.0
     failure: VoiceAgentError | None = None
     true_ms: tuple[int, ...] = ()
-    moves_words: bool = False
+    moved_after_s: float | None = None
     closed_s: float | None = None
 
 
@@ -198,7 +199,7 @@ class _TtsV1Voice:
         self.text = ""
         """What has arrived; its words are reported."""
         self.true_ms: tuple[int, ...] = ()
-        self.moves_words = False
+        self.moved_after_s: float | None = None
         self.reason: Reason = "complete"
         self._stamps: list[WordTimestamp] = []
 
@@ -218,7 +219,8 @@ class _TtsV1Voice:
             stamps.append(WordTimestamp(word, ms_to_samples(start_ms), None, confidence))
         self._stamps += stamps
         await self._send(WordsMessage.of(stamps, context_id=self._context_id).encode())
-        if self.moves_words:
+        if self.moved_after_s is not None:
+            await asyncio.sleep(self.moved_after_s)
             moved = WordsMovedMessage.of(self._final, context_id=self._context_id)
             await self._send(moved.encode())
 
@@ -356,7 +358,7 @@ class ScriptedServer:
                         voice.text = message.text
                         players[context_id] = player = self._play(message.text, voice)
                         voice.true_ms = player.script.true_ms
-                        voice.moves_words = player.script.moves_words
+                        voice.moved_after_s = player.script.moved_after_s
                         voice.reason = "complete" if player.script.closed_s is None else "limit"
                     case ContextText(context_id=context_id) if players[context_id].accepts_text:
                         voices[context_id].text += message.text

@@ -95,7 +95,7 @@ async def test_group_01_a_word_that_left_by_an_estimate_is_not_committed_unheard
         (Step(0.0, samples=3 * SAMPLE_RATE_HZ, words_ms=(0, 200, 400)),),
         end_s=end_s,
         true_ms=(0, 200, 2_900),
-        moves_words=end_s > 0,
+        moved_after_s=0.0 if end_s > 0 else None,
     )
     async with (
         ScriptedServer(script).running() as server,

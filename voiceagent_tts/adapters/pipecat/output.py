@@ -34,7 +34,6 @@ _AT_HAND_S = 0.03
 """A word that is due this soon may be heard by the time at which an interruption reaches the
 transport."""
 _ROUNDING_S = 1e-6
-_AT_ONCE = -1
 
 
 @dataclass
@@ -68,13 +67,23 @@ _BOUNDARIES = (
 """Frames that begin, end or correct a message; they keep their order among its text."""
 
 
-@dataclass(slots=True)
-class _Held:
-    """A frame that leaves when `chunk` plays, or `after_s` after the end of that last chunk."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """When `chunk` plays, or `after_s` after the end of that last chunk."""
 
-    frame: Frame
     chunk: int
     after_s: float = 0.0
+
+
+_AT_ONCE = _Place(-1)
+
+
+@dataclass(slots=True)
+class _Held:
+    """A frame that leaves at `place`, behind the frames that are held before it."""
+
+    frame: Frame
+    place: _Place
     word: SpokenWord | None = None
 
 
@@ -195,43 +204,56 @@ class Output:
         """Time until the next frame leaves; None while it depends on a report of the transport."""
         if not self._held:
             return None
-        held = self._held[0]
-        if held.chunk == _AT_ONCE:
+        place = self._next_place
+        if place == _AT_ONCE:
             return 0.0
-        if held.after_s:
-            return self._playout.wait_after_s(held.chunk, held.after_s, now_s)
-        return self._playout.wait_s(held.chunk, now_s)
+        if place.after_s:
+            return self._playout.wait_after_s(place.chunk, place.after_s, now_s)
+        return self._playout.wait_s(place.chunk, now_s)
+
+    @property
+    def _next_place(self) -> _Place:
+        """Where the next frame leaves: a word by its best time, while its context's audio leaves.
+
+        It may have got here with an estimate.
+        """
+        held = self._held[0]
+        if held.word is None or not self._playout.plays(getattr(held.frame, "context_id", None)):
+            return held.place
+        return self._place_of(held.word.start_s)
+
+    def _place_of(self, position_s: float) -> _Place:
+        """Where a word at this position of the current context leaves.
+
+        What the listener hears of the end of an utterance when the transport has played it all
+        leaves by the clock. A word that is too short to be heard leaves with the last chunk.
+        """
+        playout = self._playout
+        chunk = min(playout.chunk_at(position_s), playout.last_chunk)
+        return _Place(chunk, playout.after_end_s(position_s))
 
     def report_overdue_s(self, now_s: float) -> float | None:
         """Time until the transport has been silent about the next frame for too long."""
-        return self._playout.report_overdue_s(self._held[0].chunk, now_s) if self._held else None
+        return self._playout.report_overdue_s(self._next_place.chunk, now_s) if self._held else None
 
     def word_at_hand_s(self, now_s: float) -> float:
         """Time until the word leaves that is due almost now; 0 without one."""
         if not self._held:
             return 0.0
-        wait_s = self._playout.at_hand_s(self._held[0].chunk, now_s)
+        wait_s = self._playout.at_hand_s(self._next_place.chunk, now_s)
         return wait_s if _ROUNDING_S < wait_s <= _AT_HAND_S else 0.0
 
     def _hold(self, frame: Frame, reason: Frame) -> None:
-        """Hold `frame` until the audio of `reason` plays, after all frames held before it.
-
-        Of the end of an utterance, what the listener hears when the transport has played it all
-        leaves by the clock. A word that is too short to be heard leaves with the last chunk.
-        """
-        chunk, after_s = _AT_ONCE, 0.0
+        """Hold `frame` until the audio of `reason` plays, after all frames held before it."""
+        word = None
         match reason:
             case TTSTextFrame(pts=int(pts)) | AggregatedTextProgressFrame(pts=int(pts)):
-                chunk = min(self._playout.chunk_at(pts), self._playout.last_chunk)
-                after_s = self._playout.after_end_s(pts)
+                place, word = self._place_of(self._playout.position_s(pts)), self.word
             case LLMAssistantPushAggregationFrame():
-                chunk = self._playout.last_chunk
+                place = _Place(self._playout.last_chunk)
             case _:
-                pass
-        if self._held:
-            before = self._held[-1]
-            chunk, after_s = max((chunk, after_s), (before.chunk, before.after_s))
-        self._held.append(_Held(frame, chunk, after_s, self.word))
+                place = _AT_ONCE
+        self._held.append(_Held(frame, place, word))
 
     def _announced_before(self, frame: Frame) -> list[AggregatedTextFrame]:
         """The segments that leave ahead of `frame`, their next word or the end.

@@ -426,6 +426,7 @@ class VoiceAgentTTSService(TurnTTSService):
         if self.audio_context_available(context_id):
             self._words.setdefault(context_id, deque()).extend(words)
             await self._release_words(context_id)
+            self._has_news.set()  # a word that is held may have a better time
 
     async def _release_words(self, context_id: str | None, *, ends: bool = False) -> None:
         """Release the words whose audio the transport has; an interruption drops the others.

@@ -32,7 +32,7 @@ class SpokenWord:
 
     Attributes:
         text: the word.
-        start_s: where in the turn's audio it has surely begun, by the time known when it was
+        first_start_s: where in the turn's audio it has surely begun, by the time known when it was
             returned.
         record: the server context that has spoken it; None for a text without audio.
         context_start: where the audio of that context starts in the turn, in samples.
@@ -40,7 +40,7 @@ class SpokenWord:
     """
 
     text: str
-    start_s: float
+    first_start_s: float
     record: ContextRecord | None = None
     context_start: int = 0
     char_end: int = 0
@@ -55,12 +55,22 @@ class SpokenWord:
 
         A word that has left by an estimate may turn out to be later.
         """
-        words = self.record.best_words if self.record else []
-        best = next((each for each in words if each.word.char_end == self.char_end), None)
-        if self.record is None or best is None or best.confidence == 1.0:
-            return False
+        best = self._best
+        is_certain = best is None or best.confidence == 1.0
+        return not is_certain and audible_at(round(self.start_s * SAMPLE_RATE_HZ)) > heard_samples
+
+    @property
+    def start_s(self) -> float:
+        """Where in the turn's audio it has surely begun, by the best time known now."""
+        if self.record is None or (best := self._best) is None:
+            return self.first_start_s
         start = self.context_start + surely_begun_at(best, self.record.text)
-        return audible_at(start) > heard_samples
+        return start / SAMPLE_RATE_HZ
+
+    @property
+    def _best(self) -> WordTimestamp | None:
+        words = self.record.best_words if self.record else []
+        return next((each for each in words if each.word.char_end == self.char_end), None)
 
 
 class TurnState(enum.Enum):
