@@ -24,6 +24,7 @@ from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
+    Word,
     WordTimestamp,
     ms_to_samples,
 )
@@ -48,6 +49,7 @@ from voiceagent_tts.protocol.messages import (
     parse_client_message,
 )
 from voiceagent_tts.protocol.refusals import context_closed
+from voiceagent_tts.text.reader import Passage, Reader
 from voiceagent_tts.text.words import split_words
 
 _ESTIMATED = 0.3
@@ -198,6 +200,7 @@ class _TtsV1Voice:
         self._seq = self._sent = self._chars = 0
         self.text = ""
         """What has arrived; its words are reported."""
+        self.has_markup = False
         self.true_ms: tuple[int, ...] = ()
         self.moved_after_s: float | None = None
         self.reason: Reason = "complete"
@@ -212,7 +215,8 @@ class _TtsV1Voice:
 
     async def words(self, starts_ms: tuple[int, ...]) -> None:
         stamps: list[WordTimestamp] = []
-        left = [word for word in split_words(self.text) if word.char_start >= self._chars]
+        words = words_in(self.text, has_markup=self.has_markup)
+        left = [word for word in words if word.char_start >= self._chars]
         for word, start_ms in zip(left, starts_ms, strict=False):  # a rest has fewer words
             self._chars = word.char_end
             confidence = _ESTIMATED if self.true_ms else 1.0
@@ -248,10 +252,19 @@ class _TtsV1Voice:
         await self._send(
             DoneMessage(
                 context_id=self._context_id, reason=reason or self.reason, audio_ms=0,
-                chars=self._chars, ttfa_ms=None, gen_ms=0,
+                chars=len(self.text) if self.reason == "complete" else self._chars,
+                ttfa_ms=None, gen_ms=0,
                 words_final=WordList.of(self._final) if self.true_ms else None,
             ).encode()
         )  # fmt: skip
+
+
+def words_in(text: str, *, has_markup: bool = False) -> list[Word]:
+    """The words that a server reports for a text; an element of markup is one."""
+    parts = [*(reader := Reader(has_markup=has_markup)).push(text), *reader.flush()]
+    masked = "".join(part.text for part in parts if isinstance(part, Passage))
+    words = split_words(masked)
+    return [replace(each, text=text[each.char_start : each.char_end]) for each in words]
 
 
 class _CartesiaVoice:
@@ -352,6 +365,7 @@ class ScriptedServer:
                 match message := parse_client_message(data):
                     case ContextOpen(context_id=context_id):
                         voices[context_id] = _TtsV1Voice(websocket.send, context_id, len(voices))
+                        voices[context_id].has_markup = message.markup
                         await websocket.send(_opened(context_id, len(voices) - 1))
                     case ContextText(context_id=context_id) if context_id not in players:
                         voice = voices[context_id]

@@ -7,6 +7,7 @@ drops held frames. Frames of other processors pass unchanged.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipecat.frames.frames import (
@@ -24,9 +25,10 @@ from pipecat.frames.frames import (
     TTSStoppedFrame,
     TTSTextFrame,
 )
+from pipecat.utils.text.base_text_aggregator import TextType
 
 from voiceagent_tts.adapters.pipecat.playout import Playout
-from voiceagent_tts.adapters.pipecat.text import VerbatimSpacing
+from voiceagent_tts.adapters.pipecat.text import VerbatimText
 from voiceagent_tts.adapters.pipecat.turn import SpokenWord
 from voiceagent_tts.core import ms_to_samples
 
@@ -103,19 +105,24 @@ class Output:
 
     Args:
         playout: follows the audio among them.
+        continues: returns whether a text that is announced continues its context's as it is.
 
     Attributes:
         word: the word whose frames Pipecat makes now.
     """
 
-    def __init__(self, playout: Playout) -> None:
+    def __init__(self, playout: Playout, continues: Callable[[], bool]) -> None:
         self.word: SpokenWord | None = None
+        self._committed: SpokenWord | None = None
+        """The last word of which a frame has added the text to the history."""
+        self._appends = True  # whether the context's words belong to the history
+        self._continues = continues
         self._said_context_id: str | None = None
         """The context of the last word that has left for the history."""
         self._said: list[_Said] = []
         """The words of this context that have left."""
         self._playout = playout
-        self._spacing = VerbatimSpacing()
+        self._text = VerbatimText()
         self._held: deque[_Held] = deque()
         self._announced: deque[AggregatedTextFrame] = deque()  # segments that wait for their words
         self._unspoken_context_id: str | None = None
@@ -127,17 +134,19 @@ class Output:
             case TTSTextFrame() | AggregatedTextProgressFrame():
                 if not self._is_spoken(frame.context_id):
                     return False
-                if isinstance(frame, TTSTextFrame) and frame.append_to_context:
-                    self._spacing.apply(frame)
+                if isinstance(frame, TTSTextFrame) and self._appends:
+                    self._correct_text(frame)
             case AggregatedTextFrame() if frame.will_be_spoken:
-                self._spacing.announce(frame)
+                self._text.announce(frame, continues=self._continues())
                 self._announced.append(frame)
                 return False
             case LLMFullResponseStartFrame() | LLMAssistantPushAggregationFrame():
-                self._spacing.start_reply()
+                self._text.start_reply()
             case InterruptionFrame():
                 self._interrupt()
             case TTSStartedFrame():
+                self._appends = frame.append_to_context
+                self._text.start_context(frame.context_id)
                 self._playout.start_context(frame.context_id)
             case TTSAudioRawFrame():
                 self._playout.play(frame, now_s)
@@ -149,6 +158,27 @@ class Output:
             return True
         self._hold(frame, frame)
         return False
+
+    def _correct_text(self, frame: TTSTextFrame) -> None:
+        """Let `frame` add to the history what belongs to it, once for all frames of a word."""
+        word = self.word
+        if word is not None and self._text.add_word(frame, word.text, word.sent):
+            self._committed = word
+        elif word is not None and word is self._committed:
+            frame.append_to_context = False
+        elif frame.append_to_context:
+            self._text.add_found(frame)
+
+    def lost(self, word: SpokenWord, context_id: str | None, pts: int) -> TTSTextFrame | None:
+        """A frame for a word for which Pipecat has made none; None if there is one."""
+        if word is self._committed or not self._appends:
+            return None
+        segment_id = self._text.segment_of(word.text, word.sent)
+        if segment_id is None:
+            return None
+        frame = TTSTextFrame(word.text, TextType.WORD, segment_id=segment_id)
+        frame.context_id, frame.pts = context_id, pts
+        return frame
 
     def _waits(self, frame: Frame) -> bool:
         """Whether `frame` may not leave at once; the first words may have a time of 0."""
@@ -273,14 +303,14 @@ class Output:
 
     def _interrupt(self) -> None:
         """Drop the held frames, so that words that will not be heard do not enter the history."""
-        self._spacing.interrupt()
+        self._text.interrupt()
         self._announced = deque(each for each in self._announced if not each.interruptible)
         goes_on = not self._playout.interrupt()
         if not goes_on:
             self._said_context_id, self._said = None, []
         kept = [each for each in self._held if not each.frame.interruptible]
         if not any(isinstance(each.frame, TTSTextFrame) for each in kept):
-            self._spacing.start_reply()
+            self._text.start_reply()
         self._held = deque(each if goes_on else _Held(each.frame, _AT_ONCE) for each in kept)
 
     def _is_spoken(self, context_id: str | None) -> bool:
