@@ -24,6 +24,7 @@ from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
+    Word,
     WordTimestamp,
     ms_to_samples,
 )
@@ -48,6 +49,7 @@ from voiceagent_tts.protocol.messages import (
     parse_client_message,
 )
 from voiceagent_tts.protocol.refusals import context_closed
+from voiceagent_tts.text.reader import Passage, Reader
 from voiceagent_tts.text.words import split_words
 
 _ESTIMATED = 0.3
@@ -93,7 +95,8 @@ class Script:
         failure: the error with which it ends (`tts.v1` only); None for a whole utterance.
         true_ms: starts of the words that are known at the end (`tts.v1` only); none if those that
             were sent are right.
-        moves_words: whether they are known, and sent, when the words have just been sent.
+        moved_after_s: seconds from each sending of words until they are known, and sent; None for
+            the end alone.
         closed_s: seconds after the first text from which it accepts no more, as at a limit of its
             audio (`tts.v1` only); None for never.
     """
@@ -103,7 +106,7 @@ class Script:
     cancel_s: float = 0.0
     failure: VoiceAgentError | None = None
     true_ms: tuple[int, ...] = ()
-    moves_words: bool = False
+    moved_after_s: float | None = None
     closed_s: float | None = None
 
 
@@ -197,8 +200,9 @@ class _TtsV1Voice:
         self._seq = self._sent = self._chars = 0
         self.text = ""
         """What has arrived; its words are reported."""
+        self.has_markup = False
         self.true_ms: tuple[int, ...] = ()
-        self.moves_words = False
+        self.moved_after_s: float | None = None
         self.reason: Reason = "complete"
         self._stamps: list[WordTimestamp] = []
 
@@ -211,14 +215,16 @@ class _TtsV1Voice:
 
     async def words(self, starts_ms: tuple[int, ...]) -> None:
         stamps: list[WordTimestamp] = []
-        left = [word for word in split_words(self.text) if word.char_start >= self._chars]
+        words = words_in(self.text, has_markup=self.has_markup)
+        left = [word for word in words if word.char_start >= self._chars]
         for word, start_ms in zip(left, starts_ms, strict=False):  # a rest has fewer words
             self._chars = word.char_end
             confidence = _ESTIMATED if self.true_ms else 1.0
             stamps.append(WordTimestamp(word, ms_to_samples(start_ms), None, confidence))
         self._stamps += stamps
         await self._send(WordsMessage.of(stamps, context_id=self._context_id).encode())
-        if self.moves_words:
+        if self.moved_after_s is not None:
+            await asyncio.sleep(self.moved_after_s)
             moved = WordsMovedMessage.of(self._final, context_id=self._context_id)
             await self._send(moved.encode())
 
@@ -246,10 +252,19 @@ class _TtsV1Voice:
         await self._send(
             DoneMessage(
                 context_id=self._context_id, reason=reason or self.reason, audio_ms=0,
-                chars=self._chars, ttfa_ms=None, gen_ms=0,
+                chars=len(self.text) if self.reason == "complete" else self._chars,
+                ttfa_ms=None, gen_ms=0,
                 words_final=WordList.of(self._final) if self.true_ms else None,
             ).encode()
         )  # fmt: skip
+
+
+def words_in(text: str, *, has_markup: bool = False) -> list[Word]:
+    """The words that a server reports for a text; an element of markup is one."""
+    parts = [*(reader := Reader(has_markup=has_markup)).push(text), *reader.flush()]
+    masked = "".join(part.text for part in parts if isinstance(part, Passage))
+    words = split_words(masked)
+    return [replace(each, text=text[each.char_start : each.char_end]) for each in words]
 
 
 class _CartesiaVoice:
@@ -350,13 +365,14 @@ class ScriptedServer:
                 match message := parse_client_message(data):
                     case ContextOpen(context_id=context_id):
                         voices[context_id] = _TtsV1Voice(websocket.send, context_id, len(voices))
+                        voices[context_id].has_markup = message.markup
                         await websocket.send(_opened(context_id, len(voices) - 1))
                     case ContextText(context_id=context_id) if context_id not in players:
                         voice = voices[context_id]
                         voice.text = message.text
                         players[context_id] = player = self._play(message.text, voice)
                         voice.true_ms = player.script.true_ms
-                        voice.moves_words = player.script.moves_words
+                        voice.moved_after_s = player.script.moved_after_s
                         voice.reason = "complete" if player.script.closed_s is None else "limit"
                     case ContextText(context_id=context_id) if players[context_id].accepts_text:
                         voices[context_id].text += message.text

@@ -663,9 +663,14 @@ class Context:
             self._events.put_words(words)
 
     def _publish_moved(self) -> None:
-        """Publish better times of words that have left by an estimate."""
+        """Publish better times of words that have left by an estimate.
+
+        They lie inside the audio where all audio of their text is there; others may come later.
+        """
         if self.state < ContextState.ENDED and (moved := self._words.pop_moved()):
-            self._events.put_moved(keep_inside(moved, self._listener.end_sample))
+            spoken = sum(each.word.char_start < self._intake.spoken_char_end for each in moved)
+            inside = keep_inside(moved[:spoken], self._listener.end_sample)
+            self._events.put_moved([*inside, *moved[spoken:]])
 
     @property
     def _granted_samples(self) -> float:

@@ -86,6 +86,28 @@ async def test_group_01_an_interrupted_reply_is_committed_as_far_as_it_was_heard
     assert sum(difference > 0 for difference in differences) <= 1, differences
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("One <emphasis>two</emphasis> three.", "One <emphasis>two</emphasis>"),
+        ("One, <spell>AB</spell>, three.", "One, <spell>AB</spell>,"),
+        ('<sub alias="a b">20</sub> <break time="1s"/>. <<m|ɛ|t>> three', None),
+        ("<speak>One two</speak> three.", "<speak>One two"),
+    ],
+)
+async def test_group_01_a_word_that_was_heard_has_its_tags(
+    make_voice: MakeVoice, text: str, said: str | None
+) -> None:
+    """As the LLM wrote them, with the marks behind them; a tag that means nothing comes next."""
+    script = Script((Step(0.0, samples=3 * SAMPLE_RATE_HZ, words_ms=(0, 200, 2_500)),), end_s=9.0)
+    async with (
+        ScriptedServer(script).running() as server,
+        talking(make_voice(server.addresses["ws"], markup=True)) as conversation,
+    ):
+        committed = (await conversation.cut(1.0, text)).rstrip()
+        assert committed == (said or text.removesuffix(" three"))
+
+
 @pytest.mark.parametrize("end_s", [0.0, 9.0], ids=["at the end", "before the end"])
 async def test_group_01_a_word_that_left_by_an_estimate_is_not_committed_unheard(
     make_voice: MakeVoice, end_s: float
@@ -95,7 +117,7 @@ async def test_group_01_a_word_that_left_by_an_estimate_is_not_committed_unheard
         (Step(0.0, samples=3 * SAMPLE_RATE_HZ, words_ms=(0, 200, 400)),),
         end_s=end_s,
         true_ms=(0, 200, 2_900),
-        moves_words=end_s > 0,
+        moved_after_s=0.0 if end_s > 0 else None,
     )
     async with (
         ScriptedServer(script).running() as server,

@@ -40,23 +40,18 @@ def end_chunk(playout: Playout, now_s: float) -> None:
     playout.chunk_ended(playout.chunk_s, now_s)
 
 
-def chunk_at(playout: Playout, position_s: float) -> int:
-    """The chunk that makes a word at this position of the current utterance audible."""
-    return playout.chunk_at(round((playout.baseline_s + position_s) * 1e9))
-
-
 @given(st.integers(0, 100), CHUNKS_S)
 def test_a_word_is_heard_in_the_chunk_that_makes_it_audible(position: int, chunk_s: float) -> None:
     """The one in which 20 ms of the word are complete."""
     position_s = position * 0.007
-    chunk = chunk_at(playing("one", 1.0, 5.0, chunk_s), position_s)
+    chunk = playing("one", 1.0, 5.0, chunk_s).chunk_at(position_s)
     assert chunk == math.ceil((position_s + 0.0199) / chunk_s) - 1
 
 
 @pytest.mark.parametrize(("position_s", "chunk"), [(0.179, 4), (0.18, 4), (0.181, 5)])
 def test_a_word_is_heard_once_20_ms_of_it_were_played(position_s: float, chunk: int) -> None:
     """A word whose twentieth millisecond is the last one of a chunk is heard with that chunk."""
-    assert chunk_at(playing("one", 1.0, 5.0), position_s) == chunk
+    assert playing("one", 1.0, 5.0).chunk_at(position_s) == chunk
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=10), CHUNKS_S)
@@ -170,7 +165,7 @@ def test_a_transport_that_waits_too_long_drops_what_fills_no_chunk() -> None:
     end_chunk(playout, 5.04)
     playout.transport_stopped(8.0)
     add(playout, "one", 0.1, 9.0)
-    assert chunk_at(playout, 0.06) == 1  # the first 50 ms are one chunk of 40 ms
+    assert playout.chunk_at(0.06) == 1  # the first 50 ms are one chunk of 40 ms
     assert playout.wait_s(1, 9.0) is None
     playout.transport_started(9.0)
     assert playout.wait_s(1, 9.0) == 0.0

@@ -10,7 +10,7 @@ from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 
 from voiceagent_tts.adapters.pipecat.text import (
     ClauseAggregator,
-    VerbatimSpacing,
+    VerbatimText,
     joint,
     without_end,
 )
@@ -66,14 +66,14 @@ async def test_an_interruption_forgets_the_unfinished_clause() -> None:
 @given(text=TEXTS)
 async def test_words_with_their_spacing_are_the_text(text: str) -> None:
     """The word frames joined are the text up to the last word, wherever clauses end."""
-    spacing = VerbatimSpacing()
+    said = VerbatimText()
     joined = ""
     for piece in await pieces_of(text):
         segment = AggregatedTextFrame(piece, "sentence")
-        spacing.announce(segment)
+        said.announce(segment, continues=True)
         for word in split_words(piece):
             frame = word_frame(word.text, segment)
-            spacing.apply(frame)
+            said.add_found(frame)
             assert frame.includes_inter_frame_spaces
             joined += frame.text
     assert text.strip().startswith(joined)
@@ -81,33 +81,58 @@ async def test_words_with_their_spacing_are_the_text(text: str) -> None:
 
 def test_stripped_sentences_are_joined_by_a_space() -> None:
     """The space between sentences that Pipecat's own aggregator drops is restored."""
-    spacing = VerbatimSpacing()
-    assert spoken(spacing, ["Yes."], ["No."]) == "Yes. No."
+    said = VerbatimText()
+    assert spoken(said, ["Yes."], ["No."]) == "Yes. No."
 
 
 def test_sentences_without_spaces_are_joined_without_one() -> None:
     """Chinese and Japanese sentences are joined without a space."""
-    spacing = VerbatimSpacing()
-    assert spoken(spacing, ["好", "。"], ["再", "见"]) == "好。再见"
+    said = VerbatimText()
+    assert spoken(said, ["好", "。"], ["再", "见"]) == "好。再见"
 
 
 def test_a_new_reply_begins_without_a_space() -> None:
     """The first word of a message has no space before it."""
-    spacing = VerbatimSpacing()
-    spoken(spacing, ["Yes."])
-    spacing.start_reply()
-    assert spoken(spacing, ["No."]) == "No."
+    said = VerbatimText()
+    spoken(said, ["Yes."])
+    said.start_reply()
+    assert spoken(said, ["No."]) == "No."
 
 
 def test_a_word_that_is_not_in_its_segment_is_still_separated() -> None:
     """A word that a text transform has changed is separated by an ordinary space."""
-    spacing = VerbatimSpacing()
+    said = VerbatimText()
     segment = AggregatedTextFrame("It is 42.", "sentence")
-    spacing.announce(segment)
+    said.announce(segment, continues=False)
     frames = [word_frame("It", segment), word_frame("forty-two", segment)]
     for frame in frames:
-        spacing.apply(frame)
+        said.add_found(frame)
     assert "".join(frame.text for frame in frames) == "It forty-two"
+
+
+@pytest.mark.parametrize("found", ["—x² Hi #", "#", ".", "Hi"])
+def test_what_the_history_has_is_not_added_again(found: str) -> None:
+    """Pipecat loses its place beside joined symbols, and then completes a segment anew."""
+    said = VerbatimText()
+    segment = AggregatedTextFrame("—x² Hi.", "sentence")
+    said.announce(segment, continues=True)
+    word, again = word_frame("Hi", segment), word_frame(found, segment)
+    assert said.add_word(word, "—x² Hi.", "—x² Hi. Yes.") and word.text == "—x² Hi."
+    said.add_found(again)
+    assert not again.append_to_context
+
+
+def test_a_word_of_text_that_the_server_has_not_got_is_not_taken() -> None:
+    """A filter has removed a mark of the LLM: the history has what Pipecat finds."""
+    said = VerbatimText()
+    segment = AggregatedTextFrame("One <card>41 11</card>", "sentence")
+    said.announce(segment, continues=True)
+    assert said.segment_of("One", "One 41 11") is None
+    assert not said.add_word(word_frame("One", segment), "One", "One 41 11")
+    frames = [word_frame(each, segment) for each in ("One", "<card>41", "11</card>")]
+    for frame in frames:
+        said.add_found(frame)
+    assert "".join(frame.text for frame in frames) == "One <card>41 11</card>"
 
 
 @pytest.mark.parametrize(
@@ -133,15 +158,15 @@ def word_frame(word: str, segment: AggregatedTextFrame) -> TTSTextFrame:
     return TTSTextFrame(word, "word", raw_text=word, segment_id=segment.id)
 
 
-def spoken(spacing: VerbatimSpacing, *segments: list[str]) -> str:
-    """The words of `segments` with their spacing; each segment is announced as its words joined."""
+def spoken(said: VerbatimText, *segments: list[str]) -> str:
+    """The words of `segments` with their spaces; each segment is announced as its words joined."""
     joined = ""
     for words in segments:
         segment = AggregatedTextFrame("".join(words), "sentence")
-        spacing.announce(segment)
+        said.announce(segment, continues=False)
         for word in words:
             frame = word_frame(word, segment)
-            spacing.apply(frame)
+            said.add_found(frame)
             joined += frame.text
     return joined
 

@@ -7,6 +7,7 @@ drops held frames. Frames of other processors pass unchanged.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipecat.frames.frames import (
@@ -24,9 +25,10 @@ from pipecat.frames.frames import (
     TTSStoppedFrame,
     TTSTextFrame,
 )
+from pipecat.utils.text.base_text_aggregator import TextType
 
 from voiceagent_tts.adapters.pipecat.playout import Playout
-from voiceagent_tts.adapters.pipecat.text import VerbatimSpacing
+from voiceagent_tts.adapters.pipecat.text import VerbatimText
 from voiceagent_tts.adapters.pipecat.turn import SpokenWord
 from voiceagent_tts.core import ms_to_samples
 
@@ -34,7 +36,6 @@ _AT_HAND_S = 0.03
 """A word that is due this soon may be heard by the time at which an interruption reaches the
 transport."""
 _ROUNDING_S = 1e-6
-_AT_ONCE = -1
 
 
 @dataclass
@@ -68,13 +69,23 @@ _BOUNDARIES = (
 """Frames that begin, end or correct a message; they keep their order among its text."""
 
 
-@dataclass(slots=True)
-class _Held:
-    """A frame that leaves when `chunk` plays, or `after_s` after the end of that last chunk."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """When `chunk` plays, or `after_s` after the end of that last chunk."""
 
-    frame: Frame
     chunk: int
     after_s: float = 0.0
+
+
+_AT_ONCE = _Place(-1)
+
+
+@dataclass(slots=True)
+class _Held:
+    """A frame that leaves at `place`, behind the frames that are held before it."""
+
+    frame: Frame
+    place: _Place
     word: SpokenWord | None = None
 
 
@@ -94,19 +105,24 @@ class Output:
 
     Args:
         playout: follows the audio among them.
+        continues: returns whether a text that is announced continues its context's as it is.
 
     Attributes:
         word: the word whose frames Pipecat makes now.
     """
 
-    def __init__(self, playout: Playout) -> None:
+    def __init__(self, playout: Playout, continues: Callable[[], bool]) -> None:
         self.word: SpokenWord | None = None
+        self._committed: SpokenWord | None = None
+        """The last word of which a frame has added the text to the history."""
+        self._appends = True  # whether the context's words belong to the history
+        self._continues = continues
         self._said_context_id: str | None = None
         """The context of the last word that has left for the history."""
         self._said: list[_Said] = []
         """The words of this context that have left."""
         self._playout = playout
-        self._spacing = VerbatimSpacing()
+        self._text = VerbatimText()
         self._held: deque[_Held] = deque()
         self._announced: deque[AggregatedTextFrame] = deque()  # segments that wait for their words
         self._unspoken_context_id: str | None = None
@@ -118,17 +134,19 @@ class Output:
             case TTSTextFrame() | AggregatedTextProgressFrame():
                 if not self._is_spoken(frame.context_id):
                     return False
-                if isinstance(frame, TTSTextFrame) and frame.append_to_context:
-                    self._spacing.apply(frame)
+                if isinstance(frame, TTSTextFrame) and self._appends:
+                    self._correct_text(frame)
             case AggregatedTextFrame() if frame.will_be_spoken:
-                self._spacing.announce(frame)
+                self._text.announce(frame, continues=self._continues())
                 self._announced.append(frame)
                 return False
             case LLMFullResponseStartFrame() | LLMAssistantPushAggregationFrame():
-                self._spacing.start_reply()
+                self._text.start_reply()
             case InterruptionFrame():
                 self._interrupt()
             case TTSStartedFrame():
+                self._appends = frame.append_to_context
+                self._text.start_context(frame.context_id)
                 self._playout.start_context(frame.context_id)
             case TTSAudioRawFrame():
                 self._playout.play(frame, now_s)
@@ -140,6 +158,27 @@ class Output:
             return True
         self._hold(frame, frame)
         return False
+
+    def _correct_text(self, frame: TTSTextFrame) -> None:
+        """Let `frame` add to the history what belongs to it, once for all frames of a word."""
+        word = self.word
+        if word is not None and self._text.add_word(frame, word.text, word.sent):
+            self._committed = word
+        elif word is not None and word is self._committed:
+            frame.append_to_context = False
+        elif frame.append_to_context:
+            self._text.add_found(frame)
+
+    def lost(self, word: SpokenWord, context_id: str | None, pts: int) -> TTSTextFrame | None:
+        """A frame for a word for which Pipecat has made none; None if there is one."""
+        if word is self._committed or not self._appends:
+            return None
+        segment_id = self._text.segment_of(word.text, word.sent)
+        if segment_id is None:
+            return None
+        frame = TTSTextFrame(word.text, TextType.WORD, segment_id=segment_id)
+        frame.context_id, frame.pts = context_id, pts
+        return frame
 
     def _waits(self, frame: Frame) -> bool:
         """Whether `frame` may not leave at once; the first words may have a time of 0."""
@@ -195,43 +234,56 @@ class Output:
         """Time until the next frame leaves; None while it depends on a report of the transport."""
         if not self._held:
             return None
-        held = self._held[0]
-        if held.chunk == _AT_ONCE:
+        place = self._next_place
+        if place == _AT_ONCE:
             return 0.0
-        if held.after_s:
-            return self._playout.wait_after_s(held.chunk, held.after_s, now_s)
-        return self._playout.wait_s(held.chunk, now_s)
+        if place.after_s:
+            return self._playout.wait_after_s(place.chunk, place.after_s, now_s)
+        return self._playout.wait_s(place.chunk, now_s)
+
+    @property
+    def _next_place(self) -> _Place:
+        """Where the next frame leaves: a word by its best time, while its context's audio leaves.
+
+        It may have got here with an estimate.
+        """
+        held = self._held[0]
+        if held.word is None or not self._playout.plays(getattr(held.frame, "context_id", None)):
+            return held.place
+        return self._place_of(held.word.start_s)
+
+    def _place_of(self, position_s: float) -> _Place:
+        """Where a word at this position of the current context leaves.
+
+        What the listener hears of the end of an utterance when the transport has played it all
+        leaves by the clock. A word that is too short to be heard leaves with the last chunk.
+        """
+        playout = self._playout
+        chunk = min(playout.chunk_at(position_s), playout.last_chunk)
+        return _Place(chunk, playout.after_end_s(position_s))
 
     def report_overdue_s(self, now_s: float) -> float | None:
         """Time until the transport has been silent about the next frame for too long."""
-        return self._playout.report_overdue_s(self._held[0].chunk, now_s) if self._held else None
+        return self._playout.report_overdue_s(self._next_place.chunk, now_s) if self._held else None
 
     def word_at_hand_s(self, now_s: float) -> float:
         """Time until the word leaves that is due almost now; 0 without one."""
         if not self._held:
             return 0.0
-        wait_s = self._playout.at_hand_s(self._held[0].chunk, now_s)
+        wait_s = self._playout.at_hand_s(self._next_place.chunk, now_s)
         return wait_s if _ROUNDING_S < wait_s <= _AT_HAND_S else 0.0
 
     def _hold(self, frame: Frame, reason: Frame) -> None:
-        """Hold `frame` until the audio of `reason` plays, after all frames held before it.
-
-        Of the end of an utterance, what the listener hears when the transport has played it all
-        leaves by the clock. A word that is too short to be heard leaves with the last chunk.
-        """
-        chunk, after_s = _AT_ONCE, 0.0
+        """Hold `frame` until the audio of `reason` plays, after all frames held before it."""
+        word = None
         match reason:
             case TTSTextFrame(pts=int(pts)) | AggregatedTextProgressFrame(pts=int(pts)):
-                chunk = min(self._playout.chunk_at(pts), self._playout.last_chunk)
-                after_s = self._playout.after_end_s(pts)
+                place, word = self._place_of(self._playout.position_s(pts)), self.word
             case LLMAssistantPushAggregationFrame():
-                chunk = self._playout.last_chunk
+                place = _Place(self._playout.last_chunk)
             case _:
-                pass
-        if self._held:
-            before = self._held[-1]
-            chunk, after_s = max((chunk, after_s), (before.chunk, before.after_s))
-        self._held.append(_Held(frame, chunk, after_s, self.word))
+                place = _AT_ONCE
+        self._held.append(_Held(frame, place, word))
 
     def _announced_before(self, frame: Frame) -> list[AggregatedTextFrame]:
         """The segments that leave ahead of `frame`, their next word or the end.
@@ -251,14 +303,14 @@ class Output:
 
     def _interrupt(self) -> None:
         """Drop the held frames, so that words that will not be heard do not enter the history."""
-        self._spacing.interrupt()
+        self._text.interrupt()
         self._announced = deque(each for each in self._announced if not each.interruptible)
         goes_on = not self._playout.interrupt()
         if not goes_on:
             self._said_context_id, self._said = None, []
         kept = [each for each in self._held if not each.frame.interruptible]
         if not any(isinstance(each.frame, TTSTextFrame) for each in kept):
-            self._spacing.start_reply()
+            self._text.start_reply()
         self._held = deque(each if goes_on else _Held(each.frame, _AT_ONCE) for each in kept)
 
     def _is_spoken(self, context_id: str | None) -> bool:

@@ -322,14 +322,12 @@ class Playout:
         """The transport does not report: its chunks play as early as they can."""
         self._is_unseen = True
 
-    def chunk_at(self, pts: int) -> int:
-        """The chunk that makes a word of the current context audible, by its time at Pipecat."""
-        return self._chunk_of(self._position_s(pts))
-
-    def _chunk_of(self, position_s: float) -> int:
+    def chunk_at(self, position_s: float) -> int:
+        """The chunk that makes a word at this position of the current context audible."""
         return math.ceil(self._audible_at(position_s) / self._chunk_samples) - 1
 
-    def _position_s(self, pts: int) -> float:
+    def position_s(self, pts: int) -> float:
+        """Where in the current context a word begins, by its time at Pipecat."""
         return pts / 1e9 - self.baseline_s
 
     def _audible_at(self, position_s: float) -> int:
@@ -337,9 +335,9 @@ class Playout:
         start = self._context_start + round(max(0.0, position_s) * SAMPLE_RATE_HZ)
         return audible_at(start, self._latency_s)
 
-    def after_end_s(self, pts: int) -> float:
+    def after_end_s(self, position_s: float) -> float:
         """How long after the end of what has left a word is heard that is on its way then."""
-        missing = self._audible_at(self._position_s(pts)) - self._chunks * self._chunk_samples
+        missing = self._audible_at(position_s) - self._chunks * self._chunk_samples
         return max(0.0, min(missing / SAMPLE_RATE_HZ, self._latency_s))
 
     @property
@@ -349,7 +347,7 @@ class Playout:
 
     def makes_audible(self, context_id: str | None, position_s: float) -> bool:
         """Whether the transport has the chunk that makes a word at this position audible."""
-        return self.plays(context_id) and self._chunk_of(position_s) < self._chunks
+        return self.plays(context_id) and self.chunk_at(position_s) < self._chunks
 
     def plays(self, context_id: str | None) -> bool:
         """Whether `context_id` is the context whose audio is leaving."""

@@ -206,7 +206,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._max_buffer_delay_ms = max_buffer_delay_ms
         self._max_lead_s = max_lead_s
         self._playout = Playout(output_latency_s)
-        self._output = Output(self._playout)
+        self._output = Output(self._playout, lambda: self._continues_text)
         self._names_servers_model = defaults.model is None  # in metrics
         self._check(self._settings)
 
@@ -273,14 +273,18 @@ class VoiceAgentTTSService(TurnTTSService):
         """
         turn = self._turns.get(context_id) or self._add_turn(context_id)
         if not (turn.state is TurnState.FAILED or self._connection.is_closed):
-            is_continuation = self._has_verbatim_pieces and not self._starts_sentence
-            space = "" if is_continuation else joint(turn.text, text)
+            space = "" if self._continues_text else joint(turn.text, text)
             await self._append_text(turn, space + text)
             self._starts_sentence = False
             getattr(self, "_tts_texts", {}).pop(context_id, None)  # it joins pieces by spaces
             await self._trace_text(turn.text, context_id)
             await self.start_tts_usage_metrics(text)
         yield None  # no frames here: audio is queued when it arrives
+
+    @property
+    def _continues_text(self) -> bool:
+        """Whether the next piece continues the text before it, white space included."""
+        return self._has_verbatim_pieces and not self._starts_sentence
 
     def _trim_text(self, text: str) -> str | None:
         """Keep the white space of a piece as the LLM wrote it; None if nothing else is there.
@@ -426,6 +430,7 @@ class VoiceAgentTTSService(TurnTTSService):
         if self.audio_context_available(context_id):
             self._words.setdefault(context_id, deque()).extend(words)
             await self._release_words(context_id)
+            self._has_news.set()  # a word that is held may have a better time
 
     async def _release_words(self, context_id: str | None, *, ends: bool = False) -> None:
         """Release the words whose audio the transport has; an interruption drops the others.
@@ -439,9 +444,15 @@ class VoiceAgentTTSService(TurnTTSService):
                     return
                 self._output.word = word = words.popleft()
                 try:
-                    await self._add_word_timestamps([(word.text, word.start_s)], context_id)
+                    await self._add_word(word, context_id)
                 finally:  # an interruption may end this task
                     self._output.word = None
+
+    async def _add_word(self, word: SpokenWord, context_id: str | None) -> None:
+        await self._add_word_timestamps([(word.reported, word.start_s)], context_id)
+        pts = self._word_timestamp_tracker.pts(word.start_s)
+        if (frame := self._output.lost(word, context_id, pts)) is not None:
+            await self.push_frame(frame)
 
     async def _end_audio(self, end: AudioEndFrame) -> None:
         """Release the last words, which leave when the end of the audio is heard at the latest."""

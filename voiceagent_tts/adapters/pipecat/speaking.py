@@ -45,6 +45,7 @@ from voiceagent_tts.protocol.messages import (
     SampleRate,
     WarningMessage,
     WordsMessage,
+    WordsMovedMessage,
 )
 
 _CONNECT_WAIT_S = 1.0
@@ -313,6 +314,8 @@ class TurnTTSService(TTSService):
                 turn.active_at_s = self._now_s()
                 words = [turn.to_turn(timestamp) for timestamp in event.timestamps()]
                 await self._call_event_handler("on_words", turn.context_id, words)
+                await self._add_words(turn.context_id, turn.audible_words())
+            case WordsMovedMessage() if turn:
                 await self._add_words(turn.context_id, turn.audible_words())
             case WarningMessage():
                 self._log_warning(event)

@@ -99,68 +99,146 @@ class _Segment:
     """An announced text.
 
     Attributes:
-        rest: its text after the last word.
+        context_id: the context that speaks it.
+        rest: what no frame has added to the history, with what separates it from the text before.
         interruptible: whether an interruption drops its words.
+        is_verbatim: whether it is known to have reached the server as it is.
     """
 
+    context_id: str | None
     rest: str
     interruptible: bool
+    is_verbatim: bool = False
 
 
-class VerbatimSpacing:
-    """Adds to Pipecat's word frames the white space before each word in the reply.
+class VerbatimText:
+    """Says what each of Pipecat's word frames adds to the history: the announced text, to a letter.
 
-    A word frame names its segment, an announced `AggregatedTextFrame`. The white space between two
-    words of the announced texts is added in front of the later word, and that frame is marked as
-    one that brings its own spacing.
+    Pipecat follows the server's words through its text by comparing both. It loses white space,
+    closing tags and words beside tags, and repeats marks behind symbols that are joined of several
+    characters. So where the server speaks the announced text as it is, each of its words adds the
+    text up to its end. Of text that filters or transforms have changed, a frame adds what Pipecat
+    found, with the white space and the marks before it.
     """
 
     def __init__(self) -> None:
         self._segments: dict[int, _Segment] = {}  # by id, in order
-        self._segment_id: int | None = None  # of the last word
-        self._before = ""  # the last word of this reply
+        self._announced = ""  # the last announced text
+        self._context_id: str | None = None  # of that
+        self._before = ""  # what was added last to this message
 
     def start_reply(self) -> None:
         """Note that the next word is the first of a message."""
         self._before = ""
+
+    def start_context(self, context_id: str | None) -> None:
+        """Forget the segments of the contexts before, which have ended, but for white space."""
+        for key, segment in list(self._segments.items()):
+            if segment.context_id == context_id:
+                return
+            if segment.rest.strip() or not segment.rest:
+                del self._segments[key]
 
     def interrupt(self) -> None:
         """Drop the segments whose words will not arrive."""
         kept = {key: each for key, each in self._segments.items() if not each.interruptible}
         self._segments = kept
 
-    def announce(self, frame: AggregatedTextFrame) -> None:
-        """Register a segment that is about to be spoken."""
-        self._segments[frame.id] = _Segment(frame.raw_text or frame.text, frame.interruptible)
+    def announce(self, frame: AggregatedTextFrame, *, continues: bool) -> None:
+        """Register a segment that is about to be spoken.
 
-    def apply(self, frame: TTSTextFrame) -> None:
-        """Add white space in front of `frame`, the next word of its segment."""
+        Args:
+            frame: announces it.
+            continues: whether it continues the text of its context as it is.
+        """
+        text = frame.raw_text or frame.text
+        is_continuation = continues and frame.context_id == self._context_id
+        space = "" if is_continuation else joint(self._announced, text)
+        self._segments[frame.id] = _Segment(frame.context_id, space + text, frame.interruptible)
+        self._announced, self._context_id = text, frame.context_id
+
+    def segment_of(self, word: str, sent: str) -> int | None:
+        """The segment with the server's next `word`; None if the announced text is another.
+
+        Args:
+            word: as it stands in the text.
+            sent: what the server has got.
+        """
+        end = self._end_of(word)
+        if end is None:
+            return None
+        first: int | None = None
+        for key, segment in self._segments.items():
+            if end > 0 and segment.rest.strip():
+                segment.is_verbatim = segment.is_verbatim or segment.rest.strip() in sent
+                if not segment.is_verbatim:
+                    return None
+                first = key if first is None else first
+            end -= len(segment.rest)
+        return first
+
+    def add_word(self, frame: TTSTextFrame, word: str, sent: str) -> bool:
+        """Let `frame` add the server's next `word`; return False if the text is another."""
+        end = self._end_of(word)
+        if end is None or self.segment_of(word, sent) is None:
+            return False
+        text = self._pop(end)
+        self._add(frame, text, text)
+        return True
+
+    def add_found(self, frame: TTSTextFrame) -> None:
+        """Let `frame` add what Pipecat has found, or nothing if the history has that."""
         word = frame.raw_text or frame.text
-        space = self._space_before(frame.segment_id, word)
-        if space is None:
-            space = joint(self._before, word)
-        if not self._before:
-            space = ""
-        frame.text = space + frame.text
-        frame.raw_text = space + word
-        frame.includes_inter_frame_spaces = True
-        self._before, self._segment_id = word, frame.segment_id
+        text = self._found(frame.segment_id, word)
+        if text is None:
+            text = joint(self._before, word) + word
+        said = text.removesuffix(word) + frame.text if text.endswith(word) else text
+        self._add(frame, text, said)
 
-    def _space_before(self, segment_id: int | None, word: str) -> str | None:
-        """White space between the last word and `word`; None if the announced texts lack it."""
+    def _add(self, frame: TTSTextFrame, text: str, said: str) -> None:
+        if not self._before:
+            text, said = text.lstrip(), said.lstrip()
+        frame.append_to_context = bool(text.strip())
+        if frame.append_to_context:
+            frame.text, frame.raw_text, self._before = said, text, text
+            frame.includes_inter_frame_spaces = True
+
+    def _end_of(self, word: str) -> int | None:
+        """End of `word` if the rest of the announced text begins with it, whatever its spaces."""
+        rest, at = "".join(segment.rest for segment in self._segments.values()), 0
+        for piece in word.split():
+            at = len(rest) - len(rest[at:].lstrip())
+            if not rest.startswith(piece, at):
+                return None
+            at += len(piece)
+        return at
+
+    def _found(self, segment_id: int | None, word: str) -> str | None:
+        """The text up to the end of `word` in a segment; None if Pipecat's word is all there is."""
         if segment_id not in self._segments:
             return None
-        between = ""
-        while (first := next(iter(self._segments))) != segment_id:
-            between += self._segments.pop(first).rest
+        before = 0
+        for key, segment in self._segments.items():
+            if key == segment_id:
+                break
+            before += len(segment.rest)
         segment = self._segments[segment_id]
-        before, found, after = segment.rest.partition(word)
-        if not found:
-            return None
-        segment.rest = after
-        between += before
-        is_known = between.isspace() or (not between and segment_id == self._segment_id)
-        return between if is_known else None
+        place = segment.rest.find(word)
+        if place < 0 and not segment.is_verbatim:
+            return None if is_spoken(word) else ""
+        if place < 0:  # its words are in the history
+            return "" if is_spoken(segment.rest) else self._pop(before + len(segment.rest))
+        text = self._pop(before + place + len(word))
+        return None if is_spoken(text.removesuffix(word)) else text
+
+    def _pop(self, count: int) -> str:
+        """Remove the first `count` characters of the announced text."""
+        text = ""
+        for segment in self._segments.values():
+            taken = segment.rest[: count - len(text)]
+            segment.rest = segment.rest[len(taken) :]
+            text += taken
+        return text
 
 
 def without_end(messages: list[LLMContextMessage], end: str) -> list[LLMContextMessage]:

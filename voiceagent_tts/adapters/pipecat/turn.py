@@ -26,13 +26,27 @@ def _is_reported(piece: str) -> bool:
     return is_spoken(piece) or unicodedata.category(piece[0]).startswith("P")
 
 
+def _pieces(text: str) -> list[str]:
+    """Divide a text: each piece ends with one word that is reported, or with the text."""
+    pieces, symbols = list[str](), list[str]()
+    for piece in text.split():
+        symbols.append(piece)
+        if _is_reported(piece):
+            pieces.append(" ".join(symbols))
+            symbols.clear()
+    if symbols:
+        last = pieces.pop() if pieces else ""
+        pieces.append(" ".join([last, *symbols]).strip())
+    return pieces
+
+
 @dataclass(frozen=True, slots=True)
 class SpokenWord:
-    """A word, or a part of the text since the word before it, as Pipecat commits it.
+    """A piece of the text that Pipecat commits together, up to the end of a word.
 
     Attributes:
-        text: the word.
-        start_s: where in the turn's audio it has surely begun, by the time known when it was
+        text: the word as it stands in the text, with the tags and symbols beside it.
+        first_start_s: where in the turn's audio it has surely begun, by the time known when it was
             returned.
         record: the server context that has spoken it; None for a text without audio.
         context_start: where the audio of that context starts in the turn, in samples.
@@ -40,10 +54,20 @@ class SpokenWord:
     """
 
     text: str
-    start_s: float
+    first_start_s: float
     record: ContextRecord | None = None
     context_start: int = 0
     char_end: int = 0
+
+    @property
+    def reported(self) -> str:
+        """What Pipecat waits for: it looks for a word in a piece without white space."""
+        return next(filter(_is_reported, self.text.split()), self.text)
+
+    @property
+    def sent(self) -> str:
+        """The text that its server context has got."""
+        return self.text if self.record is None else self.record.text
 
     @property
     def is_whole(self) -> bool:
@@ -55,12 +79,22 @@ class SpokenWord:
 
         A word that has left by an estimate may turn out to be later.
         """
-        words = self.record.best_words if self.record else []
-        best = next((each for each in words if each.word.char_end == self.char_end), None)
-        if self.record is None or best is None or best.confidence == 1.0:
-            return False
+        best = self._best
+        is_certain = best is None or best.confidence == 1.0
+        return not is_certain and audible_at(round(self.start_s * SAMPLE_RATE_HZ)) > heard_samples
+
+    @property
+    def start_s(self) -> float:
+        """Where in the turn's audio it has surely begun, by the best time known now."""
+        if self.record is None or (best := self._best) is None:
+            return self.first_start_s
         start = self.context_start + surely_begun_at(best, self.record.text)
-        return audible_at(start) > heard_samples
+        return start / SAMPLE_RATE_HZ
+
+    @property
+    def _best(self) -> WordTimestamp | None:
+        words = self.record.best_words if self.record else []
+        return next((each for each in words if each.word.char_end == self.char_end), None)
 
 
 class TurnState(enum.Enum):
@@ -122,10 +156,18 @@ class PipecatTurn(Turn):
         return self._to_commit(self.new_words(self._audible_samples), self._position)
 
     def finish(self, done: DoneMessage) -> list[SpokenWord]:
-        """The server context has spoken all its text; returns the remaining words."""
+        """The server context has spoken all its text; returns the remaining words.
+
+        Tags behind the last word belong to none, and to the history when all is played.
+        """
         self.broken_off_at_s = None
         position = self._position
-        return self._to_commit(self.finish_context(done.chars), position)
+        words = self._to_commit(self.finish_context(done.chars), position)
+        tags = self.text[self._committed_chars : self.spoken_char_end].strip()
+        if tags:
+            self._committed_chars = self.spoken_char_end
+            words.append(SpokenWord(tags, self.samples / SAMPLE_RATE_HZ))
+        return words
 
     def break_off(self) -> list[SpokenWord]:
         """The server context has failed; returns the remaining words that are audible."""
@@ -155,14 +197,10 @@ class PipecatTurn(Turn):
         for timestamp in words:
             char_end = timestamp.word.char_end
             if char_end > self._committed_chars:
-                # Tags before the word are part of it. Pipecat looks for each word in one piece of
-                # the text, and pieces end at white space.
-                pieces = self.text[self._committed_chars : char_end].split()
-                parts = list(filter(_is_reported, pieces)) or pieces
                 start_s = surely_begun_at(timestamp, self.text) / SAMPLE_RATE_HZ
                 commits += [
-                    SpokenWord(part, start_s, record, start_sample, char_end - char_base)
-                    for part in parts
+                    SpokenWord(text, start_s, record, start_sample, char_end - char_base)
+                    for text in _pieces(self.text[self._committed_chars : char_end])
                 ]
                 self._committed_chars, self._has_noise = char_end, False
         return commits

@@ -1,0 +1,180 @@
+"""What Pipecat's history says of a reply, to a letter: all of it, or up to the last word heard."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pipecat.frames.frames import (
+    Frame,
+    InterruptionFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+)
+from pipecat.services.tts_service import TextAggregationMode
+
+from testbed.examples import examples
+from testbed.scripted_pipecat import Loudspeaker, agent
+from testbed.scripted_server import Script, Step, words_in
+from testbed.scripted_time import run_scripted
+from testbed.texts import agent_text, chunked
+from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+
+AUDIO_S = 2.0
+WORD_MS = 40
+SPOKEN = Script(
+    (
+        Step(0.0, samples=round(AUDIO_S * SAMPLE_RATE_HZ)),
+        Step(0.1, words_ms=tuple(range(0, round(1000 * AUDIO_S), WORD_MS))),
+    ),
+    end_s=0.2,
+)
+MODES = [None, TextAggregationMode.TOKEN]
+
+SYMBOLS = [
+    "👨‍👩‍👧", "👍🏽", "🇩🇪", "1️⃣", "❤️", "😀", "→", "€", "%", "&", "#", "*", "—", "-", "«", "»", "“",
+    "”", '"', "'", "(", ")", "[", "]", "<", "…",
+]  # fmt: skip
+MARKS = [".", "!", "?", ",", ";", ":", "。", "،", "؟", "।"]
+WORDS = [
+    "Hi",
+    "there",
+    "cafe\u0301",
+    "สวัสดีครับ",
+    "مرحبا",
+    "你好",
+    "キャ",
+    "नमस्ते",
+    "x²",
+    "it's",
+    "3.5",
+]
+SPACES = ["", " ", " ", "\n"]
+TAGS = [
+    ("<spell>", "</spell>"), ('<say-as interpret-as="digits">', "</say-as>"),
+    ('<sub alias="twenty one">', "</sub>"), ('<phoneme alphabet="ipa" ph="mɛt">', "</phoneme>"),
+    ("<speak>", "</speak>"), ("<emphasis>", "</emphasis>"), ('<prosody rate="slow">', "</prosody>"),
+]  # fmt: skip
+LONE_TAGS = ['<break time="200ms"/>', "<break/>", "<<m|ɛ|t>>", '<speed ratio="1.2"/>']
+
+SYMBOLIC = st.lists(
+    st.tuples(st.sampled_from([*WORDS, *SYMBOLS, *MARKS]), st.sampled_from(SPACES)), max_size=8
+).map(lambda parts: "".join(map("".join, parts)))
+PLAIN = st.lists(st.sampled_from([*WORDS, *MARKS, " ", " "]), min_size=1, max_size=4).map("".join)
+
+
+def _tagged(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    element = st.builds(lambda tag, text: tag[0] + text + tag[1], st.sampled_from(TAGS), inner)
+    parts = st.one_of(inner, element, element, st.sampled_from(LONE_TAGS), st.sampled_from(SPACES))
+    return st.lists(parts, min_size=1, max_size=5).map("".join)
+
+
+MARKUP = _tagged(_tagged(PLAIN))
+
+
+def history(
+    replies: Sequence[Sequence[str]],
+    mode: TextAggregationMode | None,
+    *,
+    cut_s: float | None = None,
+    has_markup: bool = False,
+) -> tuple[list[str], list[int]]:
+    """Speak replies one after another, each in these tokens.
+
+    Args:
+        replies: their tokens.
+        mode: how Pipecat passes tokens on.
+        cut_s: when each one is interrupted, after its first chunk; None for never.
+        has_markup: whether tags have an effect.
+
+    Returns:
+        The messages in the history, and the audio that was played of each reply.
+    """
+
+    async def run() -> tuple[list[str], list[int]]:
+        options = VoiceAgentTTSService.Settings(markup=has_markup)
+        loudspeaker = Loudspeaker(40)
+        async with agent(SPOKEN, loudspeaker, settings=options, text_aggregation_mode=mode) as talk:
+            for tokens in replies:
+                said: list[Frame] = [LLMTextFrame(token) for token in tokens]
+                await talk.say([LLMFullResponseStartFrame(), *said, LLMFullResponseEndFrame()])
+                await asyncio.sleep(AUDIO_S + 1.0 if cut_s is None else cut_s + 0.2)
+                if cut_s is not None:
+                    await talk.worker.queue_frame(InterruptionFrame())
+                    await asyncio.sleep(0.5)
+            return talk.messages, loudspeaker.played_samples
+
+    return run_scripted(run())
+
+
+@pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=examples(8))
+@given(
+    texts=st.lists(
+        st.one_of(SYMBOLIC, agent_text()).filter(lambda text: bool(words_in(text))),
+        min_size=1,
+        max_size=4,
+    ),
+    data=st.data(),
+)
+@example(["🇩🇪\n—x²\nHi\nthere #", "25 👨‍👩‍👧 ،", "okok C#\n→ 😀 ; ?", "👍🏽. Hi."], None)
+def test_a_whole_reply_is_in_the_history(
+    mode: TextAggregationMode | None, texts: list[str], data: st.DataObject | None
+) -> None:
+    """Symbols, marks and scripts of every kind, however the tokens divide them."""
+    texts = [text.encode("utf-8", "ignore").decode() for text in texts]
+    replies = [list(text) if data is None else data.draw(chunked(text)) for text in texts]
+    assert history(replies, mode)[0] == [text.strip() for text in texts]
+
+
+SPOKEN_MARKUP = st.lists(
+    MARKUP.filter(lambda text: bool(words_in(text, has_markup=True))), min_size=1, max_size=4
+)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=examples(8))
+@given(texts=SPOKEN_MARKUP, data=st.data())
+@example(
+    [
+        "One <emphasis>two</emphasis> three.", '<sub alias="a b">20</sub>, ok', "a<break/>b",
+        '<phoneme alphabet="ipa" ph="mɛt">你好 </phoneme> <break time="200ms"/>',
+        "<speak>it's <<m|ɛ|t>> ok</speak> </speak>",
+    ],
+    None,
+)  # fmt: skip
+def test_a_whole_reply_has_its_tags(
+    mode: TextAggregationMode | None, texts: list[str], data: st.DataObject | None
+) -> None:
+    """At the start and the end, nested, beside marks and words, and behind the last word."""
+    replies = [list(text) if data is None else data.draw(chunked(text)) for text in texts]
+    messages, _ = history(replies, mode, has_markup=True)
+    assert messages == [text.strip() for text in texts]
+
+
+@settings(max_examples=examples(12))
+@given(texts=SPOKEN_MARKUP, cut_s=st.sampled_from([0.1, 0.13, 0.2, 0.26, 0.4]), data=st.data())
+@example(
+    [
+        "One <emphasis>two</emphasis> three.", "One, <spell>AB</spell> three, four.",
+        '<sub alias="a b">20</sub>, <emphasis>ok</emphasis>', "Hi 👍🏽. ok ok",
+    ],
+    0.01,
+    None,
+)  # fmt: skip
+@example(["One <emphasis>two</emphasis> three.", 'Ok <break time="1s"/>. Hi hi hi'], 0.05, None)
+def test_a_cut_reply_has_all_of_the_words_that_were_heard(
+    texts: list[str], cut_s: float, data: st.DataObject | None
+) -> None:
+    """Their tags and marks included, and nothing of the next word."""
+    replies = [[text] if data is None else data.draw(chunked(text)) for text in texts]
+    messages, played_samples = history(replies, None, cut_s=cut_s, has_markup=True)
+    heard: list[str] = []
+    for text, samples in zip(texts, played_samples, strict=True):
+        words = words_in(text, has_markup=True)
+        count = sum(k * WORD_MS + 20 <= samples * 1000 / SAMPLE_RATE_HZ for k in range(len(words)))
+        heard.append(text[: words[count - 1].char_end].strip())
+    assert messages == heard
