@@ -10,18 +10,12 @@ import numpy as np
 import pytest
 
 from testbed.waiting import until
-from voiceagent_tts.audio.output import DeliveredAudio
 from voiceagent_tts.audio.stretch import HELD_SAMPLES
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import EngineError
-from voiceagent_tts.protocol.client_connection import ClientConnection
-from voiceagent_tts.protocol.messages import ContextOpen, OpenOptions, SessionLimits
-from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned
 from voiceagent_tts.seam.commands import Cancel, Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Event, SegmentEnd, Words
-from voiceagent_tts.server.metrics import Metrics
-from voiceagent_tts.server.socket_context import ContextWriter
 from voiceagent_tts.synthesizer.aligners import ContextAligners, OnAlignerEvent, VoiceLevels
 from voiceagent_tts.synthesizer.context import Context, ContextState
 from voiceagent_tts.synthesizer.events import (
@@ -414,48 +408,6 @@ async def test_a_better_time_may_lie_in_audio_to_come() -> None:
     moved = at(ONE, 0.1), at(TWO, 3.5)
     aligner.answer(*moved)
     assert opened.context.next_event() == ContextWordsMoved(moved)
-    opened.context.abandon()
-
-
-@pytest.mark.parametrize(
-    ("timestamps", "starts_ms"),
-    [("word", [100, 1_500]), ("char", [100, 166, 233, 1_500, 1_566, 1_633, 1_700]), ("none", [])],
-)
-async def test_a_client_gets_better_times_of_what_it_asked_for(
-    timestamps: str, starts_ms: list[int]
-) -> None:
-    """The client's record of its words or characters has the best times."""
-    aligner = Aligner()
-    opened = Opened(aligner)
-    limits = SessionLimits(max_text_chars=99, context_idle_s=9, max_audio_s=9, max_lead_s=9)
-    server, client = ServerConnection(limits), ClientConnection()
-    for data in server.ready(session_id="s", model="m"):
-        client.receive(data)
-    options = OpenOptions(timestamps=cast("Any", timestamps))
-    [message] = server.receive(client.open("c", **options))
-    assert isinstance(message, ContextOpen)
-    for data in server.opened("c", voice="v", language="en", seed=None, queue_ms=0):
-        client.receive(data)
-    writer = ContextWriter(
-        server, message, opened.context, DeliveredAudio(None), print, print, Metrics()
-    )
-
-    def read() -> None:
-        while (outgoing := writer.next_message()) is not None:
-            for data in outgoing.messages:
-                client.receive(data)
-
-    opened.context.push_text(TEXT)
-    opened.context.finish()
-    opened.engine.make(2.0, is_loud=True)
-    opened.engine.end_segment(len(TEXT))
-    opened.context.sent(2 * SAMPLE_RATE_HZ)
-    await until(lambda: opened.context._words.policy.next_char is None, "the words have left")
-    read()
-    aligner.answer(at(ONE, 0.1), at(TWO, 1.5))
-    read()
-    words = client.record("c").words
-    assert [word.start_sample * 1000 // SAMPLE_RATE_HZ for word in words] == starts_ms
     opened.context.abandon()
 
 

@@ -418,12 +418,7 @@ class ContextWriter:
         self._output = OutputStream(message.audio.encoding, message.audio.sample_rate)
         self._audio = MessageQueue()
         self._sample_offset = 0  # at the client's rate
-        self._entries: Callable[[Sequence[WordTimestamp]], Sequence[WordTimestamp]] = tuple
-        """Turns words into what the client asked for."""
-        if message.timestamps == "char":
-            from voiceagent_tts.text.characters import CharacterTimes
-
-            self._entries = CharacterTimes().spread
+        self._last_start = 0  # of the words returned so far, in samples
         self._after_audio: ContextDone | None = None
 
     def cancel(self, played_ms: int | None, waiting_text: str) -> None:
@@ -530,13 +525,10 @@ class ContextWriter:
         context_id = self._context_id
         match event:
             case ContextWords(words):
-                if self._timestamps == "none":
-                    return []
-                return self._connection.words(context_id, self._entries(words))
+                return self._encode_words(words)
             case ContextWordsMoved(words):
-                if self._timestamps == "none":
-                    return []
-                return self._connection.words_moved(context_id, self._entries(words))
+                is_asked_for = self._timestamps == "word"
+                return self._connection.words_moved(context_id, words) if is_asked_for else []
             case ContextFlushed(flush_id, end_sample):
                 return self._connection.flushed(context_id, flush_id, samples_to_ms(end_sample))
             case ContextWarned(code, message):
@@ -559,15 +551,32 @@ class ContextWriter:
             provenance=self._provenance(),
         )
 
+    def _encode_words(self, words: Sequence[WordTimestamp]) -> WireMessages:
+        if self._timestamps == "none":
+            return []
+        timestamps = self._words_or_characters(words, self._last_start)
+        self._last_start = timestamps[-1].start_sample
+        return self._connection.words(self._context_id, timestamps)
+
     def _encode_final(self, words: Sequence[WordTimestamp] | None) -> WordList | None:
         if words is None or self._timestamps == "none":
             return None
-        return WordList.of(self._entries(words))
+        return WordList.of(self._words_or_characters(words))
 
     def _provenance(self) -> ProvenanceFields | None:
         if not self._sample_offset:
             return None
         return provenance_of(self._delivered, self.context.model)
+
+    def _words_or_characters(
+        self, words: Sequence[WordTimestamp], earliest: int = 0
+    ) -> Sequence[WordTimestamp]:
+        """The words, or their characters if the client asked for these."""
+        if self._timestamps != "char":
+            return words
+        from voiceagent_tts.text.characters import spread_characters
+
+        return spread_characters(words, earliest)
 
 
 class _Inbox:

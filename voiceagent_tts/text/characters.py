@@ -3,7 +3,6 @@
 This module knows no audio: a character's time follows from its place in the word.
 """
 
-from bisect import bisect_left
 from collections.abc import Sequence
 
 from voiceagent_tts.core import Word, WordTimestamp
@@ -15,38 +14,23 @@ _SPREAD_CONFIDENCE = 0.9
 """Confidence at most of a character inside a word: its place is an estimate."""
 
 
-class CharacterTimes:
-    """Turns the words of one context into their characters, which keep their order in time."""
+def spread_characters(words: Sequence[WordTimestamp], earliest: int = 0) -> list[WordTimestamp]:
+    """Turn every visible character of `words` into a word of its own, in order.
 
-    def __init__(self) -> None:
-        self._last: list[tuple[int, int]] = []
-        """For each word so far: where it starts in the text, and the start of its last character in
-        samples."""
-        self._first_sent = 0  # the start of the last character when it was returned first
+    The first character of a word has the word's start and confidence, the last one its end. The
+    others are estimates, at most at the start of the next word.
 
-    def spread(self, words: Sequence[WordTimestamp]) -> list[WordTimestamp]:
-        """Turn every visible character of `words` into a word of its own.
-
-        The first character of a word has the word's start and confidence, the last one its end. The
-        others are estimates, at most at the start of the next word. A character that would begin
-        before those of earlier words is moved and is not exact: the estimates may have lain after
-        the start of the word that followed.
-
-        Args:
-            words: in order; the next ones, or all words so far from one on, with better times.
-        """
-        characters: list[WordTimestamp] = []
-        for word, following in zip(words, [*words[1:], None][: len(words)], strict=True):
-            latest = None if following is None else following.start_sample
-            place = bisect_left(self._last, (word.word.char_start,))
-            is_new = place == len(self._last)
-            earliest = self._last[place - 1][1] if place else 0
-            characters += _spread(word, max(earliest, self._first_sent * is_new), latest)
-            last_start = characters[-1].start_sample
-            self._last[place : place + 1] = [(word.word.char_start, last_start)]
-            if is_new:
-                self._first_sent = last_start
-        return characters
+    Args:
+        words: in order.
+        earliest: earliest start of a character; one that would begin before it is moved and is not
+            exact. Estimated characters of words sent earlier may lie after the next word's start.
+    """
+    characters: list[WordTimestamp] = []
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        latest = None if following is None else following.start_sample
+        characters += _spread(word, earliest, latest)
+        earliest = characters[-1].start_sample
+    return characters
 
 
 def _spread(timestamp: WordTimestamp, earliest: int, latest: int | None) -> list[WordTimestamp]:
