@@ -35,15 +35,15 @@ from benchmarks.common.report import publish
 from testbed.official_cases import GREEDY, Case, official_voice, read_cases
 from testbed.parity import Verdict, compare_codes, decode_in_windows, random_windows
 from testbed.plain_codec import PlainCodec, load_plain_codec
-from voiceagent_tts.audio.file_reader import read_audio
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import load_checkpoint
-from voiceagent_tts.model.clone import ReferenceEncoder
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.prompt import Cloned, Prompt
+from voiceagent_tts.plugins.recordings.clone import ReferenceEncoder
+from voiceagent_tts.plugins.recordings.file_reader import read_audio
 
 TOLERANCE = 1e-4
 """Maximum difference of samples in [-1, 1], and of the values of a speaker embedding."""

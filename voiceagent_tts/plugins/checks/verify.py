@@ -23,10 +23,10 @@ from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import fixed_sizes
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
-from voiceagent_tts.model.clone import ReferenceEncoder
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.prompt import Cloned, Designed, Preset, PromptBuilder, Voice
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings, sampling_params
+from voiceagent_tts.plugins.recordings.clone import ReferenceEncoder
 
 _TEXT = "Hello there. How are you today?"
 _TOKENIZER_TEXT = "Hello, Jürgen! ¿Qué tal? 你好，世界。こんにちは 안녕하세요 42% naïve e\u0301 🙂"

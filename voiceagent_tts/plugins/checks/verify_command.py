@@ -103,8 +103,8 @@ async def _spoken(synthesizer: "Synthesizer", text: str, language: str) -> "Know
 
 
 def _read_reference(path: Path, text: str) -> "Reference":
-    from voiceagent_tts.audio.file_reader import read_audio
     from voiceagent_tts.cli.files import read_file
+    from voiceagent_tts.plugins.recordings.file_reader import read_audio
 
     samples = read_audio(read_file(path))
     import torch

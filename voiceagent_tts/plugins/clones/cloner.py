@@ -60,7 +60,7 @@ def _clone(engine: str, model: str, message: CloneRecording) -> VoiceFile:
     import numpy as np
     import torch
 
-    from voiceagent_tts.model.reference import examine_reference
+    from voiceagent_tts.plugins.recordings.reference import examine_reference
 
     recording, text = np.frombuffer(message.samples, "<f4"), message.text
     examined = examine_reference(recording, _speech_of(recording))
@@ -69,8 +69,8 @@ def _clone(engine: str, model: str, message: CloneRecording) -> VoiceFile:
     if engine == "pocket":
         voice_file = _pocket_clone(model, trimmed)
     else:
-        from voiceagent_tts.model.clone import clone_voice
         from voiceagent_tts.plugins.clones.transcript import recording_problems
+        from voiceagent_tts.plugins.recordings.clone import clone_voice
 
         if text and not message.is_designed:
             problems += recording_problems(text, examined.samples, examined.speech_s)
@@ -87,7 +87,7 @@ def _pocket_clone(models: str, samples: "torch.Tensor") -> bytes:
 
 def _speech_of(recording: "npt.NDArray[np.float32]") -> list[tuple[int, int]] | None:
     """The speech in a recording; None if the package that detects speech is missing."""
-    from voiceagent_tts.model.reference import find_speech
+    from voiceagent_tts.plugins.recordings.reference import find_speech
 
     try:
         return find_speech(recording)

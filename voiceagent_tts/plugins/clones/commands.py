@@ -77,9 +77,9 @@ def add(
     removes the silence around it. Where VOICEAGENT_TTS_ENGINE is pocket, the voice is cloned for
     all models of the settings, and the transcript is not used.
     """
-    from voiceagent_tts.audio.file_reader import read_audio
     from voiceagent_tts.cli.files import read_file
     from voiceagent_tts.cli.settings import read_settings
+    from voiceagent_tts.plugins.recordings.file_reader import read_audio
     from voiceagent_tts.voices import CLONE_SUFFIX
 
     settings = read_settings({})
@@ -273,8 +273,8 @@ def _examined(samples: "npt.NDArray[np.float32]", text: str) -> "npt.NDArray[np.
     Raises:
         InvalidRequestError: `text` cannot be its transcript.
     """
-    from voiceagent_tts.model.reference import examine_reference, find_speech
     from voiceagent_tts.plugins.clones.transcript import recording_problems
+    from voiceagent_tts.plugins.recordings.reference import examine_reference, find_speech
 
     try:
         speech = find_speech(samples)
@@ -296,7 +296,7 @@ def _clone(samples: "npt.NDArray[np.float32]", text: str, model: str) -> "Cloned
     import torch
 
     from voiceagent_tts.cli.models import model_folder
-    from voiceagent_tts.model.clone import clone_voice
+    from voiceagent_tts.plugins.recordings.clone import clone_voice
 
     folder = model_folder(model)
     with _working(f"cloning the voice with {folder.name}"):

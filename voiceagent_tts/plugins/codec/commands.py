@@ -40,8 +40,8 @@ def encode(
     model: Model,
 ) -> None:
     """Encode an audio file of up to ten minutes to a file of codes."""
-    from voiceagent_tts.audio.file_reader import AudioLimits, read_audio
     from voiceagent_tts.cli.files import check_target, read_file
+    from voiceagent_tts.plugins.recordings.file_reader import AudioLimits, read_audio
 
     check_target(target, (".npz",))
     limits = AudioLimits(

@@ -8,7 +8,7 @@ import soxr
 from testbed.known_speech import espeak
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.model.reference import Examination, examine_reference, find_speech
+from voiceagent_tts.plugins.recordings.reference import Examination, examine_reference, find_speech
 
 TEXT = (
     "The quick brown fox jumps over the lazy dog. "

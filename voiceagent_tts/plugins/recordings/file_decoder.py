@@ -17,8 +17,8 @@ import numpy.typing as npt
 import soundfile
 import soxr
 
-from voiceagent_tts.audio.file_reader import AudioLimits
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.plugins.recordings.file_reader import AudioLimits
 
 _MIN_RATE_HZ, _MAX_RATE_HZ = 8_000, 192_000
 _MAX_CHANNELS = 8

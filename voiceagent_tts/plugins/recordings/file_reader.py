@@ -99,7 +99,7 @@ def _is_audio(start: bytes) -> bool:
 
 
 def _decode(data: bytes, limits: AudioLimits) -> npt.NDArray[np.float32]:
-    argv = [sys.executable, "-m", "voiceagent_tts.audio.file_decoder"]
+    argv = [sys.executable, "-m", "voiceagent_tts.plugins.recordings.file_decoder"]
     argv.append(json.dumps(asdict(limits)))
     try:
         done = subprocess.run(

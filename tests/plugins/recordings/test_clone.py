@@ -8,15 +8,15 @@ from torch import Tensor
 from testbed.parity_reference import REFERENCE, LoadTiny, reference_voice
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.model.clone import (
+from voiceagent_tts.model.codec import load_codec
+from voiceagent_tts.model.prompt import PromptBuilder
+from voiceagent_tts.plugins.clones.design import design_voice
+from voiceagent_tts.plugins.recordings.clone import (
     TAIL_SILENCE_S,
     ReferenceEncoder,
     clone_voice,
     load_reference_encoder,
 )
-from voiceagent_tts.model.codec import load_codec
-from voiceagent_tts.model.prompt import PromptBuilder
-from voiceagent_tts.plugins.clones.design import design_voice
 
 
 @pytest.fixture(scope="module")
