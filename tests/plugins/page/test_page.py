@@ -20,11 +20,11 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
-OUT = Path(__file__).parents[2] / "out"
+OUT = Path(__file__).parents[3] / "out"
 WORDS = ["Mellow.", "Raven.", "Lima.", "Venom.", "Yellow.", "Marina."]
 """Each is a sentence, so that a pause shows where the next one begins to sound."""
-REFERENCE = Path(__file__).parents[1] / "reference"
-DOCS = Path(__file__).parents[2] / "docs"
+REFERENCE = Path(__file__).parents[2] / "reference"
+DOCS = Path(__file__).parents[3] / "docs"
 OTHER_NAME = "tts.test"
 """A name of this machine that a browser takes for another one."""
 STALL_S = 0.045

@@ -11,6 +11,8 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from voiceagent_tts.server.hooks import ServerHooks
+
 OPEN_PATHS = ("/", "/docs", "/static")
 """Paths that are served without a key: they hold nothing of this server but its files."""
 
@@ -41,18 +43,25 @@ class PageFiles(StaticFiles):
         return response
 
 
-PAGE_FILES = PageFiles()
+_FILES = PageFiles()
 
 router = APIRouter(include_in_schema=False)
+
+
+def add_to_server(hooks: ServerHooks) -> None:
+    """Add the pages and their files."""
+    hooks.app.include_router(router)
+    hooks.app.mount("/static", _FILES)
+    hooks.open_paths.extend(OPEN_PATHS)
 
 
 @router.get("/")
 async def page(request: Request) -> Response:
     """Serve the page that speaks."""
-    return await PAGE_FILES.get_response("index.html", request.scope)
+    return await _FILES.get_response("index.html", request.scope)
 
 
 @router.get("/docs")
 async def api_page(request: Request) -> Response:
     """Serve the page that shows the HTTP API."""
-    return await PAGE_FILES.get_response("docs.html", request.scope)
+    return await _FILES.get_response("docs.html", request.scope)
