@@ -591,7 +591,7 @@ class Supervisor:
     """Runs one worker, and replaces it when it ends.
 
     Repeated failures on a GPU may come from a kernel that only some batch sizes use. After two
-    early failures in a row, each replacement starts one rung lower (`worker.ladder`). A worker that
+    early failures in a row, each replacement starts one rung lower (`engine.ladder`). A worker that
     was killed is replaced by an equal one.
 
     Args:

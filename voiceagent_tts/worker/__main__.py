@@ -19,9 +19,9 @@ def _espeak(options: dict[str, Any]) -> host.MakeEngine:
 
 
 def _qwen3(options: dict[str, Any]) -> host.MakeEngine:
+    from voiceagent_tts.engine.ladder import load_lower
     from voiceagent_tts.engine.load import load_engine
     from voiceagent_tts.engine.options import Qwen3Options
-    from voiceagent_tts.worker.ladder import load_lower
 
     wanted = Qwen3Options(**options)
     return lambda inbox, outbox: load_lower(

@@ -21,7 +21,9 @@ from testbed.failing_gpu import (
 from testbed.failing_worker import VARIABLE as FAULTS
 from testbed.failing_worker import FailingSpec
 from testbed.parity_reference import REFERENCE
+from voiceagent_tts.engine import ladder
 from voiceagent_tts.engine.engine import Qwen3Engine
+from voiceagent_tts.engine.ladder import load_lower
 from voiceagent_tts.engine.load import load_engine
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import EngineError, VoiceAgentError
@@ -30,8 +32,6 @@ from voiceagent_tts.seam.engine import RUNG_VARIABLE
 from voiceagent_tts.seam.events import AudioStep, Failed
 from voiceagent_tts.synthesizer import workers
 from voiceagent_tts.synthesizer.workers import Supervisor
-from voiceagent_tts.worker import ladder
-from voiceagent_tts.worker.ladder import load_lower
 
 OPTIONS = Qwen3Options(
     str(REFERENCE / CUSTOM_VOICE), device="cpu", rows=1, threads=1, capacity=96,
