@@ -46,7 +46,7 @@ _WITH_TORCH = (
     "voiceagent_tts.plugins.forced.load",
     "voiceagent_tts.engine.load",
     "voiceagent_tts.plugins.recordings.clone",
-    "voiceagent_tts.pocket.load",
+    "voiceagent_tts.plugins.pocket.load",
 )
 
 _OF_TESTS = (

@@ -65,7 +65,7 @@ def run(core: Path, *arguments: str, **environment: str) -> str:
         env=os.environ | settings,
         check=True,
         timeout=120,
-        stdout=subprocess.PIPE,
+        capture_output=True,
         text=True,
     ).stdout
 
@@ -112,6 +112,14 @@ def test_the_core_serves_nothing_in_the_clear_that_was_to_be_encrypted(core: Pat
     """TLS is a plugin's; without it, a server that is to have a certificate does not start."""
     with pytest.raises(subprocess.CalledProcessError):
         run(core, "-m", "voiceagent_tts", "serve", "--port", "0", "--ssl-self-signed")
+
+
+def test_an_engine_whose_plugin_is_absent_is_refused_in_one_line(core: Path) -> None:
+    """The settings know its name; the line names the engines that are there."""
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run(core, "-m", "voiceagent_tts", "serve", "--port", "0", "--engine", "pocket")
+    expected = "engine pocket: expected qwen3, hibari, kokoro, espeak; its plugin is not in"
+    assert expected in refused.value.stderr
 
 
 @pytest.mark.thorough

@@ -79,8 +79,8 @@ def _clone(engine: str, model: str, message: CloneRecording) -> VoiceFile:
 
 
 def _pocket_clone(models: str, samples: "torch.Tensor") -> bytes:
-    from voiceagent_tts.pocket.load import load_model
-    from voiceagent_tts.pocket.states import make_clone
+    from voiceagent_tts.plugins.pocket.load import load_model
+    from voiceagent_tts.plugins.pocket.states import make_clone
 
     return make_clone([load_model(name) for name in models.split(",")], samples)
 
@@ -96,8 +96,8 @@ def _speech_of(recording: "npt.NDArray[np.float32]") -> list[tuple[int, int]] | 
 
 
 def _check_pocket(models: str, voice_file: bytes) -> VoiceFile:
-    from voiceagent_tts.pocket.load import load_model
-    from voiceagent_tts.pocket.states import unpack_state
+    from voiceagent_tts.plugins.pocket.load import load_model
+    from voiceagent_tts.plugins.pocket.states import unpack_state
 
     for model in models.split(","):
         unpack_state(voice_file, load_model(model))

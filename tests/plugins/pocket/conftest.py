@@ -7,7 +7,7 @@ import pytest
 
 from testbed.pocket_driving import pocket_driver, pocket_home, small_model, use_hub_cache
 from testbed.segment_driving import Driver
-from voiceagent_tts.pocket.states import PocketModel
+from voiceagent_tts.plugins.pocket.states import PocketModel
 
 
 @pytest.fixture(autouse=True)

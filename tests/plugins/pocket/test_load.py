@@ -11,8 +11,8 @@ import torch
 
 from testbed.pocket import SMALL_MODEL
 from voiceagent_tts.errors import CheckpointError
-from voiceagent_tts.pocket.load import PocketOptions, load_model, load_pocket
-from voiceagent_tts.pocket.speech import Speech
+from voiceagent_tts.plugins.pocket.load import PocketOptions, load_model, load_pocket
+from voiceagent_tts.plugins.pocket.speech import Speech
 
 
 def load(tmp_path: Path, **options: object) -> object:

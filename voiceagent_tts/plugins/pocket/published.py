@@ -7,12 +7,15 @@ would load torch, which the server process does without.
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from voiceagent_tts.errors import CheckpointError, InvalidRequestError
 from voiceagent_tts.extras import install_hint
 from voiceagent_tts.seam.events import Gender, VoiceDetails
 from voiceagent_tts.text.language import normalize_language
+
+if TYPE_CHECKING:
+    from voiceagent_tts.settings.engine import EngineSettings
 
 LANGUAGE_MODELS = (
     "english",
@@ -89,6 +92,11 @@ class Weights:
     shared: tuple[HubFile, ...]
     cloning: HubFile | None
     plain: HubFile | None
+
+
+def models_of(settings: "EngineSettings") -> tuple[str, ...]:
+    """Return the models that the settings name, or the usual one."""
+    return settings.models or ("english",)
 
 
 def is_installed() -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pocket_tts import TTSModel
     from torch import Tensor
 
-    from voiceagent_tts.pocket.states import State
+    from voiceagent_tts.plugins.pocket.states import State
 
 
 class FrameGate(threading.Event):

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from voiceagent_tts.audio.levels import frame_peaks
 from voiceagent_tts.core import Segment
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.pocket.speech import Speech
-from voiceagent_tts.pocket.states import PocketModel, State, VoiceStates
+from voiceagent_tts.plugins.pocket.speech import Speech
+from voiceagent_tts.plugins.pocket.states import PocketModel, State, VoiceStates
 from voiceagent_tts.seam.commands import Append, Prepare, Submit
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import Capabilities

@@ -8,7 +8,7 @@ import pytest
 
 from testbed.pocket import SMALL_MODEL
 from voiceagent_tts.errors import CheckpointError, InvalidRequestError
-from voiceagent_tts.pocket.published import (
+from voiceagent_tts.plugins.pocket.published import (
     LANGUAGE_MODELS,
     HubFile,
     check_models,
@@ -100,7 +100,8 @@ def test_addresses_of_the_hub(address: str | None, expected: HubFile | None) -> 
 def test_torch_is_not_loaded() -> None:
     """The server's process reads the catalogue too."""
     code = (
-        "import sys; from voiceagent_tts.pocket.files import is_stored; is_stored('english');"
+        "import sys; from voiceagent_tts.plugins.pocket.files import is_stored;"
+        "is_stored('english');"
         "assert 'torch' not in sys.modules and 'pocket_tts' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,8 +7,8 @@ import pytest
 from testbed.local_hub import Hub, serving
 from testbed.pocket import SMALL_MODEL
 from voiceagent_tts.errors import CheckpointError
-from voiceagent_tts.pocket.files import fetch, is_stored
-from voiceagent_tts.pocket.published import weights_of
+from voiceagent_tts.plugins.pocket.files import fetch, is_stored
+from voiceagent_tts.plugins.pocket.published import weights_of
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from testbed.segment_driving import Driver, credit, pcm_of
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.cloner import _answer
 from voiceagent_tts.plugins.clones.messages import CheckVoiceFile, CloneRefused, VoiceFile
-from voiceagent_tts.pocket.published import config_path
-from voiceagent_tts.pocket.states import (
+from voiceagent_tts.plugins.pocket.published import config_path
+from voiceagent_tts.plugins.pocket.states import (
     PocketModel,
     VoiceStates,
     make_clone,

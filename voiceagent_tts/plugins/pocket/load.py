@@ -15,16 +15,16 @@ from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.garbage import without_collection
 from voiceagent_tts.hub import fingerprint
-from voiceagent_tts.pocket.engine import PocketEngine
-from voiceagent_tts.pocket.published import (
+from voiceagent_tts.plugins.pocket.engine import PocketEngine
+from voiceagent_tts.plugins.pocket.published import (
     check_models,
     config_path,
     is_published,
     language_of,
     model_key,
 )
-from voiceagent_tts.pocket.speech import Speech
-from voiceagent_tts.pocket.states import PocketModel, VoiceStates
+from voiceagent_tts.plugins.pocket.speech import Speech
+from voiceagent_tts.plugins.pocket.states import PocketModel, VoiceStates
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.voices import VoiceFolder
 

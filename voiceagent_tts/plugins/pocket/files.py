@@ -5,7 +5,7 @@ The hub's client shows the progress, continues an interrupted download, and keep
 """
 
 from voiceagent_tts.errors import CheckpointError
-from voiceagent_tts.pocket.published import HubFile, weights_of
+from voiceagent_tts.plugins.pocket.published import HubFile, weights_of
 
 
 def is_stored(model: str) -> bool:

@@ -8,8 +8,8 @@ import torch
 from testbed.waiting import until
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES
-from voiceagent_tts.pocket.speech import Speech
-from voiceagent_tts.pocket.states import PocketModel
+from voiceagent_tts.plugins.pocket.speech import Speech
+from voiceagent_tts.plugins.pocket.states import PocketModel
 
 LONG = " ".join(["One, two, three, four, five, six, seven, eight, nine, ten."] * 6)
 

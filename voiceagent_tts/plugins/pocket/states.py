@@ -16,7 +16,7 @@ import torch
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.lru import LRUCache
-from voiceagent_tts.pocket.published import GATED_PAGE, voices_for
+from voiceagent_tts.plugins.pocket.published import GATED_PAGE, voices_for
 from voiceagent_tts.voice_file import read_header
 from voiceagent_tts.voices import VoiceFolder, name_hint
 

@@ -5,7 +5,7 @@ import pytest
 from testbed.segment_driving import Driver, credit, of_type, pcm_of, samples_of
 from voiceagent_tts.core import FRAME_SAMPLES, Reading
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.pocket.states import PocketModel
+from voiceagent_tts.plugins.pocket.states import PocketModel
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.events import Failed, SegmentEnd
 
