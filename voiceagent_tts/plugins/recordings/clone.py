@@ -14,11 +14,10 @@ from torch import Tensor
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.checkpoint import building, fill, open_weights
-from voiceagent_tts.model.codec import load_codec
-from voiceagent_tts.model.codec_encoder import CodecEncoder
 from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.prompt import Cloned
-from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
+from voiceagent_tts.plugins.recordings.codec_encoder import CodecEncoder, load_codec_encoder
+from voiceagent_tts.plugins.recordings.speaker_encoder import SpeakerEncoder
 
 TAIL_SILENCE_S = 0.5
 """Silence appended to the reference. Without it, a reference that ends within a sound makes the
@@ -79,8 +78,8 @@ def clone_voice(
     return Cloned(load_speaker_encoder(folder).embed(samples))
 
 
-def load_speaker_encoder(folder: Path) -> SpeakerEncoder:
-    """Load only the speaker encoder of a Base model, on the CPU.
+def load_speaker_encoder(folder: Path, device: torch.device | str = "cpu") -> SpeakerEncoder:
+    """Load only the speaker encoder of a Base model, in float32.
 
     Raises:
         CheckpointError: a file is missing, incomplete, or not supported by this network.
@@ -93,20 +92,19 @@ def load_speaker_encoder(folder: Path) -> SpeakerEncoder:
             "model",
             code=ErrorCode.INVALID_PARAM,
         )
-    with building(torch.float32, torch.device("cpu")):
+    with building(torch.float32, torch.device(device)):
         speaker_encoder = SpeakerEncoder(config.speaker_encoder_config)
     fill(speaker_encoder.weights(), open_weights(folder), folder)
     return speaker_encoder
 
 
-def load_reference_encoder(folder: Path) -> ReferenceEncoder:
-    """Load only the encoders of a Base model, on the CPU.
+def load_reference_encoder(folder: Path, device: torch.device | str = "cpu") -> ReferenceEncoder:
+    """Load only the encoders of a Base model.
 
     Raises:
         CheckpointError: a file is missing, incomplete, or not supported by this network.
         InvalidRequestError: the model is not a Base model.
     """
-    speaker_encoder = load_speaker_encoder(folder)
-    codec_encoder = load_codec(folder, has_encoder=True).encoder
-    assert codec_encoder is not None
-    return ReferenceEncoder(speaker_encoder, codec_encoder)
+    return ReferenceEncoder(
+        load_speaker_encoder(folder, device), load_codec_encoder(folder, device)
+    )

@@ -2,24 +2,26 @@
 
 It is the encoder of Mimi in float32, assembled from the parts in `transformers`. Convolutions run
 over portions of long audio to limit memory; each portion starts with as much earlier audio as its
-first output depends on. Knows no files; the sample rate is always 24 kHz.
+first output depends on. Knows no audio files; the sample rate is always 24 kHz.
 
 Source: Mimi (Défossez et al., "Moshi", 2024); qwen-tts 0.1.1, `Qwen3TTSTokenizerV2Encoder`.
 """
 
 import math
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 
 from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.garbage import without_collection
+from voiceagent_tts.model.checkpoint import building, fill, open_weights
+from voiceagent_tts.model.codec import Progress, codec_folder
+from voiceagent_tts.model.config import read_codec_config
 from voiceagent_tts.model.layers import Weights
-
-Progress = Callable[[int, int], None]
-"""Function called with the finished and the total number of samples or frames."""
 
 _PORTION_FRAMES = 125  # 10 s
 _LATENTS_PER_FRAME = 2  # transformer positions per frame; the last convolution halves them
@@ -96,3 +98,32 @@ def _reach_samples(convolutions: nn.Module) -> int:
             reach += (module.kernel_size[0] - 1) * module.dilation[0] * rate
             rate *= module.stride[0]
     return reach
+
+
+def load_codec_encoder(folder: Path, device: torch.device | str = "cpu") -> CodecEncoder:
+    """Load only the encoder of a codec, in float32.
+
+    Args:
+        folder: folder of a model or of the codec alone.
+        device: device of the weights.
+
+    Raises:
+        CheckpointError: a file is missing, incomplete, or not supported by this network.
+    """
+    folder = codec_folder(folder)
+    config = read_codec_config(folder)
+    decoded = config.decoder_config.codebook_size
+    encoded = config.encoder_config.get("codebook_size", decoded)
+    if encoded != decoded:
+        raise CheckpointError(
+            f"{folder / 'config.json'}: encoder_config: codebook_size is {encoded}, expected the "
+            f"{decoded} of decoder_config"
+        )
+    try:
+        with building(torch.float32, torch.device(device)):
+            encoder = CodecEncoder(config.encoder_config, config.encoder_valid_num_quantizers)
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{folder / 'config.json'}: encoder_config: {reason}") from error
+    fill(encoder.weights(), open_weights(folder), folder)
+    return encoder

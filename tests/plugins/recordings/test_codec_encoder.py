@@ -8,17 +8,14 @@ from torch import Tensor
 
 from testbed.parity_reference import REFERENCE
 from voiceagent_tts.core import FRAME_SAMPLES
-from voiceagent_tts.model import codec_encoder
-from voiceagent_tts.model.codec import load_codec
-from voiceagent_tts.model.codec_encoder import CodecEncoder
+from voiceagent_tts.plugins.recordings import codec_encoder
+from voiceagent_tts.plugins.recordings.codec_encoder import CodecEncoder, load_codec_encoder
 
 
 @pytest.fixture(scope="module")
 def encoder() -> CodecEncoder:
     """The encoder of the tiny Base checkpoint."""
-    encoder = load_codec(REFERENCE / "base-0b6", has_encoder=True).encoder
-    assert encoder
-    return encoder
+    return load_codec_encoder(REFERENCE / "base-0b6")
 
 
 @pytest.fixture(scope="module")
