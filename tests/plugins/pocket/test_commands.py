@@ -10,7 +10,7 @@ from testbed.command_line import CommandHere
 from testbed.pocket import SMALL_MODEL, PocketHome
 from voiceagent_tts.voices import VoiceFolder
 
-SOUND = Path(__file__).parents[1] / "reference" / "reference.wav"
+SOUND = Path(__file__).parents[2] / "reference" / "reference.wav"
 
 
 @pytest.fixture(scope="module")
