@@ -35,10 +35,10 @@ from testbed.vocabulary import learn_vocabulary, write_tokenizer
 from voiceagent_tts.garbage import without_collection
 from voiceagent_tts.model.checkpoint import build_network, building
 from voiceagent_tts.model.codec_decoder import CodecDecoder
-from voiceagent_tts.model.codec_encoder import CodecEncoder
 from voiceagent_tts.model.config import CODEC_FOLDER, read_codec_config, read_model_config
 from voiceagent_tts.model.layers import Weights
-from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
+from voiceagent_tts.plugins.recordings.codec_encoder import CodecEncoder
+from voiceagent_tts.plugins.recordings.speaker_encoder import SpeakerEncoder
 
 if TYPE_CHECKING:
     from transformers import Qwen2Tokenizer

@@ -15,12 +15,11 @@ from unittest.mock import patch
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from voiceagent_tts.engine import cuda_graph, device_choice, load, make_runner
+from voiceagent_tts.engine import cuda_graph, device_choice, ladder, load, make_runner
 from voiceagent_tts.engine.cuda_graph import Capture
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.seam.engine import RUNG_VARIABLE
-from voiceagent_tts.worker import ladder
 
 ILLEGAL_ACCESS = "CUDA error: an illegal memory access was encountered"
 INVALIDATED = "CUDA error: operation failed due to a previous error during capture"

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from testbed.failing_gpu import FailingGpu, failing_gpu, rung_of_this_process
 from voiceagent_tts.seam.engine import Engine
-from voiceagent_tts.synthesizer.workers import WorkerSpec
+from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.worker.__main__ import main
 from voiceagent_tts.worker.host import _Host
 

@@ -29,7 +29,7 @@ from typing import Any
 from voiceagent_tts.garbage import without_collection
 
 _LIGHT = (
-    "voiceagent_tts.audio.file_decoder",
+    "voiceagent_tts.plugins.recordings.file_decoder",
     "voiceagent_tts.cli.serve",
     "voiceagent_tts.cli.say",
     "voiceagent_tts.espeak.engine",
@@ -45,8 +45,8 @@ _WITH_TORCH = (
     *_LIGHT,
     "voiceagent_tts.plugins.forced.load",
     "voiceagent_tts.engine.load",
-    "voiceagent_tts.model.clone",
-    "voiceagent_tts.pocket.load",
+    "voiceagent_tts.plugins.recordings.clone",
+    "voiceagent_tts.plugins.pocket.load",
 )
 
 _OF_TESTS = (
@@ -76,7 +76,7 @@ _MODULES = {
     ("-m", "testbed.throttled_worker", "pocket"): _WITH_TORCH,
     ("-m", "testbed.throttled_worker", "qwen3"): _WITH_TORCH,
     ("-m", "testbed.throttled_server"): _LIGHT,
-    ("-m", "voiceagent_tts.audio.file_decoder"): _LIGHT,
+    ("-m", "voiceagent_tts.plugins.recordings.file_decoder"): _LIGHT,
     ("-m", "voiceagent_tts", "voices", "add"): _WITH_TORCH,
     ("-m", "voiceagent_tts"): _LIGHT,
     ("-u", "-c", "import sys;exec(eval(sys.stdin.readline()))"): _OF_TESTS,  # pytest-xdist

@@ -17,7 +17,7 @@ import yaml
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.garbage import without_collection
-from voiceagent_tts.pocket.published import HubFile, config_path, parse_hub_file, weights_of
+from voiceagent_tts.plugins.pocket.published import HubFile, config_path, parse_hub_file, weights_of
 
 if TYPE_CHECKING:
     from pocket_tts import TTSModel

@@ -108,7 +108,7 @@ class RandomModel:
         if is_packed:
             pack(network)
         generation = config_of(GenerationConfig, GENERATION)
-        return Checkpoint(self.config, generation, self._tokenizer(), network, None)
+        return Checkpoint(self.config, generation, self._tokenizer(), network)
 
     def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
         """Make the codec's decoder; arguments as of `load_codec`."""
@@ -117,7 +117,7 @@ class RandomModel:
         self._fill(decoder.weights(), torch.float32)
         if is_packed:
             pack(decoder)
-        return Codec(self.codec_config, decoder, None)
+        return Codec(self.codec_config, decoder)
 
     def _fill(self, weights: Weights, dtype: torch.dtype) -> None:
         generator = torch.Generator(self.device)

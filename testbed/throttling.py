@@ -9,9 +9,9 @@ from typing import Any
 
 from testbed.throttled import VARIABLE
 from voiceagent_tts.config import Settings
+from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.server import state
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.synthesizer.workers import WorkerSpec
 
 
 class ThrottledSpec(WorkerSpec):

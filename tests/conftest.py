@@ -38,10 +38,11 @@ from testbed.waiting import PATIENCE_S
 from testbed.watermarks import WATERMARK_KEY_FILE
 from testbed.workers import lower_priority, mark_realtime
 from voiceagent_tts.config import Settings
+from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor
 
 register_profiles()
 

@@ -14,10 +14,10 @@ import torch
 import voiceagent_tts
 from testbed.linked_models import link_with_short_runs
 from testbed.watermarks import TEST_KEY
-from voiceagent_tts.audio.file_reader import read_audio
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.plugins.provenance.detector import FILE_LIMITS, detect
+from voiceagent_tts.plugins.recordings.file_reader import read_audio
 from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
 from voiceagent_tts.voices import VoiceFolder
 
@@ -65,7 +65,7 @@ def run(core: Path, *arguments: str, **environment: str) -> str:
         env=os.environ | settings,
         check=True,
         timeout=120,
-        stdout=subprocess.PIPE,
+        capture_output=True,
         text=True,
     ).stdout
 
@@ -83,11 +83,11 @@ def test_the_core_speaks_without_the_folder_of_plugins(core: Path, tmp_path: Pat
 
 
 def test_the_core_lists_voices_and_has_no_routes_of_plugins(core: Path) -> None:
-    """The page and the list are there, which says that nothing is cloned; the rest is unknown."""
+    """The list is there, which says that nothing is cloned; page and clones are unknown."""
     voices = "/v1/audio/voices"
     statuses = {
         f"GET {voices}": 200,
-        "GET /": 200,
+        "GET /": 404,
         f"POST {voices}": 405,
         f"POST {voices}/design": 404,
         f"GET {voices}/anna": 404,
@@ -112,6 +112,14 @@ def test_the_core_serves_nothing_in_the_clear_that_was_to_be_encrypted(core: Pat
     """TLS is a plugin's; without it, a server that is to have a certificate does not start."""
     with pytest.raises(subprocess.CalledProcessError):
         run(core, "-m", "voiceagent_tts", "serve", "--port", "0", "--ssl-self-signed")
+
+
+def test_an_engine_whose_plugin_is_absent_is_refused_in_one_line(core: Path) -> None:
+    """The settings know its name; the line names the engines that are there."""
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run(core, "-m", "voiceagent_tts", "serve", "--port", "0", "--engine", "pocket")
+    expected = "engine pocket: expected qwen3, hibari, kokoro, espeak; its plugin is not in"
+    assert expected in refused.value.stderr
 
 
 @pytest.mark.thorough

@@ -25,7 +25,6 @@ from voiceagent_tts.settings.access import AccessSettings
 from voiceagent_tts.settings.engine import (
     AlignerSettings,
     EngineSettings,
-    UpstreamSettings,
     VoiceSettings,
 )
 from voiceagent_tts.settings.network import LimitSettings, LogSettings, NetworkSettings
@@ -34,6 +33,7 @@ from voiceagent_tts.settings.plugins import (
     CloneSettings,
     JobSettings,
     ProvenanceSettings,
+    UpstreamSettings,
 )
 
 _ENV_PREFIX = "VOICEAGENT_TTS_"

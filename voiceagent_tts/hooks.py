@@ -9,7 +9,8 @@ A plugin is a package in `voiceagent_tts/plugins`. Its modules with the names be
   None; see `voiceagent_tts.cli.files`;
 - `certificates.certificate_of(settings)` returns the certificate of a server that ends TLS itself;
   see `voiceagent_tts.server.serve`;
-- `worker.KINDS` has, for each further kind of engine, a function that makes it in its process.
+- `kind.KIND` is a further engine; see `voiceagent_tts.seam.engine_kind`;
+- `worker.KINDS` has, for each further kind of aligner, a function that makes it in its process.
 
 Without the folder the rest is there all the same, and without one of its packages all but what is
 built on that one: the import contracts in `pyproject.toml` say which plugins build on others.
@@ -22,7 +23,10 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Literal
 
-Hook = Literal["audio_files", "certificates", "commands", "server", "worker"]
+Hook = Literal["audio_files", "certificates", "commands", "kind", "server", "worker"]
+
+_ENGINES = ("engine", "hibari", "kokoro", "espeak")
+"""Packages of the core's engines, which have a module `kind`, too; Qwen3-TTS's is `engine`."""
 
 _PLUGINS = "voiceagent_tts.plugins"
 
@@ -36,3 +40,10 @@ def plugin_modules(hook: Hook) -> Iterator[ModuleType]:
         name = f"{_PLUGINS}.{plugin.name}.{hook}"
         if importlib.util.find_spec(name) is not None:
             yield importlib.import_module(name)
+
+
+def engine_modules() -> Iterator[ModuleType]:
+    """Import and yield the modules `kind` of all engines, the core's first."""
+    for package in _ENGINES:
+        yield importlib.import_module(f"voiceagent_tts.{package}.kind")
+    yield from plugin_modules("kind")

@@ -35,15 +35,15 @@ from benchmarks.common.report import publish
 from testbed.official_cases import GREEDY, Case, official_voice, read_cases
 from testbed.parity import Verdict, compare_codes, decode_in_windows, random_windows
 from testbed.plain_codec import PlainCodec, load_plain_codec
-from voiceagent_tts.audio.file_reader import read_audio
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import load_checkpoint
-from voiceagent_tts.model.clone import ReferenceEncoder
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.prompt import Cloned, Prompt
+from voiceagent_tts.plugins.recordings.clone import load_reference_encoder
+from voiceagent_tts.plugins.recordings.file_reader import read_audio
 
 TOLERANCE = 1e-4
 """Maximum difference of samples in [-1, 1], and of the values of a speaker embedding."""
@@ -159,8 +159,8 @@ class _Model:
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
         self._checkpoint = load_checkpoint(folder / name)
-        has_encoder = self._checkpoint.speaker_encoder is not None
-        self._codec = load_codec(folder / name, has_encoder=has_encoder)
+        self._name = name
+        self._codec = load_codec(folder / name)
         self._sound = _SoundCheck(
             self._codec.decoder,
             load_codec(folder / name, torch.float64).decoder,
@@ -186,9 +186,8 @@ class _Model:
 
         A folder stores the clone of one Base checkpoint; cases of another one use our clone.
         """
-        assert self._checkpoint.speaker_encoder is not None and self._codec.encoder is not None
         samples = torch.from_numpy(read_audio((self._folder / reference).read_bytes()).copy())
-        encoder = ReferenceEncoder(self._checkpoint.speaker_encoder, self._codec.encoder)
+        encoder = load_reference_encoder(self._folder / self._name)
         ours = encoder.clone(samples, text="-", tail_silence_s=0)
         official = official_voice(self._folder, reference)
         assert ours.reference_codes is not None and official.reference_codes is not None

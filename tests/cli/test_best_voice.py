@@ -22,7 +22,7 @@ Store = Callable[[str], None]
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache of the hub's client, no package of hibari, and no setting of an engine."""
-    monkeypatch.setattr("voiceagent_tts.cli.best_voice.is_installed", lambda: False)
+    monkeypatch.setattr("voiceagent_tts.hibari.published.is_installed", lambda: False)
     monkeypatch.setattr("voiceagent_tts.kokoro.published.is_installed", lambda: False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -62,7 +62,9 @@ def small_settings() -> Settings:
 def store_pocket(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Store the small model of Pocket TTS, and let it be the default one."""
     PocketHome(cache).store()
-    monkeypatch.setattr(Settings, "pocket_models", (SMALL_MODEL,))
+    monkeypatch.setattr(
+        "voiceagent_tts.plugins.pocket.published.models_of", lambda settings: (SMALL_MODEL,)
+    )
 
 
 def test_a_machine_without_models_has_the_embedded_voice(cache: Path) -> None:
@@ -78,7 +80,7 @@ def test_without_the_package_the_line_says_how_to_install_it(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing can be downloaded for a package that is not here."""
-    monkeypatch.setattr("voiceagent_tts.pocket.published.is_installed", lambda: False)
+    monkeypatch.setattr("voiceagent_tts.plugins.pocket.published.is_installed", lambda: False)
     choice = choose_engine(Settings(), may_download=True)
     assert choice.settings.engine == "espeak"
     assert choice.reason is not None and "voiceagent-tts[server,espeak,hibari]" in choice.reason
@@ -98,13 +100,13 @@ def test_hibari_comes_before_other_voices_of_a_cpu(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It needs no download; `--download` asks for Pocket TTS."""
-    monkeypatch.setattr("voiceagent_tts.cli.best_voice.is_installed", lambda: True)
+    monkeypatch.setattr("voiceagent_tts.hibari.published.is_installed", lambda: True)
     store_pocket(cache, monkeypatch)
     choice = choose_engine(Settings())
     assert choice.settings.engine == "hibari"
     assert choice.reason is not None and "natural English" in choice.reason
     assert choose_engine(Settings(), may_download=True).settings.engine == "pocket"
-    monkeypatch.setattr("voiceagent_tts.pocket.published.is_installed", lambda: False)
+    monkeypatch.setattr("voiceagent_tts.plugins.pocket.published.is_installed", lambda: False)
     assert choose_engine(Settings(), may_download=True).settings.engine == "hibari"
 
 
@@ -112,11 +114,11 @@ def test_kokoro_speaks_beside_hibari_where_its_files_are(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line names what speaks, and how to get more; `--download` is for what is installed."""
-    monkeypatch.setattr("voiceagent_tts.cli.best_voice.is_installed", lambda: True)
+    monkeypatch.setattr("voiceagent_tts.hibari.published.is_installed", lambda: True)
     alone = choose_engine(Settings())
     assert alone.settings.beside is None
     assert alone.reason is not None and "serve --download" in alone.reason
-    monkeypatch.setattr("voiceagent_tts.pocket.published.is_installed", lambda: False)
+    monkeypatch.setattr("voiceagent_tts.plugins.pocket.published.is_installed", lambda: False)
     assert "voiceagent-tts[server,kokoro]" in (choose_engine(Settings()).reason or "")
     monkeypatch.setattr("voiceagent_tts.kokoro.published.is_installed", lambda: True)
     assert choose_engine(Settings()).settings.beside is None

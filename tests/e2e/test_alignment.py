@@ -116,24 +116,11 @@ async def test_words_are_as_good_as_the_engines_own(
 
 
 @in_shared_loop
-async def test_refined_times_come_as_words_were_asked_for(aligned: RunningServer) -> None:
-    """`words_final` is by character, or absent, as the context's words are."""
+async def test_no_refined_times_come_where_no_words_were_wanted(aligned: RunningServer) -> None:
+    """`words_final` is absent, as the context's words are."""
     async with Wire.connected(aligned.websocket_url) as wire:
-        characters = await say(wire, "Hello there.", timestamps="char")
-        assert characters.done.words_final is not None
-        assert "".join(characters.done.words_final.words) == "Hellothere."
         silent = await say(wire, "Hello there.", timestamps="none")
         assert (silent.words, silent.done.words_final) == ([], None)
-
-
-async def test_characters_of_guessed_words_come_in_order(start_server: StartServer) -> None:
-    """Estimated times of a long word's characters stay in order, however short the time is."""
-    server = await start_server(throttle={"without_words": True}, aligner="off")
-    text = "Internationalization, compartmentalization, institutionalization it is."
-    async with Wire.connected(server.websocket_url) as wire:
-        received = await say(wire, text, timestamps="char")
-    assert received.done.reason == "complete"
-    assert "".join(word.word.text for word in received.words) == text.replace(" ", "")
 
 
 @pytest.mark.parametrize(("aligner", "exact"), [("off", 0), ("native", 1)])

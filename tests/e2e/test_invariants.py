@@ -83,7 +83,7 @@ class Talk(RuleBasedStateMachine):
         texts=st.lists(_texts, max_size=5),
         audio=st.just(AudioFormat()) | _formats,
         max_lead_s=st.sampled_from((0, 0, None)),
-        timestamps=st.sampled_from(("word", "word", "char", "none")),
+        timestamps=st.sampled_from(("word", "word", "none")),
         language=st.sampled_from((None, "en", "de-DE", "Chinese")),
         max_buffer_delay_ms=st.sampled_from((0, 500)),
     )

@@ -13,10 +13,10 @@ from testbed.parity_reference import REFERENCE
 from voiceagent_tts.engine.codec_stream import Priming
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.model.clone import load_reference_encoder
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.plugins.recordings.clone import load_reference_encoder
 from voiceagent_tts.seam.commands import Append, Cancel, Prepare
 from voiceagent_tts.seam.events import Done, Failed
 from voiceagent_tts.voices import VoiceFolder

@@ -134,8 +134,8 @@ def test_pocket_alone_has_what_its_engine_imports(install: Install) -> None:
     """The worker's modules load, and without files the answer is one sentence."""
     environment = install("server,espeak,pocket", TORCH)
     assert environment.packages & {"transformers", "pipecat-ai", "livekit-agents"} == set()
-    loading = "import voiceagent_tts.worker.__main__, voiceagent_tts.pocket.load, pocket_tts"
-    environment.run(environment.python, "-c", loading)
+    loaded = "voiceagent_tts.worker.__main__, voiceagent_tts.plugins.pocket.load, pocket_tts"
+    environment.run(environment.python, "-c", f"import {loaded}")
     assert "extra pocket" in environment.run(environment.command, "doctor")
     refused = environment.attempt(environment.command, "serve", "--engine", "pocket")
     assert refused.returncode == 1

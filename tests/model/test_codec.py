@@ -17,6 +17,7 @@ from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.errors import CheckpointError, ErrorCode
 from voiceagent_tts.model.checkpoint import open_weights
 from voiceagent_tts.model.codec import load_codec
+from voiceagent_tts.plugins.recordings.codec_encoder import load_codec_encoder
 
 ENCODER_ONLY_BY_NAME = {
     "decoder.quantizer.rvq_first.input_proj.weight",
@@ -57,7 +58,6 @@ def test_a_codec_loads_alone_and_from_a_model(folder: Path, codes: Tensor) -> No
     """The codec in its own repository and the one in a model's folder load alike."""
     alone, from_model = load_codec(folder), load_codec(REFERENCE / "base-0b6")
     assert torch.equal(alone.decode(codes), from_model.decode(codes))
-    assert alone.encoder is None
     assert (alone.codebooks, alone.codebook_size) == (16, 64)
 
 
@@ -74,9 +74,8 @@ def test_recordings_are_decoded_with_progress(codes: Tensor) -> None:
 
 def test_every_tensor_is_used(folder: Path) -> None:
     """The modules use every tensor of a published codec, except those listed here with a reason."""
-    codec = load_codec(folder, has_encoder=True, is_packed=False)
-    assert codec.encoder
-    used = {key for key, _ in codec.decoder.weights()} | {key for key, _ in codec.encoder.weights()}
+    parts = load_codec(folder, is_packed=False).decoder, load_codec_encoder(folder)
+    used = {key for part in parts for key, _ in part.weights()}
     assert set(open_weights(folder)) - used == ENCODER_ONLY_BY_NAME
     assert used <= set(open_weights(folder))
 
@@ -109,8 +108,9 @@ def test_a_model_without_its_codec_is_refused(tmp_path: Path) -> None:
 def test_a_missing_tensor_is_named(folder: Path, key: str) -> None:
     """A codec that lacks a tensor is refused; the error names the key."""
     change_weights(folder, lambda tensors: tensors.pop(key))
+    load = load_codec_encoder if key.startswith("encoder.") else load_codec
     with pytest.raises(CheckpointError, match=f"{key}: is not in"):
-        load_codec(folder, has_encoder=True)
+        load(folder)
 
 
 def test_a_tensor_of_another_shape_is_named(folder: Path) -> None:
@@ -133,4 +133,4 @@ def test_another_encoder_is_refused(folder: Path) -> None:
     """An encoder with an impossible layout is refused; the error names the file and the key."""
     change_config(folder, lambda config: config["encoder_config"].update(codebook_size=63))
     with pytest.raises(CheckpointError, match=r"config\.json: encoder_config: .*63"):
-        load_codec(folder, has_encoder=True)
+        load_codec_encoder(folder)

@@ -88,6 +88,7 @@ def _open_with(**fields: Any) -> str:
         (_open_with(audio={"encoding": "mp3"}), ErrorCode.INVALID_PARAM),
         (_open_with(audio=None), ErrorCode.INVALID_PARAM),
         (_open_with(timestamps="words"), ErrorCode.INVALID_PARAM),
+        (_open_with(timestamps="char"), ErrorCode.INVALID_PARAM),
         (_open_with(max_buffer_delay_ms=3_001), ErrorCode.INVALID_PARAM),
         (_open_with(speed=0.24), ErrorCode.INVALID_PARAM),
         (_open_with(speed=True), ErrorCode.INVALID_PARAM),

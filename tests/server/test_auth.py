@@ -128,7 +128,9 @@ async def test_the_pages_want_none(keyed_server: RunningServer, path: str) -> No
         assert policy.startswith("default-src 'self'") and "frame-ancestors 'none'" in policy
 
 
-@pytest.mark.parametrize("path", ["/static/../app.py", "/static/%2e%2e/app.py", "//v1/models"])
+@pytest.mark.parametrize(
+    "path", ["/static/../server.py", "/static/%2e%2e/server.py", "//v1/models"]
+)
 async def test_the_pages_open_nothing_else(keyed_server: RunningServer, path: str) -> None:
     """Only the files of the pages are served without a key."""
     async with httpx.AsyncClient(base_url=keyed_server.url) as http:

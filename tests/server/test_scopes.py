@@ -18,8 +18,8 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, UnauthorizedError
 from voiceagent_tts.plugins.jobs.routes import FILES_PATH
+from voiceagent_tts.plugins.page.server import OPEN_PATHS
 from voiceagent_tts.server import auth
-from voiceagent_tts.server.page import OPEN_PATHS
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.settings.access import Quota
 

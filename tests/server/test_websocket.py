@@ -344,13 +344,6 @@ async def test_a_tiny_lead_still_plays(wire: Wire) -> None:
         assert (await wire.speak(received, "Hello.")).done.reason == "complete"
 
 
-async def test_times_of_characters(wire: Wire) -> None:
-    """With `timestamps` `char` every letter has its own time."""
-    received = await wire.say("Hello there.", language="en", timestamps="char")
-    assert "".join(word.word.text for word in received.words) == "Hellothere."
-    assert len(received.words) == len("Hellothere.")
-
-
 async def test_no_times_if_none_are_wanted(wire: Wire) -> None:
     """With `timestamps` `none` only audio is sent."""
     received = await wire.say(SENTENCE, language="en", timestamps="none")

@@ -12,11 +12,12 @@ from testbed.waiting import until
 from voiceagent_tts.core import AudioChunk
 from voiceagent_tts.errors import EngineError
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent, Finish
+from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
 from voiceagent_tts.synthesizer import aligners as module
 from voiceagent_tts.synthesizer.aligners import AlignerHandle, Aligners, VoiceLevels
 from voiceagent_tts.synthesizer.events import Source
-from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient, WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
 from voiceagent_tts.text.words import split_words
 
 WORDS = split_words("Hello there, everybody.")

@@ -13,6 +13,7 @@ from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.synthesizer import context as context_module
 from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.events import (
@@ -23,7 +24,7 @@ from voiceagent_tts.synthesizer.events import (
     Source,
 )
 from voiceagent_tts.synthesizer.options import Limits
-from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor
 
 # Text in
 

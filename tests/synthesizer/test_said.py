@@ -12,6 +12,7 @@ from testbed.servers import StartSynthesizer
 from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
@@ -22,7 +23,7 @@ from voiceagent_tts.synthesizer.events import (
     Source,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor
 from voiceagent_tts.voices import CLONE_SUFFIX, VoiceBook, VoiceFolder
 
 MARKUP = replace(UNPACED, has_markup=True)

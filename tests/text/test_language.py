@@ -11,7 +11,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.espeak.catalogue import LANGUAGES as ESPEAK_LANGUAGES
 from voiceagent_tts.hibari.published import published_voices
 from voiceagent_tts.model.prompt import LANGUAGE_CODES
-from voiceagent_tts.pocket.published import LANGUAGE_MODELS, language_of
+from voiceagent_tts.plugins.pocket.published import LANGUAGE_MODELS, language_of
 from voiceagent_tts.text.language import (
     CODES,
     LATIN,

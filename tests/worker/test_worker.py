@@ -20,6 +20,7 @@ from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.seam.commands import Cancel, Credit, Submit
+from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.seam.events import (
     AudioStep,
     Cancelled,
@@ -29,7 +30,7 @@ from voiceagent_tts.seam.events import (
     Ready,
     Words,
 )
-from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient, WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 ALL_OF_IT = 10**9
@@ -290,7 +291,8 @@ async def test_a_close_together_with_a_new_worker_ends(monkeypatch: pytest.Monke
 
 PARENT = """
 import asyncio, sys
-from voiceagent_tts.synthesizer.workers import WorkerClient, WorkerSpec
+from voiceagent_tts.seam.engine_kind import WorkerSpec
+from voiceagent_tts.synthesizer.workers import WorkerClient
 
 async def main():
     worker = await WorkerClient.start(WorkerSpec("espeak"))

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.extras import install_hint
-from voiceagent_tts.hibari.published import is_installed
-from voiceagent_tts.kokoro import published as kokoro
+from voiceagent_tts.seam.engine_kind import EngineKind, engine_kinds, kind_of
 
 _KOKORO = install_hint("server", "kokoro")
 _QWEN3_MODELS = (
@@ -48,12 +47,13 @@ def choose_engine(settings: Settings, *, may_download: bool = False) -> Choice:
     if (model := _stored_qwen3()) is not None:
         update = {"engine": "qwen3", "models": (model,)}
         return Choice(settings.model_copy(update=update), f"voice: {model} on the GPU")
-    has_kokoro = kokoro.is_installed() and (may_download or kokoro.is_stored())
-    if is_installed() and (has_kokoro or not (may_download and has_pocket())):
+    has_kokoro = _can_speak(kind_of("kokoro"), settings, may_download)
+    pocket = _installed_pocket()
+    if kind_of("hibari").is_installed() and (has_kokoro or not (may_download and pocket)):
         return _hibari(settings, has_kokoro=has_kokoro)
-    if not has_pocket():
+    if pocket is None:
         remedy = f"for a natural voice: {install_hint('server', 'espeak', 'hibari')}"
-    elif may_download or has_pocket_files(settings):
+    elif _can_speak(pocket, settings, may_download):
         reason = "voice: Pocket TTS on the CPU; for more languages: Qwen3-TTS on an NVIDIA GPU"
         return Choice(settings.model_copy(update={"engine": "pocket"}), reason)
     else:
@@ -72,24 +72,21 @@ def _hibari(settings: Settings, *, has_kokoro: bool) -> Choice:
         update = {"engine": "hibari"}
         natural = "hibari, natural English"
         command = "`voiceagent-tts serve --download`"
-        is_near = kokoro.is_installed() or has_pocket()
+        is_near = kind_of("kokoro").is_installed() or _installed_pocket()
         more = f"for more natural languages: {command if is_near else _KOKORO}"
     reason = f"voices: {natural}; robotic espeak-ng for the rest; {more}"
     return Choice(settings.model_copy(update=update), reason)
 
 
-def has_pocket() -> bool:
-    """Whether extra `pocket` is installed."""
-    from voiceagent_tts.pocket.published import is_installed
-
-    return is_installed()
+def _can_speak(kind: EngineKind, settings: Settings, may_download: bool) -> bool:
+    """Whether an engine is installed, and its files are on this machine or may be downloaded."""
+    return kind.is_installed() and (may_download or kind.is_stored(settings))
 
 
-def has_pocket_files(settings: Settings) -> bool:
-    """Whether the models of Pocket TTS are on this machine."""
-    from voiceagent_tts.pocket.files import is_stored
-
-    return has_pocket() and all(is_stored(model) for model in settings.pocket_models)
+def _installed_pocket() -> EngineKind | None:
+    """Pocket TTS, whose plugin and extra may be absent."""
+    kind = engine_kinds().get("pocket")
+    return kind if kind is not None and kind.is_installed() else None
 
 
 def _stored_qwen3() -> str | None:

@@ -16,27 +16,10 @@ app = typer.Typer(
 def list_models() -> None:
     """List the published models and the codec, and their folders on this machine."""
     from voiceagent_tts.cli.voice_list import table
-    from voiceagent_tts.hibari import published
-    from voiceagent_tts.hub import PUBLISHED, parse_id, stored_folder
-    from voiceagent_tts.kokoro import published as kokoro
-    from voiceagent_tts.pocket.files import is_stored
-    from voiceagent_tts.pocket.published import LANGUAGE_MODELS, is_installed
+    from voiceagent_tts.seam.engine_kind import engine_kinds
 
-    absent = "not on this machine"
-    rows = [
-        (name, purpose, str(stored_folder(parse_id(name)) or absent))
-        for name, purpose in PUBLISHED.items()
-    ]
-    for name in LANGUAGE_MODELS if is_installed() else ():
-        place = "downloaded" if is_stored(name) else absent
-        rows.append((name, "Pocket TTS, for CPUs", place))
-    for voice in published.published_voices().values() if published.is_installed() else ():
-        place = str(voice.file) if voice.file.is_file() else absent
-        rows.append((voice.name, f"hibari, a voice of {voice.language}", place))
-    if kokoro.is_installed():
-        place = "downloaded" if kokoro.is_stored() else absent
-        rows.append((kokoro.NAME, "Kokoro, voices of seven languages", place))
-    sys.stdout.write(table(rows))
+    models = [each for kind in engine_kinds().values() for each in kind.published_models()]
+    sys.stdout.write(table([(model.name, model.purpose, model.place) for model in models]))
 
 
 @app.command()
@@ -56,23 +39,15 @@ def download(
     HF_ENDPOINT selects another hub with the same API, HF_HOME the folder on this machine.
     """
     from voiceagent_tts.errors import InvalidRequestError
-    from voiceagent_tts.hibari import published
     from voiceagent_tts.hub import download_model, parse_id
-    from voiceagent_tts.kokoro import published as kokoro
-    from voiceagent_tts.pocket.files import fetch
-    from voiceagent_tts.pocket.published import is_known
+    from voiceagent_tts.seam.engine_kind import engine_kinds
 
     if source not in ("hf", "modelscope"):
         raise InvalidRequestError(f"--source: expected hf or modelscope; got {source}")
-    if is_known(model):
-        fetch(model)
-        return
-    if published.is_known(model):
-        sys.stdout.write(f"{published.fetch(model)}\n")
-        return
-    if model == kokoro.NAME:
-        sys.stdout.write(f"{kokoro.find(None).model}\n")
-        return
+    for kind in engine_kinds().values():
+        if (place := kind.download(model)) is not None:
+            sys.stdout.write(f"{place}\n" if place else "")
+            return
     folder = download_model(parse_id(model), source)
     _check(folder)
     sys.stdout.write(f"{folder}\n")

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import importlib
 import sys
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,13 +11,11 @@ from rich.console import Console
 
 from voiceagent_tts.cli.best_voice import choose_engine
 from voiceagent_tts.cli.logs import configure_logs
-from voiceagent_tts.cli.models import aligner_folder, model_folder
+from voiceagent_tts.cli.models import aligner_folder
 from voiceagent_tts.cli.settings import read_server_settings
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.hibari import published
-from voiceagent_tts.kokoro.published import find as find_kokoro
-from voiceagent_tts.pocket.files import fetch
+from voiceagent_tts.seam.engine_kind import kind_of
 from voiceagent_tts.server.serve import RunningServer, serve
 
 
@@ -66,25 +63,12 @@ def _invitation(url: str, host: str) -> str:
 
 
 def _with_models(settings: Settings) -> Settings:
-    """Download missing models; replace the names of Qwen3-TTS's by folders."""
-    if settings.upstream is not None:
-        importlib.import_module("httpx")  # here, where its absence is explained
-    if settings.engine == "pocket":
-        for model in settings.pocket_models:
-            fetch(model)
-        return settings
-    if settings.engine == "hibari":
-        for voice in settings.models:
-            published.fetch(voice)
-        if settings.beside == "kokoro":
-            find_kokoro(None)
-        return settings
-    if settings.engine == "kokoro":
-        find_kokoro(settings.kokoro_folder)
-        return settings
-    folders = tuple(str(model_folder(model)) for model in settings.models)
-    update: dict[str, Any] = {"models": folders}
+    """Download missing models; replace the names of Qwen3-TTS's and of the aligner by folders."""
+    settings = kind_of(settings.engine or "espeak").fetch(settings)
+    if settings.overflow:
+        kind_of("openai").fetch(settings)
     needs_words = settings.engine == "qwen3" or settings.aligner_model is not None
     if needs_words and settings.aligner in ("auto", "forced"):
-        update["aligner_model"] = aligner_folder(settings.aligner_model)
-    return settings.model_copy(update=update)
+        folder = aligner_folder(settings.aligner_model)
+        return settings.model_copy(update={"aligner_model": folder})
+    return settings

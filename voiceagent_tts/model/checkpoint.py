@@ -33,7 +33,6 @@ from voiceagent_tts.model.kernels import make_operations
 from voiceagent_tts.model.layers import Kernels, Weights
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.products import pack
-from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
 from voiceagent_tts.model.talker import Talker
 from voiceagent_tts.model.tokenizer import Tokenizer
 
@@ -230,14 +229,12 @@ def build_network(
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A loaded model without its codec, which `load_codec` loads."""
+    """A loaded model without its codec, and without what makes voices of recordings."""
 
     config: ModelConfig
     generation: GenerationConfig
     tokenizer: Tokenizer
     network: Network
-    speaker_encoder: SpeakerEncoder | None
-    """Speaker encoder of a Base model; None for other models."""
     revision: str = ""
     """Identifies the weights and their precision; empty where it is not needed."""
 
@@ -267,20 +264,13 @@ def load_checkpoint(
     """
     config = read_model_config(folder)
     network = build_network(config, dtype, torch.device(device), backend, kernels)
-    stored = open_weights(folder)
-    fill(network.weights(), stored, folder)
+    fill(network.weights(), open_weights(folder), folder)
     network.code_predictor.fold(network.talker.codec_embedding)
     if is_packed:
         pack(network)
-    speaker_encoder = None
-    if config.has_speaker_encoder:
-        with building(torch.float32, torch.device(device)):
-            speaker_encoder = SpeakerEncoder(config.speaker_encoder_config)
-        fill(speaker_encoder.weights(), stored, folder)
     return Checkpoint(
         config,
         read_generation_config(folder),
         Tokenizer(folder, config.im_start_token_id, config.im_end_token_id),
         network,
-        speaker_encoder,
     )

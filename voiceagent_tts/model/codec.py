@@ -1,23 +1,25 @@
-"""The codec (Qwen3-TTS-Tokenizer-12Hz): samples to frames of codes, and back as a stream.
+"""The codec (Qwen3-TTS-Tokenizer-12Hz): frames of codes to samples, at once or as a stream.
 
 Loads from the subfolder `speech_tokenizer/` of a model or from a folder of its own. Knows no
 requests and no audio files.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.errors import CheckpointError
-from voiceagent_tts.model.checkpoint import StoredTensor, building, fill, open_weights
+from voiceagent_tts.model.checkpoint import building, fill, open_weights
 from voiceagent_tts.model.codec_decoder import CodecDecoder
-from voiceagent_tts.model.codec_encoder import CodecEncoder, Progress
 from voiceagent_tts.model.config import CODEC_FOLDER, CodecConfig, read_codec_config
 from voiceagent_tts.model.products import pack
+
+Progress = Callable[[int, int], None]
+"""Function called with the finished and the total number of samples or frames."""
 
 _FRAMES_PER_CALL = 12
 
@@ -28,8 +30,6 @@ class Codec:
 
     config: CodecConfig
     decoder: CodecDecoder
-    encoder: CodecEncoder | None
-    """Encoder; None if the codec was loaded only to decode."""
 
     @property
     def codebooks(self) -> int:
@@ -64,34 +64,34 @@ def load_codec(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
     *,
-    has_encoder: bool = False,
     is_packed: bool = True,
 ) -> Codec:
     """Load a codec.
 
     Args:
         folder: folder of a model or of the codec alone.
-        dtype: precision of the decoder; the encoder always uses float32.
-        device: device of both.
-        has_encoder: also load the encoder.
-        is_packed: on a CPU, rearrange the decoder's weights for its vector unit. Samples differ by
-            rounding only.
+        dtype: precision of the weights.
+        device: device of the weights.
+        is_packed: on a CPU, rearrange weights for its vector unit. Samples differ by rounding only.
 
     Raises:
         CheckpointError: a file is missing, incomplete, or not supported by this network.
     """
-    if (folder / CODEC_FOLDER).is_dir():
-        folder = folder / CODEC_FOLDER
+    folder = codec_folder(folder)
     config = read_codec_config(folder)
     _check_codebooks(config, folder)
-    stored = open_weights(folder)
     with building(dtype, torch.device(device)):
         decoder = CodecDecoder(config.decoder_config)
-    fill(decoder.weights(), stored, folder)
+    fill(decoder.weights(), open_weights(folder), folder)
     if is_packed:
         pack(decoder)
-    encoder = _load_encoder(config, stored, folder, torch.device(device)) if has_encoder else None
-    return Codec(config, decoder, encoder)
+    return Codec(config, decoder)
+
+
+def codec_folder(folder: Path) -> Path:
+    """Return the folder of the codec: within that of a model, or this one."""
+    inner = folder / CODEC_FOLDER
+    return inner if inner.is_dir() else folder
 
 
 def _check_codebooks(config: CodecConfig, folder: Path) -> None:
@@ -101,22 +101,3 @@ def _check_codebooks(config: CodecConfig, folder: Path) -> None:
             f"{folder / 'config.json'}: encoder_valid_num_quantizers: expected the "
             f"{decoded} of decoder_config.num_quantizers, got {encoded}"
         )
-
-
-def _load_encoder(
-    config: CodecConfig, stored: dict[str, StoredTensor], folder: Path, device: torch.device
-) -> CodecEncoder:
-    encoded = config.encoder_config.get("codebook_size", config.decoder_config.codebook_size)
-    if encoded != config.decoder_config.codebook_size:
-        raise CheckpointError(
-            f"{folder / 'config.json'}: encoder_config: codebook_size is {encoded}, expected the "
-            f"{config.decoder_config.codebook_size} of decoder_config"
-        )
-    try:
-        with building(torch.float32, device):
-            encoder = CodecEncoder(config.encoder_config, config.encoder_valid_num_quantizers)
-    except (TypeError, ValueError, StrictDataclassError) as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(f"{folder / 'config.json'}: encoder_config: {reason}") from error
-    fill(encoder.weights(), stored, folder)
-    return encoder

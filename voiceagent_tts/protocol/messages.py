@@ -180,7 +180,7 @@ class OpenOptions(VoiceOptions, total=False):
     """The fields of `ContextDefaults` as keyword arguments."""
 
     audio: AudioFormat
-    timestamps: Literal["word", "char", "none"]
+    timestamps: Literal["word", "none"]
 
 
 class SpeechFields(BaseModel):
@@ -220,7 +220,7 @@ class ContextDefaults(WireModel, SpeechFields):
         default=None, validation_alias=AliasChoices("instruct", "instructions")
     )
     audio: AudioFormat = AudioFormat()
-    timestamps: Literal["word", "char", "none"] = "word"
+    timestamps: Literal["word", "none"] = "word"
     max_buffer_delay_ms: Annotated[int, Field(ge=0, le=3000)] = 500
     """Maximum time that text waits for the rest of its sentence, in milliseconds."""
     max_lead_s: Annotated[float, Field(ge=0, le=3600)] | None = None

@@ -1,7 +1,7 @@
 """The interface that every engine implements: commands in, events out, one step at a time."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from voiceagent_tts.seam.commands import Command
 from voiceagent_tts.seam.events import Capabilities, Event
@@ -51,3 +51,8 @@ class Engine(Protocol):
     def close(self) -> None:
         """Release the engine's resources; idempotent."""
         ...
+
+
+MakeEngine = Callable[[Callable[[], list[Any]], Callable[[Any], None]], Engine]
+"""Creates an engine or aligner from its inbox and outbox. Both are stepped alike; their messages
+differ."""

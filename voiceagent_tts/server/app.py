@@ -17,7 +17,7 @@ from voiceagent_tts import __version__
 from voiceagent_tts.errors import OverloadedError, UnauthorizedError
 from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.protocol.server_connection import TtsV1
-from voiceagent_tts.server import auth, operations, page, speech, voices
+from voiceagent_tts.server import auth, operations, speech, voices
 from voiceagent_tts.server.error_answers import EndOfDrain, answer_errors, error_response
 from voiceagent_tts.server.held import Hold
 from voiceagent_tts.server.hooks import ServerHooks, is_below
@@ -36,9 +36,7 @@ BODY_S = 10.0
 _SLOWEST_BYTES_PER_S = 4096
 """Slower bodies are refused: a client that sends part of a body and then waits would keep a
 connection open indefinitely."""
-_OPEN_PATHS = ("/health", *page.OPEN_PATHS)
-"""Paths without keys: of probes and of browsers."""
-_ROUTES = (speech, voices, operations, page)
+_ROUTES = (speech, voices, operations)
 
 
 def create_app(state: ServerState) -> FastAPI:
@@ -49,19 +47,18 @@ def create_app(state: ServerState) -> FastAPI:
         description="Self-hosted, real-time text-to-speech. The WebSocket protocol tts.v1 at "
         "`/v1/tts/ws` is described in docs/protocol.md, and those of other servers in "
         "docs/plugins.md.",
-        docs_url=None,  # `page` serves one that loads nothing from other sites
+        docs_url=None,  # the plugin `page` has one that loads nothing from other sites
         redoc_url=None,
         openapi_url=None,  # FastAPI would make the document in one turn of the event loop, 60 ms
     )
     app.state.server = state
     app.state.error_forms = []
-    hooks = ServerHooks(app, state, [*_OPEN_PATHS], {}, app.state.error_forms)
+    hooks = ServerHooks(app, state, ["/health"], {}, app.state.error_forms)
     _add_middleware(app, hooks)
     answer_errors(app, state)
     app.add_route("/openapi.json", _document_route(app, hooks), include_in_schema=False)
     for routes in _ROUTES:
         app.include_router(routes.router)
-    app.mount("/static", page.PAGE_FILES)
 
     async def serve(websocket: WebSocket) -> None:
         await serve_socket(state, websocket, lambda _: TtsV1())

@@ -22,15 +22,12 @@ from prometheus_client.registry import Collector
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.seam.engine_kind import engine_kinds
 from voiceagent_tts.synthesizer.events import ContextReport, DoneReason
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
 
 WORKER_METRICS = {
-    "upstream_requests_total": "Requests sent to the upstream.",
-    "upstream_retries_total": "Requests repeated because they had failed before any audio.",
-    "upstream_failures_total": "Texts that the upstream did not speak.",
-    "upstream_chars_total": "Characters sent to the upstream.",
     "busy_seconds_total": "Time spent in steps.",
     "audio_seconds_total": "Audio synthesized, health probes included.",
     "realtime_factor": "Compute seconds per second of audio, between the last two heartbeats.",
@@ -66,8 +63,9 @@ WORKER_METRICS = {
     "clone_cache_hits_total": "Cloned voices found in the cache.",
     "clone_cache_misses_total": "Cloned voices loaded from disk.",
 }
-"""Every metric of a worker, with its help text. `/metrics` names all of them, also those that no
-worker of this server reports, so that a dashboard can be checked against any server."""
+"""The metrics of workers of the core, with their help texts. `/metrics` names all of them and those
+of plugins, also those that no worker of this server reports, so that a dashboard can be checked
+against any server."""
 
 _UNKNOWN = "Reported by the worker."
 
@@ -80,7 +78,10 @@ class WorkerMetrics(Collector):
 
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
         """Return all families, with a sample for each worker that reports one."""
-        families = {name: _family(name, text) for name, text in WORKER_METRICS.items()}
+        known = dict(WORKER_METRICS)
+        for kind in engine_kinds().values():
+            known |= kind.metrics
+        families = {name: _family(name, text) for name, text in known.items()}
         for name, supervisor in self._supervisors.items():
             if supervisor.worker is not None:
                 for metric, value in _values(supervisor.worker).items():

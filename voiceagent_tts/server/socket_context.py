@@ -413,12 +413,11 @@ class ContextWriter:
         self._audio_sent_at: float | None = None
         self._connection = connection
         self._context_id = message.context_id
-        self._timestamps = message.timestamps
+        self._sends_words = message.timestamps == "word"
         self._format = message.audio
         self._output = OutputStream(message.audio.encoding, message.audio.sample_rate)
         self._audio = MessageQueue()
         self._sample_offset = 0  # at the client's rate
-        self._last_start = 0  # of the words returned so far, in samples
         self._after_audio: ContextDone | None = None
 
     def cancel(self, played_ms: int | None, waiting_text: str) -> None:
@@ -525,10 +524,9 @@ class ContextWriter:
         context_id = self._context_id
         match event:
             case ContextWords(words):
-                return self._encode_words(words)
+                return self._connection.words(context_id, words) if self._sends_words else []
             case ContextWordsMoved(words):
-                is_asked_for = self._timestamps == "word"
-                return self._connection.words_moved(context_id, words) if is_asked_for else []
+                return self._connection.words_moved(context_id, words) if self._sends_words else []
             case ContextFlushed(flush_id, end_sample):
                 return self._connection.flushed(context_id, flush_id, samples_to_ms(end_sample))
             case ContextWarned(code, message):
@@ -551,32 +549,13 @@ class ContextWriter:
             provenance=self._provenance(),
         )
 
-    def _encode_words(self, words: Sequence[WordTimestamp]) -> WireMessages:
-        if self._timestamps == "none":
-            return []
-        timestamps = self._words_or_characters(words, self._last_start)
-        self._last_start = timestamps[-1].start_sample
-        return self._connection.words(self._context_id, timestamps)
-
     def _encode_final(self, words: Sequence[WordTimestamp] | None) -> WordList | None:
-        if words is None or self._timestamps == "none":
-            return None
-        return WordList.of(self._words_or_characters(words))
+        return WordList.of(words) if words is not None and self._sends_words else None
 
     def _provenance(self) -> ProvenanceFields | None:
         if not self._sample_offset:
             return None
         return provenance_of(self._delivered, self.context.model)
-
-    def _words_or_characters(
-        self, words: Sequence[WordTimestamp], earliest: int = 0
-    ) -> Sequence[WordTimestamp]:
-        """The words, or their characters if the client asked for these."""
-        if self._timestamps != "char":
-            return words
-        from voiceagent_tts.text.characters import spread_characters
-
-        return spread_characters(words, earliest)
 
 
 class _Inbox:

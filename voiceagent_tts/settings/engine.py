@@ -1,10 +1,9 @@
 """Which engine speaks, with which models and voices, and where the times of words come from."""
 
-import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
 from voiceagent_tts.settings.group import (
@@ -14,7 +13,6 @@ from voiceagent_tts.settings.group import (
     Texts,
     UserFile,
     UserPath,
-    parse_object,
     split_list,
 )
 
@@ -69,16 +67,6 @@ class EngineSettings(SettingsGroup):
     deterministic: bool = False
     threads: Count | None = None
 
-    @property
-    def pocket_models(self) -> tuple[str, ...]:
-        """Models of Pocket TTS."""
-        return self.models or ("english",)
-
-    @property
-    def kokoro_folder(self) -> str | None:
-        """Folder with the files of Kokoro; None for the published ones."""
-        return self.models[0] if self.models and self.engine == "kokoro" else None
-
     @model_validator(mode="after")
     def _check_engine(self) -> "EngineSettings":
         if self.engine == "qwen3" and not self.models:
@@ -95,43 +83,6 @@ class EngineSettings(SettingsGroup):
                 f"engine pocket: expected precision float32 or int8, got {self.precision}"
             )
         return self
-
-
-class UpstreamSettings(SettingsGroup):
-    """The server whose speech is used, and how much of it.
-
-    Attributes:
-        upstream: Address of another server's speech API, up to `/audio/speech`, such as
-            `http://127.0.0.1:8880/v1`: any server with OpenAI's API that streams PCM.
-        upstream_key: API key for the upstream.
-        upstream_model: Model that the upstream is asked for.
-        upstream_voices: Names of the upstream's voices, separated by commas, the default first.
-            Default: those that it lists, or those in the documentation of its API.
-        upstream_fields: JSON object of further fields for every request to the upstream, such as
-            `{"lang_code": "a"}`.
-        upstream_chars_per_day: Maximum number of characters sent upstream within 24 hours; beyond
-            it, contexts are refused as overloaded. Counted from the start of the server. Default:
-            no limit.
-        overflow: Send contexts upstream while all rows of the engine are in use, instead of
-            refusing them. Needs `upstream` and `upstream_chars_per_day`.
-    """
-
-    upstream: str | None = None
-    upstream_key: SecretStr | None = None
-    upstream_model: str = "tts-1"
-    upstream_voices: Texts = ()
-    upstream_fields: Annotated[dict[str, Any] | None, NoDecode, BeforeValidator(parse_object)] = (
-        None
-    )
-    upstream_chars_per_day: Count | None = None
-    overflow: bool = False
-
-    @field_validator("upstream", mode="after")
-    @classmethod
-    def _check_address(cls, value: str | None) -> str | None:
-        if value is not None and not re.match(r"https?://[^/\s]", value):
-            raise ValueError("expected an address such as http://127.0.0.1:8880/v1")
-        return value
 
 
 class VoiceSettings(SettingsGroup):

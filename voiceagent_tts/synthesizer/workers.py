@@ -9,16 +9,14 @@ import asyncio
 import contextlib
 import functools
 import itertools
-import json
 import math
 import os
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 import zmq
@@ -39,6 +37,7 @@ from voiceagent_tts.seam.commands import (
     Submit,
 )
 from voiceagent_tts.seam.engine import RUNG_VARIABLE
+from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.seam.events import (
     AudioStep,
     Cancelled,
@@ -100,34 +99,6 @@ class RowState(Enum):
     """The worker has received the context's first command."""
     RELEASED = auto()
     """Nothing more is sent or received."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSpec:
-    """Describes a worker process.
-
-    Args:
-        engine: name of an engine or aligner that `python -m voiceagent_tts.worker` knows.
-        options: options of that engine, as JSON values.
-        ready_timeout_s: longest time from start to `Ready`.
-        heartbeat_timeout_s: longest silence; a worker that is silent for longer is killed.
-        environment: variables added to the server's own.
-        group: name shared by workers with the same voices; None for a single worker.
-    """
-
-    engine: str
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    ready_timeout_s: float = 60.0
-    heartbeat_timeout_s: float = 10.0
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    group: str | None = None
-
-    def argv(self, endpoint: str) -> list[str]:
-        """Command line of the worker process."""
-        argv = [sys.executable, "-m", "voiceagent_tts.worker", self.engine, endpoint]
-        if self.options:
-            argv += ["--options", json.dumps(dict(self.options))]
-        return argv
 
 
 class Worker(Protocol):
@@ -591,7 +562,7 @@ class Supervisor:
     """Runs one worker, and replaces it when it ends.
 
     Repeated failures on a GPU may come from a kernel that only some batch sizes use. After two
-    early failures in a row, each replacement starts one rung lower (`worker.ladder`). A worker that
+    early failures in a row, each replacement starts one rung lower (`engine.ladder`). A worker that
     was killed is replaced by an equal one.
 
     Args:

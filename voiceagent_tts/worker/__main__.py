@@ -7,50 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from voiceagent_tts.hooks import plugin_modules
+from voiceagent_tts.seam.engine import MakeEngine
+from voiceagent_tts.seam.engine_kind import engine_kinds
 from voiceagent_tts.worker import host
 
-Make = Callable[[dict[str, Any]], host.MakeEngine]
+Make = Callable[[dict[str, Any]], MakeEngine]
 
 
-def _espeak(options: dict[str, Any]) -> host.MakeEngine:
-    from voiceagent_tts.espeak.engine import EspeakEngine
-
-    return lambda inbox, outbox: EspeakEngine(inbox, outbox, **options)
-
-
-def _qwen3(options: dict[str, Any]) -> host.MakeEngine:
-    from voiceagent_tts.engine.load import load_engine
-    from voiceagent_tts.engine.options import Qwen3Options
-    from voiceagent_tts.worker.ladder import load_lower
-
-    wanted = Qwen3Options(**options)
-    return lambda inbox, outbox: load_lower(
-        wanted, lambda allowed: load_engine(allowed, inbox, outbox)
-    )
-
-
-def _pocket(options: dict[str, Any]) -> host.MakeEngine:
-    from voiceagent_tts.pocket.load import PocketOptions, load_pocket
-
-    loading = PocketOptions(**options)
-    return lambda inbox, outbox: load_pocket(loading, inbox, outbox)
-
-
-def _hibari(options: dict[str, Any]) -> host.MakeEngine:
-    from voiceagent_tts.hibari.load import HibariOptions, load_hibari
-
-    loading = HibariOptions(**options)
-    return lambda inbox, outbox: load_hibari(loading, inbox, outbox)
-
-
-def _kokoro(options: dict[str, Any]) -> host.MakeEngine:
-    from voiceagent_tts.kokoro.load import KokoroOptions, load_kokoro
-
-    loading = KokoroOptions(**options)
-    return lambda inbox, outbox: load_kokoro(loading, inbox, outbox)
-
-
-def _online(options: dict[str, Any]) -> host.MakeEngine:
+def _online(options: dict[str, Any]) -> MakeEngine:
     from voiceagent_tts.aligner.online.aligner import OnlineAligner
     from voiceagent_tts.aligner.sessions import OnlineSessions
 
@@ -58,11 +22,7 @@ def _online(options: dict[str, Any]) -> host.MakeEngine:
 
 
 KINDS: dict[str, Make] = {
-    "espeak": _espeak,
-    "hibari": _hibari,
-    "kokoro": _kokoro,
-    "pocket": _pocket,
-    "qwen3": _qwen3,
+    **{name: kind.make for name, kind in engine_kinds().items()},
     "online": _online,
 }
 

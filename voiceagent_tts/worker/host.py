@@ -9,15 +9,13 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 import zmq
 
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.garbage import give_back_memory
 from voiceagent_tts.seam import wire
-from voiceagent_tts.seam.engine import Engine
+from voiceagent_tts.seam.engine import Engine, MakeEngine
 from voiceagent_tts.seam.events import AudioStep, Failed, Ready, Stats
 from voiceagent_tts.seam.wire import Message
 from voiceagent_tts.tracing.exporter import start_exporter
@@ -29,10 +27,6 @@ _IDLE_S = 5.0
 """Time without a row after which freed memory goes back to the system."""
 _LINGER_MS = 1000
 """Longest time to send the last messages when the process ends."""
-
-MakeEngine = Callable[[Callable[[], list[Any]], Callable[[Any], None]], Engine]
-"""Creates an engine or aligner from its inbox and outbox. Both are stepped alike; their messages
-differ."""
 
 
 def run(endpoint: str, make_engine: MakeEngine) -> int:

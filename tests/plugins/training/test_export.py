@@ -20,6 +20,7 @@ from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.prompt import Preset, PromptBuilder
 from voiceagent_tts.model.sampling import sampling_params
+from voiceagent_tts.plugins.recordings.codec_encoder import load_codec_encoder
 from voiceagent_tts.plugins.training.dataset import read_dataset
 from voiceagent_tts.plugins.training.export import ExportJob, export, speaker_row
 from voiceagent_tts.plugins.training.model_card import Consent
@@ -68,7 +69,8 @@ def test_an_export_loads_and_says_where_it_comes_from(tmp_path: Path, rank: int)
     run = trained_run(REFERENCE / "base-0b6", tmp_path, replace(OPTIONS, lora_rank=rank))
     export(ExportJob(run, tmp_path / "anna", "anna", CONSENT))
     checkpoint = load_checkpoint(tmp_path / "anna")
-    load_codec(tmp_path / "anna", has_encoder=True)
+    load_codec(tmp_path / "anna")
+    load_codec_encoder(tmp_path / "anna")
     row = speaker_row(checkpoint.config)
     assert checkpoint.config.talker_config.spk_id == {"anna": row}
     speaker = read_dataset(tmp_path / "data").speaker_embedding.bfloat16()

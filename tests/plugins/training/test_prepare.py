@@ -11,7 +11,7 @@ import torch
 from testbed.parity_reference import REFERENCE
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.model.clone import load_reference_encoder
+from voiceagent_tts.plugins.recordings.clone import load_reference_encoder
 from voiceagent_tts.plugins.training.dataset import read_dataset
 from voiceagent_tts.plugins.training.prepare import PrepareOptions, prepare
 

@@ -23,8 +23,8 @@ from voiceagent_tts.model.checkpoint import (
 )
 from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.network import PromptIds
-from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
 from voiceagent_tts.model.tokenizer import Tokenizer
+from voiceagent_tts.plugins.recordings.speaker_encoder import SpeakerEncoder
 from voiceagent_tts.plugins.training.batches import IGNORED, Batch, BatchBuilder, Layout
 from voiceagent_tts.plugins.training.dataset import Example
 from voiceagent_tts.plugins.training.network import load_network

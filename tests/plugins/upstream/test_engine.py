@@ -14,9 +14,10 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.plugins.upstream.engine import CharBudget
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
+from voiceagent_tts.synthesizer.workers import Supervisor
 
 pytestmark = pytest.mark.services
 

@@ -169,9 +169,10 @@ async def _voice() -> Finding:
     """Start the embedded voice in a worker process and synthesise a sentence."""
     try:
         from voiceagent_tts.cli.logs import configure_logs
+        from voiceagent_tts.seam.engine_kind import WorkerSpec
         from voiceagent_tts.synthesizer.options import ContextOptions
         from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-        from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
+        from voiceagent_tts.synthesizer.workers import Supervisor
 
         configure_logs(is_json=False, is_quiet=True)
         synthesizer = Synthesizer({"espeak": Supervisor(WorkerSpec("espeak"))})

@@ -23,10 +23,13 @@ from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import fixed_sizes
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
-from voiceagent_tts.model.clone import ReferenceEncoder
 from voiceagent_tts.model.codec import Codec, load_codec
+from voiceagent_tts.model.config import ModelConfig
 from voiceagent_tts.model.prompt import Cloned, Designed, Preset, PromptBuilder, Voice
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings, sampling_params
+from voiceagent_tts.plugins.recordings.clone import ReferenceEncoder, load_speaker_encoder
+from voiceagent_tts.plugins.recordings.codec_encoder import CodecEncoder, load_codec_encoder
+from voiceagent_tts.plugins.recordings.speaker_encoder import SpeakerEncoder
 
 _TEXT = "Hello there. How are you today?"
 _TOKENIZER_TEXT = "Hello, Jürgen! ¿Qué tal? 你好，世界。こんにちは 안녕하세요 42% naïve e\u0301 🙂"
@@ -91,13 +94,17 @@ def verify(
     try:
         started = time.perf_counter()
         checkpoint = _load(folder, dtype, device, precision)
-        codec = load_codec(folder, device=device, has_encoder=True)
+        codec = load_codec(folder, device=device)
+        encoder = load_codec_encoder(folder, device)
+        is_base = checkpoint.config.has_speaker_encoder
+        speaker_encoder = load_speaker_encoder(folder, device) if is_base else None
     except CheckpointError as error:
         yield Check("files, keys, shapes", "load", error.message, holds=False)
         return
     took_s = time.perf_counter() - started
     yield Check("files, keys, shapes", "load", _describe(checkpoint, took_s), holds=True)
-    yield from _Verifier(checkpoint, codec, reference).run()
+    voice = _choose_voice(checkpoint.config, speaker_encoder, encoder, reference)
+    yield from _Verifier(checkpoint, codec, encoder, voice).run()
 
 
 def _load(
@@ -107,6 +114,26 @@ def _load(
     if checkpoint.network.device.type == "cpu":
         replace_products(checkpoint.network, precision)
     return checkpoint
+
+
+def _choose_voice(
+    config: ModelConfig,
+    speaker_encoder: SpeakerEncoder | None,
+    codec_encoder: CodecEncoder,
+    reference: Reference | None,
+) -> Voice:
+    if config.tts_model_type == "custom_voice":
+        return Preset(next(iter(config.talker_config.spk_id)))
+    if config.tts_model_type == "voice_design":
+        return Designed()
+    if reference is None:
+        raise InvalidRequestError(
+            "--reference: expected a recording of 3 to 30 s for a Base model, got none",
+            code=ErrorCode.INVALID_PARAM,
+        )
+    assert speaker_encoder is not None
+    encoder = ReferenceEncoder(speaker_encoder, codec_encoder)
+    return encoder.clone(reference.samples, reference.text)
 
 
 def _describe(checkpoint: Checkpoint, took_s: float) -> str:
@@ -151,12 +178,15 @@ def _spoken(
 class _Verifier:
     """The checks of a model that has loaded."""
 
-    def __init__(self, checkpoint: Checkpoint, codec: Codec, reference: Reference | None) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, codec: Codec, encoder: CodecEncoder, voice: Voice
+    ) -> None:
         self._checkpoint = checkpoint
         self._network = checkpoint.network
         self._codec = codec
+        self._encoder = encoder
         self._builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
-        self._voice = self._choose_voice(reference)
+        self._voice = voice
 
     def run(self) -> Iterator[Check]:
         """Run every check, those that hold for any weights first."""
@@ -174,21 +204,6 @@ class _Verifier:
         yield self._text_ends(codes)
         yield _is_as_loud_as_speech(sound)
         yield self._codec_gives_back(sound)
-
-    def _choose_voice(self, reference: Reference | None) -> Voice:
-        config = self._checkpoint.config
-        if config.tts_model_type == "custom_voice":
-            return Preset(next(iter(config.talker_config.spk_id)))
-        if config.tts_model_type == "voice_design":
-            return Designed()
-        if reference is None:
-            raise InvalidRequestError(
-                "--reference: expected a recording of 3 to 30 s for a Base model, got none",
-                code=ErrorCode.INVALID_PARAM,
-            )
-        assert self._checkpoint.speaker_encoder is not None and self._codec.encoder is not None
-        encoder = ReferenceEncoder(self._checkpoint.speaker_encoder, self._codec.encoder)
-        return encoder.clone(reference.samples, reference.text)
 
     def _request(
         self, sampling: SamplingParams, max_frames: int, voice: Voice | None = None
@@ -267,10 +282,9 @@ class _Verifier:
         return Check("end of a short text", f"within {cap * FRAME_S:.1f} s", found, is_ended)
 
     def _codec_gives_back(self, sound: Tensor) -> Check:
-        assert self._codec.encoder is not None
-        device = next(self._codec.encoder.parameters()).device
+        device = next(self._encoder.parameters()).device
         with torch.inference_mode():
-            codes = self._codec.encoder.encode(sound.to(device))
+            codes = self._encoder.encode(sound.to(device))
             again = self._codec.decode(codes).cpu()[: len(sound)]
         before, after = _spectrum(sound), _spectrum(again)
         snr_db = _decibels(before.square().sum(), (before - after).square().sum())

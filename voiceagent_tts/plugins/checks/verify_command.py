@@ -66,8 +66,9 @@ def _print_results(checks: "list[Check]", conclusion: str) -> bool:
 async def _known_speech() -> "list[KnownSpeech]":
     """Speak the text of every language with the embedded voice, which reports its own times."""
     from voiceagent_tts.plugins.checks.verify_aligner import TEXTS
+    from voiceagent_tts.seam.engine_kind import WorkerSpec
     from voiceagent_tts.synthesizer.synthesizer import Synthesizer
-    from voiceagent_tts.synthesizer.workers import Supervisor, WorkerSpec
+    from voiceagent_tts.synthesizer.workers import Supervisor
 
     synthesizer = Synthesizer({"espeak": Supervisor(WorkerSpec("espeak"))})
     await synthesizer.start()
@@ -103,8 +104,8 @@ async def _spoken(synthesizer: "Synthesizer", text: str, language: str) -> "Know
 
 
 def _read_reference(path: Path, text: str) -> "Reference":
-    from voiceagent_tts.audio.file_reader import read_audio
     from voiceagent_tts.cli.files import read_file
+    from voiceagent_tts.plugins.recordings.file_reader import read_audio
 
     samples = read_audio(read_file(path))
     import torch

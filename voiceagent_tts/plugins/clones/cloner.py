@@ -60,7 +60,7 @@ def _clone(engine: str, model: str, message: CloneRecording) -> VoiceFile:
     import numpy as np
     import torch
 
-    from voiceagent_tts.model.reference import examine_reference
+    from voiceagent_tts.plugins.recordings.reference import examine_reference
 
     recording, text = np.frombuffer(message.samples, "<f4"), message.text
     examined = examine_reference(recording, _speech_of(recording))
@@ -69,8 +69,8 @@ def _clone(engine: str, model: str, message: CloneRecording) -> VoiceFile:
     if engine == "pocket":
         voice_file = _pocket_clone(model, trimmed)
     else:
-        from voiceagent_tts.model.clone import clone_voice
         from voiceagent_tts.plugins.clones.transcript import recording_problems
+        from voiceagent_tts.plugins.recordings.clone import clone_voice
 
         if text and not message.is_designed:
             problems += recording_problems(text, examined.samples, examined.speech_s)
@@ -79,15 +79,15 @@ def _clone(engine: str, model: str, message: CloneRecording) -> VoiceFile:
 
 
 def _pocket_clone(models: str, samples: "torch.Tensor") -> bytes:
-    from voiceagent_tts.pocket.load import load_model
-    from voiceagent_tts.pocket.states import make_clone
+    from voiceagent_tts.plugins.pocket.load import load_model
+    from voiceagent_tts.plugins.pocket.states import make_clone
 
     return make_clone([load_model(name) for name in models.split(",")], samples)
 
 
 def _speech_of(recording: "npt.NDArray[np.float32]") -> list[tuple[int, int]] | None:
     """The speech in a recording; None if the package that detects speech is missing."""
-    from voiceagent_tts.model.reference import find_speech
+    from voiceagent_tts.plugins.recordings.reference import find_speech
 
     try:
         return find_speech(recording)
@@ -96,8 +96,8 @@ def _speech_of(recording: "npt.NDArray[np.float32]") -> list[tuple[int, int]] | 
 
 
 def _check_pocket(models: str, voice_file: bytes) -> VoiceFile:
-    from voiceagent_tts.pocket.load import load_model
-    from voiceagent_tts.pocket.states import unpack_state
+    from voiceagent_tts.plugins.pocket.load import load_model
+    from voiceagent_tts.plugins.pocket.states import unpack_state
 
     for model in models.split(","):
         unpack_state(voice_file, load_model(model))

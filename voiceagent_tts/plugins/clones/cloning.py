@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from fastapi import UploadFile
 
-from voiceagent_tts.audio.file_reader import read_audio
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.plugins.clones.consents import Consent, Consents
 from voiceagent_tts.plugins.clones.messages import VoiceFile
+from voiceagent_tts.plugins.recordings.file_reader import read_audio
 from voiceagent_tts.server.state import NewVoices, ServerState
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecord
 

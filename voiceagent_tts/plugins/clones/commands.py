@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from voiceagent_tts.config import Settings
     from voiceagent_tts.model.prompt import Cloned
-    from voiceagent_tts.pocket.states import PocketModel
+    from voiceagent_tts.plugins.pocket.states import PocketModel
     from voiceagent_tts.voices import VoiceFolder
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the voice, as for `--voice`.")]
@@ -77,9 +77,9 @@ def add(
     removes the silence around it. Where VOICEAGENT_TTS_ENGINE is pocket, the voice is cloned for
     all models of the settings, and the transcript is not used.
     """
-    from voiceagent_tts.audio.file_reader import read_audio
     from voiceagent_tts.cli.files import read_file
     from voiceagent_tts.cli.settings import read_settings
+    from voiceagent_tts.plugins.recordings.file_reader import read_audio
     from voiceagent_tts.voices import CLONE_SUFFIX
 
     settings = read_settings({})
@@ -178,12 +178,12 @@ def _built_in_names(settings: "Settings") -> set[str]:
     from voiceagent_tts.hub import find_model
     from voiceagent_tts.kokoro.published import SPOKEN
     from voiceagent_tts.model.config import read_model_config
-    from voiceagent_tts.pocket.published import voices_for
+    from voiceagent_tts.plugins.pocket.published import models_of, voices_for
     from voiceagent_tts.voices import DESIGNED_VOICE
 
     names = {*PRESETS, *LANGUAGES, DESIGNED_VOICE}
     if settings.engine == "pocket":
-        return names | {voice.name for voice in voices_for(settings.pocket_models)}
+        return names | {voice.name for voice in voices_for(models_of(settings))}
     if settings.engine == "hibari":
         return names | published_voices().keys()
     if settings.engine == "kokoro":
@@ -232,7 +232,7 @@ def _import(name: str, voice_file: bytes, settings: "Settings", consent: str) ->
     if settings.engine != "pocket":
         _save(name, _parse_voice(voice_file), settings, consent)
         return
-    from voiceagent_tts.pocket.states import unpack_state
+    from voiceagent_tts.plugins.pocket.states import unpack_state
 
     for model in _pocket_models(settings):
         unpack_state(voice_file, model)
@@ -240,25 +240,27 @@ def _import(name: str, voice_file: bytes, settings: "Settings", consent: str) ->
 
 
 def _store_pocket(name: str, voice_file: bytes, settings: "Settings", consent: str) -> None:
-    _store(name, voice_file, f"for {', '.join(settings.pocket_models)}", settings, consent)
+    from voiceagent_tts.plugins.pocket.published import models_of
+
+    _store(name, voice_file, f"for {', '.join(models_of(settings))}", settings, consent)
 
 
 def _pocket_clone(samples: "npt.NDArray[np.float32]", settings: "Settings") -> bytes:
     import torch
 
-    from voiceagent_tts.pocket.states import make_clone
+    from voiceagent_tts.plugins.pocket.states import make_clone
 
     with _working("cloning the voice with Pocket TTS"):
         return make_clone(_pocket_models(settings), torch.from_numpy(samples.copy()))
 
 
 def _pocket_models(settings: "Settings") -> "list[PocketModel]":
-    from voiceagent_tts.pocket.files import fetch
-    from voiceagent_tts.pocket.load import load_model
+    from voiceagent_tts.plugins.pocket.kind import KIND
+    from voiceagent_tts.plugins.pocket.load import load_model
+    from voiceagent_tts.plugins.pocket.published import models_of
 
-    for model in settings.pocket_models:
-        fetch(model)
-    return [load_model(model) for model in settings.pocket_models]
+    KIND.fetch(settings)
+    return [load_model(model) for model in models_of(settings)]
 
 
 def _parse_voice(data: bytes) -> "Cloned":
@@ -273,8 +275,8 @@ def _examined(samples: "npt.NDArray[np.float32]", text: str) -> "npt.NDArray[np.
     Raises:
         InvalidRequestError: `text` cannot be its transcript.
     """
-    from voiceagent_tts.model.reference import examine_reference, find_speech
     from voiceagent_tts.plugins.clones.transcript import recording_problems
+    from voiceagent_tts.plugins.recordings.reference import examine_reference, find_speech
 
     try:
         speech = find_speech(samples)
@@ -296,7 +298,7 @@ def _clone(samples: "npt.NDArray[np.float32]", text: str, model: str) -> "Cloned
     import torch
 
     from voiceagent_tts.cli.models import model_folder
-    from voiceagent_tts.model.clone import clone_voice
+    from voiceagent_tts.plugins.recordings.clone import clone_voice
 
     folder = model_folder(model)
     with _working(f"cloning the voice with {folder.name}"):

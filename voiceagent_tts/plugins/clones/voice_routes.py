@@ -1,7 +1,7 @@
 """Clones over HTTP: add one by a recording, a description or a voice file; download and remove it.
 
 The engine is not touched: a stored voice can be used by the next context. Recordings of users are
-decoded in a process with limited memory and time (`audio.file_reader`).
+decoded in a process with limited memory and time (`recordings.file_reader`).
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from fastapi import APIRouter, File, Form, Request, Response, UploadFile
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from voiceagent_tts.access.access import audit
-from voiceagent_tts.audio.file_reader import REFERENCE_LIMITS
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.messages import VoiceFile
+from voiceagent_tts.plugins.recordings.file_reader import REFERENCE_LIMITS
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.speaking import speak_for

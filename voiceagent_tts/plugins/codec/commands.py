@@ -40,8 +40,8 @@ def encode(
     model: Model,
 ) -> None:
     """Encode an audio file of up to ten minutes to a file of codes."""
-    from voiceagent_tts.audio.file_reader import AudioLimits, read_audio
     from voiceagent_tts.cli.files import check_target, read_file
+    from voiceagent_tts.plugins.recordings.file_reader import AudioLimits, read_audio
 
     check_target(target, (".npz",))
     limits = AudioLimits(
@@ -72,13 +72,12 @@ def _encode_samples(samples: "npt.NDArray[np.float32]", target: Path, model: Pat
     import torch
 
     from voiceagent_tts.cli.models import model_folder
-    from voiceagent_tts.model.codec import load_codec
+    from voiceagent_tts.plugins.recordings.codec_encoder import load_codec_encoder
     from voiceagent_tts.replacing import replacing
 
-    codec = load_codec(model_folder(str(model)), has_encoder=True)
-    assert codec.encoder is not None
+    encoder = load_codec_encoder(model_folder(str(model)))
     with counted("encoding") as progress:
-        codes = codec.encoder.encode(torch.from_numpy(samples.copy()), progress)
+        codes = encoder.encode(torch.from_numpy(samples.copy()), progress)
     with replacing(target) as unfinished, unfinished.open("wb") as file:
         np.savez_compressed(file, codes=codes.numpy().astype(np.int16))
 

@@ -66,10 +66,10 @@ def _demo_voice(engine: str | None) -> "DemoVoice":
     if engine != "pocket":
         raise InvalidRequestError(f"--engine: expected hibari, espeak or pocket; got {engine[:40]}")
     from voiceagent_tts.cli.settings import read_settings
-    from voiceagent_tts.pocket.files import fetch
-    from voiceagent_tts.pocket.published import language_of
+    from voiceagent_tts.plugins.pocket.files import fetch
+    from voiceagent_tts.plugins.pocket.published import language_of, models_of
 
-    models = read_settings({"engine": engine}).pocket_models
+    models = models_of(read_settings({"engine": engine}))
     for model in models:
         fetch(model)
     languages = tuple(language_of(model) for model in models)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from voiceagent_tts.worker import host
+from voiceagent_tts.seam.engine import MakeEngine
 
 
-def _forced(options: dict[str, Any]) -> host.MakeEngine:
+def _forced(options: dict[str, Any]) -> MakeEngine:
     from voiceagent_tts.plugins.forced.load import ForcedOptions, load_forced
 
     loading = ForcedOptions(**options)

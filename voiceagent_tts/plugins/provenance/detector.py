@@ -15,7 +15,6 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from voiceagent_tts.audio.file_reader import AudioLimits
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.provenance.keys import WatermarkKey
 from voiceagent_tts.plugins.provenance.watermark import (
@@ -26,6 +25,7 @@ from voiceagent_tts.plugins.provenance.watermark import (
     bands_of_transform,
     signs,
 )
+from voiceagent_tts.plugins.recordings.file_reader import AudioLimits
 
 MAX_FALSE_ALARMS = 1e-5
 """Bound on the probability that unmarked audio is reported as marked."""

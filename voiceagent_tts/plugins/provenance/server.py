@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Request, UploadFile
 
-from voiceagent_tts.audio.file_reader import read_audio
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.provenance.detector import FILE_LIMITS, Detection, detect
 from voiceagent_tts.plugins.provenance.keys import WatermarkKey, watermark_keys
@@ -18,6 +17,7 @@ from voiceagent_tts.plugins.provenance.manifest import (
     sign,
 )
 from voiceagent_tts.plugins.provenance.marking import Marking
+from voiceagent_tts.plugins.recordings.file_reader import read_audio
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.hooks import ServerHooks
 from voiceagent_tts.server.state import AudioFile

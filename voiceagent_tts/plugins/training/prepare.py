@@ -17,9 +17,9 @@ from safetensors.torch import save_file
 
 from voiceagent_tts.core import FRAME_S, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.model.clone import ReferenceEncoder, load_reference_encoder
 from voiceagent_tts.model.config import CODEC_FOLDER
-from voiceagent_tts.model.reference import LONGEST_S, SHORTEST_S
+from voiceagent_tts.plugins.recordings.clone import load_reference_encoder
+from voiceagent_tts.plugins.recordings.reference import LONGEST_S, SHORTEST_S
 from voiceagent_tts.plugins.training.dataset import (
     DATASET_FILE,
     SPEAKER_FILE,
@@ -126,10 +126,7 @@ class _ClipEncoder:
 
     def __init__(self, base: Path, folder: Path, limits: RecordingLimits) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        encoder = load_reference_encoder(base)
-        self._encoder = ReferenceEncoder(
-            encoder.speaker_encoder.to(device), encoder.codec_encoder.to(device)
-        )
+        self._encoder = load_reference_encoder(base, device)
         self._device = device
         self._limits = limits
         self._folder = folder

@@ -12,7 +12,11 @@ import soundfile
 import soxr
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.model.reference import MAX_CLIPPED_SHARE, examine_reference, find_speech
+from voiceagent_tts.plugins.recordings.reference import (
+    MAX_CLIPPED_SHARE,
+    examine_reference,
+    find_speech,
+)
 from voiceagent_tts.plugins.training.manifest import Problem
 
 Samples = npt.NDArray[np.float32]

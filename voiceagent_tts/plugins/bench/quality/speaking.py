@@ -9,7 +9,6 @@ import numpy as np
 import soundfile
 import soxr
 
-from voiceagent_tts.audio.file_reader import AudioLimits, read_audio
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
@@ -18,6 +17,7 @@ from voiceagent_tts.plugins.bench.quality.clips import Clip, Item
 from voiceagent_tts.plugins.bench.recorder import Recorder
 from voiceagent_tts.plugins.bench.targets.target import Connection, Target
 from voiceagent_tts.plugins.bench.utterance import Request, Utterance
+from voiceagent_tts.plugins.recordings.file_reader import AudioLimits, read_audio
 
 _RECORDING_LIMITS = AudioLimits(min_s=0.001, max_s=300.0, may_be_silent=True)
 _FAILED = (VoiceAgentError, OSError, ValueError)

@@ -1,0 +1,537 @@
+"""The page at `/` in a real browser: what sounds, what lights, and what an interruption leaves."""
+
+import contextlib
+import json
+import re
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from testbed.browser import PageLog, headless, lit_words, onsets, opened, recorded_samples
+from testbed.server_process import ServerProcess, serving
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+OUT = Path(__file__).parents[3] / "out"
+WORDS = ["Mellow.", "Raven.", "Lima.", "Venom.", "Yellow.", "Marina."]
+"""Each is a sentence, so that a pause shows where the next one begins to sound."""
+REFERENCE = Path(__file__).parents[2] / "reference"
+DOCS = Path(__file__).parents[3] / "docs"
+OTHER_NAME = "tts.test"
+"""A name of this machine that a browser takes for another one."""
+STALL_S = 0.045
+"""Time between animation frames above which the machine has stalled the browser."""
+DESKTOP = {"width": 1280, "height": 1000}
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    """One browser for all tests of the module."""
+    async with headless() as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def opening(browser: Browser, served: ServerProcess) -> AsyncIterator[tuple[Page, PageLog]]:
+    """The page in a tab of its own, with its voices loaded."""
+    async with opened(browser, served.url, viewport=DESKTOP) as (page, log):
+        await expect(page.get_by_label("Hear default")).to_be_visible()
+        yield page, log
+        assert log.errors == []
+
+
+async def speak(page: Page, text: str) -> None:
+    """Type a text and press Speak."""
+    await page.get_by_label("Text to speak").fill(text)
+    await page.get_by_role("button", name="Speak", exact=True).click()
+
+
+async def spoken_to_the_end(page: Page) -> None:
+    """Wait until the last sample has left the loudspeaker."""
+    await expect(page.get_by_text("Spoken to the end.")).to_be_visible(timeout=20_000)
+
+
+async def interrupt_at(page: Page, word: str) -> None:
+    """Press Interrupt, from within the page, as soon as `word` lights."""
+    await page.evaluate(
+        """(word) => {
+            const act = () => document.getElementById("interrupt").click();
+            window.whenLit = { word, act };
+        }""",
+        word,
+    )
+
+
+def message(lines: list[str], kind: str) -> dict[str, Any]:
+    """The one message of a type among those of a socket."""
+    messages = [json.loads(line) for line in lines if line.startswith("{")]
+    (found,) = [each for each in messages if each["type"] == kind]
+    return found
+
+
+async def test_words_light_when_they_sound(opening: tuple[Page, PageLog]) -> None:
+    """Each word lights within 50 ms of its sound, as the samples show that the page played."""
+    page, _ = opening
+    late_s = await measured_delays_s(page)
+    assert all(abs(late) <= 0.05 for late in late_s), late_s
+
+
+async def test_words_light_when_they_sound_after_underruns(browser: Browser) -> None:
+    """An engine slower than speech leaves gaps, which the page counts; words light after them."""
+    with serving(throttle='{"rtf": 1.2}') as server:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            late_s = await measured_delays_s(page)
+            assert all(abs(late) <= 0.05 for late in late_s), late_s
+            assert int(str(await page.locator("#underruns").text_content())) > 3
+
+
+async def measured_delays_s(page: Page) -> list[float]:
+    """Speak `WORDS`; return the times from the sound of a word to its light.
+
+    A word that should light while the machine stalls the browser says nothing about the page. The
+    words are spoken again until enough are not of this kind; also if an underrun was as long as a
+    pause, so that the sounds cannot be told apart.
+    """
+    late_s: list[float] = []
+    for _ in range(6):
+        await page.evaluate("Object.assign(recorded, { blocks: [], lit: [] })")
+        await speak(page, " ".join(WORDS))
+        await expect(page.get_by_text("Speaking.", exact=True)).to_be_visible(timeout=20_000)
+        await spoken_to_the_end(page)
+        first, samples = await recorded_samples(page)
+        heard = [first + onset for onset in onsets(samples)]
+        lit = await lit_words(page)
+        words = [each.word for each in lit]
+        assert words == [word for word in WORDS if word in words], "words light once, in order"
+        if len(heard) == len(WORDS):
+            sound = dict(zip(WORDS, heard, strict=True))
+            late_s += [
+                (each.frame - sound[each.word]) / SAMPLE_RATE_HZ
+                for each in lit
+                if each.gap_s < STALL_S
+            ]
+        if len(late_s) >= 4:
+            return late_s
+    raise AssertionError(f"the machine stalls the browser all the time: {lit}, {heard}")
+
+
+@pytest.mark.parametrize(
+    ("rest", "answer"),
+    [
+        pytest.param(", and nobody will listen" * 12 + " to it.", "cancelled", id="cancel"),
+        pytest.param(", and all of it was sent.", "cut", id="cut"),
+    ],
+)
+async def test_an_interruption_shows_what_the_server_reports(
+    opening: tuple[Page, PageLog], rest: str, answer: str
+) -> None:
+    """In mid-word: heard and unheard text are the server's, and `played_ms` is what sounded.
+
+    A short reply has been sent in full by then: the page asks for a cut instead.
+    """
+    page, log = opening
+    text = f"This reply is extraordinarily long{rest}"
+    await interrupt_at(page, "extraordinarily")
+    await speak(page, text)
+    await expect(page.locator("#history")).to_be_visible(timeout=20_000)
+    reported = message(log.received, answer)
+    assert reported["partial"] and reported["text_spoken"].endswith("extraordinarily")
+    assert await page.locator("#heard").text_content() == reported["text_spoken"]
+    assert await page.locator("#unheard").text_content() == reported["text_remaining"]
+    assert await page.locator("#sent").text_content() == text
+    assert (await lit_words(page))[-1].word == "extraordinarily"
+    _, samples = await recorded_samples(page)
+    sounding = samples.nonzero()[0]
+    audible = sounding[-1] - sounding[0]
+    asked = message(log.sent, "cancel" if answer == "cancelled" else "cut")
+    assert abs(audible - asked["played_ms"] * SAMPLE_RATE_HZ / 1000) < 0.01 * SAMPLE_RATE_HZ
+    await page.screenshot(path=OUT / f"page-{answer}.png", full_page=True)
+
+
+async def test_a_warning_of_the_server_is_shown(opening: tuple[Page, PageLog]) -> None:
+    """The speech goes on below the sentence, which the next speech removes."""
+    page, _ = opening
+    await page.evaluate(
+        """async () => {
+            const send = WebSocket.prototype.send;
+            WebSocket.prototype.send = function (data) {
+                send.call(this, data.replace('"context.open"', '"context.open","instruct":"calm"'));
+                WebSocket.prototype.send = send;
+            };
+        }"""
+    )
+    await speak(page, "One.")
+    await expect(page.get_by_role("alert")).to_contain_text("`instruct` has no effect")
+    await spoken_to_the_end(page)
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await speak(page, "Two.")
+    await expect(page.get_by_role("alert")).to_be_hidden()
+    await spoken_to_the_end(page)
+
+
+async def test_a_lexicon_and_tags_are_sent(opening: tuple[Page, PageLog]) -> None:
+    """Lines of the lexicon, and the box for tags; words stay those of the text."""
+    page, log = opening
+    await page.get_by_text("Say it right").click()
+    await page.get_by_label("Words and how they are said").fill("nginx = engine x\n\nUS=/juː ɛs/")
+    await page.get_by_label("Tags in the text").check()
+    await speak(page, 'Use nginx <break time="100ms"/> now.')
+    await spoken_to_the_end(page)
+    opened = message(log.sent, "context.open")
+    assert opened["lexicon"] == {"nginx": "engine x", "US": "/juː ɛs/"}
+    assert opened["markup"] is True
+    await expect(page.get_by_role("alert")).to_be_hidden()
+
+
+async def test_the_space_bar_interrupts_a_scripted_llm(opening: tuple[Page, PageLog]) -> None:
+    """The reply is not written to its end, and the whole of it is shown as what others commit."""
+    page, log = opening
+    await page.get_by_text("A scripted LLM").click()
+    await page.get_by_role("button", name="Speak", exact=True).click()
+    await expect(page.locator(".word.heard").nth(4)).to_be_visible(timeout=20_000)
+    await page.screenshot(path=OUT / "page-speaking.png")
+    await page.keyboard.press("Space")
+    await expect(page.locator("#history")).to_be_visible()
+    heard, sent, whole = [
+        str(await page.locator(each).text_content()) for each in ("#heard", "#sent", "#whole")
+    ]
+    assert heard and len(heard) < len(sent) < len(whole)
+    assert whole.startswith(sent) and sent.startswith(heard)
+    assert sent == "".join(json.loads(line)["text"] for line in log.sent if '"type":"text"' in line)
+
+
+async def test_an_error_stays_and_the_state_says_so(opening: tuple[Page, PageLog]) -> None:
+    """The first error is shown, whatever follows from it, until the next speech."""
+    page, _ = opening
+    await page.evaluate(
+        """() => {
+            const send = WebSocket.prototype.send;
+            WebSocket.prototype.send = function (data) {
+                WebSocket.prototype.send = send;
+                this.addEventListener("message", ({ data: answer }) => {
+                    const { type, context_id } = JSON.parse(answer);
+                    const late = JSON.stringify({ type: "text", context_id, text: "x" });
+                    if (type === "error") send.call(this, late);
+                }, { once: true });
+                send.call(this, data.replace('"voice":"default"', '"voice":"nobody"'));
+            };
+        }"""
+    )
+    await speak(page, "One.")
+    await expect(page.get_by_text("Ended by an error.")).to_be_visible(timeout=20_000)
+    await expect(page.get_by_role("alert")).to_contain_text("got 'nobody'")
+    await speak(page, "Two.")
+    await expect(page.get_by_role("alert")).to_be_hidden()
+    await spoken_to_the_end(page)
+
+
+async def test_a_lost_server_is_found_again(browser: Browser, free_port: int) -> None:
+    """The page says that it looks for it; then it has its name and voices, and speaks."""
+    with serving(port=str(free_port)) as server:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            named = str(await page.locator("#server").text_content())
+            server.process.terminate()
+            server.process.wait()
+            await expect(page.locator("#server")).to_contain_text("looking for the server")
+            await speak(page, "Nobody is there.")
+            await expect(page.get_by_text("Not spoken.")).to_be_visible(timeout=20_000)
+            with serving(port=str(free_port)):
+                await expect(page.locator("#server")).to_have_text(named, timeout=30_000)
+                await expect(page.get_by_role("alert")).to_be_hidden()
+                await speak(page, "There it is.")
+                await spoken_to_the_end(page)
+
+
+async def test_the_keyboard_passes_the_voices_quickly(opening: tuple[Page, PageLog]) -> None:
+    """Of all the buttons that let a voice be heard, Tab stops at that of the chosen voice."""
+    page, _ = opening
+    stops = page.locator("#voices button:not([tabindex='-1'])")
+    await expect(stops).to_have_count(1)
+    await page.get_by_role("radio", name="nova", exact=False).first.check()
+    await expect(stops).to_have_count(1)
+    await expect(stops).to_have_attribute("aria-label", "Hear nova")
+
+
+@pytest.mark.parametrize(
+    "focused", ["#speed", "a[href='/docs']", "input[value=nova]", "input[value=llm]", "#change-key"]
+)
+async def test_the_space_bar_interrupts_wherever_the_focus_is(
+    opening: tuple[Page, PageLog], focused: str
+) -> None:
+    """Sliders, links and radios have no use of their own for it, and buttons have Enter."""
+    page, _ = opening
+    await speak(page, "This reply is long, and nobody will listen to the end of it. " * 4)
+    await expect(page.locator(".word.heard").nth(1)).to_be_visible(timeout=20_000)
+    await page.evaluate("document.getElementById('change-key').hidden = false")
+    await page.locator(focused).focus()
+    await page.keyboard.press("Space")
+    await expect(page.locator("#history")).to_be_visible()
+
+
+async def test_the_space_bar_interrupts_after_a_click_on_hear_or_pause(
+    opening: tuple[Page, PageLog],
+) -> None:
+    """The buttons that start, pause and resume the sound do not keep the space bar."""
+    page, log = opening
+    await page.get_by_label("Hear nova").click()
+    await expect(page.get_by_text("Speaking.", exact=True)).to_be_visible(timeout=20_000)
+    await page.get_by_role("button", name="Pause").click()
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_text("Speaking.", exact=True)).to_be_visible()
+    await page.keyboard.press("Space")
+    await expect(page.locator("#history")).to_be_visible()
+
+
+async def test_a_paused_replay_goes_on_as_a_replay(opening: tuple[Page, PageLog]) -> None:
+    """The state is that of before the pause."""
+    page, _ = opening
+    await speak(page, "One, two, three, four.")
+    await spoken_to_the_end(page)
+    await page.get_by_role("button", name="Play again").click()
+    await page.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_text("Paused.")).to_be_visible()
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_text("Playing again.")).to_be_visible()
+    await expect(page.get_by_text("Played again.")).to_be_visible(timeout=20_000)
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+async def test_a_server_that_does_not_answer_is_named_and_can_be_left(
+    browser: Browser, is_warm: bool
+) -> None:
+    """Before the first speech and after one, Escape ends the wait, and the next speech is heard."""
+    with serving() as server, contextlib.ExitStack() as going_on:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            if is_warm:
+                await speak(page, "One.")
+                await spoken_to_the_end(page)
+            await page.clock.install()
+            server.process.send_signal(signal.SIGSTOP)
+            going_on.callback(server.process.send_signal, signal.SIGCONT)
+            await speak(page, "Two.")
+            await expect(page.get_by_text("Waiting for the server.")).to_be_visible()
+            await page.clock.run_for(9_000)
+            await expect(page.get_by_role("alert")).to_have_text("The server does not answer.")
+            await page.screenshot(path=OUT / f"page-no-answer-{is_warm}.png", full_page=True)
+            await page.keyboard.press("Escape")
+            await page.clock.run_for(3_000)
+            await expect(page.get_by_role("button", name="Speak", exact=True)).to_be_enabled()
+            going_on.close()
+            await page.clock.resume()
+            await speak(page, "Three.")
+            await spoken_to_the_end(page)
+
+
+async def test_an_interruption_ends_although_the_connection_is_lost_with_its_question(
+    opening: tuple[Page, PageLog],
+) -> None:
+    """The reply was sent in full, so that only the question what was heard is on its way."""
+    page, _ = opening
+    await page.evaluate(
+        """() => {
+            const send = WebSocket.prototype.send;
+            WebSocket.prototype.send = function (data) {
+                if (!data.includes('"type":"cut"')) return send.call(this, data);
+                WebSocket.prototype.send = send;
+                this.close();
+            };
+        }"""
+    )
+    await interrupt_at(page, "three.")
+    await speak(page, "One, two, three. And here comes the rest of it.")
+    await expect(page.locator("#history")).to_be_visible(timeout=20_000)
+    assert await page.locator("#heard").text_content() == "One, two, three."
+
+
+async def test_sound_is_paused_made_quieter_and_sought(opening: tuple[Page, PageLog]) -> None:
+    """A pause loses nothing; half the volume is half the level; a replay begins where asked."""
+    page, _ = opening
+    await speak(page, "One, two, three, four.")
+    await expect(page.locator(".word.heard").first).to_be_visible(timeout=20_000)
+    await page.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_text("Paused.")).to_be_visible()
+    await page.get_by_role("button", name="Resume").click()
+    await spoken_to_the_end(page)
+    _, whole = await recorded_samples(page)
+    assert len(await page.locator(".word.heard").all()) == 4
+    await page.evaluate("recorded.blocks = []")
+    await page.get_by_label("Volume").fill("0.5")
+    length = int(await page.locator("#seek").get_attribute("max") or 0)
+    await page.locator("#seek").fill(str(length // 2 // 2400 * 2400))
+    await page.locator("#seek").dispatch_event("change")
+    await expect(page.get_by_text("Played again.")).to_be_visible(timeout=20_000)
+    _, rest = await recorded_samples(page)
+    sought = [np.trim_zeros(samples) for samples in (whole, rest)]
+    assert 0.3 < len(sought[1]) / len(sought[0]) < 0.6
+    half = sought[0][-len(sought[1]) :] / 2
+    assert np.abs(half - sought[1]).max() < 0.01
+    await page.screenshot(path=OUT / "page-spoken.png", full_page=True)
+
+
+async def test_the_page_loads_nothing_from_elsewhere(opening: tuple[Page, PageLog]) -> None:
+    """All that the pages load, and every socket, is this server's."""
+    page, log = opening
+    own = urlsplit(page.url).netloc
+    await page.goto(f"{page.url}docs")
+    await expect(page.get_by_text("/v1/audio/speech", exact=True)).to_be_visible()
+    assert {urlsplit(url).netloc for url in log.urls} == {own}
+    await page.locator("summary").first.click()
+    await page.screenshot(path=OUT / "page-api.png", full_page=True)
+
+
+async def test_a_server_with_keys_asks_for_one(browser: Browser) -> None:
+    """A wrong key is asked for again; the right one is kept for the tab."""
+    with serving(api_keys="a-key-for-the-page") as server:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
+            dialog = page.get_by_role("dialog")
+            await expect(dialog).to_be_visible()
+            await page.screenshot(path=OUT / "a-key-for-the-page.png")
+            await dialog.get_by_label("API key").fill("wrong")
+            await dialog.get_by_label("API key").press("Enter")
+            await expect(dialog.get_by_role("alert")).to_contain_text("does not know this key")
+            await dialog.get_by_label("API key").fill("a-key-for-the-page")
+            await dialog.get_by_label("API key").press("Enter")
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            await speak(page, "The key is right.")
+            await spoken_to_the_end(page)
+            await page.reload()
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            await expect(dialog).not_to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_page_fits_a_phone(browser: Browser, served: ServerProcess, scheme: str) -> None:
+    """Nothing is wider than the screen, and both buttons stay in reach while it speaks."""
+    options = {"viewport": PHONE, "color_scheme": scheme, "is_mobile": True, "has_touch": True}
+    async with opened(browser, served.url, **options) as (page, log):
+        await expect(page.get_by_label("Hear default")).to_be_attached()
+        await speak(page, "Your table for four is booked for Friday at half past seven.")
+        await expect(page.locator(".word.heard").nth(5)).to_be_visible(timeout=20_000)
+        await expect(page.get_by_role("button", name="Interrupt")).to_be_in_viewport()
+        await page.screenshot(path=OUT / f"page-phone-{scheme}.png")
+        await page.get_by_role("button", name="Interrupt").tap()
+        await expect(page.locator("#history")).to_be_visible()
+        assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        await page.locator("#history").scroll_into_view_if_needed()
+        await page.screenshot(path=OUT / f"page-phone-{scheme}-cut.png")
+        assert log.errors == []
+
+
+async def test_a_voice_is_cloned_and_designed_on_the_page(browser: Browser, tmp_path: Path) -> None:
+    """The microphone is recorded; an uploaded file becomes a voice, is listed, heard, removed."""
+    models = ",".join(str(REFERENCE / name) for name in ("base-0b6", "voice_design-1b7"))
+    settings = {"threads": "1", "aligner": "off", "voices_folder": str(tmp_path)}
+    with serving(engine="qwen3", models=models, **settings) as server:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, log):
+            await expect(page.get_by_label("Hear designed")).to_be_visible()
+            await expect(page.get_by_label("Describe the voice")).to_be_visible()
+            await page.get_by_text("Clone a voice").click()
+            await page.get_by_text("Design a voice").click()
+            form = page.locator("#clone")
+            await form.get_by_role("button", name="Record").click()
+            await expect(form.get_by_role("status")).to_have_text(re.compile(r"Recording: [1-9]"))
+            await form.get_by_role("button", name="Stop recording").click()
+            await expect(form.get_by_role("status")).to_have_text(re.compile(r"Recorded \d"))
+            await form.get_by_label("Name").fill("Anna")
+            await form.get_by_label("3 to 30 s").set_input_files(REFERENCE / "reference.wav")
+            await form.get_by_label("What is said in it").fill("quick brown fox")
+            clone = form.get_by_role("button", name="Clone")
+            await clone.click()
+            assert not log.sent_requests("POST"), "without consent nothing is sent"
+            await form.get_by_label("has agreed to this clone").check()
+            await clone.click()
+            await expect(form.get_by_role("status")).to_have_text(
+                re.compile(r"Cloning the voice: [1-9]\d* s")
+            )
+            await expect(form.get_by_role("status")).to_contain_text(
+                "The voice anna is ready.", timeout=100_000
+            )
+            await expect(page.get_by_role("radio", name="anna clone")).to_be_checked()
+            await page.screenshot(path=OUT / "page-voices.png", full_page=True)
+            async with page.expect_download() as saving:
+                await page.get_by_label("Save anna as a file").click()
+            assert (await saving.value).suggested_filename == "anna.safetensors"
+            await page.get_by_label("Hear anna").click()
+            await expect(page.locator("#first-audio")).to_contain_text("ms", timeout=60_000)
+            page.on("dialog", lambda dialog: dialog.accept())
+            await page.get_by_label("Remove anna").click()
+            await expect(page.get_by_label("Hear anna")).not_to_be_attached()
+            assert log.errors == []
+
+
+async def test_an_insecure_page_says_what_to_do(browser: Browser) -> None:
+    """Over HTTP from another machine there is no sound, and the page names the option."""
+    with serving(api_keys="a-key-for-the-page") as server:
+        url = server.url.replace("127.0.0.1", OTHER_NAME)
+        async with opened(browser, url, viewport=DESKTOP) as (page, _):
+            await page.get_by_label("API key", exact=True).fill("a-key-for-the-page")
+            await page.get_by_label("API key", exact=True).press("Enter")
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            await expect(page.locator("#alert")).to_contain_text("--ssl-self-signed")
+            await speak(page, "Nobody hears this.")
+            await expect(page.locator("#alert")).to_contain_text("--ssl-self-signed")
+            await page.screenshot(path=OUT / "page-insecure.png")
+
+
+async def test_a_self_signed_page_speaks(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over HTTPS from another machine it sounds, once the browser accepts the certificate."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with serving(api_keys="a-key-for-the-page", ssl_self_signed="true") as server:
+        url = server.url.replace("127.0.0.1", OTHER_NAME)
+        options = {"viewport": DESKTOP, "ignore_https_errors": True}
+        async with opened(browser, url, **options) as (page, _):
+            await page.get_by_label("API key", exact=True).fill("a-key-for-the-page")
+            await page.get_by_label("API key", exact=True).press("Enter")
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            await speak(page, "This is heard.")
+            await spoken_to_the_end(page)
+
+
+async def test_what_was_heard_is_saved(opening: tuple[Page, PageLog]) -> None:
+    """WAV and SRT end where the reply was interrupted, and MP3 holds the text until there."""
+    page, log = opening
+    await interrupt_at(page, "three.")
+    await speak(page, "One, two, three. And here comes a long rest that nobody hears. " * 3)
+    await expect(page.locator("#history")).to_be_visible(timeout=20_000)
+    files: dict[str, bytes] = {}
+    for name in ("WAV", "MP3", "SRT"):
+        async with page.expect_download() as saving:
+            await page.get_by_role("button", name=name).click()
+        files[name] = Path(await (await saving.value).path()).read_bytes()
+    played_ms = message(log.sent, "cancel")["played_ms"]
+    assert abs(len(files["WAV"]) - 44 - played_ms * 48) < 100
+    assert files["MP3"][:3] == b"ID3" or files["MP3"][0] == 0xFF
+    assert b"three." in files["SRT"] and b"rest" not in files["SRT"]
+    (request,) = log.sent_requests("POST")
+    assert request.endswith("/v1/audio/speech")
+
+
+async def test_the_example_of_the_documentation_speaks(opening: tuple[Page, PageLog]) -> None:
+    """The code in docs/browser.md speaks, names the sounding word, and is interrupted."""
+    page, log = opening
+    (code,) = re.findall(r"```js\n(.*?)```", (DOCS / "browser.md").read_text(), re.DOTALL)
+    code = code.replace("export ", "") + "Object.assign(window, { speak, interrupt });"
+    await page.add_script_tag(type="module", content=code)
+    await page.wait_for_function("typeof speak === 'function'")
+    await page.evaluate("speak(`One, two, three. ${'And nobody hears the rest. '.repeat(9)}`)")
+    await page.wait_for_function("document.title === 'three.'")
+    async with page.expect_console_message() as printed:
+        await page.evaluate("interrupt()")
+    assert (await printed.value).text == "heard: " + message(log.received, "cancelled")[
+        "text_spoken"
+    ]
+    assert message(log.received, "cancelled")["text_spoken"] == "One, two, three."

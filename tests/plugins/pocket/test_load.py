@@ -1,0 +1,60 @@
+"""Loading: int8, rows that the CPU can speak, logs without words, and clear refusals."""
+
+import logging
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from testbed.pocket import SMALL_MODEL
+from voiceagent_tts.errors import CheckpointError
+from voiceagent_tts.plugins.pocket.load import PocketOptions, load_model, load_pocket
+from voiceagent_tts.plugins.pocket.speech import Speech
+
+
+def load(tmp_path: Path, **options: object) -> object:
+    """Load an engine over the small model."""
+    wanted = PocketOptions(str(tmp_path), (SMALL_MODEL,), **options)  # type: ignore[arg-type]
+    return load_pocket(wanted, list, lambda event: None)
+
+
+def test_rows_follow_from_the_speed_of_this_cpu(tmp_path: Path) -> None:
+    """Between 1 and 16 rows are offered; a given number is not measured."""
+    assert 1 <= load(tmp_path).capabilities.max_rows <= 16  # type: ignore[attr-defined]
+    assert load(tmp_path, rows=3).capabilities.max_rows == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.filterwarnings("ignore:torch")
+@pytest.mark.parametrize("has_torchao", [False, True])
+def test_int8_weights_speak(monkeypatch: pytest.MonkeyPatch, *, has_torchao: bool) -> None:
+    """The language model's layers have PyTorch's kernels, torchao or not, and audio comes out."""
+    if has_torchao:
+        torchao = ModuleType("torchao")
+        torchao.__spec__ = ModuleSpec("torchao", None)
+        monkeypatch.setitem(sys.modules, "torchao", torchao)
+    model = load_model(SMALL_MODEL, quantize=True)
+    layer = model.network.flow_lm.transformer.layers[0]
+    assert repr(layer).count("DynamicQuantizedLinear") == 4
+    assert not any(isinstance(each, torch.nn.Linear) for each in layer.modules())
+    state = model.network.get_state_for_audio_prompt("alba")
+    assert Speech(model.network, state, "Hello.").next_frame()
+
+
+def test_the_package_logs_no_words(caplog: pytest.LogCaptureFixture) -> None:
+    """Its warning of a long part quotes the text."""
+    model = load_model(SMALL_MODEL)
+    state = model.network.get_state_for_audio_prompt("alba")
+    Speech(model.network, state, "secret " * 200).next_frame()
+    assert "secret" not in caplog.text
+    assert not logging.getLogger("pocket_tts.models.text_chunking").isEnabledFor(logging.WARNING)
+
+
+def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    """Weights that are no weights end in one sentence with the model's name."""
+    wrong = tmp_path / "english_wrong.yaml"
+    wrong.write_text("weights_path: /nowhere.safetensors\n")
+    with pytest.raises(CheckpointError, match="english_wrong.yaml: cannot be loaded"):
+        load_model(str(wrong))

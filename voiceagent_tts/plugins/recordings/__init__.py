@@ -1,0 +1,1 @@
+"""Recordings that users give: reading and examining them, and what a model makes of a voice."""
