@@ -118,8 +118,8 @@ class ClientSocket:
         """
         if self.lost is not None:
             raise self.lost
-        metadata = self._spans.open(context_id, metadata)
-        self.send(self.connection.open(context_id, metadata=metadata, **options))
+        with self._spans.opening(context_id, metadata) as traced:
+            self.send(self.connection.open(context_id, metadata=traced, **options))
         self._router.attach(context_id, inbox)
         return self.connection.record(context_id)
 
