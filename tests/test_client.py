@@ -636,6 +636,50 @@ async def test_nothing_is_left_after_aclose(small_server: SmallServer) -> None:
     assert not [name for name in names if name.startswith("tts-client")]
 
 
+@pytest.mark.parametrize("answers", ["nothing", "the handshake"])
+async def test_closing_ends_attempts_to_connect(answers: str) -> None:
+    """Neither the open nor the close waits for a server that does not answer."""
+    arrived = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.set()
+        await reader.read(-1)
+        writer.close()
+
+    async def accept(websocket: WebSocket) -> None:
+        arrived.set()
+        await websocket.wait_closed()
+
+    async with contextlib.AsyncExitStack() as stack:
+        if answers == "nothing":
+            listener = await stack.enter_async_context(
+                await asyncio.start_server(answer, "127.0.0.1", 0)
+            )
+            url = f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        else:
+            url = await stack.enter_async_context(serving(accept))
+        client = TTSClient(url)
+        opening = [asyncio.create_task(client.open()) for _ in range(3)]
+        async with asyncio.timeout(5.0):  # one attempt takes 10 s
+            await arrived.wait()
+            await asyncio.gather(client.aclose(), client.aclose())
+        outcomes = await asyncio.gather(*opening, return_exceptions=True)
+        assert [str(outcome) for outcome in outcomes] == ["this client has been closed"] * 3
+        assert {type(outcome) for outcome in outcomes} == {ConnectionLostError}
+
+
+async def test_a_cancelled_open_is_no_closed_client(small_server: SmallServer) -> None:
+    """A program that gives one open up may try again."""
+    client = TTSClient(small_server.url)
+    opening = asyncio.create_task(client.open())
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert _words(await _events(client.say("one"))) == ["one"]
+    await client.aclose()
+
+
 async def test_ended_contexts_are_not_kept(small_server: SmallServer) -> None:
     """An ended context without references is freed, although its socket stays open."""
     async with TTSClient(small_server.url) as client:
