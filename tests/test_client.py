@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from testbed.servers import StartServer
 from voiceagent_tts.client import (
     ClientAudio,
     ClientContext,
@@ -54,6 +55,7 @@ from voiceagent_tts.protocol.messages import (
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
 from voiceagent_tts.protocol.server_connection import Answer, ServerConnection, WireMessages
+from voiceagent_tts.settings.access import Quota
 from voiceagent_tts.text.cut import cut_text
 
 WORD_SAMPLES = 1_920  # every word sounds for 80 ms
@@ -389,6 +391,62 @@ async def test_text_that_the_server_refused_is_no_silent_hole(small_server: Smal
         with pytest.raises(InvalidRequestError) as caught:
             await _events(context)
     assert caught.value.code is ErrorCode.TEXT_TOO_LONG
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_refused_text_leaves_its_context_and_its_record(
+    start_server: StartServer, *, is_open: bool
+) -> None:
+    """The next call raises the error once, the context speaks on, and both ends have one text.
+
+    More text is on its way when the server refuses a piece, before or after it opens the context.
+    """
+    server = await start_server(max_text_chars=40)
+    async with TTSClient(server.websocket_url) as client:
+        context = await client.open(language="en", max_lead_s=0.0)
+        if is_open:
+            await context.cut(0)
+        for text in ("Hello. ", "b" * 41, "One, ", "c" * 30, "two. "):
+            await context.send_text(text)
+        await context.cut(0)  # answered after the errors
+        with pytest.raises(InvalidRequestError) as refused:
+            await context.send_text("never sent")
+        assert (refused.value.code, refused.value.dropped) == (ErrorCode.TEXT_TOO_LONG, (7, 48))
+        await context.send_text("Three.")
+        await context.end()
+        events = await _events(context)
+        assert isinstance(events[-1], DoneMessage) and events[-1].reason == "complete"
+        assert context.text == "Hello. One, two. Three."
+        assert _words(events) == ["Hello.", "One,", "two.", "Three."]
+        for played_ms in range(0, 2_500, 250):
+            assert context.cut_locally(played_ms) == await context.cut(played_ms)
+
+
+async def test_text_over_a_rate_leaves_its_context(start_server: StartServer) -> None:
+    """As text that is too long does; a program that sends nothing more learns it at the end."""
+    server = await start_server(api_keys=("key",), key_limits=Quota(chars_per_minute=60))
+    async with TTSClient(server.websocket_url, "key") as client:
+        context = await client.open(language="en", max_lead_s=0.0)
+        for text in ("These are forty characters and a few more. ", "No room. " * 3, "Yes."):
+            await context.send_text(text)
+        await context.end()
+        with pytest.raises(OverloadedError) as refused:
+            await _events(context)
+        assert (refused.value.code, refused.value.dropped) == (ErrorCode.RATE_LIMITED, (43, 70))
+        assert context.text == "These are forty characters and a few more. Yes."
+        assert context.cut_locally(10_000) == Cut(context.text, "", is_partial=False)
+
+
+async def test_text_behind_the_end_of_an_idle_context_is_no_text_of_it(
+    small_server: SmallServer,
+) -> None:
+    """It crossed the end on its way."""
+    async with TTSClient(small_server.url) as client:
+        context = await _speaking(client, "one")
+        await small_server.peers[0].done(context.context_id, "idle")
+        await context.send_text(" two")
+        await _events(context)
+        assert context.cut_locally(1_000) == Cut("one", "", is_partial=False)
 
 
 async def test_a_lost_socket_fails_its_contexts_and_the_next_works(

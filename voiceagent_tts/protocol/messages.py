@@ -543,6 +543,8 @@ class ErrorMessage(_ServerMessage):
     status: int
     spoken_chars: int | None = None
     """Of `text_lost`: the characters that were spoken; words behind them were not, though sent."""
+    dropped: tuple[Count, Count] | None = None
+    """Of text that was refused: start and end in the context's text, which goes on without it."""
 
     @classmethod
     def of(cls, error: VoiceAgentError, context_id: str | None) -> Self:
@@ -555,6 +557,7 @@ class ErrorMessage(_ServerMessage):
             retry_after_ms=error.retry_after_ms,
             status=error.status,
             spoken_chars=error.spoken_chars,
+            dropped=error.dropped,
         )
 
     def to_error(self) -> VoiceAgentError:
@@ -569,6 +572,7 @@ class ErrorMessage(_ServerMessage):
             code=code,
             retry_after_ms=self.retry_after_ms,
             spoken_chars=self.spoken_chars,
+            dropped=self.dropped,
         )
 
 
