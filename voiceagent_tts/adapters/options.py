@@ -7,12 +7,12 @@ depends on neither host.
 import math
 import re
 from collections.abc import Mapping
-from typing import TypeGuard, Unpack, cast, get_args
+from typing import Any, TypeGuard, Unpack, cast, get_args
 
 from voiceagent_tts.client import authorization, configured_key, configured_url, websocket_address
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.protocol.client_connection import check_options
-from voiceagent_tts.protocol.messages import OpenOptions, SampleRate
+from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions, SampleRate, VoiceOptions
 from voiceagent_tts.text.language import normalize_language
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -58,6 +58,20 @@ def _check_headers(headers: object) -> None:
                 + ("other characters" if isinstance(value, str) else type(value).__name__),
                 code=ErrorCode.INVALID_PARAM,
             )
+
+
+def unknown_options(options: Mapping[str, object]) -> list[str]:
+    """The names in `options` that are no options of the speech.
+
+    Audio and timestamps are none: the hosts choose them.
+    """
+    return sorted(options.keys() - VoiceOptions.__annotations__.keys())
+
+
+def open_options(speech: Mapping[str, object], sample_rate: SampleRate) -> OpenOptions:
+    """The options of the server contexts that speak a turn; the server chooses those left None."""
+    given: dict[str, Any] = {name: value for name, value in speech.items() if value is not None}
+    return OpenOptions(**given, audio=AudioFormat(sample_rate=sample_rate))
 
 
 def check_speech(**options: Unpack[OpenOptions]) -> None:

@@ -12,7 +12,7 @@ import enum
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Unpack
 from uuid import uuid4
 
 import aiohttp
@@ -27,7 +27,13 @@ from livekit.agents import (
 from livekit.agents.types import NOT_GIVEN, NotGivenOr, TimedString
 
 from voiceagent_tts.adapters.livekit.playout import Listener, Playout
-from voiceagent_tts.adapters.options import check_not_negative, check_sample_rate, check_speech
+from voiceagent_tts.adapters.options import (
+    check_not_negative,
+    check_sample_rate,
+    check_speech,
+    open_options,
+    unknown_options,
+)
 from voiceagent_tts.adapters.turn import Turn
 from voiceagent_tts.client import ClientSocket, refusal
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
@@ -42,7 +48,6 @@ from voiceagent_tts.protocol.client_connection import (
     ContextRecord,
 )
 from voiceagent_tts.protocol.messages import (
-    AudioFormat,
     DoneMessage,
     ErrorMessage,
     OpenOptions,
@@ -83,8 +88,8 @@ class ReplyOptions:
             InvalidRequestError: an option is wrong.
             TypeError: there is no such option.
         """
-        if unknown := self.spoken.keys() - VoiceOptions.__annotations__.keys():
-            raise TypeError(f"there is no option {', '.join(sorted(unknown))}")
+        if unknown := unknown_options(self.spoken):
+            raise TypeError(f"there is no option {', '.join(unknown)}")
         check_sample_rate(self.sample_rate)
         check_speech(**self.open_options())
         check_not_negative(
@@ -93,8 +98,7 @@ class ReplyOptions:
 
     def open_options(self) -> OpenOptions:
         """The options of the reply's server contexts."""
-        given: dict[str, Any] = {k: v for k, v in self.spoken.items() if v is not None}
-        return OpenOptions(**given, audio=AudioFormat(sample_rate=self.sample_rate))
+        return open_options(self.spoken, self.sample_rate)
 
     def changed(self, **options: Unpack[VoiceOptions]) -> "ReplyOptions":
         """A copy with other options of the speech."""

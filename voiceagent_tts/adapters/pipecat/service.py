@@ -54,6 +54,7 @@ from voiceagent_tts.adapters.options import (
     check_sample_rate,
     check_speech,
     check_strings,
+    open_options,
 )
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, HistoryCorrectionFrame, Output
 from voiceagent_tts.adapters.pipecat.playout import Playout
@@ -74,7 +75,7 @@ from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnSt
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
+from voiceagent_tts.protocol.messages import OpenOptions
 from voiceagent_tts.text.markup import phoneme
 
 _LEAD_S = 1.0
@@ -115,8 +116,8 @@ class VoiceAgentTTSService(TurnTTSService):
             server on this machine.
         api_key: sent as a bearer token; None for `VOICEAGENT_TTS_API_KEY`, if it is set.
         extra_headers: further HTTP headers, such as those that a proxy requires.
-        settings: voice, language and so on; `extra` may set any other option of `context.open`. The
-            server chooses options that are missing.
+        settings: voice, language and so on; `extra` may set any other option of `context.open` but
+            `audio` and `timestamps`. The server chooses options that are missing.
         text_aggregator: collects LLM tokens into the pieces of text that Pipecat passes to
             `run_tts`. The default passes clauses on early; use one of Pipecat's if your text
             transforms need whole sentences.
@@ -203,8 +204,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._words: dict[str, deque[SpokenWord]] = {}  # by context; their audio has not left
         self._releasing = asyncio.Lock()
         self._register_event_handler("on_words")
-        self._max_buffer_delay_ms = max_buffer_delay_ms
-        self._max_lead_s = max_lead_s
+        self._pacing = {"max_buffer_delay_ms": max_buffer_delay_ms, "max_lead_s": max_lead_s}
         self._playout = Playout(output_latency_s)
         self._output = Output(self._playout, lambda: self._continues_text)
         self._names_servers_model = defaults.model is None  # in metrics
@@ -324,14 +324,9 @@ class VoiceAgentTTSService(TurnTTSService):
         check_speech(**self._open_options(settings))
 
     def _open_options(self, settings: TTSSettings) -> OpenOptions:
-        chosen = settings.given_fields()
+        chosen = self._pacing | settings.given_fields()
         chosen.pop("model")  # a voice implies its model
-        given: dict[str, Any] = chosen | {
-            "max_buffer_delay_ms": self._max_buffer_delay_ms,
-            "max_lead_s": self._max_lead_s,
-            "audio": AudioFormat(sample_rate=self._output_rate_hz),
-        }
-        return OpenOptions(**{name: value for name, value in given.items() if value is not None})
+        return open_options(chosen, self._output_rate_hz)
 
     # Settings.
 
