@@ -93,7 +93,9 @@ class TTS(tts.TTS[Literal["words"]]):
 
     Events besides those of `livekit.agents.tts.TTS`:
         words: called with `(context_id, words)` when word times of a stream have arrived, ahead of
-            playback; `words` are `WordTimestamp`s, positions in samples at 24 kHz.
+            playback; `words` are `WordTimestamp`s, positions in samples at 24 kHz of the reply's
+            audio and characters of its text. After a reply broke off, words are sent again from
+            that point on: they replace the earlier ones.
 
     Args:
         url: the server, such as `ws://127.0.0.1:8765`; without a path, `/v1/tts/ws`; `http://`

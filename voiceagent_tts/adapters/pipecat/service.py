@@ -71,7 +71,8 @@ from voiceagent_tts.adapters.pipecat.text import (
     joint,
     without_end,
 )
-from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnState
+from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
+from voiceagent_tts.adapters.turn import TurnState, silence
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
@@ -314,8 +315,7 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._stop_turn(context_id)
 
     def _add_turn(self, context_id: str) -> PipecatTurn:
-        options = self._open_options(self._settings)
-        turn = PipecatTurn(context_id, options, now_s=self._now_s())
+        turn = PipecatTurn(context_id, self._open_options(self._settings))
         self._turns[context_id] = turn
         return turn
 
@@ -565,10 +565,9 @@ class VoiceAgentTTSService(TurnTTSService):
     async def _begin_utterance(self) -> None:
         """Pause between this utterance and one that has just ended or is still playing."""
         await self._wait_for_playback(_UTTERANCE_LEAD_S)
-        samples = round(self._playout.pause_s(self._now_s()) * self._output_rate_hz)
-        if samples:
-            silence = bytes(samples * BYTES_PER_SAMPLE)
-            await self.push_frame(TTSAudioRawFrame(silence, self._output_rate_hz, 1))
+        pause = silence(self._playout.pause_s(self._now_s()), self._output_rate_hz)
+        if pause:
+            await self.push_frame(TTSAudioRawFrame(pause, self._output_rate_hz, 1))
 
     def _concerns(self, transport: BaseOutputTransport, frame: Frame) -> bool:
         """Whether `frame` of `transport` is about the audio of this service alone."""
