@@ -1,4 +1,4 @@
-"""Checks of the options that users of both hosts give.
+"""The options that users of both hosts give: their checks, and what follows from them.
 
 A wrong option is refused where it is given: in a turn it would only mute the agent. This module
 depends on neither host.
@@ -19,16 +19,20 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """Source: RFC 9110, 5.6.2."""
 
 
-def check_connection(url: str | None, api_key: str | None, extra_headers: object) -> None:
-    """Check the options of the connection.
+def checked_connection(
+    url: str | None, api_key: str | None, extra_headers: Mapping[str, str] | None
+) -> tuple[str, dict[str, str]]:
+    """The address of the server's WebSocket, and the headers of every request.
 
     Raises:
-        InvalidRequestError: one is wrong.
+        InvalidRequestError: an option is wrong.
     """
     check_strings(url=url, api_key=api_key)
-    websocket_address(configured_url(url))
-    authorization(configured_key(api_key))
-    _check_headers({} if extra_headers is None else extra_headers)
+    address = websocket_address(configured_url(url))
+    key = authorization(configured_key(api_key))
+    headers = {} if extra_headers is None else extra_headers
+    _check_headers(headers)
+    return address, {**headers, **key}
 
 
 def check_strings(**options: object) -> None:

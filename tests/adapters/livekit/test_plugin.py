@@ -347,6 +347,25 @@ async def test_voices_are_listed(served: ServerProcess, make_voice: MakeVoice) -
 
 
 @pytest.mark.parametrize(
+    "body", ['{"data": []}', "[]", "no JSON", '{"voices": [{"id": "nova"}]}', '{"voices": 5}']
+)
+async def test_voices_of_another_server_are_an_api_error(make_voice: MakeVoice, body: str) -> None:
+    """An agent that handles LiveKit's errors handles a wrong address."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        writer.write(f"{head}\r\nConnection: close\r\n\r\n{body}".encode())
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listener:
+        place = f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        with pytest.raises(APIError, match=f"{place} has no list of voices") as raised:
+            await make_voice(f"ws://{place}").list_voices()
+        assert not raised.value.retryable
+
+
+@pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({"sample_rate": 12345}, "sample_rate: .*, got 12345"),

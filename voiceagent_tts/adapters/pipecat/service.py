@@ -48,7 +48,6 @@ from pipecat.utils.text.transforms.pronunciations import PronunciationTransform
 from pipecat.utils.tracing.service_decorators import traced_tts
 
 from voiceagent_tts.adapters.options import (
-    check_connection,
     check_count,
     check_not_negative,
     check_sample_rate,
@@ -167,7 +166,6 @@ class VoiceAgentTTSService(TurnTTSService):
             check_extra(settings)
             defaults.apply_update(settings)
         check_arguments(type(self), kwargs)
-        check_connection(url, api_key, extra_headers)
         if (sample_rate := kwargs.get("sample_rate")) is not None:
             check_sample_rate(sample_rate)
         check_not_negative(response_timeout_s=response_timeout_s, output_latency_s=output_latency_s)

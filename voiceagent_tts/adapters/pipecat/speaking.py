@@ -25,18 +25,12 @@ from pipecat.utils.errors import ErrorCategory
 from pipecat.utils.tracing.tracing_context import TracingContext
 from websockets.exceptions import InvalidStatus
 
+from voiceagent_tts.adapters.options import checked_connection
 from voiceagent_tts.adapters.pipecat.connection import Connection, ConnectionHooks
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
 from voiceagent_tts.adapters.turn import UNSPOKEN_MS, TurnState, silence
-from voiceagent_tts.client import (
-    ClientSocket,
-    authorization,
-    configured_key,
-    configured_url,
-    refusal,
-    websocket_address,
-)
+from voiceagent_tts.client import ClientSocket, refusal
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
@@ -77,6 +71,9 @@ class TurnTTSService(TTSService):
     Args:
         url, api_key, extra_headers, reconnect_attempts, response_timeout_s: as for the service.
         **kwargs: arguments of `TTSService`.
+
+    Raises:
+        InvalidRequestError: an option of the connection is wrong.
     """
 
     def __init__(
@@ -89,6 +86,7 @@ class TurnTTSService(TTSService):
         response_timeout_s: float,
         **kwargs: Any,
     ) -> None:
+        address, headers = checked_connection(url, api_key, extra_headers)
         super().__init__(**kwargs)
         hooks = ConnectionHooks(
             may_connect=lambda: self.is_usable or self._has_substitute,
@@ -97,13 +95,7 @@ class TurnTTSService(TTSService):
             on_failure=self._receive_outage,
             on_event=self._receive_other,
         )
-        self._connection = Connection(
-            self.name,
-            websocket_address(configured_url(url)),
-            {**(extra_headers or {}), **authorization(configured_key(api_key))},
-            reconnect_attempts,
-            hooks,
-        )
+        self._connection = Connection(self.name, address, headers, reconnect_attempts, hooks)
         self._response_timeout_s = response_timeout_s
         self._events: asyncio.Queue[ClientEvent] = asyncio.Queue()
         self._outage: type[Exception] | None = None  # kind of error reported last
