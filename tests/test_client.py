@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from testbed.servers import StartServer
 from voiceagent_tts.client import (
     ClientAudio,
     ClientContext,
@@ -54,6 +55,7 @@ from voiceagent_tts.protocol.messages import (
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
 from voiceagent_tts.protocol.server_connection import Answer, ServerConnection, WireMessages
+from voiceagent_tts.settings.access import Quota
 from voiceagent_tts.text.cut import cut_text
 
 WORD_SAMPLES = 1_920  # every word sounds for 80 ms
@@ -391,6 +393,69 @@ async def test_text_that_the_server_refused_is_no_silent_hole(small_server: Smal
     assert caught.value.code is ErrorCode.TEXT_TOO_LONG
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_refused_text_leaves_its_context_and_its_record(
+    start_server: StartServer, *, is_open: bool
+) -> None:
+    """The next call raises the error once, the context speaks on, and both ends have one text.
+
+    More text is on its way when the server refuses a piece, before or after it opens the context.
+    """
+    server = await start_server(max_text_chars=40)
+    refusals: list[InvalidRequestError] = []
+
+    async def call_again_if_refused(call: Callable[..., Awaitable[None]], *text: str) -> None:
+        try:
+            await call(*text)
+        except InvalidRequestError as error:  # of earlier text
+            refusals.append(error)
+            await call(*text)
+
+    async with TTSClient(server.websocket_url) as client:
+        context = await client.open(language="en", max_lead_s=0.0)
+        if is_open:
+            await context.cut(0)
+        for text in ("Hello. ", "b" * 41, "One, ", "c" * 41, "two. "):
+            await call_again_if_refused(context.send_text, text)
+        await context.cut(0)  # answered after the errors
+        await call_again_if_refused(context.send_text, "Three.")
+        await call_again_if_refused(context.end)
+        assert (refusals[0].code, refusals[0].dropped) == (ErrorCode.TEXT_TOO_LONG, (7, 48))
+        events = await _events(context)
+        assert isinstance(events[-1], DoneMessage) and events[-1].reason == "complete"
+        assert context.text == "Hello. One, two. Three."
+        assert _words(events) == ["Hello.", "One,", "two.", "Three."]
+        for played_ms in range(0, 2_500, 250):
+            assert context.cut_locally(played_ms) == await context.cut(played_ms)
+
+
+async def test_text_over_a_rate_leaves_its_context(start_server: StartServer) -> None:
+    """As text that is too long does; a program that sends nothing more learns it at the end."""
+    server = await start_server(api_keys=("key",), key_limits=Quota(chars_per_minute=60))
+    async with TTSClient(server.websocket_url, "key") as client:
+        context = await client.open(language="en", max_lead_s=0.0)
+        for text in ("These are forty characters and a few more. ", "No room. " * 3, "Yes."):
+            await context.send_text(text)
+        await context.end()
+        with pytest.raises(OverloadedError) as refused:
+            await _events(context)
+        assert (refused.value.code, refused.value.dropped) == (ErrorCode.RATE_LIMITED, (43, 70))
+        assert context.text == "These are forty characters and a few more. Yes."
+        assert context.cut_locally(10_000) == Cut(context.text, "", is_partial=False)
+
+
+async def test_text_behind_the_end_of_an_idle_context_is_no_text_of_it(
+    small_server: SmallServer,
+) -> None:
+    """It crossed the end on its way."""
+    async with TTSClient(small_server.url) as client:
+        context = await _speaking(client, "one")
+        await small_server.peers[0].done(context.context_id, "idle")
+        await context.send_text(" two")
+        await _events(context)
+        assert context.cut_locally(1_000) == Cut("one", "", is_partial=False)
+
+
 async def test_a_lost_socket_fails_its_contexts_and_the_next_works(
     small_server: SmallServer,
 ) -> None:
@@ -634,6 +699,50 @@ async def test_nothing_is_left_after_aclose(small_server: SmallServer) -> None:
     await small_server.peers[0].websocket.wait_closed()
     names = {task.get_name() for task in asyncio.all_tasks() - before}
     assert not [name for name in names if name.startswith("tts-client")]
+
+
+@pytest.mark.parametrize("answers", ["nothing", "the handshake"])
+async def test_closing_ends_attempts_to_connect(answers: str) -> None:
+    """Neither the open nor the close waits for a server that does not answer."""
+    arrived = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.set()
+        await reader.read(-1)
+        writer.close()
+
+    async def accept(websocket: WebSocket) -> None:
+        arrived.set()
+        await websocket.wait_closed()
+
+    async with contextlib.AsyncExitStack() as stack:
+        if answers == "nothing":
+            listener = await stack.enter_async_context(
+                await asyncio.start_server(answer, "127.0.0.1", 0)
+            )
+            url = f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        else:
+            url = await stack.enter_async_context(serving(accept))
+        client = TTSClient(url)
+        opening = [asyncio.create_task(client.open()) for _ in range(3)]
+        async with asyncio.timeout(5.0):  # one attempt takes 10 s
+            await arrived.wait()
+            await asyncio.gather(client.aclose(), client.aclose())
+        outcomes = await asyncio.gather(*opening, return_exceptions=True)
+        assert [str(outcome) for outcome in outcomes] == ["this client has been closed"] * 3
+        assert {type(outcome) for outcome in outcomes} == {ConnectionLostError}
+
+
+async def test_a_cancelled_open_is_no_closed_client(small_server: SmallServer) -> None:
+    """A program that gives one open up may try again."""
+    client = TTSClient(small_server.url)
+    opening = asyncio.create_task(client.open())
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert _words(await _events(client.say("one"))) == ["one"]
+    await client.aclose()
 
 
 async def test_ended_contexts_are_not_kept(small_server: SmallServer) -> None:

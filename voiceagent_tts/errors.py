@@ -79,6 +79,8 @@ class VoiceAgentError(Exception):
         retry_after_ms: time after which a retry may succeed; None if unknown.
         spoken_chars: of a context that has lost its text (`text_lost`), the characters that were
             spoken before; the audio behind them was noise. None for other errors.
+        dropped: of text that was refused while its context goes on, its start and end in the
+            context's text. None for other errors.
     """
 
     default_code = ErrorCode.INTERNAL
@@ -90,12 +92,14 @@ class VoiceAgentError(Exception):
         code: ErrorCode | None = None,
         retry_after_ms: int | None = None,
         spoken_chars: int | None = None,
+        dropped: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.code = code or self.default_code
         self.retry_after_ms = retry_after_ms
         self.spoken_chars = spoken_chars
+        self.dropped = dropped
 
     @classmethod
     def unexpected(cls, error: Exception) -> "VoiceAgentError":

@@ -1,6 +1,8 @@
+from typing import Any
+
 import pytest
 
-from voiceagent_tts.adapters.options import check_connection, check_speech
+from voiceagent_tts.adapters.options import check_speech, checked_connection
 from voiceagent_tts.errors import InvalidRequestError
 
 
@@ -19,17 +21,20 @@ from voiceagent_tts.errors import InvalidRequestError
         {"X": None},
     ],
 )
-def test_headers_that_no_request_can_carry_are_refused(headers: object) -> None:
+def test_headers_that_no_request_can_carry_are_refused(headers: Any) -> None:
     """The error names the header, and never its value."""
     with pytest.raises(InvalidRequestError, match="extra_headers: expected ") as refused:
-        check_connection(None, None, headers)
+        checked_connection(None, None, headers)
     assert "secr" not in str(refused.value)
 
 
 def test_what_a_proxy_requires_is_accepted() -> None:
     """Names and values as RFC 9110 has them."""
-    check_connection("https://tts.example.com/a", "key", {"X-Forwarded-For": "::1, 10.0.0.1"})
-    check_connection(None, None, None)
+    forwarded = {"X-Forwarded-For": "::1, 10.0.0.1"}
+    address, headers = checked_connection("https://tts.example.com/a", "key", forwarded)
+    assert address == "wss://tts.example.com/a"
+    assert headers == forwarded | {"Authorization": "Bearer key"}
+    assert checked_connection("ws://host", None, None) == ("ws://host/v1/tts/ws", {})
 
 
 @pytest.mark.parametrize("language", ["en", "en-GB", "German", "zh-Hans-CN", None])

@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.scripted_server import Script, ScriptedServer
+from testbed.waiting import PATIENCE_S
 from voiceagent_tts.adapters.turn import Turn, all_words, resume_position, surely_begun_at
+from voiceagent_tts.client import ClientSocket
+from voiceagent_tts.client.transport import connect_websocket
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
-from voiceagent_tts.protocol.messages import AudioFormat
+from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Your order left our warehouse on Tuesday."
@@ -85,7 +89,7 @@ def test_a_word_behind_a_pause_may_begin_later_than_an_aligner_says(
 @pytest.mark.parametrize("moved_ms", [200, 399, 400, 450])
 def test_a_word_is_voiced_once_audio_of_its_first_time_is_there(moved_ms: int) -> None:
     """An aligner may find it later at the end of the audio, or behind it; no answer is due."""
-    turn = Turn("turn")
+    turn = Turn("turn", OpenOptions())
     turn.text = "one two"
     first, last = (WordTimestamp(w, 0, None, 0.5) for w in split_words(turn.text))
     record = ContextRecord("1", AudioFormat(), last_start_sample=ms_to_samples(200))
@@ -94,6 +98,29 @@ def test_a_word_is_voiced_once_audio_of_its_first_time_is_there(moved_ms: int) -
     for audio_ms, voiced in ((150, 3), (400, 7)):
         turn.receive_audio(ClientAudio("1", 0, 0, bytes(2 * ms_to_samples(audio_ms))))
         assert turn.voiced_char_end == voiced
+
+
+async def test_only_the_server_ends_its_silence() -> None:
+    """It counts from the last event, or from the text for which audio is owed."""
+    async with ScriptedServer(Script((), end_s=PATIENCE_S)).running() as server:
+        socket = await ClientSocket.over(await connect_websocket(server.addresses["ws"], {}))
+        turn = Turn("turn", OpenOptions())
+        record = turn.open_context(socket, lambda _: None, 10.0)
+        assert turn.silent_s(20.0) is None, "nothing to speak"
+        turn.append("One", 20.0)
+        assert turn.silent_s(30.0) is None, "the word may grow"
+        for now_s in range(30, 38):
+            turn.append(" two", float(now_s))
+        assert turn.silent_s(38.0) == 8.0
+        turn.note_answer(39.0)
+        assert turn.silent_s(40.0) == 1.0
+        words = split_words(turn.text)
+        record.words = [WordTimestamp(word, 240 * n, None, 1.0) for n, word in enumerate(words)]
+        turn.receive_audio(ClientAudio("turn", 0, 0, bytes(2 * 2_400)))
+        assert turn.silent_s(50.0) is None, "all words are voiced, and the last one may grow"
+        turn.end_text(60.0)
+        assert turn.silent_s(61.0) == 1.0
+        await socket.aclose()
 
 
 @given(LENGTHS_MS, st.integers(0, 5000))
@@ -177,7 +204,7 @@ def test_a_context_that_breaks_off_resumes_between_tags(told: int) -> None:
         WordTimestamp(word, 9_600 * n, None, 0.5) for n, word in enumerate(words[:told])
     ]
     for received in range(0, 9_600 * 10, 4_800):
-        turn = Turn("1")
+        turn = Turn("1", OpenOptions())
         turn.text = MARKED
         turn.start_context(record)
         turn.receive_audio(ClientAudio("1", 0, 0, pcm=bytes(2 * received)))

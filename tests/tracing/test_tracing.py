@@ -1,5 +1,6 @@
 """One trace from the program around a client, through server and worker, into a real receiver."""
 
+import contextlib
 import os
 import socket
 
@@ -12,8 +13,9 @@ from testbed.otlp_receiver import OtlpReceiver, ReceivedSpan
 from testbed.server_process import serving
 from testbed.servers import StartServer
 from testbed.waiting import until
-from voiceagent_tts.client import TTSClient
+from voiceagent_tts.client import DoneMessage, TTSClient
 from voiceagent_tts.client.spans import ClientSpans
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.tracing import spans
 from voiceagent_tts.tracing.spans import Span, Tracer
 
@@ -83,6 +85,43 @@ async def test_a_cancel_is_an_event_of_every_span(
     assert "cancelled" in [name for name, _ in request.events]
 
 
+async def test_a_context_that_is_not_opened_ends_its_span(
+    receiver: OtlpReceiver, host: trace.Tracer, start_server: StartServer
+) -> None:
+    """The span says why, and that of the context which has the id lives on."""
+    server = await start_server()
+    async with TTSClient(server.websocket_url) as client:
+        context = await client.open(context_id="a", language="en")
+        with pytest.raises(InvalidRequestError):
+            await client.open(context_id="a")
+        with pytest.raises(InvalidRequestError):
+            await client.open(context_id="b", speed=9.0)
+        await context.send_text("Yes.")
+        await context.end()
+        assert [event async for event in context]
+        await until(lambda: len(receiver.named("tts.request")) == 3, "all spans have ended")
+    ends = {span.error: span.attributes["tts.reason"] for span in receiver.named("tts.request")}
+    assert ends == {"context_exists": "error", "invalid_param": "error", "": "complete"}
+
+
+@pytest.mark.parametrize(("chars", "is_legal"), [(1_016, True), (1_017, False)])
+async def test_tracing_takes_no_room_of_the_metadata(
+    host: trace.Tracer, start_server: StartServer, chars: int, is_legal: bool
+) -> None:
+    """What a client and its server accept without traces, they accept with traces."""
+    server = await start_server()
+    fits = contextlib.nullcontext() if is_legal else pytest.raises(InvalidRequestError)
+    for traced in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not traced:
+                patch.setattr("voiceagent_tts.client.spans.host_tracer", Tracer)
+            async with TTSClient(server.websocket_url) as client:
+                with fits:
+                    context = await client.open(language="en", metadata={"a": "x" * chars})
+                    await context.end()
+                    assert isinstance([event async for event in context][-1], DoneMessage)
+
+
 async def test_a_request_over_http_continues_the_trace_of_its_header(
     receiver: OtlpReceiver, start_server: StartServer
 ) -> None:
@@ -127,7 +166,8 @@ def test_nothing_is_traced_by_default() -> None:
     """Without a collector there is no span, and the metadata of a client stays as it is."""
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" not in os.environ
     assert Tracer().start("x", "server").traceparent is None
-    assert ClientSpans().open("c", {"a": 1}) == {"a": 1}
-    assert ClientSpans().open("c") is None
+    for metadata in ({"a": 1}, None):
+        with ClientSpans().opening("c", metadata) as traced:
+            assert traced == metadata
     spans.Span().fail("internal")
     Span().end()

@@ -1,4 +1,4 @@
-"""Checks of the options that users of both hosts give.
+"""The options that users of both hosts give: their checks, and what follows from them.
 
 A wrong option is refused where it is given: in a turn it would only mute the agent. This module
 depends on neither host.
@@ -7,28 +7,32 @@ depends on neither host.
 import math
 import re
 from collections.abc import Mapping
-from typing import TypeGuard, Unpack, cast, get_args
+from typing import Any, TypeGuard, Unpack, cast, get_args
 
 from voiceagent_tts.client import authorization, configured_key, configured_url, websocket_address
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.protocol.client_connection import check_options
-from voiceagent_tts.protocol.messages import OpenOptions, SampleRate
+from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions, SampleRate, VoiceOptions
 from voiceagent_tts.text.language import normalize_language
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """Source: RFC 9110, 5.6.2."""
 
 
-def check_connection(url: str | None, api_key: str | None, extra_headers: object) -> None:
-    """Check the options of the connection.
+def checked_connection(
+    url: str | None, api_key: str | None, extra_headers: Mapping[str, str] | None
+) -> tuple[str, dict[str, str]]:
+    """The address of the server's WebSocket, and the headers of every request.
 
     Raises:
-        InvalidRequestError: one is wrong.
+        InvalidRequestError: an option is wrong.
     """
     check_strings(url=url, api_key=api_key)
-    websocket_address(configured_url(url))
-    authorization(configured_key(api_key))
-    _check_headers({} if extra_headers is None else extra_headers)
+    address = websocket_address(configured_url(url))
+    key = authorization(configured_key(api_key))
+    headers = {} if extra_headers is None else extra_headers
+    _check_headers(headers)
+    return address, {**headers, **key}
 
 
 def check_strings(**options: object) -> None:
@@ -58,6 +62,20 @@ def _check_headers(headers: object) -> None:
                 + ("other characters" if isinstance(value, str) else type(value).__name__),
                 code=ErrorCode.INVALID_PARAM,
             )
+
+
+def unknown_options(options: Mapping[str, object]) -> list[str]:
+    """The names in `options` that are no options of the speech.
+
+    Audio and timestamps are none: the hosts choose them.
+    """
+    return sorted(options.keys() - VoiceOptions.__annotations__.keys())
+
+
+def open_options(speech: Mapping[str, object], sample_rate: SampleRate) -> OpenOptions:
+    """The options of the server contexts that speak a turn; the server chooses those left None."""
+    given: dict[str, Any] = {name: value for name, value in speech.items() if value is not None}
+    return OpenOptions(**given, audio=AudioFormat(sample_rate=sample_rate))
 
 
 def check_speech(**options: Unpack[OpenOptions]) -> None:

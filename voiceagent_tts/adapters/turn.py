@@ -1,17 +1,21 @@
 """`Turn`: one turn of an agent, spoken by one server context after another.
 
 When a context breaks off, the next one resumes the turn at the word that broke off. Both hosts use
-this module: it decides where to resume, when a word is heard, and translates each context's
-positions into the turn's.
+this module: it sends the turn's text, decides where to resume, when a word is heard and whether the
+server is silent, and translates each context's positions into the turn's. The hosts decide when to
+resume, and what happens to audio and words.
 
 Positions are samples at 24 kHz of the turn's audio and characters of the turn's text; those of a
-server context count from that context's start. This module depends on neither host.
+server context count from that context's start. Current times are arguments. This module depends on
+neither host.
 """
 
+import enum
 import re
 from dataclasses import replace
 from itertools import pairwise
 
+from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     SAMPLE_RATE_HZ,
@@ -19,15 +23,22 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
+from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
+from voiceagent_tts.protocol.messages import OpenOptions
+from voiceagent_tts.protocol.socket_router import Inbox
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, typical_samples
 from voiceagent_tts.text.markup import MAX_TAG_CHARS
 from voiceagent_tts.text.punctuation import CLAUSE_ENDS, SENTENCE_ENDS, last_mark
 from voiceagent_tts.text.reader import Passage, Reader
+from voiceagent_tts.text.segmenter import has_complete_word
 from voiceagent_tts.text.words import split_words
 
+UNSPOKEN_MS = 40
+"""Length of the silence for a text of which nothing is said: without audio, a turn is a failure to
+both hosts."""
 HEARD_SAMPLES = ms_to_samples(20)
 """Length of a word from which it counts as heard."""
 _MAX_MISSING_SAMPLES = ms_to_samples(80)
@@ -41,6 +52,11 @@ _EMPHASIS = "*_`"
 _BREAK_AT_END = re.compile(r"<break\b[^<>]*>$")
 _UNKNOWN_WORD_SAMPLES = ms_to_samples(250)
 """Assumed length of a word whose end is not known."""
+
+
+def silence(seconds: float, rate_hz: int) -> bytes:
+    """PCM of silence."""
+    return bytes(round(seconds * rate_hz) * BYTES_PER_SAMPLE)
 
 
 def heard_samples(played: int, latency_s: float) -> int:
@@ -82,33 +98,60 @@ def _ends_with_pause(text: str) -> bool:
     return is_line_end or is_mark or _BREAK_AT_END.search(before) is not None
 
 
+class TurnState(enum.Enum):
+    """The progress of a turn."""
+
+    OPEN = enum.auto()
+    """More text may come."""
+    FINISHING = enum.auto()
+    """No more text arrives; the received text is being spoken."""
+    COMPLETE = enum.auto()
+    """All text was spoken."""
+    FAILED = enum.auto()
+    """The remaining text will not be spoken; text that still arrives is dropped."""
+
+
 class Turn:
     """Tracks the text and audio of a turn, and which part of it the current context speaks.
 
     Args:
         context_id: name of the turn, and of its first server context.
+        options: how every server context of this turn speaks.
+        start_sample: where its audio starts: behind silence that the host plays first.
         max_failures: attempts in a row to resume that may fail; 0 for no attempt.
         retry_wait_s: wait before the second and later attempts; the first one starts at once.
     """
 
+    socket: ClientSocket
+    """Of the server context that speaks, or that spoke last."""
+
     def __init__(
-        self, context_id: str, *, max_failures: int = 3, retry_wait_s: float = 0.3
+        self,
+        context_id: str,
+        options: OpenOptions,
+        *,
+        start_sample: int = 0,
+        max_failures: int = 3,
+        retry_wait_s: float = 0.3,
     ) -> None:
         self.context_id = context_id
+        self.state = TurnState.OPEN
         self.text = ""
         """The turn's text that has arrived so far."""
         self.record: ContextRecord | None = None
         """The server context that speaks now; None between two contexts."""
         self.failures = 0
         """Attempts to resume that count, since a word was spoken."""
+        self._options = options
         self._attempts = 0  # since then, whether they count or not
         self._max_failures = max_failures
         self._retry_wait_s = retry_wait_s
         self._contexts_named = 0
         self._char_base = 0  # start of the text of the current context, or of the next one
-        self._start_sample = 0  # start of its audio
+        self._start_sample = start_sample  # start of its audio
         self._received_samples = 0  # of the current context
         self._words_returned = 0  # of the current context
+        self._answered_at_s = 0.0  # when its server last sent something, or owed nothing
 
     @property
     def rest(self) -> str:
@@ -157,12 +200,105 @@ class Turn:
         """Whether `server_context_id` is the context that speaks now."""
         return self.record is not None and self.record.context_id == server_context_id
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no more text is spoken."""
+        return self.state in (TurnState.COMPLETE, TurnState.FAILED)
+
     def next_server_context_id(self) -> str:
         """A new name for the next server context."""
         self._contexts_named += 1
         if self._contexts_named == 1:
             return self.context_id
         return f"{self.context_id}-{self._contexts_named}"
+
+    # Text to the server.
+
+    def append(self, text: str, now_s: float) -> None:
+        """Add text, and send it to the current context; after its end, the next one speaks it.
+
+        Raises:
+            VoiceAgentError: no message can carry the text.
+        """
+        self._note_answer_unless_owed(now_s)
+        self.text += text
+        self._send_text(text)
+
+    def flush(self) -> None:
+        """Have the current context speak the text that it has."""
+        if (context_id := self._open_context_id) is not None:
+            self.socket.send(self.socket.connection.flush(context_id))
+
+    def end_text(self, now_s: float) -> None:
+        """Mark the text as complete."""
+        self._note_answer_unless_owed(now_s)
+        self.state = TurnState.FINISHING
+        self._send_end()
+
+    def open_context(self, socket: ClientSocket, inbox: Inbox, now_s: float) -> ContextRecord:
+        """Open a server context that speaks the rest; returns its record.
+
+        Raises:
+            VoiceAgentError: the server accepts no context now, or an option or the text is wrong.
+        """
+        record = socket.open(self.next_server_context_id(), inbox, **self._options)
+        rest, self.socket = self.rest, socket
+        self.start_context(record)
+        self._answered_at_s = now_s
+        try:
+            if rest:
+                self._send_text(rest)
+            if self.state is TurnState.FINISHING:
+                self._send_end()
+        except VoiceAgentError:
+            self.abandon_context()
+            self.record = None
+            raise
+        return record
+
+    def abandon_context(self) -> None:
+        """Cancel the current context, if there is one, and receive no more of its events."""
+        if self.record is not None:
+            self.socket.abandon(self.record.context_id)
+
+    @property
+    def _open_context_id(self) -> str | None:
+        """The current context, while it accepts text."""
+        record = self.record
+        return record.context_id if record is not None and record.accepts_text else None
+
+    def _send_text(self, text: str) -> None:
+        if (context_id := self._open_context_id) is not None:
+            self.socket.send(self.socket.connection.text(context_id, text))
+
+    def _send_end(self) -> None:
+        if (context_id := self._open_context_id) is not None:
+            self.socket.send(self.socket.connection.end(context_id))
+
+    def _note_answer_unless_owed(self, now_s: float) -> None:
+        if not self.is_owed_audio:
+            self._answered_at_s = now_s
+
+    # The silence of the server.
+
+    @property
+    def is_owed_audio(self) -> bool:
+        """Whether the current context still has to answer words or an end.
+
+        No answer is due for a last word that may still grow: the server waits for its rest.
+        """
+        return self.record is not None and (
+            self.state is TurnState.FINISHING
+            or has_complete_word(self.text[self.voiced_char_end :])
+        )
+
+    def note_answer(self, now_s: float) -> None:
+        """Note that the server has sent an event of the current context."""
+        self._answered_at_s = now_s
+
+    def silent_s(self, now_s: float) -> float | None:
+        """How long the server has been silent while it owed audio; None while it owes none."""
+        return now_s - self._answered_at_s if self.is_owed_audio else None
 
     # One server context.
 
@@ -171,11 +307,6 @@ class Turn:
         assert self.record is None, "expected the last context to be finished or broken off"
         self.record = record
         self._received_samples = self._words_returned = 0
-
-    def delay_audio(self, samples: int) -> None:
-        """Account for silence that the host plays before the current context's first audio."""
-        assert self._received_samples == 0, self._received_samples
-        self._start_sample += samples
 
     def receive_audio(self, audio: ClientAudio) -> int:
         """Account for audio of the current context; returns its length in samples."""

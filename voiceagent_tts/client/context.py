@@ -46,8 +46,10 @@ class ClientContext:
     """A context of the server: send text to it, and iterate it for its events, `DoneMessage` last.
 
     Iterating raises an error of the server, or `ConnectionLostError`, after all events before it.
-    After `cancel` it yields no more audio or words. As an async context manager, a context cancels
-    itself when the block is left before its end.
+    Text that the server refuses (`text_too_long`, `rate_limited`) is dropped, and the context goes
+    on without it: the next call that sends raises that error, once; without one, iterating does at
+    the end. After `cancel` it yields no more audio or words. As an async context manager, a context
+    cancels itself when the block is left before its end.
     """
 
     def __init__(
@@ -68,7 +70,8 @@ class ClientContext:
         self._is_stopped = False  # by this client: audio and words are dropped
         self._is_over = asyncio.Event()  # only `done` may follow
         self._cancelled: Cut | None = None
-        self._error: VoiceAgentError | None = None
+        self._error: VoiceAgentError | None = None  # the last one of the server or the socket
+        self._refusal: VoiceAgentError | None = None  # the first one that no call has raised
 
     @property
     def context_id(self) -> str:
@@ -77,7 +80,7 @@ class ClientContext:
 
     @property
     def text(self) -> str:
-        """All text sent so far."""
+        """The text sent so far, without what the server has refused."""
         return self._record.text
 
     async def send_text(self, text: str) -> None:
@@ -85,9 +88,10 @@ class ClientContext:
 
         Raises:
             InvalidRequestError: the context accepts no more text, or `text` is not valid Unicode.
-            VoiceAgentError: the context has failed.
+            VoiceAgentError: the context has failed; or earlier text was refused, and `text` is not
+                sent. Then the context goes on, and `dropped` is the place of the refused text.
         """
-        self._raise_if_failed()
+        self._raise_error()
         await self._send(self._connection.text(self.context_id, text))
 
     async def flush(self) -> int:
@@ -99,7 +103,7 @@ class ClientContext:
         Raises:
             VoiceAgentError: as for `send_text`.
         """
-        self._raise_if_failed()
+        self._raise_error()
         await self._send(self._connection.flush(self.context_id))
         return self._record.flushes
 
@@ -109,7 +113,7 @@ class ClientContext:
         Raises:
             VoiceAgentError: as for `send_text`.
         """
-        self._raise_if_failed()
+        self._raise_error()
         await self._send(self._connection.end(self.context_id))
 
     async def cancel(self, played_ms: int | None = None) -> Cut:
@@ -197,9 +201,12 @@ class ClientContext:
             sentence = f"no answer to {message} within {self._answer_timeout_s} s"
             raise ConnectionLostError(sentence) from None
 
-    def _raise_if_failed(self) -> None:
-        if self._error is not None:
+    def _raise_error(self) -> None:
+        if self._error is not None and (self._is_over.is_set() or self._socket.lost):
             raise self._error
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise refusal
 
     def _played_ms(self) -> int:
         return samples_to_ms(self._clock.played_samples(time.monotonic()))
@@ -222,6 +229,8 @@ class ClientContext:
                 self._events.put_nowait(event)
                 self._is_over.set()
             case DoneMessage():
+                if event.reason != "error":
+                    self._error = self._refusal
                 self._events.put_nowait(event)
                 self._events.put_nowait(self._error)
                 self._is_over.set()
@@ -230,7 +239,8 @@ class ClientContext:
                 self._events.put_nowait(self._error)
                 self._is_over.set()
             case ErrorMessage():
-                self._error = self._error or event.to_error()
+                self._error = event.to_error()
+                self._refusal = self._refusal or self._error
             case _:
                 pass
 

@@ -118,8 +118,8 @@ class ClientSocket:
         """
         if self.lost is not None:
             raise self.lost
-        metadata = self._spans.open(context_id, metadata)
-        self.send(self.connection.open(context_id, metadata=metadata, **options))
+        with self._spans.opening(context_id, metadata) as traced:
+            self.send(self.connection.open(context_id, metadata=traced, **options))
         self._router.attach(context_id, inbox)
         return self.connection.record(context_id)
 
@@ -172,26 +172,24 @@ class ClientSocket:
 
     async def _serve(self) -> None:
         writer = asyncio.create_task(self._write(), name="tts-client-writer")
-        code = _NORMAL_CLOSURE
+        code: int | None = None
         try:
             code = await self._read()
         finally:
-            self._lose(self._router.loss(self._transport.close_code))
+            self._lose(self._router.loss(code or self._transport.close_code))
             writer.cancel()
-            await self._transport.close(code)
+            await self._transport.close(code or _NORMAL_CLOSURE)
             await asyncio.wait({writer})
 
-    async def _read(self) -> int:
-        """Read to the end of the socket; returns the code to close it with."""
+    async def _read(self) -> int | None:
+        """Read to the end; returns the code to close the socket with, None if it has closed."""
         try:
             while not self._router.is_drained:
                 self._receive(await self._transport.receive())
-            self._lose(self._router.loss(_NORMAL_CLOSURE))
         except VoiceAgentError:
-            self._lose(self._router.loss(_PROTOCOL_ERROR))
             return _PROTOCOL_ERROR
         except ConnectionError:
-            pass
+            return None
         return _NORMAL_CLOSURE
 
     async def _write(self) -> None:

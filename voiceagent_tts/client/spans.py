@@ -1,8 +1,10 @@
 """Spans of the contexts of one client socket, in the traces of the program around the client."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
 from voiceagent_tts.protocol.messages import CancelledMessage, DoneMessage, ErrorMessage
 from voiceagent_tts.tracing.spans import TRACEPARENT, Span, host_tracer
@@ -15,23 +17,32 @@ class ClientSpans:
         self._spans: dict[str, Span] = {}
         self._silent: set[str] = set()  # contexts without audio so far
 
-    def open(
+    @contextmanager
+    def opening(
         self, context_id: str, metadata: dict[str, Any] | None = None
-    ) -> dict[str, Any] | None:
-        """Start the span of a context, as a child of the program's current span.
+    ) -> Iterator[dict[str, Any] | None]:
+        """Start the span of a context that the block opens, a child of the program's current span.
 
-        Returns:
+        An error in the block ends the span: no context was opened.
+
+        Yields:
             The metadata to open the context with: it has the span's `traceparent` too, unless the
             program does not trace or has set its own.
         """
         span = host_tracer().start("tts.request", "client")
         traceparent = span.traceparent
         if traceparent is None:
-            return metadata
+            yield metadata
+            return
         span.set({"gen_ai.output.type": "speech", "tts.context_id": context_id})
+        try:
+            yield {TRACEPARENT: traceparent, **(metadata or {})}
+        except Exception as error:
+            span.fail(error.code if isinstance(error, VoiceAgentError) else ErrorCode.INVALID_PARAM)
+            _end(span, "error")
+            raise
         self._spans[context_id] = span
         self._silent.add(context_id)
-        return {TRACEPARENT: traceparent, **(metadata or {})}
 
     def receive(self, event: ClientEvent) -> None:
         """Record an event of any context."""
@@ -59,5 +70,9 @@ class ClientSpans:
     def _end(self, context_id: str, reason: str) -> None:
         self._silent.discard(context_id)
         if (span := self._spans.pop(context_id, None)) is not None:
-            span.set({"tts.reason": reason})
-            span.end()
+            _end(span, reason)
+
+
+def _end(span: Span, reason: str) -> None:
+    span.set({"tts.reason": reason})
+    span.end()

@@ -4,6 +4,7 @@ import asyncio
 import random
 import weakref
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import uuid4
@@ -65,6 +66,7 @@ class TTSClient:
         self._socket: ClientSocket | None = None
         self._sockets: weakref.WeakSet[ClientSocket] = weakref.WeakSet()  # also those that drain
         self._connecting = asyncio.Lock()
+        self._attempts: asyncio.Timeout | None = None  # to connect, while some are made
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -106,7 +108,7 @@ class TTSClient:
         Args:
             context_id: a new id; None for a random one.
             metadata: for the server's logs, at most 1 KiB of JSON. In a program that traces with
-                OpenTelemetry, it also has the `traceparent` of the context's span.
+                OpenTelemetry, it also has the `traceparent` of the context's span, beyond that.
             options: the fields of `protocol.messages.ContextDefaults`.
 
         Raises:
@@ -144,19 +146,35 @@ class TTSClient:
         await socket.drain()
 
     async def aclose(self) -> None:
-        """Close the sockets, which cancels their contexts; idempotent."""
+        """Close the sockets, which cancels their contexts, and end attempts to connect; idempotent.
+
+        Calls that wait for a connection raise `ConnectionLostError`.
+        """
+        if self._attempts is not None and not self._is_closed:
+            self._attempts.reschedule(0)
         self._is_closed = True
         async with self._connecting:
             await asyncio.gather(*(socket.aclose() for socket in list(self._sockets)))
 
     async def _usable_socket(self) -> ClientSocket:
         async with self._connecting:
-            if self._is_closed:
+            if not self._is_closed and (self._socket is None or not self._socket.is_usable):
+                self._socket = await self._connect_until_closed()
+            if self._is_closed or self._socket is None:
                 raise ConnectionLostError("this client has been closed")
-            if self._socket is None or not self._socket.is_usable:
-                self._socket = await self._connect()
-                self._sockets.add(self._socket)
             return self._socket
+
+    async def _connect_until_closed(self) -> ClientSocket | None:
+        """A new socket; None if the client is closed before there is one."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as self._attempts:  # `aclose` ends it
+                try:
+                    socket = await self._connect()
+                    self._sockets.add(socket)
+                    return socket
+                finally:
+                    self._attempts = None
+        return None
 
     async def _connect(self) -> ClientSocket:
         for wait_s in RETRY_WAITS_S:

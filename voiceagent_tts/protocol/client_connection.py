@@ -89,7 +89,7 @@ class ContextRecord:
     handle: int | None = None
     """Name of the context in binary messages, from `context.opened`."""
     text: str = ""
-    """All text sent; the offsets of words count in it."""
+    """The text sent, without what the server has dropped; the offsets of words count in it."""
     lexicon: LexiconEntries | None = None
     has_markup: bool = False
     """Whether tags in the text have an effect."""
@@ -357,6 +357,8 @@ class ClientConnection:
                 self.is_draining = True
             case ErrorMessage(spoken_chars=int(char_end)):
                 self._lose_text(message.context_id, char_end)
+            case ErrorMessage(dropped=(start, end)):
+                self._drop_text(message.context_id, start, end)
             case ReadyMessage() | ErrorMessage() | CutMessage() | PongMessage():
                 pass
         return message
@@ -400,6 +402,12 @@ class ClientConnection:
             record.spoken_chars = char_end
             record.words = [word for word in record.words if word.word.char_end <= char_end]
 
+    def _drop_text(self, context_id: str | None, start: int, end: int) -> None:
+        """Remove text that the server has refused; no word behind it has been sent."""
+        record = self._records.get(context_id or "")
+        if record is not None:
+            record.text = record.text[:start] + record.text[end:]
+
     def _add_audio(
         self, record: ContextRecord, seq: int, sample_offset: int, pcm: bytes
     ) -> ClientAudio:
@@ -421,6 +429,8 @@ class ClientConnection:
     def _set_done(self, message: DoneMessage) -> None:
         record = self._unfinished(message.context_id, "done")
         record.done = message
+        if message.reason == "idle":  # text may have been on its way
+            record.text = record.text[: message.chars]
         if record.handle is not None:
             del self._handles[record.handle]
         self._ended[record.context_id] = None

@@ -46,6 +46,7 @@ from voiceagent_tts.errors import (
     class_of,
 )
 from voiceagent_tts.protocol.refusals import ProtocolError, refusal_of
+from voiceagent_tts.tracing.spans import TRACEPARENT
 
 SUBPROTOCOL = "tts.v1"
 PROTOCOL_VERSION = "1.2"
@@ -70,6 +71,7 @@ MAX_ID_CHARS = 128
 MAX_INSTRUCT_CHARS = 2_000
 MAX_INITIAL_FRAMES = 16
 MAX_METADATA_BYTES = 1_024
+_TRACEPARENT_BYTES = len(f',"{TRACEPARENT}":""') + 55
 _MAX_INT = 2**53 - 1  # the largest integer that every JSON reader keeps exactly
 
 
@@ -80,10 +82,10 @@ def _printable(value: str) -> str:
 
 
 def _small_enough(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    if len(to_json(value)) > MAX_METADATA_BYTES:
-        raise PydanticCustomError(
-            "size", "Input should be at most {limit} bytes", {"limit": MAX_METADATA_BYTES}
-        )
+    # A program that begins to trace may send all that it sent before.
+    limit = MAX_METADATA_BYTES + (_TRACEPARENT_BYTES if TRACEPARENT in value else 0)
+    if len(to_json(value)) > limit:
+        raise PydanticCustomError("size", "Input should be at most {limit} bytes", {"limit": limit})
     return value
 
 
@@ -541,6 +543,8 @@ class ErrorMessage(_ServerMessage):
     status: int
     spoken_chars: int | None = None
     """Of `text_lost`: the characters that were spoken; words behind them were not, though sent."""
+    dropped: tuple[Count, Count] | None = None
+    """Of text that was refused: start and end in the context's text, which goes on without it."""
 
     @classmethod
     def of(cls, error: VoiceAgentError, context_id: str | None) -> Self:
@@ -553,6 +557,7 @@ class ErrorMessage(_ServerMessage):
             retry_after_ms=error.retry_after_ms,
             status=error.status,
             spoken_chars=error.spoken_chars,
+            dropped=error.dropped,
         )
 
     def to_error(self) -> VoiceAgentError:
@@ -567,6 +572,7 @@ class ErrorMessage(_ServerMessage):
             code=code,
             retry_after_ms=self.retry_after_ms,
             spoken_chars=self.spoken_chars,
+            dropped=self.dropped,
         )
 
 

@@ -201,13 +201,12 @@ class SocketContext:
     # Messages of the client.
 
     def feed(self, message: Input) -> None:
-        """Act on text, a flush or the end of the text, after all that came before it.
-
-        Raises:
-            InvalidRequestError: too much text waits (`text_too_long`); the message is dropped.
-        """
+        """Act on text, a flush or the end of the text, after all that came before it."""
         if self._admitted is None or self._inbox:
-            self._inbox.put(message)
+            try:
+                self._inbox.put(message)
+            except InvalidRequestError as error:
+                self._answer_dropped(message, error)
         elif not self._act_now(self._admitted, message):
             self._inbox.put(message)
             self._task = asyncio.create_task(self._empty_inbox(self._admitted))
@@ -343,7 +342,7 @@ class SocketContext:
             message = self._inbox.first
             if not self._act_now(admitted, message):
                 assert isinstance(message, ContextText), "nothing else waits to be charged"
-                with self._answering_errors(admitted):
+                with self._answering_errors(admitted, message):
                     await admitted.push_text(message.text)
                     self._refusals.note_accepted()
             self._inbox.pop()
@@ -352,7 +351,7 @@ class SocketContext:
 
     def _act_now(self, admitted: AdmittedContext, message: Input) -> bool:
         """Act on a message; return False for text that must be charged first."""
-        with self._answering_errors(admitted):
+        with self._answering_errors(admitted, message):
             match message:
                 case ContextText(text=text):
                     admission = admitted.admission
@@ -367,14 +366,23 @@ class SocketContext:
         return True
 
     @contextlib.contextmanager
-    def _answering_errors(self, admitted: AdmittedContext) -> Iterator[None]:
-        """Answer errors of the context; an unexpected one ends it."""
+    def _answering_errors(self, admitted: AdmittedContext, message: Input) -> Iterator[None]:
+        """Answer an error of `message`, which is dropped; an unexpected one ends the context."""
         try:
             yield
         except VoiceAgentError as error:
-            self._refusals.answer(error, self.context_id)
+            self._answer_dropped(message, error)
         except Exception as error:
             admitted.context.fail(VoiceAgentError.unexpected(error))
+
+    def _answer_dropped(self, message: Input, error: VoiceAgentError) -> None:
+        """Answer a message that is dropped; for text, with its place."""
+        if isinstance(message, ContextText):
+            is_waiting = bool(self._inbox) and self._inbox.first is message
+            waiting = self._inbox.text if is_waiting else ""
+            start = len(self.timed_text.text) - len(waiting)
+            error.dropped = (start, start + len(message.text))
+        self._refusals.answer(error, self.context_id)
 
     def _stop_task(self) -> None:
         self._task.cancel()

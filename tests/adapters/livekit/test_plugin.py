@@ -17,8 +17,12 @@ from livekit.agents import (
     APITimeoutError,
 )
 from livekit.agents.tokenize import _basic_hyphenator
+from livekit.agents.tts import SynthesizeStream
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.agents.voice.agent_session import SessionConnectOptions
+from websockets.asyncio.server import ServerConnection as WebSocket
+from websockets.asyncio.server import serve
+from websockets.typing import Subprotocol
 
 from testbed import user_sounds
 from testbed.listening import words_of
@@ -33,16 +37,22 @@ from testbed.livekit_conversation import (
     talking,
 )
 from testbed.proxy import Router
+from testbed.scripted_server import Script, ScriptedServer, Step
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
-from testbed.waiting import until
+from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.client import TTSClient
-from voiceagent_tts.core import WordTimestamp
-from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.core import WordTimestamp, samples_to_ms
+from voiceagent_tts.errors import EngineError, InvalidRequestError
 from voiceagent_tts.plugins.bench.livekit_devices import MICROPHONE_RATE_HZ
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import AudioFormat
+from voiceagent_tts.protocol.messages import (
+    SUBPROTOCOL,
+    AudioFormat,
+    ReadyMessage,
+    SessionLimits,
+)
 from voiceagent_tts.server.serve import RunningServer
 
 ROOT = Path(__file__).parents[3]
@@ -249,6 +259,40 @@ async def test_a_language_model_may_think_in_mid_word(
         assert not conversation.errors
 
 
+@pytest.mark.parametrize("opens", [False, True], ids=["dead", "silent"])
+async def test_a_silent_server_is_noticed_while_the_model_writes(
+    make_voice: MakeVoice, *, opens: bool
+) -> None:
+    """Text that goes out is no answer: not of a socket that is dead, nor of one that speaks not."""
+
+    async def dead(websocket: WebSocket) -> None:
+        limits = SessionLimits(
+            max_text_chars=1_000, context_idle_s=120, max_audio_s=600, max_lead_s=8
+        )
+        await websocket.send(ReadyMessage(session_id="s", model="m", limits=limits).encode())
+        async for _ in websocket:
+            pass
+
+    async def write(stream: SynthesizeStream) -> None:
+        while True:
+            stream.push_text("word ")
+            await asyncio.sleep(0.02)
+
+    once = APIConnectOptions(max_retry=0, timeout=0.3)
+    silent, protocols = ScriptedServer(Script((), end_s=PATIENCE_S)), [Subprotocol(SUBPROTOCOL)]
+    async with silent.running(), serve(dead, "127.0.0.1", 0, subprotocols=protocols) as server:
+        address = f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        voice = make_voice(silent.addresses["ws"] if opens else address)
+        async with voice.stream(conn_options=once) as stream:
+            writing = asyncio.create_task(write(stream))
+            async with asyncio.timeout(PATIENCE_S):
+                with pytest.raises(APITimeoutError, match="the server is silent"):
+                    await anext(stream)
+            assert voice.is_connected == opens
+            writing.cancel()
+        await voice.aclose()
+
+
 async def test_a_busy_agent_does_not_time_out(served: ServerProcess, make_voice: MakeVoice) -> None:
     """Answers that arrive while the agent's code blocks the loop are read before a timeout."""
     voice = make_voice(served)
@@ -300,6 +344,25 @@ async def test_voices_are_listed(served: ServerProcess, make_voice: MakeVoice) -
     assert all("en" in voice.languages for voice in voices if voice.id == "default")
     with pytest.raises(APIError):
         await make_voice("ws://127.0.0.1:9").list_voices()
+
+
+@pytest.mark.parametrize(
+    "body", ['{"data": []}', "[]", "no JSON", '{"voices": [{"id": "nova"}]}', '{"voices": 5}']
+)
+async def test_voices_of_another_server_are_an_api_error(make_voice: MakeVoice, body: str) -> None:
+    """An agent that handles LiveKit's errors handles a wrong address."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        writer.write(f"{head}\r\nConnection: close\r\n\r\n{body}".encode())
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listener:
+        place = f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        with pytest.raises(APIError, match=f"{place} has no list of voices") as raised:
+            await make_voice(f"ws://{place}").list_voices()
+        assert not raised.value.retryable
 
 
 @pytest.mark.parametrize(
@@ -454,6 +517,28 @@ async def test_word_times_are_emitted_as_they_arrive(
             pass
     assert [word.word for word in told] == [word.word for word in expected]
     assert told[0].is_exact
+
+
+async def test_word_times_count_in_the_reply(make_voice: MakeVoice) -> None:
+    """Behind its leading silence, and on from where a server context broke off."""
+    lost = EngineError("the engine process has ended")
+    first = Script((Step(0.0, samples=9_600, words_ms=(0, 200)),), end_s=0.1, failure=lost)
+    rest = Script((Step(0.0, samples=9_600, words_ms=(0, 200)),), end_s=0.0)
+    told: list[tuple[str, WordTimestamp]] = []
+    async with ScriptedServer(rest, [first]).running() as server:
+        voice = make_voice(server.addresses["ws"], leading_silence_ms=500)
+        voice.on("words", lambda context_id, words: told.extend((context_id, w) for w in words))
+        async with voice.stream() as stream:
+            stream.push_text("One two three four.")
+            stream.end_input()
+            audio_s = sum([event.frame.duration async for event in stream])
+        await voice.aclose()
+    text = [(each.word.text, each.word.char_start) for _, each in told]
+    assert text == [("One", 0), ("two", 4), ("three", 8), ("four.", 14)]
+    starts_ms = [samples_to_ms(each.start_sample) for _, each in told]
+    assert starts_ms == [500, 700, 900, 1_100]
+    assert audio_s == pytest.approx(1.3)
+    assert len({context_id for context_id, _ in told}) == 1
 
 
 async def test_words_outside_of_a_session_are_not_held_back(

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipecat.frames.frames import TTSAudioRawFrame, TTSUpdateSettingsFrame
+from pipecat.frames.frames import ErrorFrame, TTSAudioRawFrame, TTSUpdateSettingsFrame
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.errors import ErrorCategory
 
 from testbed.losing_server import LOSING, LOST, start_losing_server
 from testbed.pipecat_conversation import ENGLISH, Conversation, talking
 from testbed.proxy import Router, routing
+from testbed.scripted_server import Script, ScriptedServer
 from testbed.servers import StartServer, close_sockets, silent
-from testbed.waiting import undisturbed, until
+from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
@@ -307,6 +308,25 @@ async def test_a_connection_that_is_lost_in_silence_is_replaced(server: RunningS
         assert await conversation.spoken() == COUNTING
         assert router.accepted == 2
         assert not conversation.errors
+
+
+async def test_a_silent_server_is_noticed_while_the_model_writes() -> None:
+    """Text that goes out is no answer, and does not put the end of the server's time off."""
+
+    async def write(conversation: Conversation) -> None:
+        await conversation.begin("One, two. ")
+        while True:
+            await conversation.append("Three, four. ")
+            await asyncio.sleep(0.02)
+
+    async with (
+        ScriptedServer(Script((), end_s=PATIENCE_S)).running() as server,
+        talking(service(server.addresses["ws"], response_timeout_s=0.3)) as conversation,
+    ):
+        writing = asyncio.create_task(write(conversation))
+        await conversation.until(ErrorFrame)
+        writing.cancel()
+        assert turn_errors(conversation) == [ErrorCode.ENGINE_ERROR]
 
 
 async def test_a_turn_longer_than_a_context_may_be_goes_on(start_server: StartServer) -> None:

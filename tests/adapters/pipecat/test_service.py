@@ -389,6 +389,30 @@ async def test_an_option_that_no_context_has_is_refused(served: ServerProcess) -
         await speaks(conversation)
 
 
+@pytest.mark.parametrize("extra", [{"timestamps": "none"}, {"audio": None}, {"pitch": 2}])
+async def test_what_the_service_sets_itself_is_no_option(
+    served: ServerProcess, extra: dict[str, Any]
+) -> None:
+    """The history needs the words, and the transport its own sample rate."""
+    with pytest.raises(ValueError, match=f"got {next(iter(extra))}"):
+        VoiceAgentTTSService(settings=VoiceAgentTTSService.Settings(extra=extra))
+    async with talking(service(served)) as conversation:
+        delta = VoiceAgentTTSService.Settings(extra=extra)
+        await conversation.push(TTSUpdateSettingsFrame(delta=delta))
+        await conversation.until(ErrorFrame)
+        await speaks(conversation)
+
+
+def test_extra_options_are_in_every_context() -> None:
+    """Also those that are arguments of the service, which a change of settings may override."""
+    settings = VoiceAgentTTSService.Settings(extra={"max_lead_s": 0.5, "cache": False})
+    for arguments in ({}, {"max_lead_s": 2.0, "max_buffer_delay_ms": 100}):
+        tts = VoiceAgentTTSService(settings=settings, **arguments)
+        options = tts._open_options(tts._settings)
+        assert (options.get("max_lead_s"), options.get("cache")) == (0.5, False)
+        assert options.get("max_buffer_delay_ms") == arguments.get("max_buffer_delay_ms")
+
+
 @pytest.mark.parametrize(
     ("options", "kind", "sentence"),
     [

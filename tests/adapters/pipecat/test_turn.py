@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnState
+from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
+from voiceagent_tts.adapters.turn import TurnState
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
@@ -18,7 +19,7 @@ LOST = VoiceAgentError("lost", code=ErrorCode.CONNECTION_LOST)
 
 def new_turn(text: str = TEXT) -> PipecatTurn:
     """A turn with all its text and without a server context."""
-    turn = PipecatTurn("turn", OpenOptions(), now_s=0.0)
+    turn = PipecatTurn("turn", OpenOptions())
     turn.text = text
     return turn
 

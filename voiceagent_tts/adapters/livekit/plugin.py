@@ -47,16 +47,8 @@ from voiceagent_tts.adapters.livekit.reply import (
     api_error,
 )
 from voiceagent_tts.adapters.livekit.transport import connect_websocket
-from voiceagent_tts.adapters.options import check_connection, check_positive, check_strings
-from voiceagent_tts.client import (
-    CLOSE_TIMEOUT_S,
-    ClientSocket,
-    authorization,
-    configured_key,
-    configured_url,
-    http_address,
-    websocket_address,
-)
+from voiceagent_tts.adapters.options import check_positive, check_strings, checked_connection
+from voiceagent_tts.client import CLOSE_TIMEOUT_S, ClientSocket, http_address
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientEvent
@@ -93,7 +85,9 @@ class TTS(tts.TTS[Literal["words"]]):
 
     Events besides those of `livekit.agents.tts.TTS`:
         words: called with `(context_id, words)` when word times of a stream have arrived, ahead of
-            playback; `words` are `WordTimestamp`s, positions in samples at 24 kHz.
+            playback; `words` are `WordTimestamp`s, positions in samples at 24 kHz of the reply's
+            audio and characters of its text. After a reply broke off, words are sent again from
+            that point on: they replace the earlier ones.
 
     Args:
         url: the server, such as `ws://127.0.0.1:8765`; without a path, `/v1/tts/ws`; `http://`
@@ -141,16 +135,14 @@ class TTS(tts.TTS[Literal["words"]]):
         )
         self.options = ReplyOptions(options, sample_rate, leading_silence_ms, output_latency_s)
         self.options.check()
-        check_connection(url, api_key, extra_headers)
+        address, self._headers = checked_connection(url, api_key, extra_headers)
         if not isinstance(http_session, aiohttp.ClientSession | None):
             got = type(http_session).__name__
             raise InvalidRequestError(f"http_session: expected an aiohttp.ClientSession, got {got}")
         check_strings(model=model)
         check_positive(heartbeat_s=heartbeat_s)
         self._label = "livekit.plugins.voiceagent.TTS"  # as users import it, in logs and metrics
-        self._url = URL(websocket_address(configured_url(url)))
-        self._api_key = configured_key(api_key)
-        self._extra_headers = dict(extra_headers or {})
+        self._url = URL(address)
         self._heartbeat_s = heartbeat_s
         self._http_session = http_session
         self._model = model
@@ -201,9 +193,8 @@ class TTS(tts.TTS[Literal["words"]]):
         changed.check()
         if utils.is_given(model):
             check_strings(model=model)
-        self.options = changed
-        if utils.is_given(model):
             self._model = model
+        self.options = changed
         if self._socket is not None and self._socket.is_usable:
             self._prepare(self._socket)
 
@@ -211,17 +202,20 @@ class TTS(tts.TTS[Literal["words"]]):
         """The server's voices, the default first.
 
         Raises:
-            APIError: the server cannot be reached, or refuses the request.
+            APIError: the server cannot be reached, refuses the request, or is another one.
         """
         url = http_address(str(self._url), _VOICES_PATH)
         try:
-            request = self._session().get(url, headers=self._headers())
+            request = self._session().get(url, headers=self._headers)
             async with request as response:
                 response.raise_for_status()
                 voices = (await response.json())["voices"]
+            return [Voice(v["id"], v["name"], tuple(v["languages"])) for v in voices]
         except (VoiceAgentError, aiohttp.ClientError, TimeoutError) as error:
             raise api_error(error) from error
-        return [Voice(v["id"], v["name"], tuple(v["languages"])) for v in voices]
+        except (ValueError, KeyError, TypeError) as error:
+            reason = f"{self._url.authority} has no list of voices: {type(error).__name__}"
+            raise APIError(reason, retryable=False) from error
 
     def synthesize(
         self, text: str, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
@@ -295,9 +289,10 @@ class TTS(tts.TTS[Literal["words"]]):
 
     async def _connect(self, timeout_s: float) -> ClientSocket:
         session = self._session()
-        url, headers = str(self._url), self._headers()
         async with asyncio.timeout(timeout_s):
-            transport = await connect_websocket(session, url, headers, self._heartbeat_s)
+            transport = await connect_websocket(
+                session, str(self._url), self._headers, self._heartbeat_s
+            )
             socket = await ClientSocket.over(
                 transport, lambda socket: self._replace(socket, session), self._log_event
             )
@@ -309,9 +304,6 @@ class TTS(tts.TTS[Literal["words"]]):
         self._sockets.add(socket)
         self._prepare(socket)
         return socket
-
-    def _headers(self) -> dict[str, str]:
-        return self._extra_headers | authorization(self._api_key)
 
     def _session(self) -> aiohttp.ClientSession:
         return self._http_session or utils.http_context.http_session()

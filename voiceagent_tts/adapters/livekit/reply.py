@@ -12,7 +12,7 @@ import enum
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Unpack
 from uuid import uuid4
 
 import aiohttp
@@ -27,10 +27,16 @@ from livekit.agents import (
 from livekit.agents.types import NOT_GIVEN, NotGivenOr, TimedString
 
 from voiceagent_tts.adapters.livekit.playout import Listener, Playout
-from voiceagent_tts.adapters.options import check_not_negative, check_sample_rate, check_speech
-from voiceagent_tts.adapters.turn import Turn
+from voiceagent_tts.adapters.options import (
+    check_not_negative,
+    check_sample_rate,
+    check_speech,
+    open_options,
+    unknown_options,
+)
+from voiceagent_tts.adapters.turn import UNSPOKEN_MS, Turn, TurnState, silence
 from voiceagent_tts.client import ClientSocket, refusal
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import (
     ConnectionLostError,
     ErrorCode,
@@ -39,10 +45,8 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientEvent,
-    ContextRecord,
 )
 from voiceagent_tts.protocol.messages import (
-    AudioFormat,
     DoneMessage,
     ErrorMessage,
     OpenOptions,
@@ -51,13 +55,10 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
     WordsMovedMessage,
 )
-from voiceagent_tts.text.segmenter import has_complete_word
 
 _ANSWER_TIMEOUT_S = 2.0
 """A server that has not answered a ping within this time is treated as lost, even if the socket is
 open."""
-_SILENCE_S = 0.04
-"""Silence for a text without audio: LiveKit treats a reply without audio as a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,8 @@ class ReplyOptions:
             InvalidRequestError: an option is wrong.
             TypeError: there is no such option.
         """
-        if unknown := self.spoken.keys() - VoiceOptions.__annotations__.keys():
-            raise TypeError(f"there is no option {', '.join(sorted(unknown))}")
+        if unknown := unknown_options(self.spoken):
+            raise TypeError(f"there is no option {', '.join(unknown)}")
         check_sample_rate(self.sample_rate)
         check_speech(**self.open_options())
         check_not_negative(
@@ -93,8 +94,7 @@ class ReplyOptions:
 
     def open_options(self) -> OpenOptions:
         """The options of the reply's server contexts."""
-        given: dict[str, Any] = {k: v for k, v in self.spoken.items() if v is not None}
-        return OpenOptions(**given, audio=AudioFormat(sample_rate=self.sample_rate))
+        return open_options(self.spoken, self.sample_rate)
 
     def changed(self, **options: Unpack[VoiceOptions]) -> "ReplyOptions":
         """A copy with other options of the speech."""
@@ -108,7 +108,8 @@ class ReplyHooks:
     Attributes:
         connect: returns an open socket, or raises an `APIError`.
         on_sent: called when text has been sent to the server.
-        on_words: called with a context's id and its word times as they arrive.
+        on_words: called with the reply's id and word times, at their positions in the reply, as
+            they arrive.
     """
 
     connect: Callable[[], Awaitable[ClientSocket]]
@@ -125,33 +126,8 @@ class ReplyInput(enum.Enum):
     """No more text comes."""
 
 
-class _State(enum.Enum):
-    """The progress of a reply."""
-
-    OPEN = enum.auto()
-    """More text may come."""
-    FINISHING = enum.auto()
-    """No more text comes; the text is being spoken."""
-    OVER = enum.auto()
-    """No more audio comes."""
-
-
 _Item = str | ReplyInput | ClientEvent | APIError
 """Items of a reply's inbox; an `APIError` ends the reply."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Context:
-    """The server context that speaks now."""
-
-    socket: ClientSocket
-    record: ContextRecord
-    opened_at: float
-
-    @property
-    def is_unanswered(self) -> bool:
-        """Whether the server has sent nothing at all since the context was opened."""
-        return self.socket.received_at < self.opened_at
 
 
 class Reply:
@@ -185,17 +161,17 @@ class Reply:
         self._in_segment = in_segment
         self._listener = listener
         self._inbox: asyncio.Queue[_Item] = asyncio.Queue()
-        self._state = _State.OPEN
         self._turn = Turn(
             uuid4().hex,
+            options.open_options(),
+            start_sample=ms_to_samples(options.leading_silence_ms),
             max_failures=conn_options.max_retry,
             retry_wait_s=conn_options.retry_interval,
         )
         self._playout = Playout(options.output_latency_s)
-        self._context: _Context | None = None
+        self._opened_at = 0.0  # when the server context that speaks was opened
         self._resume_at: float | None = None  # when the next attempt to resume begins
         self._error: APIError | None = None
-        self._received_at = time.monotonic()  # when the last item of the inbox was received
         self._shown_char_end = 0  # of the text that LiveKit has
         self._shown_s = 0.0  # the latest time that LiveKit has
 
@@ -222,17 +198,17 @@ class Reply:
             stream=self._in_segment,
         )
         try:
-            while self._state is not _State.OVER:
+            while not self._turn.is_over:
                 try:
                     await self._receive(await self._next())
-                except APIError as error:
-                    self._break_off(error)
+                except (APIError, VoiceAgentError) as error:
+                    self._break_off(api_error(error, self._turn.context_id))
             if self._error is not None:
                 await self.end_audio()
                 raise self._error
             self._show(len(self._turn.text), self._playout.samples, self._playout.samples)
         finally:
-            self._abandon_context()
+            self._turn.abandon_context()
 
     async def end_audio(self) -> None:
         """Pass on all audio that has arrived, and count it; otherwise LiveKit drops the end."""
@@ -250,37 +226,31 @@ class Reply:
         ]
         try:
             async with asyncio.timeout(min(waits_s, default=None)):
-                item = await self._inbox.get()
+                return await self._inbox.get()
         except TimeoutError:
             # Checked again: after a busy moment, items that have arrived come before a timeout.
             if self._inbox.empty() and self._patience_s() == 0.0:
                 raise self._give_up_on_silence() from None
             return None
-        self._received_at = time.monotonic()
-        return item
 
     def _patience_s(self) -> float | None:
         """How much longer the server may be silent; None while no answer is due."""
-        context = self._context
-        if context is None:
-            return None
-        timeout_s = self._conn_options.timeout
-        if context.is_unanswered:
-            timeout_s = min(_ANSWER_TIMEOUT_S, timeout_s)
-        elif not self._is_owed_audio:
-            return None
-        return max(0.0, self._received_at + timeout_s - time.monotonic())
+        now_s, timeout_s = time.monotonic(), self._conn_options.timeout
+        silent_s = self._turn.silent_s(now_s)
+        if self._is_unanswered:
+            silent_s, timeout_s = now_s - self._opened_at, min(_ANSWER_TIMEOUT_S, timeout_s)
+        return None if silent_s is None else max(0.0, timeout_s - silent_s)
 
     @property
-    def _is_owed_audio(self) -> bool:
-        # No answer is due for a last word that may still grow: the server waits for its rest.
-        unvoiced = self._turn.text[self._turn.voiced_char_end :]
-        return self._state is _State.FINISHING or has_complete_word(unvoiced)
+    def _is_unanswered(self) -> bool:
+        """Whether the server has sent nothing at all since the current context was opened."""
+        turn = self._turn
+        return turn.record is not None and turn.socket.received_at < self._opened_at
 
     def _give_up_on_silence(self) -> APITimeoutError:
         """Abandon a socket that has not answered at all; return the error of the reply."""
-        if self._context is not None and self._context.is_unanswered:
-            self._context.socket.give_up("the server does not answer")
+        if self._is_unanswered:
+            self._turn.socket.give_up("the server does not answer")
         return APITimeoutError("the server is silent")
 
     async def _receive(self, item: _Item | None) -> None:
@@ -292,97 +262,77 @@ class Reply:
             case APIError():
                 raise item
             case str():
-                self._turn.text += item
+                self._turn.append(item, time.monotonic())
                 self._playout.text = self._turn.text
-                await self._forward(item)
-            case ReplyInput():
-                if item is ReplyInput.END and self._state is _State.OPEN:
-                    self._state = _State.FINISHING
-                await self._forward(item)
-            case ClientAudio(context_id=context_id) if self._turn.is_spoken_by(context_id):
-                self._play(item)
+                await self._speak_on()
+            case ReplyInput.FLUSH:
+                self._turn.flush()
+            case ReplyInput.END:
+                self._turn.end_text(time.monotonic())
+                await self._speak_on()
+            case _ if self._turn.is_spoken_by(getattr(item, "context_id", None)):
+                self._turn.note_answer(time.monotonic())
+                await self._receive_event(item)
+            case _:
+                pass  # of an abandoned context
+
+    async def _receive_event(self, event: ClientEvent) -> None:
+        match event:
+            case ClientAudio():
+                self._play(event)
             case ErrorMessage(code=ErrorCode.CONTEXT_CLOSED):
                 pass  # its `done` follows, once its audio has left; the rest is spoken then
-            case ErrorMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
-                raise api_error(item.to_error(), self._turn.context_id)
-            case WordsMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
-                self._hooks.on_words(context_id, item.timestamps())
+            case ErrorMessage():
+                raise event.to_error()
+            case WordsMessage():
+                words = [self._turn.to_turn(timestamp) for timestamp in event.timestamps()]
+                self._hooks.on_words(self._turn.context_id, words)
                 self._expect_new_words()
-            case WordsMovedMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
-                better = map(self._turn.to_turn, item.timestamps())
+            case WordsMovedMessage():
+                better = map(self._turn.to_turn, event.timestamps())
                 self._playout.correct(better, self._turn.context_start)
-            case DoneMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
-                await self._finish_context(item)
+            case DoneMessage():
+                await self._finish_context(event)
             case _:
-                pass  # of an abandoned context, or not used here
+                pass  # not used here
 
     # Text to the server.
 
-    async def _forward(self, item: str | ReplyInput) -> None:
-        if self._context is not None:
-            self._send_to(self._context, item)
-        elif self._resume_at is None:
+    async def _speak_on(self) -> None:
+        """Speak what no context speaks, unless an attempt to resume will."""
+        if self._turn.record is None and self._resume_at is None:
             await self._speak_rest()
 
     async def _speak_rest(self) -> None:
         """Speak the remaining text; if none is left and no more text comes, end the reply."""
-        rest = self._turn.rest
-        if not rest.strip():
-            if self._state is _State.FINISHING:
+        if not self._turn.rest.strip():
+            if self._turn.state is TurnState.FINISHING:
                 self._end()
             return
         socket = await self._hooks.connect()
-        self._context = context = self._open(socket)
-        self._received_at = context.opened_at
-        self._send_to(context, rest)
-        if self._state is _State.FINISHING:
-            self._send_to(context, ReplyInput.END)
+        self._opened_at = time.monotonic()
+        record = self._turn.open_context(socket, self._inbox.put_nowait, self._opened_at)
+        socket.send(socket.connection.ping())  # a busy server answers, a dead one does not
+        self._announce(record.context_id)
         self._hooks.on_sent()
 
-    def _open(self, socket: ClientSocket) -> _Context:
-        context_id = self._turn.next_server_context_id()
-        try:
-            record = socket.open(context_id, self._inbox.put_nowait, **self._options.open_options())
-            socket.send(socket.connection.ping())  # a busy server answers, a dead one does not
-        except VoiceAgentError as error:
-            raise api_error(error, context_id) from error
+    def _announce(self, context_id: str) -> None:
         if context_id == self._turn.context_id and self._in_segment:
             self._emitter.start_segment(segment_id=context_id)
         # A private name that LiveKit's docstring offers to plugins: its traces list all contexts.
         self._emitter._note_provider_request_id(context_id)
-        self._turn.start_context(record)
-        return _Context(socket, record, time.monotonic())
-
-    def _send_to(self, context: _Context, item: str | ReplyInput) -> None:
-        """Send input to a context; after the context's end, the next one speaks what is left."""
-        connection, context_id = context.socket.connection, context.record.context_id
-        if context.record.done is not None:
-            return
-        try:
-            match item:
-                case str():
-                    message = connection.text(context_id, item)
-                case ReplyInput.FLUSH:
-                    message = connection.flush(context_id)
-                case ReplyInput.END:
-                    message = connection.end(context_id)
-        except VoiceAgentError as error:
-            raise api_error(error, context_id) from error
-        context.socket.send(message)
 
     # Audio and words to LiveKit.
 
     def _play(self, audio: ClientAudio) -> None:
         if not self.is_audible and self._options.leading_silence_ms:
-            self._play_silence(self._options.leading_silence_ms / 1000)
-            self._turn.delay_audio(self._playout.samples)
+            self._play_silence(self._options.leading_silence_ms)
         samples = self._turn.receive_audio(audio)
         self._push(audio.pcm, samples)
         self._expect_new_words()
 
-    def _play_silence(self, seconds: float) -> None:
-        pcm = bytes(round(seconds * self._options.sample_rate) * BYTES_PER_SAMPLE)
-        self._push(pcm, round(seconds * SAMPLE_RATE_HZ))
+    def _play_silence(self, ms: float) -> None:
+        self._push(silence(ms / 1000, self._options.sample_rate), ms_to_samples(ms))
 
     def _push(self, pcm: bytes, samples: int) -> None:
         if not self.is_audible and self._listener is not None:
@@ -423,7 +373,6 @@ class Reply:
     # The end of a context, and of the reply.
 
     async def _finish_context(self, done: DoneMessage) -> None:
-        self._context = None
         if done.reason == "limit":
             self._playout.forget_unheard()
             self._turn.close_context(self._playout.char_end)
@@ -440,20 +389,20 @@ class Reply:
     def _end(self) -> None:
         """End the reply: all its text is spoken, or has no audio at all."""
         if self._turn.text.strip() and not self.is_audible:
-            self._play_silence(_SILENCE_S)
+            self._play_silence(UNSPOKEN_MS)
         self._playout.is_complete = True
-        self._state = _State.OVER
+        self._turn.state = TurnState.COMPLETE
 
     def _break_off(self, error: APIError) -> None:
         """Abandon the failed context, and resume later if the reply is audible and may continue."""
+        self._turn.abandon_context()
         self._count_attempt()
-        self._abandon_context()
         if self.is_audible and self._turn.can_resume(is_retryable=error.retryable):
             wait_s = self._turn.next_wait_s(_retry_after_s(error))
             self._resume_at = time.monotonic() + wait_s
         else:
             error.retryable = error.retryable and not self.is_audible
-            self._error, self._state = error, _State.OVER
+            self._error, self._turn.state = error, TurnState.FAILED
 
     def _count_attempt(self) -> None:
         """Keep what the context has spoken; count an attempt without audio.
@@ -461,7 +410,7 @@ class Reply:
         While the listener has audio left, it does not count.
         """
         has_audio = self._turn.context_samples > 0
-        if self._context is not None:
+        if self._turn.record is not None:
             self._leave_context()
         if not has_audio and self._playout.left_s(time.monotonic()) == 0.0:
             self._turn.failures += 1
@@ -478,11 +427,6 @@ class Reply:
     def _resume_in_s(self) -> float | None:
         """Time until the next attempt to resume; None if there is none."""
         return None if self._resume_at is None else max(0.0, self._resume_at - time.monotonic())
-
-    def _abandon_context(self) -> None:
-        if self._context is not None:
-            self._context.socket.abandon(self._context.record.context_id)
-            self._context = None
 
 
 def _retry_after_s(error: APIError) -> float:

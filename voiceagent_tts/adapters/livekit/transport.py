@@ -54,6 +54,5 @@ async def connect_websocket(
         heartbeat=heartbeat_s,
         compress=0,  # PCM shrinks by 3 % for 100 times the work
         max_msg_size=MAX_SERVER_MESSAGE_BYTES,
-        timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),  # pyright: ignore[reportCallIssue]
     )
     return _AiohttpTransport(websocket)

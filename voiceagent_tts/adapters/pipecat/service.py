@@ -48,12 +48,12 @@ from pipecat.utils.text.transforms.pronunciations import PronunciationTransform
 from pipecat.utils.tracing.service_decorators import traced_tts
 
 from voiceagent_tts.adapters.options import (
-    check_connection,
     check_count,
     check_not_negative,
     check_sample_rate,
     check_speech,
     check_strings,
+    open_options,
 )
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, HistoryCorrectionFrame, Output
 from voiceagent_tts.adapters.pipecat.playout import Playout
@@ -70,11 +70,12 @@ from voiceagent_tts.adapters.pipecat.text import (
     joint,
     without_end,
 )
-from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnState
+from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
+from voiceagent_tts.adapters.turn import TurnState, silence
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
+from voiceagent_tts.protocol.messages import OpenOptions
 from voiceagent_tts.text.markup import phoneme
 
 _LEAD_S = 1.0
@@ -115,8 +116,8 @@ class VoiceAgentTTSService(TurnTTSService):
             server on this machine.
         api_key: sent as a bearer token; None for `VOICEAGENT_TTS_API_KEY`, if it is set.
         extra_headers: further HTTP headers, such as those that a proxy requires.
-        settings: voice, language and so on; `extra` may set any other option of `context.open`. The
-            server chooses options that are missing.
+        settings: voice, language and so on; `extra` may set any other option of `context.open` but
+            `audio` and `timestamps`. The server chooses options that are missing.
         text_aggregator: collects LLM tokens into the pieces of text that Pipecat passes to
             `run_tts`. The default passes clauses on early; use one of Pipecat's if your text
             transforms need whole sentences.
@@ -165,7 +166,6 @@ class VoiceAgentTTSService(TurnTTSService):
             check_extra(settings)
             defaults.apply_update(settings)
         check_arguments(type(self), kwargs)
-        check_connection(url, api_key, extra_headers)
         if (sample_rate := kwargs.get("sample_rate")) is not None:
             check_sample_rate(sample_rate)
         check_not_negative(response_timeout_s=response_timeout_s, output_latency_s=output_latency_s)
@@ -203,8 +203,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._words: dict[str, deque[SpokenWord]] = {}  # by context; their audio has not left
         self._releasing = asyncio.Lock()
         self._register_event_handler("on_words")
-        self._max_buffer_delay_ms = max_buffer_delay_ms
-        self._max_lead_s = max_lead_s
+        self._pacing = {"max_buffer_delay_ms": max_buffer_delay_ms, "max_lead_s": max_lead_s}
         self._playout = Playout(output_latency_s)
         self._output = Output(self._playout, lambda: self._continues_text)
         self._names_servers_model = defaults.model is None  # in metrics
@@ -314,8 +313,7 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._stop_turn(context_id)
 
     def _add_turn(self, context_id: str) -> PipecatTurn:
-        options = self._open_options(self._settings)
-        turn = PipecatTurn(context_id, options, now_s=self._now_s())
+        turn = PipecatTurn(context_id, self._open_options(self._settings))
         self._turns[context_id] = turn
         return turn
 
@@ -324,14 +322,9 @@ class VoiceAgentTTSService(TurnTTSService):
         check_speech(**self._open_options(settings))
 
     def _open_options(self, settings: TTSSettings) -> OpenOptions:
-        chosen = settings.given_fields()
+        chosen = self._pacing | settings.given_fields()
         chosen.pop("model")  # a voice implies its model
-        given: dict[str, Any] = chosen | {
-            "max_buffer_delay_ms": self._max_buffer_delay_ms,
-            "max_lead_s": self._max_lead_s,
-            "audio": AudioFormat(sample_rate=self._output_rate_hz),
-        }
-        return OpenOptions(**{name: value for name, value in given.items() if value is not None})
+        return open_options(chosen, self._output_rate_hz)
 
     # Settings.
 
@@ -570,10 +563,9 @@ class VoiceAgentTTSService(TurnTTSService):
     async def _begin_utterance(self) -> None:
         """Pause between this utterance and one that has just ended or is still playing."""
         await self._wait_for_playback(_UTTERANCE_LEAD_S)
-        samples = round(self._playout.pause_s(self._now_s()) * self._output_rate_hz)
-        if samples:
-            silence = bytes(samples * BYTES_PER_SAMPLE)
-            await self.push_frame(TTSAudioRawFrame(silence, self._output_rate_hz, 1))
+        pause = silence(self._playout.pause_s(self._now_s()), self._output_rate_hz)
+        if pause:
+            await self.push_frame(TTSAudioRawFrame(pause, self._output_rate_hz, 1))
 
     def _concerns(self, transport: BaseOutputTransport, frame: Frame) -> bool:
         """Whether `frame` of `transport` is about the audio of this service alone."""

@@ -8,7 +8,8 @@ from typing import Any
 from pipecat.services.settings import TTSSettings
 from pipecat.utils.types import NOT_GIVEN, NotGiven
 
-from voiceagent_tts.protocol.messages import LexiconEntries, OpenOptions
+from voiceagent_tts.adapters.options import unknown_options
+from voiceagent_tts.protocol.messages import LexiconEntries, VoiceOptions
 
 
 @dataclass
@@ -87,13 +88,11 @@ def check_arguments(service: type, kwargs: dict[str, Any]) -> None:
 
 
 def check_extra(settings: TTSSettings) -> None:
-    """Check that `settings.extra` has only options of a server context.
+    """Check that `settings.extra` has only options of the speech.
 
     Raises:
         ValueError: an option is unknown.
     """
-    known = OpenOptions.__annotations__.keys()
-    unknown = settings.extra.keys() - known
-    if unknown:
-        expected, got = ", ".join(sorted(known)), ", ".join(sorted(unknown))
+    if unknown := unknown_options(settings.extra):
+        expected, got = ", ".join(sorted(VoiceOptions.__annotations__)), ", ".join(unknown)
         raise ValueError(f"settings.extra: expected options of a context ({expected}); got {got}")

@@ -25,18 +25,13 @@ from pipecat.utils.errors import ErrorCategory
 from pipecat.utils.tracing.tracing_context import TracingContext
 from websockets.exceptions import InvalidStatus
 
+from voiceagent_tts.adapters.options import checked_connection
 from voiceagent_tts.adapters.pipecat.connection import Connection, ConnectionHooks
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame
-from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord, TurnState
-from voiceagent_tts.client import (
-    ClientSocket,
-    authorization,
-    configured_key,
-    configured_url,
-    refusal,
-    websocket_address,
-)
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
+from voiceagent_tts.adapters.turn import UNSPOKEN_MS, TurnState, silence
+from voiceagent_tts.client import ClientSocket, refusal
+from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
 from voiceagent_tts.protocol.messages import (
@@ -54,8 +49,6 @@ _FAILOVER_S = 1.0
 """How long the listener waits in silence until another service takes over."""
 _CHECK_INTERVAL_S = 0.5
 """Time between two checks for turns whose server is silent."""
-_SILENCES_PER_S = 25
-"""Silence played for a text without letters and digits: 40 ms, one chunk."""
 
 _CATEGORIES = {
     ErrorCode.RATE_LIMITED: ErrorCategory.RATE_LIMIT,
@@ -78,6 +71,9 @@ class TurnTTSService(TTSService):
     Args:
         url, api_key, extra_headers, reconnect_attempts, response_timeout_s: as for the service.
         **kwargs: arguments of `TTSService`.
+
+    Raises:
+        InvalidRequestError: an option of the connection is wrong.
     """
 
     def __init__(
@@ -90,6 +86,7 @@ class TurnTTSService(TTSService):
         response_timeout_s: float,
         **kwargs: Any,
     ) -> None:
+        address, headers = checked_connection(url, api_key, extra_headers)
         super().__init__(**kwargs)
         hooks = ConnectionHooks(
             may_connect=lambda: self.is_usable or self._has_substitute,
@@ -98,13 +95,7 @@ class TurnTTSService(TTSService):
             on_failure=self._receive_outage,
             on_event=self._receive_other,
         )
-        self._connection = Connection(
-            self.name,
-            websocket_address(configured_url(url)),
-            {**(extra_headers or {}), **authorization(configured_key(api_key))},
-            reconnect_attempts,
-            hooks,
-        )
+        self._connection = Connection(self.name, address, headers, reconnect_attempts, hooks)
         self._response_timeout_s = response_timeout_s
         self._events: asyncio.Queue[ClientEvent] = asyncio.Queue()
         self._outage: type[Exception] | None = None  # kind of error reported last
@@ -236,31 +227,21 @@ class TurnTTSService(TTSService):
 
     async def _append_text(self, turn: PipecatTurn, text: str) -> None:
         """Speak `text` after the text that the turn has."""
-        turn.text += text
-        turn.active_at_s = self._now_s()
-        if turn.record is not None:
-            if turn.record.done is None:  # otherwise `_finish_context` speaks it
-                await self._send_text(turn, turn.record.context_id, text)
-        elif turn.context_id not in self._resuming:
-            self._resume_turn(turn)
-
-    async def _send_text(self, turn: PipecatTurn, context_id: str, text: str) -> None:
         try:
-            turn.socket.send(turn.socket.connection.text(context_id, text))
+            turn.append(text, self._now_s())
         except VoiceAgentError as error:
             await self._recover_from(turn, error)
+            return
+        if turn.record is None and turn.context_id not in self._resuming:
+            self._resume_turn(turn)
 
     async def _end_text(self, turn: PipecatTurn) -> None:
         """Mark the turn's text as complete, and end its server context, or the turn itself."""
-        turn.active_at_s = self._now_s()
         if turn.state is TurnState.FAILED:
             await self.remove_audio_context(turn.context_id)
             return
-        turn.state = TurnState.FINISHING
-        if turn.record is not None:
-            if turn.record.done is None:
-                turn.socket.send(turn.socket.connection.end(turn.record.context_id))
-        elif turn.context_id not in self._resuming:
+        turn.end_text(self._now_s())
+        if turn.record is None and turn.context_id not in self._resuming:
             await self._complete_turn(turn)
 
     def _open_context(self, turn: PipecatTurn) -> None:
@@ -271,21 +252,9 @@ class TurnTTSService(TTSService):
         """
         if (socket := self._connection.socket) is None:
             raise ConnectionLostError("no connection to the server")
-        turn.socket = socket
-        context_id, rest = turn.next_server_context_id(), turn.rest
         with self._within_turn_span():
-            record = socket.open(context_id, self._events.put_nowait, **turn.options)
-        try:
-            if rest:
-                socket.send(socket.connection.text(context_id, rest))
-            if turn.state is TurnState.FINISHING:
-                socket.send(socket.connection.end(context_id))
-        except VoiceAgentError:
-            socket.abandon(context_id)
-            raise
+            turn.open_context(socket, self._events.put_nowait, self._now_s())
         self._refresh_audio_context(turn.context_id)
-        turn.start_context(record)
-        turn.active_at_s = self._now_s()
 
     @contextlib.contextmanager
     def _within_turn_span(self) -> Iterator[None]:
@@ -306,12 +275,12 @@ class TurnTTSService(TTSService):
     # Audio and words from the server.
 
     async def _receive_event(self, event: ClientEvent) -> None:
-        turn = self._turn_of(event)
+        if (turn := self._turn_of(event)) is not None:
+            turn.note_answer(self._now_s())
         match event:
             case ClientAudio() if turn:
                 await self._receive_audio(turn, event)
             case WordsMessage() if turn:
-                turn.active_at_s = self._now_s()
                 words = [turn.to_turn(timestamp) for timestamp in event.timestamps()]
                 await self._call_event_handler("on_words", turn.context_id, words)
                 await self._add_words(turn.context_id, turn.audible_words())
@@ -342,7 +311,6 @@ class TurnTTSService(TTSService):
         return next((turn for turn in turns if turn.is_spoken_by(context_id)), None)
 
     async def _receive_audio(self, turn: PipecatTurn, audio: ClientAudio) -> None:
-        turn.active_at_s = self._now_s()
         if not turn.samples:
             await self.stop_ttfb_metrics()  # Pipecat's own call waits for the utterance before
         turn.receive_audio(audio)
@@ -371,8 +339,8 @@ class TurnTTSService(TTSService):
 
     async def _speak_nothing(self, turn: PipecatTurn) -> list[SpokenWord]:
         """Commit a turn without letters and digits; Pipecat reports no audio at all as an error."""
-        silence = bytes(BYTES_PER_SAMPLE * (self._output_rate_hz // _SILENCES_PER_S))
-        frame = TTSAudioRawFrame(silence, self._output_rate_hz, 1, context_id=turn.context_id)
+        pcm = silence(UNSPOKEN_MS / 1000, self._output_rate_hz)
+        frame = TTSAudioRawFrame(pcm, self._output_rate_hz, 1, context_id=turn.context_id)
         await self.append_to_audio_context(turn.context_id, frame)
         return [SpokenWord(turn.text, 0.0)]
 
@@ -402,7 +370,7 @@ class TurnTTSService(TTSService):
         """Abandon the turn's failed server context, and resume the turn if possible."""
         if turn.record is None:
             return  # the turn was interrupted
-        turn.socket.abandon(turn.record.context_id)
+        turn.abandon_context()
         words = turn.break_off()
         has_rest = bool(turn.rest.strip())
         if has_rest or not error.is_retryable:
@@ -482,9 +450,8 @@ class TurnTTSService(TTSService):
         turn = self._turns.pop(context_id, None)
         if turn is None:
             return
-        if turn.record is not None:
-            turn.socket.abandon(turn.record.context_id)
-            turn.record = None
+        turn.abandon_context()
+        turn.record = None
         await self._stop_resuming(context_id)
 
     async def _drop_turns(self) -> None:
@@ -498,14 +465,13 @@ class TurnTTSService(TTSService):
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
             now_s = self._now_s()
-            silent = [
-                turn
-                for turn in self._turns.values()
-                if turn.is_owed_audio and now_s - turn.active_at_s > self._response_timeout_s
-            ]
-            for turn in silent:
-                if time.monotonic() - turn.socket.received_at > self._response_timeout_s:
-                    turn.socket.give_up("the server is silent")  # a loss without a sign
-                silent_s = now_s - turn.active_at_s
-                silence = EngineError(f"no answer from the server for {silent_s:.0f} s")
-                await self._recover_from(turn, silence)
+            for turn in list(self._turns.values()):
+                silent_s = turn.silent_s(now_s)
+                if silent_s is not None and silent_s > self._response_timeout_s:
+                    await self._recover_from_silence(turn, silent_s)
+
+    async def _recover_from_silence(self, turn: PipecatTurn, silent_s: float) -> None:
+        if time.monotonic() - turn.socket.received_at > self._response_timeout_s:
+            turn.socket.give_up("the server is silent")  # a loss without a sign
+        error = EngineError(f"no answer from the server for {silent_s:.0f} s")
+        await self._recover_from(turn, error)

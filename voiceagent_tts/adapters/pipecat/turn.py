@@ -1,19 +1,15 @@
 """`PipecatTurn`: a turn in one of Pipecat's audio contexts, with the words that Pipecat commits.
 
-Decides which words can be heard in the audio that has arrived, and whether a turn that broke off is
-resumed. Current times are arguments.
+Decides which words can be heard in the audio that has arrived.
 """
 
-import enum
 import unicodedata
 from dataclasses import dataclass
 
 from voiceagent_tts.adapters.turn import HEARD_SAMPLES, Turn, audible_at, surely_begun_at
-from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.protocol.client_connection import ContextRecord
 from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
-from voiceagent_tts.text.segmenter import has_complete_word
 from voiceagent_tts.text.words import is_spoken
 
 
@@ -97,37 +93,16 @@ class SpokenWord:
         return next((each for each in words if each.word.char_end == self.char_end), None)
 
 
-class TurnState(enum.Enum):
-    """The progress of a turn."""
-
-    OPEN = enum.auto()
-    """More text may come."""
-    FINISHING = enum.auto()
-    """No more text arrives; the received text is being spoken."""
-    COMPLETE = enum.auto()
-    """All text was spoken."""
-    FAILED = enum.auto()
-    """The remaining text will not be spoken; text that still arrives is dropped."""
-
-
 class PipecatTurn(Turn):
-    """A turn with its state, and its words as Pipecat commits them.
+    """A turn with its words as Pipecat commits them.
 
     Args:
         context_id: Pipecat's audio context, and the first server context.
         options: how every server context of this turn speaks.
-        now_s: the current time.
     """
 
-    socket: ClientSocket
-    """Of the server context that speaks, or that spoke last."""
-
-    def __init__(self, context_id: str, options: OpenOptions, *, now_s: float) -> None:
-        super().__init__(context_id)
-        self.options = options
-        self.state = TurnState.OPEN
-        self.active_at_s = now_s
-        """When text was last sent or anything arrived."""
+    def __init__(self, context_id: str, options: OpenOptions) -> None:
+        super().__init__(context_id, options)
         self.broken_off_at_s: float | None = None
         """Since when no server context speaks the rest, or none has spoken one more word of it."""
         self._committed_chars = 0  # of the text that was returned as words
@@ -142,14 +117,6 @@ class PipecatTurn(Turn):
     def is_served(self) -> bool:
         """Whether a server context speaks the turn, on a socket that is open."""
         return self.record is not None and self.record.done is None and self.socket.lost is None
-
-    @property
-    def is_owed_audio(self) -> bool:
-        """Whether the server context still has to answer words or an end."""
-        return self.record is not None and (
-            self.state is TurnState.FINISHING
-            or has_complete_word(self.text[self.voiced_char_end :])
-        )
 
     def audible_words(self) -> list[SpokenWord]:
         """The words that became audible with the audio that has arrived, each once."""
