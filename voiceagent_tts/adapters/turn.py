@@ -50,6 +50,8 @@ _PAUSE_MARKS = SENTENCE_ENDS | CLAUSE_ENDS
 _EMPHASIS = "*_`"
 """Signs of Markdown that may follow a mark."""
 _BREAK_AT_END = re.compile(r"<break\b[^<>]*>$")
+_MESSAGE_CHARS = 4_000
+"""Text of one message: some limit its bytes, and JSON has up to twelve for a character."""
 _UNKNOWN_WORD_SAMPLES = ms_to_samples(250)
 """Assumed length of a word whose end is not known."""
 
@@ -148,6 +150,7 @@ class Turn:
         self._retry_wait_s = retry_wait_s
         self._contexts_named = 0
         self._char_base = 0  # start of the text of the current context, or of the next one
+        self._sent_char_end = 0  # end of the text that the current context has
         self._start_sample = start_sample  # start of its audio
         self._received_samples = 0  # of the current context
         self._words_returned = 0  # of the current context
@@ -222,18 +225,23 @@ class Turn:
         """
         self._note_answer_unless_owed(now_s)
         self.text += text
-        self._send_text(text)
+        self._send_text()
 
     def flush(self) -> None:
-        """Have the current context speak the text that it has."""
-        if (context_id := self._open_context_id) is not None:
+        """Have the current context speak the text that it has; more than that needs no flush."""
+        context_id = self._open_context_id
+        if context_id is not None and self._sent_char_end == len(self.text):
             self.socket.send(self.socket.connection.flush(context_id))
 
     def end_text(self, now_s: float) -> None:
-        """Mark the text as complete."""
+        """Mark the text as complete.
+
+        Raises:
+            VoiceAgentError: no message can carry the text.
+        """
         self._note_answer_unless_owed(now_s)
         self.state = TurnState.FINISHING
-        self._send_end()
+        self._send_text()
 
     def open_context(self, socket: ClientSocket, inbox: Inbox, now_s: float) -> ContextRecord:
         """Open a server context that speaks the rest; returns its record.
@@ -242,14 +250,11 @@ class Turn:
             VoiceAgentError: the server accepts no context now, or an option or the text is wrong.
         """
         record = socket.open(self.next_server_context_id(), inbox, **self._options)
-        rest, self.socket = self.rest, socket
+        self.socket = socket
         self.start_context(record)
         self._answered_at_s = now_s
         try:
-            if rest:
-                self._send_text(rest)
-            if self.state is TurnState.FINISHING:
-                self._send_end()
+            self._send_text()
         except VoiceAgentError:
             self.abandon_context()
             self.record = None
@@ -267,13 +272,28 @@ class Turn:
         record = self.record
         return record.context_id if record is not None and record.accepts_text else None
 
-    def _send_text(self, text: str) -> None:
-        if (context_id := self._open_context_id) is not None:
-            self.socket.send(self.socket.connection.text(context_id, text))
+    def _send_text(self) -> None:
+        """Send the text that the server accepts now, and behind all of the text its end."""
+        if (context_id := self._open_context_id) is None:
+            return
+        connection = self.socket.connection
+        while (start := self._sent_char_end) < (accepted_end := self._accepted_char_end()):
+            self._sent_char_end = min(start + _MESSAGE_CHARS, accepted_end)
+            text = self.text[start : self._sent_char_end]
+            self.socket.send(connection.text(context_id, text))
+        if self.state is TurnState.FINISHING and self._sent_char_end == len(self.text):
+            self.socket.send(connection.end(context_id))
 
-    def _send_end(self) -> None:
-        if (context_id := self._open_context_id) is not None:
-            self.socket.send(self.socket.connection.end(context_id))
+    def _accepted_char_end(self) -> int:
+        """End of the text that the server accepts now: it limits what waits to be spoken."""
+        ready = self.socket.connection.ready
+        waiting_chars = ready.limits.max_text_chars // 2 if ready else _MESSAGE_CHARS
+        if len(self.text) - self._char_base <= waiting_chars:
+            return len(self.text)
+        voiced_end = self.voiced_char_end
+        if not has_complete_word(self.text[voiced_end : self._sent_char_end]):
+            voiced_end = self._sent_char_end  # what it has there is not spoken
+        return min(len(self.text), voiced_end + waiting_chars)
 
     def _note_answer_unless_owed(self, now_s: float) -> None:
         if not self.is_owed_audio:
@@ -293,8 +313,13 @@ class Turn:
         )
 
     def note_answer(self, now_s: float) -> None:
-        """Note that the server has sent an event of the current context."""
+        """Note that the server has sent an event of the current context, and send on.
+
+        Raises:
+            VoiceAgentError: no message can carry the text.
+        """
         self._answered_at_s = now_s
+        self._send_text()
 
     def silent_s(self, now_s: float) -> float | None:
         """How long the server has been silent while it owed audio; None while it owes none."""
@@ -307,6 +332,7 @@ class Turn:
         assert self.record is None, "expected the last context to be finished or broken off"
         self.record = record
         self._received_samples = self._words_returned = 0
+        self._sent_char_end = self._char_base
 
     def receive_audio(self, audio: ClientAudio) -> int:
         """Account for audio of the current context; returns its length in samples."""

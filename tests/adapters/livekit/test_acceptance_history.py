@@ -239,6 +239,18 @@ async def test_group_03_the_words_joined_are_the_text(
     assert times == sorted(map(seconds, times))
 
 
+async def test_group_03_a_reply_longer_than_the_server_takes_at_once_is_whole(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """The reply sends its text as the server speaks."""
+    server = await start_server(max_text_chars=60)
+    text = "It goes on and on. " * 12 + "😊 " * 40 + "It ends."
+    async with make_voice(server, speed=4.0).stream() as stream:
+        stream.push_text(text)
+        stream.end_input()
+        assert "".join(await pieces_of(stream)) == text
+
+
 # 4: the engine's normalized text leaks into the history (pc#4424, #3330).
 
 

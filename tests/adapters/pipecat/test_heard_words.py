@@ -61,6 +61,19 @@ async def test_a_whole_turn_is_committed_verbatim(
         assert not conversation.errors
 
 
+async def test_a_reply_longer_than_the_server_takes_at_once_is_whole(
+    start_server: StartServer,
+) -> None:
+    """The turn sends its text as the server speaks."""
+    server = await start_server(max_text_chars=60)
+    settings = VoiceAgentTTSService.Settings(language="en", speed=4.0)
+    text = "It goes on and on. " * 12 + "😊 " * 40 + "It ends."
+    async with talking(service(server, settings=settings)) as conversation:
+        await conversation.reply(text)
+        assert await conversation.spoken() == text
+        assert not conversation.errors
+
+
 @pytest.mark.parametrize("text", ["👍", "..."])
 async def test_a_reply_with_nothing_to_speak_is_committed(served: ServerProcess, text: str) -> None:
     """It is no error, and the next reply is spoken as ever."""
