@@ -358,9 +358,6 @@ class TurnTTSService(TTSService):
     async def _move_turn_from(self, context_id: str) -> None:
         """Speak the LLM's text that follows in a new audio context."""
         if self._turn_context_id == context_id:
-            # In token mode a sentence waits for the next one, which this context does not get.
-            sentence = await self._aggregated_frame_sequencer.finalize(context_id)
-            await self._push_sequencer_frames(sentence, context_id)
             self._turn_context_id = None  # or `create_context_id` returns it again
             self._turn_context_id = self.create_context_id()
 
