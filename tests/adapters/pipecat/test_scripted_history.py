@@ -626,7 +626,9 @@ def test_speech_goes_on(
 def written(text: str, token_s: float, thinking_s: float = 0.0) -> list[tuple[float, list[Frame]]]:
     """A reply whose tokens, of up to three letters, come one by one, after the LLM has thought."""
     tokens = re.findall(r"\s*\w{1,3}|\s*[^\w\s]+|\s+", text)
-    tokens_in_time = [(token_s, [LLMTextFrame(token)]) for token in tokens]
+    tokens_in_time: list[tuple[float, list[Frame]]] = [
+        (token_s, [LLMTextFrame(token)]) for token in tokens
+    ]
     return [
         (0.0, [LLMFullResponseStartFrame()]),
         (thinking_s, []),
