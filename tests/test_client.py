@@ -635,6 +635,15 @@ async def test_errors_show_no_secrets() -> None:
     assert "k1" not in caught.value.message
 
 
+def test_a_host_without_a_scheme_is_named_with_one() -> None:
+    """What looks like a password is not shown."""
+    with pytest.raises(InvalidRequestError, match="got 127.0.0.1:8765; try ws://127.0.0.1:8765"):
+        TTSClient("127.0.0.1:8765")
+    with pytest.raises(InvalidRequestError) as raised:
+        TTSClient("me:secret@host:8765")
+    assert "secret" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     "url",
     [

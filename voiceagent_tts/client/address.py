@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 from http import HTTPStatus
 from urllib.error import URLError
 from urllib.parse import urlsplit, urlunsplit
@@ -13,6 +14,7 @@ DEFAULT_PATH = "/v1/tts/ws"
 DEFAULT_URL = f"ws://127.0.0.1:8765{DEFAULT_PATH}"
 
 _WEBSOCKET_SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
+_HOST_AND_PORT = re.compile(r"[\w.-]+(:\d{1,5})?(/[\w./-]*)?")
 
 
 def websocket_address(url: str) -> str:
@@ -35,12 +37,19 @@ def websocket_address(url: str) -> str:
             f"{expected}, got an impossible host or port", code=ErrorCode.INVALID_PARAM
         ) from error
     if parts.scheme not in _WEBSOCKET_SCHEMES or not host or port == 0:
+        got = f"got {parts.scheme or 'no'} scheme, host {parts.hostname}, port {port}"
         raise InvalidRequestError(
-            f"{expected}, got {parts.scheme or 'no'} scheme, host {parts.hostname}, port {port}",
-            code=ErrorCode.INVALID_PARAM,
+            f"{expected}, {_address_without_scheme(url) or got}", code=ErrorCode.INVALID_PARAM
         )
     path = parts.path.rstrip("/") or DEFAULT_PATH
     return urlunsplit(parts._replace(scheme=_WEBSOCKET_SCHEMES[parts.scheme], path=path))
+
+
+def _address_without_scheme(url: str) -> str | None:
+    """What to try for a host and port alone; None for anything else, which may hold a password."""
+    if not _HOST_AND_PORT.fullmatch(url):
+        return None
+    return f"got {url}; try ws://{url}"
 
 
 def http_address(url: str, path: str) -> str:
@@ -119,8 +128,10 @@ def configured_key(api_key: str | None) -> str | None:
 
 
 def refusal(status: int) -> str:
-    """The message for a server that answers with an HTTP error, with a remedy for a refused key."""
+    """The message for a server that answers with an HTTP error, with a remedy if one is known."""
     sentence = f"the server answered with HTTP {status}"
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return f"{sentence}: it drains, or does not serve yet"
     if status not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return sentence
     return f"{sentence}: expected a valid key; pass `api_key`, or set VOICEAGENT_TTS_API_KEY"

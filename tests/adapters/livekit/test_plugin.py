@@ -162,6 +162,15 @@ async def test_lexicon_and_markup_leave_the_history_verbatim(
     assert voice.options.open_options().get("markup") is False
 
 
+async def test_a_refused_voice_is_logged_with_the_cure(
+    served: ServerProcess, make_voice: MakeVoice, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server's message says which voices there are."""
+    make_voice(served, voice="nosuch").prewarm()
+    refused = "the server refused a message: invalid_voice: expected "
+    await until(lambda: any(text.startswith(refused) for text in caplog.messages), "the log")
+
+
 async def test_prewarm_connects_and_prepares(server: RunningServer, make_voice: MakeVoice) -> None:
     """`prewarm` opens the socket before the first reply, and a second call opens no other."""
     voice = make_voice(server)

@@ -102,3 +102,4 @@ async def test_a_server_that_is_not_there(make_voice: MakeVoice) -> None:
         await voice.synthesize(TEXT, conn_options=APIConnectOptions(max_retry=0)).collect()
     assert not isinstance(raised.value, APITimeoutError)
     assert raised.value.retryable
+    assert "no server at 127.0.0.1:9; start one with" in str(raised.value)

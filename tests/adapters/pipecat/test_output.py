@@ -32,7 +32,7 @@ def speaking(seconds: float, latency_s: float = 0.0) -> tuple[Output, Playout]:
     playout.baseline_s = NOW_S
     samples = bytes(2 * round(seconds * SAMPLE_RATE_HZ))
     playout.play(TTSAudioRawFrame(samples, SAMPLE_RATE_HZ, 1), NOW_S)
-    return Output(playout, lambda: True), playout
+    return Output(playout, lambda _: True), playout
 
 
 def word(at_s: float) -> TTSTextFrame:

@@ -18,10 +18,7 @@ REASONS = {
     "_add_word_timestamps": "the words of a turn, with the times of their playback",
     # The text of the LLM stays as it was written.
     "_text_aggregator": "set to pass clauses on early",
-    "_is_streaming_tokens": "whether pieces are tokens, which Pipecat trims correctly",
     "_trim_text": "overridden: Pipecat removes white space of the text",
-    "_aggregated_frame_sequencer": "holds the sentence that waits when a turn moves",
-    "_push_sequencer_frames": "lets that sentence leave",
     "_turn_context_id": "moves a turn to a new audio context in mid-reply",
     # Audio contexts outlive a server context that breaks off.
     "_refresh_audio_context": "keeps Pipecat from ending a turn that is being resumed",
@@ -53,5 +50,4 @@ def test_their_attributes_are_what_the_service_expects() -> None:
     assert attributes["_text_aggregator"] is plain
     assert isinstance(attributes["_word_timestamp_tracker"], WordTimestampTracker)
     assert callable(WordTimestampTracker.pts)
-    assert {"_turn_context_id", "_settings", "_aggregated_frame_sequencer"} <= attributes.keys()
-    assert tts._is_streaming_tokens is False
+    assert {"_turn_context_id", "_settings"} <= attributes.keys()

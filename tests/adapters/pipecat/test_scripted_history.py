@@ -1,8 +1,10 @@
 """An interrupted turn in Pipecat's history, on a scripted clock: word for word what was heard."""
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, cast
 
 import pytest
@@ -17,7 +19,7 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
 )
 
-from testbed.scripted_pipecat import HoldUp, Loudspeaker, agent, cut, reply
+from testbed.scripted_pipecat import Agent, HoldUp, Loudspeaker, agent, cut, reply
 from testbed.scripted_server import Script, Step
 from testbed.scripted_time import ScriptedLoop, run_scripted
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
@@ -33,10 +35,10 @@ AHEAD_S = 0.17
 """How long before its playback a server sends a word whose time an aligner finds."""
 
 
-def heard(played_samples: int) -> int:
+def heard(played_samples: int, words: int = WORDS) -> int:
     """How many words were heard."""
     played_ms = 1000 * played_samples / SAMPLE_RATE_HZ
-    return sum(index * WORD_MS + HEARD_MS <= played_ms for index in range(WORDS))
+    return sum(index * WORD_MS + HEARD_MS <= played_ms for index in range(words))
 
 
 def audio_steps(rtf: float, step_ms: int, words: int = WORDS) -> list[Step]:
@@ -619,6 +621,84 @@ def test_speech_goes_on(
     committed, played_samples = run_scripted(run())
     assert played_samples > (after_s - lost_s - 0.1) * SAMPLE_RATE_HZ
     assert len(committed.split()) == heard(played_samples)
+
+
+def written(text: str, token_s: float, thinking_s: float = 0.0) -> list[tuple[float, list[Frame]]]:
+    """A reply whose tokens, of up to three letters, come one by one, after the LLM has thought."""
+    tokens = re.findall(r"\s*\w{1,3}|\s*[^\w\s]+|\s+", text)
+    tokens_in_time: list[tuple[float, list[Frame]]] = [
+        (token_s, [LLMTextFrame(token)]) for token in tokens
+    ]
+    return [
+        (0.0, [LLMFullResponseStartFrame()]),
+        (thinking_s, []),
+        *tokens_in_time,
+        (0.0, [LLMFullResponseEndFrame()]),
+    ]
+
+
+def spoken_while_written(text: str, token_s: float) -> Script:
+    """Each word follows its tokens, and no word comes long before it plays."""
+    words = split_words(text)
+    ends_s = [0.2 + token_s * (len(written(text[: word.char_end], 0.0)) - 2) for word in words]
+    at_s = list(accumulate(ends_s, lambda before, end: max(before + 0.1, end)))
+    samples = WORD_MS * SAMPLE_RATE_HZ // 1000
+    steps = [
+        Step(at, samples=samples, words_ms=(index * WORD_MS,)) for index, at in enumerate(at_s)
+    ]
+    return Script(tuple(steps), end_s=at_s[-1] + 0.1)
+
+
+LONG = "Monday and **Tuesday,** and\n\n- $3.50, and Wednesday, e.g. Thursday! Then Friday"
+
+
+@pytest.mark.parametrize("token_s", [0.003, 0.1, 0.25])
+@pytest.mark.parametrize("cut_s", [None, 1.35])
+def test_a_slow_llm_whose_tokens_are_passed_on(token_s: float, cut_s: float | None) -> None:
+    """The history has the words that were heard, in order, before their sentence is complete."""
+
+    async def run() -> tuple[list[str], int]:
+        spoken, loudspeaker = spoken_while_written(LONG, token_s), Loudspeaker(40)
+        async with agent(spoken, loudspeaker, text_aggregation_mode="token") as talk:
+            writing = asyncio.create_task(write(talk, written(LONG, token_s)))
+            await loudspeaker.begun()
+            if cut_s is None:
+                await writing
+                await asyncio.sleep(6.0)
+            else:
+                await asyncio.sleep(cut_s)
+                writing.cancel()
+                await talk.worker.queue_frame(InterruptionFrame())
+                await asyncio.sleep(0.5)
+            return talk.messages, loudspeaker.played_samples[0]
+
+    messages, played_samples = run_scripted(run())
+    assert messages == [LONG[: split_words(LONG)[heard(played_samples, 11) - 1].char_end]]
+    assert cut_s is not None or messages == [LONG]
+
+
+async def write(talk: Agent, frames: list[tuple[float, list[Frame]]]) -> None:
+    """Let `frames` enter the service, each so many seconds after the one before."""
+    for wait_s, some in frames:
+        await asyncio.sleep(wait_s)
+        for frame in some:
+            await talk.worker.queue_frame(frame)
+
+
+def test_tokens_that_leave_when_the_next_reply_has_begun_are_joined() -> None:
+    """The words before them are still being played while the LLM thinks about that."""
+    text = "Monday and Tuesday and Thursday."
+
+    async def run() -> list[str]:
+        starts_ms = [1_000 * index for index in range(5)]
+        steps = [Step(1.0, samples=SAMPLE_RATE_HZ, words_ms=(start,)) for start in starts_ms]
+        spoken = Script(tuple(steps), end_s=3.0)
+        async with agent(spoken, Loudspeaker(40), aggregate_sentences=False) as talk:
+            await write(talk, written(text, 0.1) + written(text, 0.1, thinking_s=2.0))
+            await asyncio.sleep(12.0)
+            return talk.messages
+
+    assert run_scripted(run()) == [text, text]
 
 
 def dies(at_s: float, step: Step | None = None) -> Script:

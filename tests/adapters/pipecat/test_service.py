@@ -87,9 +87,11 @@ async def test_a_server_that_comes_later_is_found(free_port: int) -> None:
     """The pipeline may start before the server; the service connects when the server runs."""
     tts = VoiceAgentTTSService(url=f"ws://127.0.0.1:{free_port}/v1/tts/ws", settings=ENGLISH)
     failed, connected = asyncio.Event(), asyncio.Event()
+    errors: list[str] = []
 
     @tts.event_handler("on_connection_error")
     async def on_connection_error(_: object, error: str) -> None:
+        errors.append(error)
         failed.set()
 
     @tts.event_handler("on_connected")
@@ -98,6 +100,8 @@ async def test_a_server_that_comes_later_is_found(free_port: int) -> None:
 
     async with talking(tts) as conversation:
         await failed.wait()
+        remedy = "start one with `voiceagent-tts serve`"
+        assert errors == [f"no server at 127.0.0.1:{free_port}; {remedy}"]
         async with running(Settings(port=free_port)):
             await connected.wait()
             await speaks(conversation)

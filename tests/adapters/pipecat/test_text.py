@@ -14,14 +14,15 @@ from voiceagent_tts.adapters.pipecat.text import (
     joint,
     without_end,
 )
-from voiceagent_tts.text.words import split_words
+from voiceagent_tts.text.punctuation import SENTENCE_ENDS, last_mark
+from voiceagent_tts.text.words import is_spoken, split_words
 
 TEXTS = st.text(alphabet="ab Z.,!?\n\t 「」你。、好$4é😊-", max_size=120)
 
 
-async def pieces_of(chunks: Iterable[str]) -> list[str]:
+async def pieces_of(chunks: Iterable[str], *, by_token: bool = False) -> list[str]:
     """The pieces that the aggregator passes on for the `chunks` of one reply."""
-    aggregator = ClauseAggregator()
+    aggregator = ClauseAggregator(by_token=by_token)
     pieces = [piece.text for chunk in chunks async for piece in aggregator.aggregate(chunk)]
     rest = await aggregator.flush()
     return pieces if rest is None else [*pieces, rest.text]
@@ -52,6 +53,31 @@ async def test_clauses_are_the_text_however_it_was_chunked(text: str, cuts: list
 async def test_a_clause_leaves_with_the_white_space_after_it(text: str, pieces: list[str]) -> None:
     """A clause, or the first two or three words, is passed on without the text after it."""
     assert await pieces_of(text) == pieces
+
+
+@given(text=TEXTS, cuts=st.lists(st.integers(0, 120)))
+async def test_tokens_are_the_text_however_it_was_chunked(text: str, cuts: list[int]) -> None:
+    """The pieces joined are the text, and none is a symbol alone."""
+    borders = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
+    chunks = [text[start:end] for start, end in zip(borders, borders[1:], strict=False)]
+    pieces = await pieces_of(chunks, by_token=True)
+    assert "".join(pieces) == text
+    assert all(is_spoken(piece) or last_mark(piece) in SENTENCE_ENDS for piece in pieces[:-1])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "pieces"),
+    [
+        (["Mon", "day", " and", " more"], ["Mon", "day", " and", " more"]),
+        (["Done", ".", " ", "Next"], ["Done", ".", " Next"]),
+        (["**", "Sure", "!", "**", " Here"], ["**Sure", "!", "** Here"]),
+        (["😊", " two", " 😊", " <", " 3"], ["😊 two", " 😊 < 3"]),
+        (["你", "好", "，", "再"], ["你", "好", "，再"]),
+    ],
+)
+async def test_a_token_leaves_at_once(tokens: list[str], pieces: list[str]) -> None:
+    """A symbol waits for a word."""
+    assert await pieces_of(tokens, by_token=True) == pieces
 
 
 async def test_an_interruption_forgets_the_unfinished_clause() -> None:

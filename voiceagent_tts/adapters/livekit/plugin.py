@@ -325,8 +325,8 @@ class TTS(tts.TTS[Literal["words"]]):
 
     def _log_event(self, event: ClientEvent) -> None:
         match event:
-            case ErrorMessage(context_id=None, code=code):
-                _log.warning("the server refused a message: %s", code)
+            case ErrorMessage(context_id=None, code=code, message=message):
+                _log.warning("the server refused a message: %s: %s", code, message)
             case WarningMessage(code=code, message=message) if code not in self._warned:
                 self._warned.add(code)  # it repeats in every context
                 _log.warning("%s: %s", code, message)

@@ -35,7 +35,7 @@ from voiceagent_tts.adapters.options import (
     unknown_options,
 )
 from voiceagent_tts.adapters.turn import UNSPOKEN_MS, Turn, TurnState, silence
-from voiceagent_tts.client import ClientSocket, refusal
+from voiceagent_tts.client import ClientSocket, connection_problem, refusal
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import (
     ConnectionLostError,
@@ -454,5 +454,7 @@ def api_error(error: Exception, request_id: str | None = None) -> APIError:
                 body={"code": error.code, "retry_after_ms": error.retry_after_ms},
                 retryable=error.is_retryable,
             )
+        case aiohttp.ClientConnectorError(host=host, port=port, os_error=cause):
+            return APIConnectionError(connection_problem(f"{host}:{port}", cause))
         case _:
             return APIConnectionError(f"no connection: {type(error).__name__}")

@@ -105,13 +105,13 @@ class Output:
 
     Args:
         playout: follows the audio among them.
-        continues: returns whether a text that is announced continues its context's as it is.
+        continues: returns whether an announced text continues its context's as it is.
 
     Attributes:
         word: the word whose frames Pipecat makes now.
     """
 
-    def __init__(self, playout: Playout, continues: Callable[[], bool]) -> None:
+    def __init__(self, playout: Playout, continues: Callable[[AggregatedTextFrame], bool]) -> None:
         self.word: SpokenWord | None = None
         self._committed: SpokenWord | None = None
         """The last word of which a frame has added the text to the history."""
@@ -137,7 +137,7 @@ class Output:
                 if isinstance(frame, TTSTextFrame) and self._appends:
                     self._correct_text(frame)
             case AggregatedTextFrame() if frame.will_be_spoken:
-                self._text.announce(frame, continues=self._continues())
+                self._text.announce(frame, continues=self._continues(frame))
                 self._announced.append(frame)
                 return False
             case LLMFullResponseStartFrame() | LLMAssistantPushAggregationFrame():

@@ -43,7 +43,7 @@ from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.transcriptions.language import Language
 from pipecat.transports.base_output import BaseOutputTransport
-from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
+from pipecat.utils.text.base_text_aggregator import BaseTextAggregator
 from pipecat.utils.text.transforms.pronunciations import PronunciationTransform
 from pipecat.utils.tracing.service_decorators import traced_tts
 
@@ -59,6 +59,7 @@ from voiceagent_tts.adapters.pipecat.output import AudioEndFrame, HistoryCorrect
 from voiceagent_tts.adapters.pipecat.playout import Playout
 from voiceagent_tts.adapters.pipecat.settings import (
     VoiceAgentTTSSettings,
+    check_aggregator,
     check_arguments,
     check_extra,
     pop_settings,
@@ -89,6 +90,8 @@ _END_PATIENCE_S = 3.0
 give up a silent transport."""
 _COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, InterruptionFrame)
 """Frames that commit the words so far as a message of the history."""
+_IS_SENTENCE = "voiceagent-tts: a sentence"
+"""Key in the metadata of text that another processor has divided."""
 _TURNS_BEFORE_CUT = 64
 """Iterations of the event loop without a report of the transport before an interruption continues.
 A transport that catches up takes eight per chunk, and a word twice as many from the report to the
@@ -121,7 +124,8 @@ class VoiceAgentTTSService(TurnTTSService):
         text_aggregator: collects LLM tokens into the pieces of text that Pipecat passes to
             `run_tts`. The default passes clauses on early; use one of Pipecat's if your text
             transforms need whole sentences.
-        text_aggregation_mode: Pipecat's; `TOKEN` passes each token on.
+        text_aggregation_mode: Pipecat's; `TOKEN` passes each token on at once, for an LLM that
+            writes more slowly than one speaks. A `text_aggregator` decides by itself.
         max_buffer_delay_ms: how long the server may hold text back to wait for its sentence.
         max_lead_s: how far the server may run ahead of playback.
         response_timeout_s: a turn breaks off when the server owes audio and is silent for longer.
@@ -135,7 +139,8 @@ class VoiceAgentTTSService(TurnTTSService):
 
     Raises:
         InvalidRequestError: `url` is not the address of a server, or an option is wrong.
-        ValueError: `settings.extra` has an unknown option, or `voice` and `voice_id` differ.
+        ValueError: `settings.extra` has an unknown option, `voice` and `voice_id` differ, or
+            `text_aggregator` passes tokens on.
         TypeError: an argument is unknown, or this service sets it itself.
     """
 
@@ -171,6 +176,9 @@ class VoiceAgentTTSService(TurnTTSService):
         check_not_negative(response_timeout_s=response_timeout_s, output_latency_s=output_latency_s)
         check_count(reconnect_attempts=reconnect_attempts)
         kwargs.setdefault("stop_frame_timeout_s", 2 * response_timeout_s)
+        if kwargs.pop("aggregate_sentences", True) is False and text_aggregation_mode is None:
+            text_aggregation_mode = TextAggregationMode.TOKEN  # as Pipecat's own services do
+        check_aggregator(text_aggregator)
         super().__init__(
             url=url,
             api_key=api_key,
@@ -181,18 +189,14 @@ class VoiceAgentTTSService(TurnTTSService):
             push_start_frame=True,
             push_stop_frames=False,
             pause_frame_processing=False,
-            text_aggregation_mode=text_aggregation_mode,
             settings=defaults,
             **kwargs,
         )
-        if text_aggregator is not None:
-            self._text_aggregator = text_aggregator
-        elif not self._is_streaming_tokens:
-            self._text_aggregator = ClauseAggregator(language=self.text_aggregation_language)
-        self._has_verbatim_pieces = (
-            isinstance(self._text_aggregator, ClauseAggregator)
-            or self._text_aggregator.aggregation_type is TextType.TOKEN
+        self._text_aggregator = text_aggregator or ClauseAggregator(
+            language=self.text_aggregation_language,
+            by_token=text_aggregation_mode == TextAggregationMode.TOKEN,
         )
+        self._has_verbatim_pieces = isinstance(self._text_aggregator, ClauseAggregator)
         self._destination: str | None = kwargs.get("transport_destination")
         self._starts_sentence = True  # the next piece does not continue the text before it
         self._started: TTSStartedFrame | None = None  # the last one that has left
@@ -205,7 +209,7 @@ class VoiceAgentTTSService(TurnTTSService):
         self._register_event_handler("on_words")
         self._pacing = {"max_buffer_delay_ms": max_buffer_delay_ms, "max_lead_s": max_lead_s}
         self._playout = Playout(output_latency_s)
-        self._output = Output(self._playout, lambda: self._continues_text)
+        self._output = Output(self._playout, self._continues)
         self._names_servers_model = defaults.model is None  # in metrics
         self._check(self._settings)
 
@@ -272,7 +276,8 @@ class VoiceAgentTTSService(TurnTTSService):
         """
         turn = self._turns.get(context_id) or self._add_turn(context_id)
         if not (turn.state is TurnState.FAILED or self._connection.is_closed):
-            space = "" if self._continues_text else joint(turn.text, text)
+            is_continuation = self._has_verbatim_pieces and not self._starts_sentence
+            space = "" if is_continuation else joint(turn.text, text)
             await self._append_text(turn, space + text)
             self._starts_sentence = False
             getattr(self, "_tts_texts", {}).pop(context_id, None)  # it joins pieces by spaces
@@ -280,19 +285,18 @@ class VoiceAgentTTSService(TurnTTSService):
             await self.start_tts_usage_metrics(text)
         yield None  # no frames here: audio is queued when it arrives
 
-    @property
-    def _continues_text(self) -> bool:
-        """Whether the next piece continues the text before it, white space included."""
-        return self._has_verbatim_pieces and not self._starts_sentence
+    def _continues(self, announced: AggregatedTextFrame) -> bool:
+        """Whether a piece continues the text before it, white space included.
+
+        It may be announced when the next reply has begun.
+        """
+        return self._has_verbatim_pieces and _IS_SENTENCE not in announced.metadata
 
     def _trim_text(self, text: str) -> str | None:
         """Keep the white space of a piece as the LLM wrote it; None if nothing else is there.
 
-        Pipecat would remove line breaks from the start of a piece. In token mode it removes white
-        space only in front of the first word.
+        Pipecat would remove line breaks from the start of a piece.
         """
-        if self._is_streaming_tokens:
-            return super()._trim_text(text)
         return text if text.strip() else None
 
     async def flush_audio(self, context_id: str | None = None) -> None:
@@ -362,6 +366,7 @@ class VoiceAgentTTSService(TurnTTSService):
         """Handle a frame; an interruption also ends contexts that Pipecat has not opened yet."""
         if isinstance(frame, AggregatedTextFrame | LLMFullResponseStartFrame):
             self._starts_sentence = True
+            frame.metadata[_IS_SENTENCE] = True
         elif isinstance(frame, InterruptionFrame):
             await self._let_words_arrive()
         await super().process_frame(frame, direction)

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from pipecat.services.settings import TTSSettings
+from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
 from pipecat.utils.types import NOT_GIVEN, NotGiven
 
 from voiceagent_tts.adapters.options import unknown_options
@@ -85,6 +86,19 @@ def check_arguments(service: type, kwargs: dict[str, Any]) -> None:
         near = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else get_close_matches(name, known, n=3)
         hint = f"; did you mean {' or '.join(f'`{each}`' for each in near)}?" if near else ""
         raise TypeError(f"{service.__name__} has no argument `{name}`{hint}")
+
+
+def check_aggregator(aggregator: BaseTextAggregator | None) -> None:
+    """Check that `aggregator` passes on texts in which words can be found.
+
+    Raises:
+        ValueError: it passes tokens on.
+    """
+    if aggregator is not None and aggregator.aggregation_type == TextType.TOKEN:
+        raise ValueError(
+            "expected a text_aggregator of sentences, got one of tokens; "
+            "try text_aggregation_mode=TextAggregationMode.TOKEN alone"
+        )
 
 
 def check_extra(settings: TTSSettings) -> None:

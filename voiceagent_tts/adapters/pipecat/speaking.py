@@ -30,7 +30,7 @@ from voiceagent_tts.adapters.pipecat.connection import Connection, ConnectionHoo
 from voiceagent_tts.adapters.pipecat.output import AudioEndFrame
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
 from voiceagent_tts.adapters.turn import UNSPOKEN_MS, TurnState, silence
-from voiceagent_tts.client import ClientSocket, refusal
+from voiceagent_tts.client import ClientSocket, connection_problem, public_address, refusal
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
@@ -95,6 +95,7 @@ class TurnTTSService(TTSService):
             on_failure=self._receive_outage,
             on_event=self._receive_other,
         )
+        self._place = public_address(address)
         self._connection = Connection(self.name, address, headers, reconnect_attempts, hooks)
         self._response_timeout_s = response_timeout_s
         self._events: asyncio.Queue[ClientEvent] = asyncio.Queue()
@@ -196,8 +197,11 @@ class TurnTTSService(TTSService):
         if type(error) is not self._outage:
             self._outage = type(error)
             is_refusal = isinstance(error, InvalidStatus)
-            reason = refusal(error.response.status_code) if is_refusal else str(error)
-            sentence = f"no connection to the server: {reason}"
+            sentence = (
+                f"no connection to {self._place}: {refusal(error.response.status_code)}"
+                if is_refusal
+                else connection_problem(self._place, error)
+            )
             await self._call_event_handler("on_connection_error", sentence)
             await self.push_error_frame(ErrorFrame(sentence, exception=error))
         served_until_s = max(self._served_at_s, self._playout_end_s)
@@ -358,9 +362,6 @@ class TurnTTSService(TTSService):
     async def _move_turn_from(self, context_id: str) -> None:
         """Speak the LLM's text that follows in a new audio context."""
         if self._turn_context_id == context_id:
-            # In token mode a sentence waits for the next one, which this context does not get.
-            sentence = await self._aggregated_frame_sequencer.finalize(context_id)
-            await self._push_sequencer_frames(sentence, context_id)
             self._turn_context_id = None  # or `create_context_id` returns it again
             self._turn_context_id = self.create_context_id()
 

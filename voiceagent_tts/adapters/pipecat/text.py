@@ -40,10 +40,16 @@ class ClauseAggregator(BaseTextAggregator):
     clause on with the white space after it, and the first clause of a reply after two or three
     words. The server joins the pieces and segments the text itself, so prosody depends on when
     they come and not on where they end. Joined, the pieces are the text.
+
+    Args:
+        language: the language of the text.
+        by_token: whether to pass each token on at once: for an LLM that writes more slowly than one
+            speaks.
     """
 
-    def __init__(self, *, language: str | None = None) -> None:
+    def __init__(self, *, language: str | None = None, by_token: bool = False) -> None:
         super().__init__(aggregation_type=TextType.SENTENCE, language=language)
+        self._by_token = by_token
         self._text = ""
         self._is_first = True
 
@@ -63,6 +69,8 @@ class ClauseAggregator(BaseTextAggregator):
                 if self._ends_before(character):
                     yield self._pop_clause()
                 self._text += character
+        if self._by_token and self._can_be_matched():
+            yield self._pop_clause()
 
     async def flush(self) -> Aggregation | None:
         """Return the remaining text at the end of a reply; None if there is none."""
@@ -84,6 +92,10 @@ class ClauseAggregator(BaseTextAggregator):
         limit = _FIRST_CLAUSE_CHARS if self._is_first else _CLAUSE_CHARS
         is_long = len(text) >= limit
         return is_spoken(text) and (is_long or last_mark(text) in _ENDS_BEFORE_SPACE)
+
+    def _can_be_matched(self) -> bool:
+        """Whether the text is no symbol alone, which Pipecat would find in no word."""
+        return is_spoken(self._text) or last_mark(self._text) in SENTENCE_ENDS
 
     def _ends_before(self, character: str) -> bool:
         is_inside = character in _WIDE_ENDS or character in CLOSING
