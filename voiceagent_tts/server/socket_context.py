@@ -185,6 +185,8 @@ class SocketContext:
         self.context_id = message.context_id
         self.done: ContextDone | None = None
         """How the context ended, once `next_message` has returned its `done`."""
+        self.is_refused = False
+        """Whether the context could not be opened."""
         self._state = state
         self._connection = connection
         self._socket = socket
@@ -329,6 +331,7 @@ class SocketContext:
 
     def _refuse(self, error: VoiceAgentError) -> None:
         self._refusals.answer(error, self.context_id, self._message.metadata)
+        self.is_refused = True
         self._end_unopened("error")
 
     def _end_unopened(self, reason: DoneReason) -> None:
