@@ -208,9 +208,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     """The sockets with a large message that has not ended."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Read little at once."""
+        """Read little at once, and wait little for a client that answers no close."""
         super().connection_made(transport)
         _read_at_most(transport, _READ_BYTES)
+        self.close_timeout = CLOSE_GRACE_S
 
     def handle_connect(self, event: Any) -> None:
         """Add `close_now` and `buffered_bytes` to the extensions that the app can use."""
