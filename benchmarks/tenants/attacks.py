@@ -378,19 +378,88 @@ async def long_headers(url: str, key: str) -> None:
             writer.close()
 
 
-async def endless_headers(url: str, key: str) -> None:
+def endless(head: bytes, part: bytes) -> Act:
     """Send headers that do not end, on twenty connections at once; no key is needed."""
 
-    async def send() -> None:
-        while True:
-            _, writer = await _raw(url, b"GET / HTTP/1.1\r\nHost: a\r\n")
-            with contextlib.suppress(ConnectionError):
-                while not writer.is_closing():
-                    writer.write(b"X-a: b\r\n" * 1_000)
-                    await writer.drain()
-            _note("closed")
+    async def attack(url: str, key: str) -> None:
+        async def send() -> None:
+            while True:
+                _, writer = await _raw(url, head)
+                with contextlib.suppress(ConnectionError):
+                    while not writer.is_closing():
+                        writer.write(part * 1_000)
+                        await writer.drain()
+                _note("closed")
 
-    await asyncio.gather(*(send() for _ in range(20)))
+        await asyncio.gather(*(send() for _ in range(20)))
+
+    return attack
+
+
+_BODY = (
+    b"POST /v1/audio/speech HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"1\r\n{\r\n0\r\nX: "
+)
+"""A request whose trailers begin."""
+
+
+async def encoded_forms(url: str, key: str) -> None:
+    """Send forms whose encoding takes long to decode."""
+    codecs = itertools.cycle(("punycode", "idna", "utf-7", "unicode_escape"))
+    form = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n' + b"a" * 1_000_000
+
+    async def post(http: httpx.AsyncClient) -> None:
+        content_type = f"multipart/form-data; boundary=b; charset={next(codecs)}"
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": content_type}
+        place = f"{url}/v1/provenance/detect"
+        answer = await http.post(place, content=form + b"\r\n--b--\r\n", headers=headers)
+        _note(str(answer.status_code))
+
+    await _repeat(4, post)
+
+
+async def closing_sockets(url: str, key: str) -> None:
+    """End many contexts on one socket, and close hundreds of others at once, again and again."""
+    async with _socket(url, key) as socket:
+        for number in range(4_000):
+            await _send(socket, "context.open", context_id=str(number))
+            await _send(socket, "cancel", context_id=str(number))
+        while True:
+            opening = [_raw(url, _handshake(key)) for _ in range(400)]
+            opened = await asyncio.gather(*opening, return_exceptions=True)
+            for each in opened:
+                if not isinstance(each, BaseException):
+                    each[1].transport.abort()
+            await asyncio.sleep(0.5)
+
+
+async def broken_off(url: str, key: str) -> None:
+    """Ask for more contexts than the key may have, and break off while they are opened."""
+    address = f"ws{url.removeprefix('http')}/v1/tts/ws"
+    headers = {"Authorization": f"Bearer {key}"}
+
+    async def ask() -> None:
+        async with connect(address, additional_headers=headers) as socket:
+            for number in range(2 * CONTEXTS):
+                await socket.send(json.dumps({"type": "context.open", "context_id": str(number)}))
+            _note(_kind_of(await socket.recv()))
+            socket.transport.abort()
+
+    while True:
+        await asyncio.gather(*(ask() for _ in range(20)), return_exceptions=True)
+
+
+async def empty_utterances(url: str, key: str) -> None:
+    """End utterances of vLLM-Omni's dialect behind one that is being spoken."""
+    address = f"ws{url.removeprefix('http')}/v1/audio/speech/stream"
+    headers = {"Authorization": f"Bearer {key}"}
+    text = {"type": "input.text", "text": "This is a long text. " * 900}
+    async with connect(address, additional_headers=headers) as socket:
+        reading = asyncio.create_task(_read(socket))
+        for message in ({"type": "session.config"}, text):
+            await socket.send(json.dumps(message))
+        while not reading.done():
+            await _send(socket, "input.done")
 
 
 async def pipelined_requests(url: str, key: str) -> None:
@@ -518,7 +587,13 @@ ATTACKS: dict[str, Attack] = {
     "unread answers": Attack(unread_answers, ("cut",)),
     "nested JSON": Attack(nested, ("error invalid_json",)),
     "long headers": Attack(long_headers, ("200", "401")),
-    "endless headers": Attack(endless_headers, ("closed",)),
+    "endless headers": Attack(endless(b"GET / HTTP/1.1\r\nHost: a\r\n", b"X: b\r\n"), ("closed",)),
+    "endless trailers": Attack(endless(_BODY, b"X: b\r\n"), ("closed",)),
+    "one endless trailer": Attack(endless(_BODY, b"x"), ("closed",)),
+    "encoded forms": Attack(encoded_forms, ("400",)),
+    "closing sockets": Attack(closing_sockets, ("done",)),
+    "broken off": Attack(broken_off, ("ready",)),
+    "empty utterances": Attack(empty_utterances, ("error too_many_contexts",)),
     "pipelined requests": Attack(pipelined_requests, ("200",)),
     "silent connections": Attack(silent_connections, ("connected",)),
     "dripping uploads": Attack(dripping_uploads, ("connected",)),

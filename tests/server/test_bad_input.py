@@ -5,12 +5,15 @@ from typing import Any
 
 import httpx
 import pytest
+from python_multipart.multipart import parse_options_header
+from starlette import formparsers, requests
 from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
 from websockets.frames import Frame, Opcode
 
 from testbed.wire import Wire
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.messages import ContextOpened, ErrorMessage
+from voiceagent_tts.server import app
 from voiceagent_tts.server.serve import RunningServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -405,6 +408,55 @@ async def test_no_route_reads_a_body_of_many_values(http: httpx.AsyncClient, val
         answer = await http.post(url, content=body, headers={"Content-Type": "application/json"})
         assert answer.status_code == 413, url
         assert "30000 commas and brackets" in answer.text
+
+
+@pytest.mark.parametrize(
+    "charset",
+    ["punycode", "PUNYCODE", '"puny\\code"', "idna", "unicode_escape", "utf-7", "x" * 999],
+)
+async def test_no_form_is_decoded_by_a_codec_that_its_client_names(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, charset: str
+) -> None:
+    """Some are quadratic: 1 MB of punycode stopped the event loop for 7 s."""
+    decoded: list[str] = []
+    monkeypatch.setattr(formparsers, "_user_safe_decode", lambda _, name: decoded.append(name))
+    for name in (
+        f"charset={charset}",
+        f"a=b; CHARSET = {charset}",
+        f"charset=utf-8; charset={charset}",
+    ):
+        kind = f"multipart/form-data; boundary=b; {name}"
+        body = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\naaa\r\n--b--\r\n'
+        headers = {"Content-Type": kind}
+        answer = await http.post("/v1/provenance/detect", content=body, headers=headers)
+        assert answer.json()["error"]["code"] == "invalid_param"
+    assert set(decoded) <= {"utf-8"}
+
+
+async def test_a_long_content_type_is_not_parsed(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 kB of semicolons stopped the event loop for 80 ms."""
+    parsed_chars: list[int] = []
+
+    def parse(value: str | bytes | None) -> tuple[bytes, dict[bytes, bytes]]:
+        parsed_chars.append(len(value or ""))
+        return parse_options_header(value)
+
+    for module in (app, formparsers, requests):
+        monkeypatch.setattr(module, "parse_options_header", parse)
+    headers = {"Content-Type": "multipart/form-data; boundary=b" + ";" * 60_000}
+    answer = await http.post("/v1/provenance/detect", content=b"--b--\r\n", headers=headers)
+    assert answer.json()["error"]["code"] == "invalid_param"
+    assert max(parsed_chars, default=0) <= 1024
+
+
+@pytest.mark.parametrize("charset", ["UTF-8", "utf-8", "us-ascii", '"iso-8859-1"'])
+async def test_a_form_may_state_its_charset(http: httpx.AsyncClient, charset: str) -> None:
+    """Clients state the common ones."""
+    headers = {"Content-Type": f"multipart/form-data; boundary=b; charset={charset}"}
+    answer = await http.post("/v1/provenance/detect", content=b"--b--\r\n", headers=headers)
+    assert answer.json()["error"]["message"].startswith("file: ")
 
 
 async def test_a_text_of_commas_is_not_many_values(http: httpx.AsyncClient) -> None:

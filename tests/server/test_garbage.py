@@ -6,6 +6,7 @@ need none: each object is freed with the last that names it.
 
 import asyncio
 import gc
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -21,6 +22,7 @@ from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.garbage import collect_rarely
 from voiceagent_tts.server.connections import SocketProtocol
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.settings.access import Quota
 
 _TIMES = 4
 _OURS = (
@@ -177,6 +179,12 @@ async def test_nothing_is_left_for_the_garbage_collector(
     server: RunningServer, use: Callable[[RunningServer], Awaitable[None]]
 ) -> None:
     """Not by a reply, however it ends, nor by a refusal: each object is freed with its last use."""
+    await _check_no_garbage(server, use)
+
+
+async def _check_no_garbage(
+    server: RunningServer, use: Callable[[RunningServer], Awaitable[None]]
+) -> None:
     await use(server)  # what is made once, stays
     await _until_over(server)
     gc.collect()
@@ -189,6 +197,72 @@ async def test_nothing_is_left_for_the_garbage_collector(
         assert not _garbage()
     finally:
         gc.enable()
+
+
+def _messages(**fields: object) -> tuple[str, ...]:
+    """Open a context of `tts.v1`, and send its whole text."""
+    opening = {"type": "context.open", "context_id": "a", "language": "en", **fields}
+    text = {"type": "text", "context_id": "a", "text": _TEXT}
+    return tuple(map(json.dumps, (opening, text, {"type": "end", "context_id": "a"})))
+
+
+def _cartesia(context_id: str) -> str:
+    audio_format = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24_000}
+    fields = {"transcript": _TEXT, "context_id": context_id, "output_format": audio_format}
+    return json.dumps({**fields, "language": "en", "continue": False})
+
+
+_TTS_V1, _VLLM = "/v1/tts/ws", "/v1/audio/speech/stream"
+_UTTERANCES = (
+    '{"type": "session.config"}',
+    *('{"type": "input.text", "text": "Hello. "}', '{"type": "input.done"}') * 3,
+)
+_ELEVENLABS = tuple(json.dumps({"text": _TEXT, "context_id": str(at)}) for at in range(3))
+_CANCEL = '{"type": "cancel", "context_id": "a"}'
+_SENT = {
+    "two contexts": (_TTS_V1, (*_messages(), *_messages(context_id="b"))),
+    "opened and cancelled": (_TTS_V1, (_messages()[0], _CANCEL)),
+    "texts and a cancel": (_TTS_V1, (*_messages(), _CANCEL)),
+    "three at once of vLLM-Omni": (_VLLM, _UTTERANCES),
+    "three at once of Cartesia": ("/tts/websocket", tuple(map(_cartesia, "abc"))),
+    "three at once of ElevenLabs": ("/v1/text-to-speech/en/multi-stream-input", _ELEVENLABS),
+}
+
+
+@pytest.mark.parametrize("kind", _SENT)
+@pytest.mark.parametrize("steps", [0, 50])
+async def test_a_limited_key_leaves_nothing(
+    start_server: StartServer, kind: str, steps: int
+) -> None:
+    """Contexts that a limit refuses, and sockets that break off while theirs are opened."""
+    server = await start_server(
+        api_keys=("key",), key_limits=Quota(contexts=1), ip_limits=Quota(contexts=1)
+    )
+    path, messages = _SENT[kind]
+    url = server.websocket_url.replace(_TTS_V1, path)
+
+    async def use(server: RunningServer) -> None:
+        async with connect(url, additional_headers={"X-API-Key": "key"}) as socket:
+            for message in messages:
+                await socket.send(message)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            socket.transport.abort()
+
+    await _check_no_garbage(server, use)
+
+
+async def _refused_files(server: RunningServer) -> None:
+    body = {"input": _TEXT, "language": "en"}
+    async with httpx.AsyncClient(base_url=server.url, headers={"X-API-Key": "key"}) as http:
+        answers = await asyncio.gather(*(http.post("/v1/audio/speech", json=body) for _ in "abc"))
+    assert {200, 429} == {answer.status_code for answer in answers}
+
+
+async def test_a_file_that_a_limit_refuses_leaves_nothing(start_server: StartServer) -> None:
+    """As a context of a socket."""
+    server = await start_server(api_keys=("key",), key_limits=Quota(contexts=1))
+    await _check_no_garbage(server, _refused_files)
 
 
 def test_full_collections_are_rare() -> None:

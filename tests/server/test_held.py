@@ -3,6 +3,8 @@
 import asyncio
 import io
 import tracemalloc
+from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -62,6 +64,94 @@ def test_a_text_is_forgotten_after_its_time(monkeypatch: pytest.MonkeyPatch) -> 
     texts.keep("key", "session", "context", spoken())
     monkeypatch.setattr(held, "MEMORY_S", -1.0)
     assert texts.find("key", "session", "context") is None
+
+
+async def test_a_long_text_is_packed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end stopped the event loop for as long as all of its words took; cuts are the same."""
+    monkeypatch.setattr(held, "_PACKED_AT_ONCE", 7)
+    texts, said = RecentTexts(), spoken("words of a text " * 40)
+    texts.keep("key", "session", "context", said)
+    texts.keep("key", "session", "other", spoken("words of a text " * 3))
+    for _ in range(10):
+        kept = texts.find("key", "session", "context")
+        assert kept is not None
+        assert [kept.cut(at) for at in range(0, 700, 7)] == [
+            said.cut(at) for at in range(0, 700, 7)
+        ]
+        await asyncio.sleep(0)
+    packed = texts._of_callers["key"].find(("session", "context"))
+    assert packed is not None and not packed.unpacked
+    assert packed.size_bytes == 600 + 640 + 40 * 16
+
+
+def test_a_cut_reads_few_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cut of an ended context made all of its words: 200 ms for 240,000 characters."""
+    made = 0
+
+    def make(*arguments: Any) -> WordTimestamp:
+        nonlocal made
+        made += 1
+        return WordTimestamp(*arguments)
+
+    texts, said = RecentTexts(), spoken("words of a text " * 5000)
+    texts.keep("key", "session", "context", said)
+    monkeypatch.setattr(held, "WordTimestamp", make)
+    kept = texts.find("key", "session", "context")
+    assert kept is not None
+    assert kept.cut(40_000) == said.cut(40_000)
+    assert made < 20
+
+
+class CountingTexts(OrderedDict[Any, Any]):
+    """Counts the texts that are looked at and dropped."""
+
+    steps = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for each in super().__iter__():
+            CountingTexts.steps += 1
+            yield each
+
+    def pop(self, *arguments: Any) -> Any:
+        """Count a drop."""
+        CountingTexts.steps += 1
+        return super().pop(*arguments)
+
+
+def test_a_session_that_ends_searches_no_texts_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sockets that closed together each searched all texts of their key: 1,900 of them for 4 s."""
+    monkeypatch.setattr(held, "OrderedDict", CountingTexts)
+    texts = RecentTexts()
+    for number in range(500):
+        texts.keep("key", "busy", str(number), TimedText(""))
+    texts.keep("key", "other", "a", TimedText(""))
+    CountingTexts.steps = 0
+    for number in range(100):
+        texts.forget("key", f"idle {number}")
+    texts.forget("key", "other")
+    assert CountingTexts.steps <= 2
+    assert texts.find("key", "other", "a") is None
+    assert texts.find("key", "busy", "499") is not None
+    texts.forget("key", "busy")
+    assert not texts._of_callers
+
+
+def test_texts_that_are_too_old_are_dropped_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a pause, one end of a context dropped 27,000 of them."""
+    monkeypatch.setattr(held, "OrderedDict", CountingTexts)
+    texts = RecentTexts()
+    for number in range(500):
+        texts.keep("key", "session", str(number), TimedText(""))
+    monkeypatch.setattr(held, "MEMORY_S", -1.0)
+    steps: list[int] = []
+    for number in range(500, 510):
+        CountingTexts.steps = 0
+        texts.keep("key", "session", str(number), TimedText(""))
+        steps.append(CountingTexts.steps)
+    assert max(steps) < 200
+    assert len(texts._of_callers["key"]) <= 1
 
 
 def test_a_request_that_is_over_holds_nothing() -> None:

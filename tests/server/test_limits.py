@@ -648,6 +648,48 @@ async def test_headers_without_an_end_are_not_parsed(
     assert parsed_lines == 200
 
 
+@pytest.mark.parametrize("kind", [HttpToolsProtocol, H11Protocol])
+@pytest.mark.parametrize("key", ["key", "none"])
+@pytest.mark.parametrize("part", [b"X-a: b\r\n", b"x"], ids=["many trailers", "a long one"])
+async def test_trailers_have_an_end(
+    start_server: StartServer,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[asyncio.Protocol],
+    key: str,
+    part: bytes,
+) -> None:
+    """What comes behind a chunked body is kept; few are read, also of a client without a key."""
+    limited = type("Limited", (connections._RequestLimits, kind), {})
+    monkeypatch.setattr(serve, "RequestProtocol", limited)
+    server = await start_server(api_keys=("key",))
+    reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
+    head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: a\r\nX-API-Key: {key}\r\n"
+    writer.write(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nX: ")
+    sent_bytes = 0
+    with suppress(ConnectionError):
+        while not writer.is_closing() and not reader.at_eof():
+            assert sent_bytes < 4 << 20, "trailers without an end are read"
+            writer.write(part * 1000)
+            sent_bytes += 1000 * len(part)
+            await writer.drain()
+            await asyncio.sleep(0)
+    writer.close()
+
+
+async def test_few_trailers_are_read(start_server: StartServer) -> None:
+    """A body in chunks may have some, and the connection serves the next request."""
+    server = await start_server()
+    reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
+    head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for _ in range(2):
+        writer.write(head + b"1\r\n{\r\n0\r\n" + b"X-a: b\r\n" * 100 + b"\r\n")
+        answer = await reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 400")
+        length = int(answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        await reader.readexactly(length)
+    writer.close()
+
+
 async def test_few_sockets_have_a_large_message_that_does_not_end(server: RunningServer) -> None:
     """Their memory is bounded; where few have one, it is read to its end, and answered."""
     begun = b"\x81\xff" + (600_000).to_bytes(8, "big") + bytes(4 + 200_000)  # masked with zeros

@@ -117,6 +117,17 @@ async def test_a_context_is_cancelled_before_it_is_open(
     assert log.read_text().count('"outcome": "cancelled"') == 2
 
 
+async def test_a_context_that_could_not_be_opened_is_not_kept(start_server: StartServer) -> None:
+    """It has said nothing: thousands of them filled the memory of the texts of a key."""
+    server = await start_server()
+    async with Wire.connected(server.websocket_url) as wire:
+        refused = await wire.open(voice="nobody")
+        assert (await wire.until(DoneMessage, refused)).reason == "error"
+        assert not server.state.recent_texts._of_callers
+        await wire.send_raw(wire.connection.cut(refused.record.context_id, 300))
+        assert (await wire.until(ErrorMessage)).code == "context_not_found"
+
+
 async def test_what_waits_is_limited(start_server: StartServer, tmp_path: Path) -> None:
     """Text and flushes beyond the limit are refused at once, and what was accepted is spoken."""
     server = await start_server(voices_folder=tmp_path, max_text_chars=20)

@@ -301,6 +301,23 @@ def test_aligners_that_agree_share_a_word(forced_ms: int, start_ms: int) -> None
         assert (starts_ms((taken,)), taken.is_exact) == ([start_ms], True)
 
 
+def test_words_that_left_with_their_final_times_are_not_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end of a context of 240,000 characters stopped the event loop for 180 ms."""
+    policy = policy_of(Source.NATIVE)
+    policy.add_times(Source.NATIVE, [at(word, 100 * place) for place, word in enumerate(WORDS)])
+    assert len(policy.pop_due(0, 0)) == len(WORDS)
+    with monkeypatch.context() as patch:
+        patch.delattr(WordPolicy, "_refined_from")
+        assert policy.refined() is None
+    late = policy_of(Source.NATIVE)
+    late.add_times(Source.NATIVE, [at(word, 100 * place) for place, word in enumerate(WORDS)])
+    late.pop_due(0, ms_to_samples(150))
+    refined = late.refined()
+    assert refined is not None and starts_ms(tuple(refined))[:2] == [0, 100]
+
+
 def test_refined_times_are_the_best_in_the_end() -> None:
     """Better times of published words appear in the refined list, in order."""
     policy = policy_of(*ALL)

@@ -195,14 +195,18 @@ class Limiter:
         # Together, so that a key and an address cost no more than one of them.
         admitting = [self._admit(each, admission.lease, chars) for each in admission.subjects]
         checks = asyncio.gather(*admitting, return_exceptions=True)
+        refusals: list[BaseException] = []
         try:
-            results = await asyncio.shield(checks)
+            refusals += filter(None, await asyncio.shield(checks))
+            if refusals:
+                admission.end()
+                raise max(refusals, key=_retry_after_ms)
         except asyncio.CancelledError:
             self.spawn(_end_after(checks, admission))
             raise
-        if errors := [result for result in results if result is not None]:
-            admission.end()
-            raise max(errors, key=_retry_after_ms)
+        finally:
+            # A refusal names this frame, and would with its caller be garbage if this named it.
+            del checks, refusals
         return admission
 
     def _subjects_of(self, caller: Caller) -> list[_Subject]:

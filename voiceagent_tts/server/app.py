@@ -9,12 +9,19 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI, Request, Response, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voiceagent_tts import __version__
-from voiceagent_tts.errors import OverloadedError, UnauthorizedError
+from voiceagent_tts.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    UnauthorizedError,
+    VoiceAgentError,
+)
 from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.protocol.server_connection import TtsV1
 from voiceagent_tts.server import auth, operations, speech, voices
@@ -31,6 +38,11 @@ _FIELDS = 10_000
 """Values that a JSON body may have beside its text: 64 texts, or a lexicon, with much to spare."""
 _MARKS = (b",", b"[", b"{")
 """One of them stands before each value of a JSON body, except the first."""
+_MAX_CONTENT_TYPE_CHARS = 1024
+"""60 kB of semicolons are parsed for 80 ms."""
+_FORM_CHARSETS = (b"utf-8", b"utf8", b"us-ascii", b"ascii", b"iso-8859-1", b"latin-1", b"latin1")
+"""Starlette decodes a form by any codec of Python that the client names, on the event loop: 1 MB of
+punycode takes seconds. Python also keeps each unknown name that it was asked for."""
 BODY_S = 10.0
 """How long a body may take, besides the time that its bytes take at `_SLOWEST_BYTES_PER_S`."""
 _SLOWEST_BYTES_PER_S = 4096
@@ -148,13 +160,30 @@ class _BodyGuard:
         with self._state.held.hold(auth.owner_of(scope)) as hold:
             scope[HOLD] = hold
             try:
+                _check_content_type(scope)
                 hold.take(_declared_bytes(scope, max_bytes))  # before any of it is read
-            except OverloadedError as error:
+            except VoiceAgentError as error:
                 note_error(scope, error)
                 await error_response(scope, error)(scope, receive, send)
                 return
             body = _GuardedBody(receive, max_bytes, max_marks, hold)
             await self._app(scope, body.receive, send)
+
+
+def _check_content_type(scope: Scope) -> None:
+    """Refuse a form in another encoding than those that decode in linear time."""
+    content_type = Headers(scope=scope).get("content-type", "")
+    if len(content_type) > _MAX_CONTENT_TYPE_CHARS:
+        raise InvalidRequestError(
+            f"Content-Type: expected at most {_MAX_CONTENT_TYPE_CHARS} characters, got more",
+            code=ErrorCode.INVALID_PARAM,
+        )
+    _, parameters = parse_options_header(content_type)  # as Starlette reads it
+    if parameters.get(b"charset", b"utf-8").lower() not in _FORM_CHARSETS:
+        raise InvalidRequestError(
+            "Content-Type: expected the charset utf-8, us-ascii or iso-8859-1, got another one",
+            code=ErrorCode.INVALID_PARAM,
+        )
 
 
 def _declared_bytes(scope: Scope, max_bytes: int) -> int:

@@ -53,6 +53,10 @@ class _RequestTooEarlyError(Exception):
     """A request began before the one before it was answered; it ends the parser."""
 
 
+class _TooManyHeadersError(Exception):
+    """A request has too many headers, with those behind its body; it ends the parser."""
+
+
 class _RequestLimits(asyncio.Protocol):
     """Ends a connection whose request begins too late or too early, or whose headers do not end.
 
@@ -65,6 +69,12 @@ class _RequestLimits(asyncio.Protocol):
     """The last request, which may be over; None before the first."""
     _head_bytes = 0
     _head_lines = 0
+    _headers = 0
+    """Headers of the request that is being parsed, with those behind its body."""
+    _awaits_chunk = False
+    """Whether the header of a chunk was read and nothing else: no chunk but trailers may follow.
+    Only with uvicorn's faster kind of HTTP, which keeps them; h11 limits what does not end."""
+    _trailer_bytes = 0
     _is_ending = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -94,6 +104,9 @@ class _RequestLimits(asyncio.Protocol):
         if self.transport.get_protocol() is not self:
             self._leave_to_socket()
             return
+        self._trailer_bytes = self._trailer_bytes + len(data) if self._awaits_chunk else 0
+        if self._trailer_bytes > _MAX_HEAD_BYTES:
+            self.transport.close()
         is_head = is_head and self.cycle is before
         self._head_bytes = self._head_bytes + len(data) if is_head else 0
         self._head_lines = self._head_lines if is_head else 0
@@ -111,7 +124,28 @@ class _RequestLimits(asyncio.Protocol):
         """
         if self._is_answering:
             raise _RequestTooEarlyError
+        self._headers, self._awaits_chunk = 0, False
         super().on_message_begin()  # type: ignore[misc]
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a header; those behind a chunked body come here too, and uvicorn keeps them.
+
+        Raises:
+            _TooManyHeadersError: there are too many; `send_400_response` follows.
+        """
+        self._headers += 1
+        if self._headers > _MAX_HEAD_LINES:
+            raise _TooManyHeadersError
+        super().on_header(name, value)  # type: ignore[misc]
+
+    def on_chunk_header(self) -> None:
+        """Note the header of a chunk, which the last one of a body has as well."""
+        self._awaits_chunk = True
+
+    def on_body(self, body: bytes) -> None:
+        """Note a part of the body."""
+        self._awaits_chunk = False
+        super().on_body(body)  # type: ignore[misc]
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP; behind a request, end the connection with the answer to that."""
@@ -174,9 +208,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     """The sockets with a large message that has not ended."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Read little at once."""
+        """Read little at once, and wait little for a client that answers no close."""
         super().connection_made(transport)
         _read_at_most(transport, _READ_BYTES)
+        self.close_timeout = CLOSE_GRACE_S
 
     def handle_connect(self, event: Any) -> None:
         """Add `close_now` and `buffered_bytes` to the extensions that the app can use."""

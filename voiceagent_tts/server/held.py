@@ -3,16 +3,19 @@
 It counts against the caller until it is released, so that no caller can use all of it.
 """
 
+import asyncio
 import contextlib
+import itertools
 import time
 from array import array
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.synthesizer.events import TimedText
+from voiceagent_tts.text.cut import TimedWords
 
 MAX_CALLER_BYTES = 80 << 20
 """Memory of one caller's requests: 29 minutes of WAV, or two of the largest uploads. A caller that
@@ -24,6 +27,12 @@ MAX_TEXTS_BYTES = 16 << 20
 """Memory of one caller's texts; newer ones displace the oldest. About 8,000 turns of a minute."""
 _OVERHEAD_BYTES = 600
 """Overhead of one text in addition to its characters and words."""
+_NUMBERS = 4
+"""Of one packed word."""
+_PACKED_AT_ONCE = 10_000
+"""Words that are packed in one turn of the event loop: 3 ms."""
+_EXPIRED_AT_ONCE = 64
+"""Texts that are too old and are dropped with a new one. Not all: there may be 27,000."""
 
 _Place = tuple[str, str]
 """Ids of a session and of one of its contexts."""
@@ -90,86 +99,141 @@ class HeldBytes:
             hold.end()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Packed:
-    """A `TimedText` in a hundredth of its memory.
+    """A `TimedText` in a hundredth of its memory, once its words are packed.
 
     Attributes:
         text: UTF-8.
-        times: four numbers of each word: its offsets, its first sample, and its end or -1.
+        times: four numbers of each packed word: its offsets, its first sample, and its end or -1.
+        unpacked: the words, until all of them are packed.
     """
 
     ended_at: float
     text: bytes
     times: "array[int]"
+    unpacked: TimedWords
+    size_bytes: int
     sent_samples: int
     is_final: bool
 
     @classmethod
     def of(cls, timed: TimedText) -> "_Packed":
-        times = array("i")
-        for each in timed.words:
+        text, times = timed.text.encode("utf-8", "surrogatepass"), array("i")
+        words_bytes = _NUMBERS * times.itemsize * len(timed.words)
+        size_bytes = _OVERHEAD_BYTES + len(text) + words_bytes
+        ended_at, sent = time.monotonic(), timed.sent_samples
+        return cls(ended_at, text, times, timed.words, size_bytes, sent, timed.is_final)
+
+    def pack(self) -> bool:
+        """Pack some more words; return whether words are left."""
+        packed = len(self.times) // _NUMBERS
+        for place in range(packed, min(packed + _PACKED_AT_ONCE, len(self.unpacked))):
+            each = self.unpacked[place]
             end_sample = -1 if each.end_sample is None else each.end_sample
-            times.extend((each.word.char_start, each.word.char_end, each.start_sample, end_sample))
-        text = timed.text.encode("utf-8", "surrogatepass")
-        return cls(time.monotonic(), text, times, timed.sent_samples, timed.is_final)
+            chars = each.word.char_start, each.word.char_end
+            self.times.extend((*chars, each.start_sample, end_sample))
+        is_left = len(self.times) // _NUMBERS < len(self.unpacked)
+        if not is_left:
+            self.unpacked = ()
+        return is_left
 
-    @property
-    def size_bytes(self) -> int:
-        return _OVERHEAD_BYTES + len(self.text) + self.times.itemsize * len(self.times)
-
-    def unpacked(self) -> TimedText:
+    def timed_text(self) -> TimedText:
         text = self.text.decode("utf-8", "surrogatepass")
-        numbers = zip(*(iter(self.times),) * 4, strict=True)
-        words = [
-            WordTimestamp(
-                Word(text[char_start:char_end], char_start, char_end),
-                start_sample,
-                None if end_sample < 0 else end_sample,
-                1.0,
-            )
-            for char_start, char_end, start_sample, end_sample in numbers
-        ]
+        words = self.unpacked or _PackedWords(text, self.times)
         return TimedText(text, words, self.sent_samples, self.is_final)
+
+
+@dataclass(frozen=True, slots=True)
+class _PackedWords:
+    """The words of a packed text. Each is made when it is asked for: a cut asks for few."""
+
+    text: str
+    times: "array[int]"
+
+    def __len__(self) -> int:
+        return len(self.times) // _NUMBERS
+
+    def __getitem__(self, place: int) -> WordTimestamp:
+        at = _NUMBERS * place
+        char_start, char_end, start_sample, end_sample = self.times[at : at + _NUMBERS]
+        word = Word(self.text[char_start:char_end], char_start, char_end)
+        return WordTimestamp(word, start_sample, None if end_sample < 0 else end_sample, 1.0)
+
+
+class _CallerTexts:
+    """The texts of one caller, the oldest first."""
+
+    def __init__(self) -> None:
+        self._texts: OrderedDict[_Place, _Packed] = OrderedDict()
+        self._of_sessions: dict[str, set[str]] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def find(self, place: _Place) -> _Packed | None:
+        return self._texts.get(place)
+
+    def add(self, place: _Place, packed: _Packed) -> None:
+        """Add the newest text; drop the oldest while they are too many, and some that are old."""
+        self._drop(place)
+        self._texts[place] = packed
+        self._bytes += packed.size_bytes
+        session_id, context_id = place
+        self._of_sessions.setdefault(session_id, set()).add(context_id)
+        while self._bytes > MAX_TEXTS_BYTES and len(self) > 1:
+            self._drop(next(iter(self._texts)))
+        for oldest in list(itertools.islice(self._texts, _EXPIRED_AT_ONCE)):
+            if packed.ended_at - self._texts[oldest].ended_at > MEMORY_S:
+                self._drop(oldest)
+
+    def forget(self, session_id: str) -> None:
+        """Drop the texts of a session."""
+        for context_id in list(self._of_sessions.get(session_id, ())):
+            self._drop((session_id, context_id))
+
+    def _drop(self, place: _Place) -> None:
+        packed = self._texts.pop(place, None)
+        if packed is None:
+            return
+        self._bytes -= packed.size_bytes
+        session_id, context_id = place
+        self._of_sessions[session_id].remove(context_id)
+        if not self._of_sessions[session_id]:
+            del self._of_sessions[session_id]
 
 
 class RecentTexts:
     """Keeps the texts of contexts that have ended, for later cuts."""
 
     def __init__(self) -> None:
-        self._of_callers: dict[str, dict[_Place, _Packed]] = {}
-        self._bytes: dict[str, int] = {}
+        self._of_callers: dict[str, _CallerTexts] = {}
 
     def keep(self, owner: str, session_id: str, context_id: str, text: TimedText) -> None:
         """Keep the text of a context that has just ended; drop texts that are too old or many."""
-        texts = self._of_callers.setdefault(owner, {})
-        self._drop(owner, (session_id, context_id))
-        texts[session_id, context_id] = packed = _Packed.of(text)
-        self._bytes[owner] = self._bytes.get(owner, 0) + packed.size_bytes
-        oldest_end = packed.ended_at - MEMORY_S
-        while len(texts) > 1:
-            place = next(iter(texts))
-            if self._bytes[owner] <= MAX_TEXTS_BYTES and texts[place].ended_at >= oldest_end:
-                break
-            self._drop(owner, place)
+        packed = _Packed.of(text)
+        self._of_callers.setdefault(owner, _CallerTexts()).add((session_id, context_id), packed)
+        _pack(packed)
 
     def find(self, owner: str, session_id: str, context_id: str) -> TimedText | None:
         """The text of a context; None if it was displaced, or the context ended too long ago."""
-        packed = self._of_callers.get(owner, {}).get((session_id, context_id))
+        texts = self._of_callers.get(owner)
+        packed = None if texts is None else texts.find((session_id, context_id))
         if packed is None or time.monotonic() - packed.ended_at > MEMORY_S:
             return None
-        return packed.unpacked()
+        return packed.timed_text()
 
     def forget(self, owner: str, session_id: str) -> None:
         """Drop the texts of a session that has ended."""
-        texts = self._of_callers.get(owner, {})
-        for place in [place for place in texts if place[0] == session_id]:
-            self._drop(owner, place)
-        if not texts:
-            self._of_callers.pop(owner, None)
-            self._bytes.pop(owner, None)
+        texts = self._of_callers.get(owner)
+        if texts is not None:
+            texts.forget(session_id)
+            if not texts:
+                del self._of_callers[owner]
 
-    def _drop(self, owner: str, place: _Place) -> None:
-        packed = self._of_callers[owner].pop(place, None)
-        if packed is not None:
-            self._bytes[owner] -= packed.size_bytes
+
+def _pack(packed: _Packed) -> None:
+    """Pack the words of a text, many of them in several turns of the event loop."""
+    if packed.pack():
+        asyncio.get_running_loop().call_soon(_pack, packed)

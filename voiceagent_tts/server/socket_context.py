@@ -185,6 +185,8 @@ class SocketContext:
         self.context_id = message.context_id
         self.done: ContextDone | None = None
         """How the context ended, once `next_message` has returned its `done`."""
+        self.is_refused = False
+        """Whether the context could not be opened."""
         self._state = state
         self._connection = connection
         self._socket = socket
@@ -196,7 +198,8 @@ class SocketContext:
         self._inbox = _Inbox(state.settings.max_text_chars)  # messages that wait for the task
         self._dropped_text = ""  # text that still waited at the end
         self._is_over = False  # without ever having been open
-        self._task = asyncio.create_task(self._open())
+        # Not longer than it runs: a task that was cancelled names its frames, which name `self`.
+        self._task: asyncio.Task[None] | None = asyncio.create_task(self._open())
 
     # Messages of the client.
 
@@ -329,6 +332,7 @@ class SocketContext:
 
     def _refuse(self, error: VoiceAgentError) -> None:
         self._refusals.answer(error, self.context_id, self._message.metadata)
+        self.is_refused = True
         self._end_unopened("error")
 
     def _end_unopened(self, reason: DoneReason) -> None:
@@ -385,7 +389,9 @@ class SocketContext:
         self._refusals.answer(error, self.context_id)
 
     def _stop_task(self) -> None:
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
         self._dropped_text += self._inbox.text
         self._inbox.clear()
 

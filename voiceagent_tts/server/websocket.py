@@ -240,7 +240,7 @@ class Session:
         return timed_text
 
     def _remember(self, context: SocketContext) -> None:
-        """Log the end of a context, and keep its text for `cut`."""
+        """Log the end of a context, and keep its text for `cut`, unless it could not be opened."""
         if context.done is not None:
             report = context.done.report
             self._log.info(
@@ -253,8 +253,9 @@ class Session:
                 seconds=_rounded(report.gen_s),
             )
         self._last_end_at = time.monotonic()
-        place = (self.caller.owner, self.session_id, context.context_id)
-        self._state.recent_texts.keep(*place, context.timed_text)
+        if not context.is_refused:
+            place = (self.caller.owner, self.session_id, context.context_id)
+            self._state.recent_texts.keep(*place, context.timed_text)
         self._close_if_over()
 
     def _close_if_over(self) -> None:

@@ -40,7 +40,8 @@ class CloneSettings(SettingsGroup):
     Attributes:
         consent_mode: What a clone over HTTP needs: `statement` (a line that says who agreed, or a
             consent) or `recording` (a consent with a recording of its phrase).
-        voices_per_key: Most clones that one key may have added. Default: no limit.
+        voices_per_key: Most clones that one key may have added, and most consents to clones.
+            Default: no limit of clones, and 1,000 consents.
     """
 
     consent_mode: Literal["statement", "recording"] = "statement"

@@ -1,14 +1,14 @@
 """The events of a context: audio, words, answers, and the report at its end."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal
 
 from voiceagent_tts.core import AudioChunk, Cut, WarningCode, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
-from voiceagent_tts.text.cut import cut_text
+from voiceagent_tts.text.cut import TimedWords, cut_text
 
 DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
 
@@ -213,7 +213,7 @@ class TimedText:
     """
 
     text: str
-    words: Sequence[WordTimestamp] = ()
+    words: TimedWords = ()
     sent_samples: int = 0
     is_final: bool = False
 

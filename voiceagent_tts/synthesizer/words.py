@@ -380,6 +380,8 @@ class WordPolicy:
         """The published words, each with the time that was returned last."""
         self._first_open = 0  # of the published words without a final time
         self._last_start = 0
+        self._may_be_better = False
+        """Whether a published word may have another time now than the one that it left with."""
 
     @cached_property
     def _speech_clock(self) -> SpeechClock:
@@ -421,6 +423,7 @@ class WordPolicy:
                 known = known.best_with(other)
                 self.counts.doubtful += known.is_doubtful and not other.is_doubtful
             self._known[place] = known
+            self._may_be_better |= place < len(self._published)
             if source is not Source.NATIVE:  # whose words are never estimated
                 usual = self._usual_samples_before(place)
                 self._speech_clock.calibrate(known.timestamp.start_sample, usual)
@@ -518,6 +521,8 @@ class WordPolicy:
 
     def refined(self) -> list[WordTimestamp] | None:
         """All published words with the best times known now; None where no time is better."""
+        if not self._may_be_better:  # all words of a long context would be compared
+            return None
         refined = self._refined_from(0)
         return None if refined == self._published else refined
 
@@ -632,6 +637,7 @@ class WordPolicy:
         self._last_start = max(timestamp.start_sample, played_sample, self._earliest_start)
         self._published.append(_moved_to(timestamp, self._last_start))
         self._told.append(self._published[-1])
+        self._may_be_better |= source < Source.ONLINE or self._published[-1] != timestamp
 
 
 def _char_start(word: Word) -> int:

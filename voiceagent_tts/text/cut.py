@@ -7,13 +7,20 @@ module knows no clock and no network: the caller passes the number of samples pl
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from voiceagent_tts.core import Cut, WordTimestamp
 
 
-def cut_text(
-    text: str, words: Sequence[WordTimestamp], played_samples: int, *, is_final: bool
-) -> Cut:
+class TimedWords(Protocol):
+    """Word times in order, of which a cut reads a few."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: int, /) -> WordTimestamp: ...
+
+
+def cut_text(text: str, words: TimedWords, played_samples: int, *, is_final: bool) -> Cut:
     """Split `text` into what was heard and what was not.
 
     `text_spoken` ends with the last word heard. Once no more words will come and the last word has

@@ -75,9 +75,9 @@ class Clock:
         return self.now
 
 
-def sized(size: int = 1000) -> Phrase:
+def sized(size: int = 1000, owner: str = "") -> Phrase:
     """A phrase of `PHRASE_BYTES` bytes."""
-    return Phrase("", PhraseVoice("v"), bytes(size), ())
+    return Phrase("", PhraseVoice("v", owner=owner), bytes(size), ())
 
 
 def test_the_least_recently_used_phrase_makes_room() -> None:
@@ -89,6 +89,31 @@ def test_the_least_recently_used_phrase_makes_room() -> None:
     memory.put("d", sized(), 60)
     assert [name for name in "abcd" if name in memory] == ["a", "c", "d"]
     assert (memory.size_bytes, memory.evicted) == (3 * PHRASE_BYTES, 1)
+
+
+def test_the_owner_with_the_most_bytes_makes_room() -> None:
+    """One key evicted the phrases of all others with one long text."""
+    memory = PhraseMemory(6 * PHRASE_BYTES, Clock())
+    memory.put("shared", sized(), 60)
+    memory.put("victim 1", sized(owner="victim"), 60)
+    memory.put("victim 2", sized(owner="victim"), 60)
+    for number in range(50):
+        memory.put(f"attacker {number}", sized(owner="attacker"), 60)
+    assert [name for name in ("shared", "victim 1", "victim 2") if name in memory] == [
+        "shared",
+        "victim 1",
+        "victim 2",
+    ]
+    assert [name for name in memory.digests() if "attacker" in name] == [
+        "attacker 47",
+        "attacker 48",
+        "attacker 49",
+    ]
+    memory.put("shared 2", sized(), 60)
+    assert "attacker 47" not in memory and "shared" in memory
+    assert memory.size_bytes == 6 * PHRASE_BYTES and memory.evicted == 48
+    memory.clear()
+    assert not memory.size_bytes and not memory._recent and not memory._bytes
 
 
 def test_a_phrase_that_is_too_large_pushes_nothing_out() -> None:

@@ -17,6 +17,7 @@ from testbed.clones import voice_file
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.plugins.clones import cloning
 from voiceagent_tts.plugins.clones.cloner_processes import MAX_PLACES
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.consents import EVERYTHING, Consent, Consents
@@ -53,6 +54,29 @@ async def test_a_consent_is_kept_until_it_is_withdrawn(client: httpx.AsyncClient
     records = [line for line in logs if line.get("audit")]
     assert [each["event"] for each in records] == ["consent_added", "consent_withdrawn"]
     assert "Anna signed on 3 May 2026." in records[0].values()
+
+
+async def test_a_key_has_few_consents(
+    client: httpx.AsyncClient, keeping: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every list of consents reads those of all keys; one that is withdrawn makes room."""
+    settings = keeping.state.settings.model_copy(update={"voices_per_key": 2})
+    monkeypatch.setattr(keeping.state, "settings", settings)
+    other = Consent(name="Ben", language="en", method="attest", statement="yes", key_id="other")
+    await Cloning(keeping.state).save_consent(other, None)
+    answers = await asyncio.gather(*(client.post(PATH, data=ANNA) for _ in range(5)))
+    kept = [answer.json()["id"] for answer in answers if answer.status_code == 201]
+    codes = [answer.json()["error"]["code"] for answer in answers if answer.status_code == 403]
+    assert (len(kept), codes) == (2, ["voice_quota"] * 3)
+    assert (await client.delete(f"{PATH}/{kept[0]}")).status_code == 200
+    assert (await client.post(PATH, data=ANNA)).status_code == 201
+    for each in (await client.get(PATH)).json()["data"]:
+        await client.delete(f"{PATH}/{each['id']}")
+    monkeypatch.undo()
+    monkeypatch.setattr(cloning, "MAX_CONSENTS_OF_KEY", 1)
+    answers = [await client.post(PATH, data=ANNA) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 403]
+    await client.delete(f"{PATH}/{answers[0].json()['id']}")
 
 
 async def _keep_and_withdraw(client: httpx.AsyncClient) -> None:

@@ -16,12 +16,15 @@ import soundfile
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from testbed.raw_websocket import CLOSE, TEXT, frame, raw_websocket
 from testbed.servers import metric_value, worker_of
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.dialects.elevenlabs_routes import MAX_WAITING, MAX_WAITING_PER_ADDRESS
+from voiceagent_tts.server.connections import SocketProtocol
 from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.server.state import CLOSE_GRACE_S
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions
 
@@ -301,6 +304,20 @@ async def test_sockets_without_a_key_are_few(
         await send(websocket, text="")
         assert audio_of(await until_final(websocket))
     assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_a_refused_socket_does_not_wait_long_for_its_client(locked: RunningServer) -> None:
+    """It counts no more: with 10 s for the answer to a close, an address had 32 such sockets."""
+    connections = locked.uvicorn_server.server_state.connections
+    path = "/v1/text-to-speech/default/multi-stream-input"
+    async with raw_websocket(locked.url, path) as raw:
+        await raw.send(frame(TEXT, b"{}"))
+        assert json.loads((await raw.receive())[1])["error"] == "invalid_api_key"
+        assert (await raw.receive())[0] == CLOSE
+        (protocol,) = (each for each in connections if isinstance(each, SocketProtocol))
+        assert protocol.close_timer is not None
+        left_s = protocol.close_timer.when() - asyncio.get_running_loop().time()
+        assert left_s <= CLOSE_GRACE_S
 
 
 async def test_the_key_may_be_in_a_header(locked: RunningServer) -> None:

@@ -19,6 +19,7 @@ from voiceagent_tts.protocol.messages import (
     Prepare,
     SessionLimits,
 )
+from voiceagent_tts.protocol.refusals import RefusedMessageError
 from voiceagent_tts.protocol.server_connection import Answer, ServerConnection, WireMessages
 
 _CONFIG = {
@@ -251,6 +252,27 @@ def test_ends_are_answered_in_order() -> None:
     last = _Client(_audio(connection, third, 0, 0.5) + connection.done(third, "complete", chars=3))
     assert [event["utterance_index"] for event in last.done] == [2]
     assert last.sentences[0]["utterance_index"] == 2
+
+
+def test_few_ends_wait_for_an_answer() -> None:
+    """Each was kept behind an utterance that is spoken, and all were answered in one turn."""
+    connection = _configured()
+    context_id = _say(connection)
+    connection.receive(_message("input.done"))
+    kept = refused = 0
+    for _ in range(3000):
+        try:
+            assert connection.receive(_message("input.done")) == []
+            kept += 1
+        except RefusedMessageError as error:
+            assert error.code == ErrorCode.TOO_MANY_CONTEXTS
+            refused += 1
+    assert (kept, refused) == (1023, 1977)
+    with pytest.raises(RefusedMessageError):
+        connection.receive(_message("input.text", text="Hello."))
+    answers = connection.done(context_id, "complete", chars=len(_TEXT))
+    assert _kinds(answers).count("session.done") == 1024
+    assert len(connection.receive(_message("input.done"))) == 1
 
 
 @pytest.mark.parametrize(

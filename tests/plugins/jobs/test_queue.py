@@ -1,6 +1,7 @@
 """The queue in a real Redis: nothing is lost, and nothing ends twice."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from voiceagent_tts.access.keys import Caller
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.plugins.jobs import queue as queue_module
+from voiceagent_tts.plugins.jobs import runner as runner_module
 from voiceagent_tts.plugins.jobs.queue import Claim, Job, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.runner import JobRunner
 
@@ -34,7 +36,7 @@ def patient_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 async def queue(redis: RedisProcess) -> AsyncIterator[JobQueue]:
     """A queue for three jobs."""
     client = connect(redis.url)
-    yield JobQueue(client, keep_s=100, max_waiting=3, share=3)
+    yield JobQueue(client, keep_s=100, max_waiting=3, share=3, share_bytes=1 << 20)
     await client.aclose()
 
 
@@ -101,7 +103,7 @@ async def test_one_key_has_a_share_of_the_queue(redis: RedisProcess) -> None:
     a server has removed it, as it still takes its place.
     """
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=2)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=2, share_bytes=1 << 20)
     outcomes = await asyncio.gather(
         *(queue.submit(new_job()) for _ in range(8)), return_exceptions=True
     )
@@ -131,7 +133,7 @@ async def test_one_key_has_a_share_of_the_queue(redis: RedisProcess) -> None:
 async def test_many_servers_take_every_job_once(redis: RedisProcess) -> None:
     """Eight takers of fifty jobs share them without a doublet."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=1 << 20)
     jobs = [new_job() for _ in range(50)]
     for job in jobs:
         await queue.submit(job)
@@ -163,7 +165,7 @@ async def test_a_job_whose_answer_was_lost_is_taken_again(
     job = new_job()
     await queue.submit(job)
     client = connect(redis.url)
-    losing = JobQueue(client, keep_s=100, max_waiting=3, share=3)
+    losing = JobQueue(client, keep_s=100, max_waiting=3, share=3, share_bytes=1 << 20)
     take = losing._take
 
     async def lose_answer_and_retry(*arguments: Any) -> Any:
@@ -181,7 +183,7 @@ async def test_a_job_whose_answer_was_lost_is_taken_again(
 async def test_a_dead_server_s_job_is_found_behind_many_others(redis: RedisProcess) -> None:
     """Redis looks at ten entries at a time; all others are renewed, and the last one is not."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=1 << 20)
     for _ in range(25):
         await queue.submit(new_job())
     claims = [await claimed(queue) for _ in range(25)]
@@ -194,7 +196,7 @@ async def test_a_dead_server_s_job_is_found_behind_many_others(redis: RedisProce
 async def test_no_consumer_is_left_behind(redis: RedisProcess) -> None:
     """However often a job changes hands, its former owners are forgotten."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=3, share=3)
+    queue = JobQueue(client, keep_s=100, max_waiting=3, share=3, share_bytes=1 << 20)
     await queue.submit(new_job())
     for _ in range(5):
         claim = await claimed(queue)
@@ -207,15 +209,15 @@ async def test_no_consumer_is_left_behind(redis: RedisProcess) -> None:
     await client.aclose()
 
 
-def of_key(key_id: str) -> Job:
+def of_key(key_id: str, webhook: str | None = None) -> Job:
     """A job of a key."""
-    return Job.new(REQUEST, Caller("192.0.2.1", key_id), "http://host/", None)
+    return Job.new(REQUEST, Caller("192.0.2.1", key_id), "http://host/", webhook)
 
 
 async def test_the_next_job_is_of_the_key_with_the_fewest_running(redis: RedisProcess) -> None:
     """In turns where they are equal, in order for each key, and never above the maximum of one."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=1 << 20)
     many = [of_key("a") for _ in range(60)]
     for job in (*many, of_key("b"), of_key("b"), of_key("c")):
         await queue.submit(job)
@@ -251,7 +253,7 @@ class ScriptedRunner(JobRunner):
 async def test_many_long_jobs_of_one_key_delay_no_other(redis: RedisProcess) -> None:
     """A sentence of another key begins at once beside sixty jobs that do not end."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=1 << 20)
     for _ in range(60):
         await queue.submit(of_key("a"))
     runner = ScriptedRunner(queue)
@@ -262,6 +264,95 @@ async def test_many_long_jobs_of_one_key_delay_no_other(redis: RedisProcess) -> 
     assert runner.begun["key:a"] == 3
     await runner.close()
     await client.aclose()
+
+
+class AwayWebhooks:
+    """Webhooks whose receivers do not answer."""
+
+    def __init__(self) -> None:
+        self.waiting = Counter[str]()
+        self.end = threading.Event()
+
+    def send(self, url: str, *_message: object) -> None:
+        """Wait until the test is over."""
+        self.waiting[url] += 1
+        self.end.wait(PATIENCE_S)
+
+
+class NewsRunner(JobRunner):
+    """Speaks at once."""
+
+    def __init__(self, queue: JobQueue, webhooks: AwayWebhooks) -> None:
+        nothing: Any = SimpleNamespace(delete_old=lambda _keep_s: 0)
+        anything: Any = webhooks
+        super().__init__(nothing, queue, nothing, anything)
+        self.spoken = Counter[str]()
+
+    async def _speak(self, claim: Claim) -> None:
+        await self._queue.finish(claim, JobStatus.DONE, DONE)
+        self.spoken[claim.submitter] += 1
+
+
+async def test_receivers_that_are_away_stop_the_jobs_of_their_key_alone(
+    redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 dead webhooks of one key stopped the jobs of all; its threads leave room for others."""
+    monkeypatch.setattr(runner_module, "_POLL_S", 0.01)
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=100, max_waiting=200, share=100, share_bytes=1 << 20)
+    for _ in range(80):
+        await queue.submit(of_key("a", "https://a/"))
+    webhooks = AwayWebhooks()
+    runner = NewsRunner(queue, webhooks)
+    runner.start()
+    await until(lambda: runner.spoken["key:a"] >= 16, "the first key has its jobs")
+    await queue.submit(of_key("b", "https://b/"))
+    await until(lambda: webhooks.waiting["https://b/"] == 1, "the news of another key is sent")
+    assert runner.spoken["key:a"] < 16 + 4  # those that were taken meanwhile
+    assert webhooks.waiting["https://a/"] == 2
+    webhooks.end.set()
+    await until(lambda: runner.spoken["key:a"] == 80, "the others follow")
+    await runner.close()
+    await client.aclose()
+
+
+async def test_the_bytes_of_unfinished_jobs_are_limited(redis: RedisProcess) -> None:
+    """Of each key, as they are in Redis; a job that is over gives its bytes back."""
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=10_000)
+    text = "\u2003" * 1000 + "\ud800"
+    small = {"input": text}  # 3 bytes a character
+
+    def job(key: str) -> Job:
+        return Job.new(small, Caller("192.0.2.1", key), "http://host/", None)
+
+    first = job("a")
+    for each in (first, job("a"), job("a"), job("b")):
+        await queue.submit(each)
+    with pytest.raises(OverloadedError, match="MiB") as refused:
+        await queue.submit(job("a"))
+    assert refused.value.code is ErrorCode.JOB_QUOTA
+    kept = await queue.get(first.id)
+    assert kept is not None and kept.request == small
+    claims = {claim.job_id: claim async for claim in all_claims(queue)}
+    claim = claims[first.id]
+    await queue.start(claim)
+    assert await queue.finish(claim, JobStatus.DONE, DONE)
+    assert await client.hget(queue_module._key(first.id), "request") == b"{}"
+    await queue.remove(claim)
+    await queue.submit(job("a"))
+    claims |= {claim.job_id: claim async for claim in all_claims(queue)}
+    for claim in claims.values():
+        await queue.cancel(claim.job_id)
+        await queue.remove(claim)
+    assert not await client.keys("voiceagent-tts:jobs:sizes:*")
+    await client.aclose()
+
+
+async def all_claims(queue: JobQueue) -> AsyncIterator[Claim]:
+    """Take all jobs that wait."""
+    while (claim := await queue.claim()) is not None:
+        yield claim
 
 
 async def test_jobs_that_an_earlier_version_wrote_are_taken(queue: JobQueue) -> None:

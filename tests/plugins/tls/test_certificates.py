@@ -1,8 +1,11 @@
 """HTTPS and WSS without a proxy: with a certificate of one's own, or a self-signed one."""
 
 import asyncio
+import gc
 import ssl
+import tracemalloc
 from asyncio import constants
+from asyncio.sslproto import SSLProtocol
 from pathlib import Path
 
 import httpx
@@ -16,6 +19,8 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.tls import certificates as tls
 from voiceagent_tts.plugins.tls.certificates import certificate_of
+
+_SILENT = 20
 
 
 @pytest.fixture
@@ -110,6 +115,35 @@ async def test_a_client_without_a_handshake_is_disconnected(
     reader, writer = await asyncio.open_connection(*server.url.removeprefix("https://").split(":"))
     assert await reader.read() == b""
     writer.close()
+
+
+async def test_a_client_without_a_handshake_costs_little_memory(
+    start_server: StartServer, home: Path
+) -> None:
+    """No key is needed to connect: each silent connection had a buffer of 256 KiB."""
+    server = await start_server(ssl_self_signed=True)
+    address = server.url.removeprefix("https://").split(":")
+    writers = [(await asyncio.open_connection(*address))[1]]  # what is made once
+    state = server.uvicorn_server.server_state
+    await until(lambda: _buffers() > 0, "it is accepted")
+    made, before = len(state.connections), _buffers()
+    tracemalloc.start()
+    try:
+        for _ in range(_SILENT):
+            writers.append((await asyncio.open_connection(*address))[1])
+        await until(lambda: _buffers() >= before + _SILENT, "all are accepted")
+        size_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(state.connections) == made
+    for writer in writers:
+        writer.close()
+    assert size_bytes < 40 * 1024 * _SILENT
+
+
+def _buffers() -> int:
+    """TLS connections of this process."""
+    return sum(type(each) is SSLProtocol for each in gc.get_objects())
 
 
 def test_contradictory_settings_are_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ that the engine has warned of.
 
 import asyncio
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -259,7 +259,7 @@ class _Entry:
 
 
 class PhraseMemory:
-    """Keeps the most recently used phrases.
+    """Keeps the most recently used phrases; the owner with the most bytes makes room for new ones.
 
     Args:
         max_bytes: maximum size of all phrases together.
@@ -275,7 +275,11 @@ class PhraseMemory:
         self.evicted = 0
         self._max_bytes = max_bytes
         self._clock = clock
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: dict[str, _Entry] = {}
+        self._recent: dict[str, OrderedDict[str, None]] = {}
+        """The keys of each owner's phrases; the most recently used one last."""
+        self._bytes: Counter[str] = Counter()
+        """Of each owner's phrases."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -291,7 +295,7 @@ class PhraseMemory:
         if entry.expires_at <= self._clock():
             self.drop(digest)
             return None
-        self._entries.move_to_end(digest)
+        self._recent[entry.phrase.voice.owner].move_to_end(digest)
         return entry.phrase
 
     def begins(self, text: str, voice: PhraseVoice) -> bool:
@@ -305,17 +309,28 @@ class PhraseMemory:
         if phrase.size_bytes > self._max_bytes:
             return False
         self._entries[digest] = _Entry(phrase, self._clock() + ttl_s)
-        self.size_bytes += phrase.size_bytes
+        self._recent.setdefault(phrase.voice.owner, OrderedDict())[digest] = None
+        self._count_bytes(phrase, phrase.size_bytes)
         while self.size_bytes > self._max_bytes:
-            self.drop(next(iter(self._entries)))
+            largest = max(self._bytes, key=self._bytes.__getitem__)
+            self.drop(next(iter(self._recent[largest])))
             self.evicted += 1
         return True
 
     def drop(self, digest: str) -> None:
         """Forget a phrase; idempotent."""
         entry = self._entries.pop(digest, None)
-        if entry is not None:
-            self.size_bytes -= entry.phrase.size_bytes
+        if entry is None:
+            return
+        phrase, owner = entry.phrase, entry.phrase.voice.owner
+        self._count_bytes(phrase, -phrase.size_bytes)
+        del self._recent[owner][digest]
+        if not self._recent[owner]:
+            del self._recent[owner], self._bytes[owner]
+
+    def _count_bytes(self, phrase: Phrase, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+        self._bytes[phrase.voice.owner] += size_bytes
 
     def drop_expired(self) -> None:
         """Forget the phrases that are too old."""

@@ -17,6 +17,8 @@ from voiceagent_tts.plugins.recordings.file_reader import read_audio
 from voiceagent_tts.server.state import NewVoices, ServerState
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecord
 
+MAX_CONSENTS_OF_KEY = 1000
+"""Without the setting `voices_per_key`."""
 LEAST_SIMILARITY = 0.5
 """Least similarity (cosine) of the speakers of a consent's recording and of a voice made with it.
 It was never tried on published weights."""
@@ -171,6 +173,16 @@ class Cloning:
                 code=ErrorCode.VOICE_QUOTA,
             )
 
+    def _check_consents(self, consent: Consent) -> None:
+        """Refuse one consent more than a key may have; each is read for every list of consents."""
+        most = self._state.settings.voices_per_key or MAX_CONSENTS_OF_KEY
+        owned = sum(each.key_id == consent.key_id for each in self.consents.seen_by())
+        if owned >= most:
+            raise InvalidRequestError(
+                f"expected at most {most} consents of one key, got one more; withdraw one first",
+                code=ErrorCode.VOICE_QUOTA,
+            )
+
     # What is done.
 
     async def read_upload(self, file: UploadFile) -> npt.NDArray[np.float32]:
@@ -216,6 +228,19 @@ class Cloning:
             self._check_taken(record, replace=replace)
             self.check_quota(record)
             self._records.add_voice(record, voice.content)
+
+    async def save_consent(self, consent: Consent, voice_file: bytes | None) -> None:
+        """Store a consent, and the voice of its recording.
+
+        Raises:
+            InvalidRequestError: its key has the maximum of consents, or the folder is not writable.
+        """
+        await self.change(self._save_consent, consent, voice_file)
+
+    def _save_consent(self, consent: Consent, voice_file: bytes | None) -> None:
+        with self._clones.changing():
+            self._check_consents(consent)
+            self.consents.save(consent, voice_file)
 
     async def remove(self, name: str, viewer: Viewer) -> None:
         """Delete a voice that a viewer owns, and its record.

@@ -72,7 +72,7 @@ async def add_consent(
         statement=attest,
         key_id=key_id,
     )
-    await cloning.change(cloning.consents.save, consent, voice_file)
+    await cloning.save_consent(consent, voice_file)
     fields = {"consent": consent.id, "method": consent.method, "language": language}
     if attest is not None:
         fields["statement"] = attest

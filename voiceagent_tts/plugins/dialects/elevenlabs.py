@@ -240,29 +240,15 @@ class ElevenLabs:
         audio = self._format.audio
         end = message.sample_offset + len(message.pcm) // audio.bytes_per_sample
         alignment = context.alignment.take(audio.samples_to_ms(end) + 1)
-        make = partial(self._chunk_of, context, message.pcm, alignment)
+        make = partial(_chunk_of, self._format, context, message.pcm, alignment)
         return self._made(context, make)
-
-    def _chunk_of(
-        self, context: _Context, pcm: bytes, alignment: dict[str, Any] | None
-    ) -> list[str]:
-        return _chunk(context, self._push(context, pcm), alignment)
 
     def _made(self, context: _Context, make: MakeMessages) -> WireMessages:
         """Messages with audio; those with compressed audio are made later."""
         if self._format.container is None or context.handle is None:
             return [*make()]
-        self.late = make
+        self.late = make  # without `self`: the two would form a cycle
         return []
-
-    def _push(self, context: _Context, pcm: bytes) -> bytes:
-        """The next bytes in the client's format."""
-        output = self._format
-        if output.container is None:
-            return pcm
-        if context.encoder is None:
-            context.encoder = ContainerEncoder(output.container, output.sample_rate_hz)
-        return context.encoder.push(pcm)
 
     def _error(self, message: ErrorMessage) -> WireMessages:
         if message.code == ErrorCode.CONTEXT_EXISTS and message.context_id is not None:
@@ -294,21 +280,8 @@ class ElevenLabs:
         if message.reason == "cancelled":
             return [end]
         alignment = context.alignment.take()
-        make = partial(self._last_chunk, context, message, alignment)
+        make = partial(_last_chunk, self._format, context, message, alignment)
         return [*self._made(context, make), end]
-
-    def _last_chunk(
-        self, context: _Context, message: DoneMessage, alignment: dict[str, Any] | None
-    ) -> list[str]:
-        return _chunk(context, self._rest(context, message), alignment)
-
-    def _rest(self, context: _Context, message: DoneMessage) -> bytes:
-        """The last bytes of a context."""
-        rest = b""
-        if message.reason == "complete" and not (context.has_audio or context.is_blank):
-            audio = self._format.audio
-            rest = self._push(context, silent_reply(audio.encoding, audio.sample_rate))
-        return rest if context.encoder is None else rest + context.encoder.finish()
 
     def _closing_after(self, context: _Context, message: DoneMessage) -> Closing | None:
         """How to close the socket behind its last context, if a client expects it."""
@@ -317,6 +290,39 @@ class ElevenLabs:
             reason = context.error.encode()[:_MAX_REASON_BYTES].decode(errors="ignore")
             return _POLICY_VIOLATION, reason
         return None if self._is_multi and not self._is_leaving else (1000, "")
+
+
+def _chunk_of(
+    output: OutputFormat, context: _Context, pcm: bytes, alignment: dict[str, Any] | None
+) -> list[str]:
+    return _chunk(context, _push(output, context, pcm), alignment)
+
+
+def _last_chunk(
+    output: OutputFormat,
+    context: _Context,
+    message: DoneMessage,
+    alignment: dict[str, Any] | None,
+) -> list[str]:
+    return _chunk(context, _rest(output, context, message), alignment)
+
+
+def _push(output: OutputFormat, context: _Context, pcm: bytes) -> bytes:
+    """The next bytes in the client's format."""
+    if output.container is None:
+        return pcm
+    if context.encoder is None:
+        context.encoder = ContainerEncoder(output.container, output.sample_rate_hz)
+    return context.encoder.push(pcm)
+
+
+def _rest(output: OutputFormat, context: _Context, message: DoneMessage) -> bytes:
+    """The last bytes of a context."""
+    rest = b""
+    if message.reason == "complete" and not (context.has_audio or context.is_blank):
+        silence = silent_reply(output.audio.encoding, output.audio.sample_rate)
+        rest = _push(output, context, silence)
+    return rest if context.encoder is None else rest + context.encoder.finish()
 
 
 def _chunk(context: _Context, data: bytes, alignment: dict[str, Any] | None) -> list[str]:

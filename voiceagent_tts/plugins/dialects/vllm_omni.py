@@ -57,6 +57,9 @@ from voiceagent_tts.protocol.server_connection import (
 )
 
 _ENDS = {"sentence": ".!?…。！？।", "clause": ".!?…。！？।,;:，、；：", "none": ""}
+_MOST_UNANSWERED = 1024
+"""Utterances without `session.done`: those behind one that is being spoken are kept, and all are
+answered in one turn of the event loop when it ends."""
 _CLOSING = "\"')]}»”’」』）"
 
 
@@ -191,6 +194,12 @@ class VllmOmni:
         if self._config is None:
             raise RefusedMessageError(
                 f"{name}: expected session.config first", code=ErrorCode.INVALID_MESSAGE
+            )
+        if len(self._utterances) >= _MOST_UNANSWERED:
+            raise RefusedMessageError(
+                f"{name}: expected at most {_MOST_UNANSWERED} utterances without session.done; "
+                "wait for some",
+                code=ErrorCode.TOO_MANY_CONTEXTS,
             )
         self._utterances.append(_Utterance(self._utterances_begun, self._config))
         self._utterances_begun += 1

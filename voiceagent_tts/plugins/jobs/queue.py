@@ -45,7 +45,11 @@ _SUBMIT = """
 if redis.call('SCARD', KEYS[3]) >= tonumber(ARGV[1]) then return 'share' end
 local unfinished = redis.call('XLEN', KEYS[2]) + redis.call('SCARD', KEYS[4])
 if unfinished >= tonumber(ARGV[2]) then return 'full' end
-redis.call('HSET', KEYS[1], unpack(ARGV, 6))
+local bytes = tonumber(ARGV[6])
+for _, each in ipairs(redis.call('HVALS', KEYS[8])) do bytes = bytes + tonumber(each) end
+if bytes > tonumber(ARGV[7]) then return 'bytes' end
+redis.call('HSET', KEYS[8], ARGV[4], ARGV[6])
+redis.call('HSET', KEYS[1], unpack(ARGV, 8))
 redis.call('EXPIRE', KEYS[1], ARGV[3])
 redis.call('SADD', KEYS[3], ARGV[4])
 redis.call('SADD', KEYS[4], ARGV[4])
@@ -55,7 +59,7 @@ end
 redis.call('RPUSH', KEYS[6], ARGV[4])
 return 'queued'
 """
-"""Stores a job, unless its submitter's share or the whole queue is used up."""
+"""Stores a job, unless its submitter's share, also of bytes, or the whole queue is used up."""
 _TAKE = """
 local function read()
   local streams = redis.call(
@@ -100,9 +104,10 @@ return redis.call('HGET', KEYS[1], 'status')
 _FINISH = """
 if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
 if redis.call('HGET', KEYS[1], 'status') ~= 'running' then return 0 end
-redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+redis.call('HSET', KEYS[1], 'request', '{}', unpack(ARGV, 2))
 return 1
 """
+"""Ends a job, whose request is needed no more."""
 _DROP_IDLE = """
 for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   if consumer[4] == 0 then redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], consumer[2]) end
@@ -116,12 +121,13 @@ if owner and owner ~= ARGV[1] then return 0 end
 redis.call('XACK', KEYS[2], ARGV[2], ARGV[3])
 redis.call('XDEL', KEYS[2], ARGV[3])
 redis.call('SREM', KEYS[3], ARGV[4])
+redis.call('HDEL', KEYS[4], ARGV[4])
 return 1
 """
 _CANCEL = """
 local status = redis.call('HGET', KEYS[1], 'status')
 if status == 'queued' or status == 'running' then
-  redis.call('HSET', KEYS[1], 'status', 'cancelled', 'finished_at', ARGV[1])
+  redis.call('HSET', KEYS[1], 'status', 'cancelled', 'finished_at', ARGV[1], 'request', '{}')
   return 'cancelled'
 end
 return status
@@ -225,13 +231,17 @@ class JobQueue:
         keep_s: seconds for which a job is kept.
         max_waiting: maximum number of jobs that are not over.
         share: maximum number of them that one key has submitted, or one address without keys.
+        share_bytes: maximum size of the requests of these.
     """
 
-    def __init__(self, redis: "Redis", keep_s: float, max_waiting: int, share: int) -> None:
+    def __init__(
+        self, redis: "Redis", keep_s: float, max_waiting: int, share: int, share_bytes: int
+    ) -> None:
         self._redis: Any = redis  # whose types say that every answer may be awaited or not
         self._keep_s = keep_s
         self._max_waiting = max_waiting
         self._share = share
+        self._share_bytes = share_bytes
         self._submit = redis.register_script(_SUBMIT)
         self._take = redis.register_script(_TAKE)
         self._start = redis.register_script(_START)
@@ -254,14 +264,26 @@ class JobQueue:
             OverloadedError: too many jobs wait, in all or of this key (`job_quota`).
         """
         await self._create_group()
-        fields = [part for pair in _as_fields(job).items() for part in pair]
+        fields = _as_fields(job)
+        submitter, size_bytes = job.submitter, len(fields["request"])
         outcome = await self._submit(
             [
-                *(_key(job.id), _STREAM, _share_key(job.submitter)),
-                *(_WAITING, _TURNS, _LISTS + job.submitter, _TURN),
+                *(_key(job.id), _STREAM, _share_key(submitter)),
+                *(_WAITING, _TURNS, _LISTS + submitter, _TURN, _sizes_key(submitter)),
             ],
-            [self._share, self._max_waiting, round(self._keep_s), job.id, job.submitter, *fields],
+            [
+                *(self._share, self._max_waiting, round(self._keep_s), job.id, submitter),
+                *(size_bytes, self._share_bytes),
+                *(part for pair in fields.items() for part in pair),
+            ],
         )
+        if outcome == b"bytes":
+            raise OverloadedError(
+                f"expected the unfinished jobs of one key to have at most "
+                f"{self._share_bytes >> 20} MiB together, got more; wait for some to end",
+                code=ErrorCode.JOB_QUOTA,
+                retry_after_ms=10_000,
+            )
         if outcome == b"share":
             raise OverloadedError(
                 f"expected at most {self._share} unfinished jobs of one key, got one more; wait "
@@ -358,7 +380,8 @@ class JobQueue:
 
     async def remove(self, claim: Claim) -> None:
         """Remove a job from the queue, as nothing is left to do; not if another server has it."""
-        keys = [_key(claim.job_id), _STREAM, _share_key(claim.submitter)]
+        submitter = claim.submitter
+        keys = [_key(claim.job_id), _STREAM, _share_key(submitter), _sizes_key(submitter)]
         await self._remove(keys, [claim.owner, _GROUP, claim.entry_id, claim.job_id])
         await self._drop_idle([_STREAM], [_GROUP])
 
@@ -380,10 +403,15 @@ def _share_key(submitter: str) -> str:
     return f"{PREFIX}:jobs:of:{submitter}"
 
 
-def _as_fields(job: Job) -> dict[str, str]:
+def _sizes_key(submitter: str) -> str:
+    """The bytes of each unfinished job of a submitter."""
+    return f"{PREFIX}:jobs:sizes:{submitter}"
+
+
+def _as_fields(job: Job) -> dict[str, str | bytes]:
     return {
         "status": job.status,
-        "request": json.dumps(job.request),
+        "request": json.dumps(job.request, ensure_ascii=False).encode("utf-8", "surrogatepass"),
         "key_id": job.key_id or "",
         "ip": job.ip,
         "base_url": job.base_url,
@@ -394,7 +422,8 @@ def _as_fields(job: Job) -> dict[str, str]:
 
 
 def _from_fields(job_id: str, fields: dict[bytes, bytes]) -> Job:
-    text = {name.decode(): value.decode() for name, value in fields.items()}
+    request = json.loads(fields[b"request"])
+    text = {name.decode(): value.decode() for name, value in fields.items() if name != b"request"}
 
     def number(name: str) -> float | None:
         return float(text[name]) if name in text else None
@@ -405,7 +434,7 @@ def _from_fields(job_id: str, fields: dict[bytes, bytes]) -> Job:
     return Job(
         job_id,
         JobStatus(text["status"]),
-        json.loads(text["request"]),
+        request,
         text["key_id"] or None,
         text["ip"],
         text["base_url"],

@@ -34,6 +34,8 @@ _LINK_S = 3600
 MAX_WAITING = 10_000
 MAX_OF_CALLER = 1000
 """Unfinished jobs of one key, or of one address on a server without keys."""
+MAX_BYTES_OF_CALLER = 16 << 20
+"""Their requests, which Redis keeps in its memory."""
 _RETRY_S = 1.0
 """Interval at which a Redis that was away at the start is tried again."""
 
@@ -78,7 +80,7 @@ class Jobs:
         """
         if self._redis is None:
             return
-        self._queue = JobQueue(self._redis, KEEP_S, MAX_WAITING, MAX_OF_CALLER)
+        self._queue = JobQueue(self._redis, KEEP_S, MAX_WAITING, MAX_OF_CALLER, MAX_BYTES_OF_CALLER)
         try:
             await self._open(self._queue)
         except away_errors():

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -45,10 +46,13 @@ _ATTEMPTS = 3
 """Attempts at a job whose engine or storage fails."""
 _NEWS_WAITS_S = (0, 5, 30, 120)
 """Pauses before the attempts to deliver the news of a job."""
-_MOST_SENDING = 64
-"""Jobs that are over and whose news is being sent; beyond, no further job is taken."""
+_MOST_SENDING_OF_ONE = 16
+"""Jobs of one submitter that are over and whose news is being sent; beyond, none of its jobs is
+taken."""
 _SENDERS = 8
 """Threads that send news. Those that the rest of the server shares could all wait for receivers."""
+_SENDERS_OF_ONE = 2
+"""Of them, those that wait for receivers of one submitter."""
 PATH = "/v1/audio/jobs"
 _log = structlog.get_logger(__name__)
 
@@ -75,7 +79,9 @@ class JobRunner:
         self._storage = storage
         self._webhooks = webhooks
         self._tasks: list[asyncio.Task[None]] = []
-        self._sending: set[asyncio.Task[None]] = set()
+        self._sending: dict[asyncio.Task[None], str] = {}
+        """Tasks that send news, with their submitter."""
+        self._senders_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._senders = ThreadPoolExecutor(_SENDERS, "webhook")
         self._running: Counter[str] = Counter()
         """Jobs that are spoken here, by submitter."""
@@ -100,8 +106,6 @@ class JobRunner:
     async def _run(self) -> None:
         while not self._is_closing:
             try:
-                while len(self._sending) >= _MOST_SENDING:
-                    await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
                 claim = await self._claim()
                 self._note_queue(is_away=False)
                 if claim is None:
@@ -123,7 +127,10 @@ class JobRunner:
     async def _claim(self) -> Claim | None:
         """Take a job; one task at a time, as each must know what the others have taken."""
         async with self._claiming:
-            claim = await self._queue.claim(self._running, _AT_ONCE_OF_ONE)
+            sending = Counter(self._sending.values())
+            waits = (each for each in sending if sending[each] >= _MOST_SENDING_OF_ONE)
+            busy = self._running | Counter(dict.fromkeys(waits, _AT_ONCE_OF_ONE))
+            claim = await self._queue.claim(busy, _AT_ONCE_OF_ONE)
             if claim is not None:
                 self._running[claim.submitter] += 1
             return claim
@@ -141,8 +148,8 @@ class JobRunner:
             if await self._queue.start(claim) is JobStatus.RUNNING:
                 await self._while_ours(claim, self._speak(claim), stops_if_cancelled=True)
         sending = asyncio.create_task(self._end(claim))
-        self._sending.add(sending)
-        sending.add_done_callback(self._sending.discard)
+        self._sending[sending] = claim.submitter
+        sending.add_done_callback(self._sending.pop)
 
     async def _end(self, claim: Claim) -> None:
         """Send the news of a job that is over, and remove it from the queue."""
@@ -248,14 +255,15 @@ class JobRunner:
         if job is None or not job.is_over or job.webhook_state != "pending":
             return
         if self._webhooks is not None and job.webhook is not None:
+            senders = self._senders_of.setdefault(job.submitter, asyncio.Semaphore(_SENDERS_OF_ONE))
             body = json.dumps({"type": f"job.{job.status}", "data": public_fields(job)}).encode()
             loop = asyncio.get_running_loop()
             for wait_s in _NEWS_WAITS_S:
                 await asyncio.sleep(wait_s)
                 try:
-                    now_s = int(time.time())
-                    message = (job.webhook, job.id, body, now_s)
-                    await loop.run_in_executor(self._senders, self._webhooks.send, *message)
+                    async with senders:
+                        message = (job.webhook, job.id, body, int(time.time()))
+                        await loop.run_in_executor(self._senders, self._webhooks.send, *message)
                 except NotDeliveredError as error:
                     _log.info("webhook_not_delivered", job_id=job.id, problem=str(error))
                 else:

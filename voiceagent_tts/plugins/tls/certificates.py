@@ -11,7 +11,7 @@ import ipaddress
 import os
 import socket
 import ssl
-from asyncio import constants
+from asyncio import constants, sslproto
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,9 @@ SELF_SIGNED = Path("~/.local/share/voiceagent-tts/self-signed.pem")
 
 HANDSHAKE_S = 10.0
 """Time for a TLS handshake; asyncio's 60 s let silent clients occupy six times as many files."""
+READ_BYTES = 16 * 1024
+"""Bytes of a TLS connection that are read in one iteration of the event loop: about one record.
+asyncio would allocate 16 times as much for each, also before a client has sent anything."""
 _RELOAD_S = 10.0
 _VALID = datetime.timedelta(days=397)  # browsers refuse certificates that are valid for longer
 _RENEWED = datetime.timedelta(days=30)
@@ -62,7 +65,7 @@ class Certificate:
         logged and tried again; until then new connections get the last good certificate. Clients
         have `HANDSHAKE_S` for their handshake.
         """
-        _limit_handshakes()
+        _limit_connections()
         watching = asyncio.create_task(_reload(self, context, interval_s))
         try:
             yield
@@ -98,12 +101,13 @@ def _load(certificate: Certificate, context: ssl.SSLContext) -> None:
     context.load_cert_chain(certificate.certfile, certificate.keyfile)
 
 
-def _limit_handshakes() -> None:
-    """Close connections of this process whose TLS handshake takes longer than `HANDSHAKE_S`.
+def _limit_connections() -> None:
+    """Limit the handshakes of this process to `HANDSHAKE_S`, and its reads to `READ_BYTES`.
 
     uvicorn passes no limit on to asyncio.
     """
     setattr(constants, "SSL_HANDSHAKE_TIMEOUT", HANDSHAKE_S)  # noqa: B010 - typed as final
+    sslproto.SSLProtocol.max_size = READ_BYTES
 
 
 async def _reload(certificate: Certificate, context: ssl.SSLContext, interval_s: float) -> None:
