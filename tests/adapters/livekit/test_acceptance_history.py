@@ -244,7 +244,7 @@ async def test_group_03_a_reply_longer_than_the_server_takes_at_once_is_whole(
 ) -> None:
     """The reply sends its text as the server speaks."""
     server = await start_server(max_text_chars=60)
-    text = "It goes on and on. " * 12 + "😊 " * 40 + "It ends."
+    text = "It goes on and on. " * 12 + "😊 " * 9 + "It ends."
     async with make_voice(server, speed=4.0).stream() as stream:
         stream.push_text(text)
         stream.end_input()

@@ -67,7 +67,7 @@ async def test_a_reply_longer_than_the_server_takes_at_once_is_whole(
     """The turn sends its text as the server speaks."""
     server = await start_server(max_text_chars=60)
     settings = VoiceAgentTTSService.Settings(language="en", speed=4.0)
-    text = "It goes on and on. " * 12 + "😊 " * 40 + "It ends."
+    text = "It goes on and on. " * 12 + "😊 " * 9 + "It ends."
     async with talking(service(server, settings=settings)) as conversation:
         await conversation.reply(text)
         assert await conversation.spoken() == text
