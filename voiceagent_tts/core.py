@@ -14,6 +14,8 @@ BYTES_PER_SAMPLE = 2  # PCM16, mono, little-endian
 FRAME_SAMPLES = 1_920  # one codec frame: 80 ms
 FRAME_S = FRAME_SAMPLES / SAMPLE_RATE_HZ
 MAX_MESSAGE_PCM_BYTES = 4_096
+TRACEPARENT = "traceparent"
+"""Name of the header, and of the field in `metadata`, that carries a span."""
 
 Encoding = Literal["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"]
 """Number format of the samples that a client receives."""

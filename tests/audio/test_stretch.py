@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from voiceagent_tts.audio.stretch import HELD_SAMPLES, TimeStretch
+from voiceagent_tts.audio.stretch import TimeStretch
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
 
 PITCH_HZ = 220
@@ -47,7 +47,7 @@ def test_the_delay_is_short(speed: float) -> None:
     fed = 0
     while not stretcher.push(tone(0.08).tobytes()):
         fed += FRAME_SAMPLES
-        assert fed <= HELD_SAMPLES
+        assert fed <= TimeStretch.HELD_SAMPLES
 
 
 @pytest.mark.parametrize("speed", [0.25, 0.5, 1.25, 4.0])
@@ -58,7 +58,7 @@ def test_a_long_chunk_is_not_held(speed: float, chunk: int) -> None:
     out_samples = 0
     for fed in range(chunk, 200_001, chunk):
         out_samples += len(stretcher.push(tone(chunk / SAMPLE_RATE_HZ).tobytes())) // 2
-        assert fed - out_samples * speed <= HELD_SAMPLES
+        assert fed - out_samples * speed <= TimeStretch.HELD_SAMPLES
 
 
 def test_empty_input_has_empty_output() -> None:

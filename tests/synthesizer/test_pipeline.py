@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from testbed.waiting import until
-from voiceagent_tts.audio.stretch import HELD_SAMPLES
+from voiceagent_tts.audio.stretch import TimeStretch
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import EngineError
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned
@@ -296,7 +296,9 @@ async def test_credit_is_on_the_engines_clock() -> None:
     opened = Opened(stretch=3.0)
     opened.context.push_text(TEXT)
     opened.context.flush(1)
-    assert opened.engine.granted_s[0] * SAMPLE_RATE_HZ == 6 * SAMPLE_RATE_HZ + HELD_SAMPLES
+    assert (
+        opened.engine.granted_s[0] * SAMPLE_RATE_HZ == 6 * SAMPLE_RATE_HZ + TimeStretch.HELD_SAMPLES
+    )
     opened.context.abandon()
 
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
-HELD_SAMPLES = 3_840
-"""Maximum input that is not in the output yet."""
 _BLOCK_SAMPLES = 960
 """Each `atempo` keeps what it made of its last input until the next, so input comes in blocks."""
 
@@ -22,6 +20,9 @@ class TimeStretch:
     Args:
         speed: 0.25 to 4.0; 2.0 takes half the time.
     """
+
+    HELD_SAMPLES = 3_840
+    """Maximum input that is not in the output yet."""
 
     def __init__(self, speed: float) -> None:
         from av.filter import Graph  # 35 MB that only a changed speed needs

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from voiceagent_tts.core import TRACEPARENT
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
 from voiceagent_tts.protocol.messages import CancelledMessage, DoneMessage, ErrorMessage
-from voiceagent_tts.tracing.spans import TRACEPARENT, Span, host_tracer
+from voiceagent_tts.tracing.spans import Span, host_tracer
 
 
 class ClientSpans:

@@ -31,6 +31,7 @@ from voiceagent_tts.core import (
     ENCODED_SAMPLE_BYTES,
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
+    TRACEPARENT,
     Cut,
     Encoding,
     Word,
@@ -46,7 +47,6 @@ from voiceagent_tts.errors import (
     class_of,
 )
 from voiceagent_tts.protocol.refusals import ProtocolError, refusal_of
-from voiceagent_tts.tracing.spans import TRACEPARENT
 
 SUBPROTOCOL = "tts.v1"
 PROTOCOL_VERSION = "1.2"

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerEncoder, ContainerFormat
 from voiceagent_tts.audio.output import DeliveredAudio, silent_reply
-from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
+from voiceagent_tts.core import SAMPLE_RATE_HZ, TRACEPARENT, AudioChunk
 from voiceagent_tts.errors import (
     ConnectionLostError,
     EngineError,
@@ -40,7 +40,6 @@ from voiceagent_tts.synthesizer.events import (
     ContextWords,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.tracing.spans import TRACEPARENT
 
 FIRST_AUDIO_S = 30.0
 """How long an HTTP request waits for its first audio."""

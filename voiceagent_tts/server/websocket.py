@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 from fastapi import WebSocket, WebSocketDisconnect
 
-from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
+from voiceagent_tts.core import SAMPLE_RATE_HZ, TRACEPARENT, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
@@ -44,7 +44,6 @@ from voiceagent_tts.server.socket_context import Outgoing, Refusals, SocketConte
 from voiceagent_tts.server.state import SLOTS_HEADER, SLOW_CONSUMER_S, ServerState
 from voiceagent_tts.synthesizer.events import TimedText
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.tracing.spans import TRACEPARENT
 
 _MAX_ANSWERS_BYTES = 64 * 1024
 """Memory of a socket's unsent answers beyond which no more messages are received."""

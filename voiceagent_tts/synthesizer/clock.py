@@ -10,8 +10,8 @@ import math
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from voiceagent_tts.audio.stretch import HELD_SAMPLES, TimeStretch
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     MAX_MESSAGE_PCM_BYTES,
@@ -21,6 +21,9 @@ from voiceagent_tts.core import (
     WordTimestamp,
 )
 from voiceagent_tts.synthesizer.options import Limits
+
+if TYPE_CHECKING:
+    from voiceagent_tts.audio.stretch import TimeStretch
 
 _MIN_LEAD_S = 0.2
 """Minimum lead: a shorter one is used up by timers and the delay of the resampler."""
@@ -46,6 +49,12 @@ class _Break:
     end_sample: int
 
 
+def _new_stretch(speed: float) -> "TimeStretch":
+    from voiceagent_tts.audio.stretch import TimeStretch  # here: most contexts need none
+
+    return TimeStretch(speed)
+
+
 class ListenerClock:
     """Maps one context's engine audio and word times onto the listener's clock.
 
@@ -60,7 +69,7 @@ class ListenerClock:
     def __init__(self, speed: float = 1.0) -> None:
         self.end_sample = 0
         self._speed = speed
-        self._stretch = None if speed == 1.0 else TimeStretch(speed)
+        self._stretch = None if speed == 1.0 else _new_stretch(speed)
         self._engine_end_sample = 0
         self._breaks: list[_Break] = []
         self._expected_breaks: deque[int] = deque()
@@ -96,7 +105,7 @@ class ListenerClock:
         chunks: list[AudioChunk | None] = []
         if self._stretch is not None:
             chunks.append(self._append(self._stretch.finish()))
-            self._stretch = TimeStretch(self._speed)
+            self._stretch = _new_stretch(self._speed)
         start, size = self.end_sample, samples * BYTES_PER_SAMPLE
         chunks += [self._append(_SILENCE[: size - at]) for at in range(0, size, len(_SILENCE))]
         self._breaks.append(_Break(char_end, self._engine_end_sample, start, self.end_sample))
@@ -111,7 +120,11 @@ class ListenerClock:
     def to_engine_samples(self, samples: int) -> int:
         """Return the samples that the engine must generate so that `samples` can be played."""
         samples = max(0, samples - self._silence_samples)
-        return samples if self._stretch is None else round(samples * self._speed) + HELD_SAMPLES
+        return (
+            samples
+            if self._stretch is None
+            else round(samples * self._speed) + self._stretch.HELD_SAMPLES
+        )
 
     def _append(self, pcm: bytes) -> AudioChunk | None:
         start, self.end_sample = self.end_sample, self.end_sample + len(pcm) // BYTES_PER_SAMPLE

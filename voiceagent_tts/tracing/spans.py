@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from voiceagent_tts import __version__
+from voiceagent_tts.core import TRACEPARENT
 
 if TYPE_CHECKING:
     from opentelemetry import trace
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 Kind = Literal["client", "server", "internal"]
 Attribute = str | int | float | bool
 
-TRACEPARENT = "traceparent"
-"""Name of the header, and of the field in `metadata`, that carries a span."""
 _SCOPE = "voiceagent-tts"
 
 
