@@ -111,6 +111,11 @@ class Queue:
         self._parts.append(part)
         self._adversary.let_run()
 
+    def put_mark(self) -> "QueuePoint":
+        """Submit a mark, which is past once it has run itself, as a CUDA event is."""
+        self.put(lambda: None)
+        return QueuePoint(self, self.end)
+
     def run_one(self) -> None:
         """Run the next part, which must be ready."""
         part, self._parts[self._done] = self._parts[self._done], None
@@ -205,7 +210,7 @@ class QueuedStream:
             self._adversary.current.pop()
 
     def mark(self) -> "QueuedEvent":
-        return QueuedEvent(self._adversary, QueuePoint(self.queue, self.queue.end))
+        return QueuedEvent(self._adversary, self.queue.put_mark())
 
     def wait_for(self, event: "QueuedEvent") -> None:
         assert event.place is not None
@@ -240,8 +245,7 @@ class QueuedEvent:
 
     def record(self) -> None:
         if self._adversary.current:
-            queue = self._adversary.current[-1]
-            self.place = QueuePoint(queue, queue.end)
+            self.place = self._adversary.current[-1].put_mark()
 
     def synchronize(self) -> None:
         self.wait()

@@ -379,6 +379,19 @@ def test_a_file_grows_into_no_page_that_listeners_are_left() -> None:
     assert alone.extend(file, [file, other]) and alone.extend(other, [file, other])
 
 
+def test_a_file_gets_every_page_that_it_has_reserved() -> None:
+    """Listeners' turns are admitted beside what it has reserved, so they need none of it."""
+    scheduler = Scheduler(Pace(), rows=4, pages=16)
+    file, listener = waiting(0, is_batch=True), waiting(1)
+    contexts = [file, listener]
+    for context in contexts:
+        active = scheduler.reserve(context, 1, 8, contexts)
+        assert active is not None
+    for context in (listener, file):
+        assert all(scheduler.extend(context, contexts) for _ in range(7))
+    assert scheduler.memory.free_pages == 0
+
+
 def test_the_file_with_the_most_left_gives_way_to_a_listener() -> None:
     """Only where no page is free, and never to another file."""
     scheduler = Scheduler(Pace(), rows=4, pages=5)

@@ -214,6 +214,7 @@ class Batch:
         self.prefill()
         self.code_predictor_step(range(len(self._table.is_used)) if rows is None else rows)
         self.talker_step()
+        self.send_back()
         return self.collect()
 
     @torch.inference_mode()
@@ -227,7 +228,7 @@ class Batch:
     def code_predictor_step(self, rows: Collection[int]) -> tuple[int, ...]:
         """Run the code predictor for those of `rows` that can make a frame; return those rows.
 
-        Call `talker_step` and then `collect` afterwards.
+        Call `talker_step`, `send_back` and then `collect` afterwards.
         """
         wanted = np.array(sorted(rows), np.int64)
         self._made = wanted[self._table.can_step(wanted)]
@@ -246,6 +247,12 @@ class Batch:
             reached = int(self._table.records["position"][self._made].max()) + 1
             self._passes.talker_step(count, fitting(self._shapes.windows, reached))
             self._table.advance(self._made)
+
+    @torch.inference_mode()
+    def send_back(self) -> None:
+        """Start to copy what `talker_step` has made to the host."""
+        if len(self._made):
+            self._passes.send_back()
 
     def collect(self) -> Step:
         """Wait for the device, and return what the rows of the last step have made."""

@@ -137,6 +137,9 @@ class Passes:
     def talker_step(self, count: int, window: int) -> None:
         """Run the talker for the completed frames, and sample codebook 0 of the next ones."""
         self.calls["talker", count, 1, window]()
+
+    def send_back(self) -> None:
+        """Start the copy to the host that `receive` waits for, and with it for all work before."""
         self._first.send()
 
     def receive(self) -> np.ndarray:

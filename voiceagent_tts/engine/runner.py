@@ -349,7 +349,8 @@ class Runner:
         decoding = self._stream.mark()
         with self._stream.entered():
             self._batch.talker_step()
-            advanced = self._stream.mark()
+            advanced = self._stream.mark()  # before the copy that the host waits for
+            self._batch.send_back()
         meanwhile()
         step = self._batch.collect()
         # A single row leaves most of a GPU idle, so its audio is not left to the next step.

@@ -177,12 +177,15 @@ class Scheduler:
     def extend(self, context: EngineContext, contexts: Collection[EngineContext]) -> bool:
         """Give another page to a row that has filled its pages, or let it make no more frames.
 
-        Files leave the listeners' share of pages free, as long as there are listeners.
+        Beyond the pages that they have reserved, files leave the listeners' share of pages free, as
+        long as there are listeners.
         """
-        assert context.active is not None
-        leaves_share = context.is_batch and not all(other.is_batch for other in contexts)
-        pages = self.memory.pages
-        return self.memory.extend(context.active, leaves_share * (pages - _batch_share(pages)))
+        active, pages = context.active, self.memory.pages
+        assert active is not None
+        is_beyond = len(active.pages) >= active.likely_pages
+        has_listeners = not all(other.is_batch for other in contexts)
+        leaves_share = context.is_batch and is_beyond and has_listeners
+        return self.memory.extend(active, leaves_share * (pages - _batch_share(pages)))
 
     def giving_way(
         self, context: EngineContext, contexts: Iterable[EngineContext]
