@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
@@ -71,7 +72,7 @@ class ClientContext:
         self._is_over = asyncio.Event()  # only `done` may follow
         self._cancelled: Cut | None = None
         self._error: VoiceAgentError | None = None  # the last one of the server or the socket
-        self._refusal: VoiceAgentError | None = None  # the first one that no call has raised
+        self._refusals: deque[VoiceAgentError] = deque()  # those that no call has raised
 
     @property
     def context_id(self) -> str:
@@ -204,9 +205,8 @@ class ClientContext:
     def _raise_error(self) -> None:
         if self._error is not None and (self._is_over.is_set() or self._socket.lost):
             raise self._error
-        refusal, self._refusal = self._refusal, None
-        if refusal is not None:
-            raise refusal
+        if self._refusals:
+            raise self._refusals.popleft()
 
     def _played_ms(self) -> int:
         return samples_to_ms(self._clock.played_samples(time.monotonic()))
@@ -230,7 +230,7 @@ class ClientContext:
                 self._is_over.set()
             case DoneMessage():
                 if event.reason != "error":
-                    self._error = self._refusal
+                    self._error = self._refusals[0] if self._refusals else None
                 self._events.put_nowait(event)
                 self._events.put_nowait(self._error)
                 self._is_over.set()
@@ -240,7 +240,7 @@ class ClientContext:
                 self._is_over.set()
             case ErrorMessage():
                 self._error = event.to_error()
-                self._refusal = self._refusal or self._error
+                self._refusals.append(self._error)
             case _:
                 pass
 
