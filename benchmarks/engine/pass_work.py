@@ -213,9 +213,6 @@ class _Upload:
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
         self.tensor = torch.zeros(shape, dtype=dtype, device=device)
 
-    def send(self) -> None:
-        """Copy nothing: fake tensors have no values."""
-
 
 def fake_passes(kernels: Kernels, rows: int) -> Passes:
     """Make the passes of the published model, on fake tensors; call within `FakeTensorMode`."""

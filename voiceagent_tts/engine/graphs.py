@@ -19,16 +19,20 @@ class Graphs:
         passes: passes over the rows.
         codec: calls of the codec.
         streams: every stream of the runner, that of the passes first.
+        has_clones: whether the model speaks with clones, whose references are computed in parts.
 
     Attributes:
         bytes: memory of captured graphs, where it was measured.
     """
 
-    def __init__(self, passes: Passes, codec: CodecStream, streams: tuple[Stream, ...]) -> None:
+    def __init__(
+        self, passes: Passes, codec: CodecStream, streams: tuple[Stream, ...], *, has_clones: bool
+    ) -> None:
         self.bytes = 0
         self._passes = passes
         self._codec = codec
         self._streams = streams
+        self._has_clones = has_clones
 
     @property
     def are_used(self) -> bool:
@@ -65,6 +69,7 @@ class Graphs:
                 self._passes.calls[pass_key]()
         for call_key in self._codec.keys():
             self._codec.calls[call_key]()
-        self._codec.prime_parts()
+        if self._has_clones:
+            self._codec.prime_parts()
         for stream in self._streams:
             stream.mark().wait()

@@ -97,9 +97,8 @@ class PromptCache:
         """Compute the next part of the codec's state after the voice's reference."""
         codes = _reference_codes(loaded)
         assert codes is not None, "expected a voice with a reference"
-        if loaded.priming is None:
-            loaded.priming = self._runner.prime(codes)
-        priming, loaded.priming = loaded.priming, None  # if a part fails, nothing continues it
+        priming = loaded.priming or self._runner.prime(codes)
+        loaded.priming = None  # if a part fails, nothing continues it
         priming.advance()
         loaded.priming = priming
 

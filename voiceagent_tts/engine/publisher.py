@@ -87,9 +87,8 @@ class Publisher:
 
     def fail_for_memory(self, context: EngineContext) -> None:
         """Fail a context for whose row no page is left; it can be tried again."""
-        with self.failing(context.id):
-            contexts = self._contexts.values()
-            raise self._scheduler.refusal(contexts, "the memory of all rows is full")
+        contexts = self._contexts.values()
+        self._fail(context.id, self._scheduler.refusal(contexts, "the memory of all rows is full"))
 
     def _fail(self, id: int, error: VoiceAgentError) -> None:
         if context := self._contexts.get(id):

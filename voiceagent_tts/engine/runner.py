@@ -177,7 +177,9 @@ class Runner:
         )
         stream = Stream(network.device, is_captured=has_graphs, priority=CODEC_PRIORITY)
         self._codec = CodecStream(codec, self._batch.codes, stream, sizes.codec)
-        self.graphs = Graphs(self._batch.passes, self._codec, (self._stream, stream))
+        streams = self._stream, stream
+        has_clones = checkpoint.config.has_speaker_encoder
+        self.graphs = Graphs(self._batch.passes, self._codec, streams, has_clones=has_clones)
         """Graphs of all passes and codec calls."""
         self._prefixes = weakref.WeakSet[Prefix]()
         self._prefix_bytes = prefix_bytes
