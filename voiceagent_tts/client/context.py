@@ -203,7 +203,7 @@ class ClientContext:
             raise ConnectionLostError(sentence) from None
 
     def _raise_error(self) -> None:
-        if self._error is not None and (self._is_over.is_set() or self._socket.lost):
+        if self._error is not None and self._is_over.is_set():
             raise self._error
         if self._refusals:
             raise self._refusals.popleft()

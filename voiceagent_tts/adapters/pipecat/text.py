@@ -177,22 +177,12 @@ class VerbatimText:
             sent: what the server has got.
         """
         end = self._end_of(word)
-        if end is None:
-            return None
-        first: int | None = None
-        for key, segment in self._segments.items():
-            if end > 0 and segment.rest.strip():
-                segment.is_verbatim = segment.is_verbatim or segment.rest.strip() in sent
-                if not segment.is_verbatim:
-                    return None
-                first = key if first is None else first
-            end -= len(segment.rest)
-        return first
+        return None if end is None else self._segment_before(end, sent)
 
     def add_word(self, frame: TTSTextFrame, word: str, sent: str) -> bool:
         """Let `frame` add the server's next `word`; return False if the text is another."""
         end = self._end_of(word)
-        if end is None or self.segment_of(word, sent) is None:
+        if end is None or self._segment_before(end, sent) is None:
             return False
         text = self._pop(end)
         self._add(frame, text, text)
@@ -214,6 +204,18 @@ class VerbatimText:
         if frame.append_to_context:
             frame.text, frame.raw_text, self._before = said, text, text
             frame.includes_inter_frame_spaces = True
+
+    def _segment_before(self, end: int, sent: str) -> int | None:
+        """The first segment before `end` with text; None if one of them was not sent as it is."""
+        first: int | None = None
+        for key, segment in self._segments.items():
+            if end > 0 and segment.rest.strip():
+                segment.is_verbatim = segment.is_verbatim or segment.rest.strip() in sent
+                if not segment.is_verbatim:
+                    return None
+                first = key if first is None else first
+            end -= len(segment.rest)
+        return first
 
     def _end_of(self, word: str) -> int | None:
         """End of `word` if the rest of the announced text begins with it, whatever its spaces."""
