@@ -600,21 +600,28 @@ async def test_many_connections_at_once_are_accepted_a_few_at_a_time(
     assert max(accepted) <= 16
 
 
+async def _send_until_closed(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, part: bytes
+) -> None:
+    """Send `part` again and again until the server ends the connection, which it has to do soon."""
+    sent_bytes = 0
+    with suppress(ConnectionError):
+        while not writer.is_closing() and not reader.at_eof():
+            assert sent_bytes < 4 << 20, "lines without an end are read"
+            writer.write(part * 1000)
+            sent_bytes += 1000 * len(part)
+            await writer.drain()
+            await asyncio.sleep(0)
+    writer.close()
+
+
 @pytest.mark.parametrize("part", [b"X-a: b\r\n", b"x"], ids=["many headers", "a long one"])
 async def test_headers_have_an_end(start_server: StartServer, part: bytes) -> None:
     """A connection whose headers do not end is closed; one with a body that is refused is not."""
     server = await start_server()
     reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
     writer.write(b"GET /health/live HTTP/1.1\r\nX: ")
-    sent_bytes = 0
-    with suppress(ConnectionError):
-        while not reader.at_eof():
-            assert sent_bytes < 4 << 20, "headers without an end are read"
-            writer.write(part * 1000)
-            sent_bytes += 1000 * len(part)
-            await writer.drain()
-            await asyncio.sleep(0)
-    writer.close()
+    await _send_until_closed(reader, writer, part)
     async with httpx.AsyncClient(base_url=server.url) as client:
         for _ in range(2):
             refused = await client.post("/v1/audio/speech", content=bytes(2 << 20))
@@ -665,15 +672,7 @@ async def test_trailers_have_an_end(
     reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
     head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: a\r\nX-API-Key: {key}\r\n"
     writer.write(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nX: ")
-    sent_bytes = 0
-    with suppress(ConnectionError):
-        while not writer.is_closing() and not reader.at_eof():
-            assert sent_bytes < 4 << 20, "trailers without an end are read"
-            writer.write(part * 1000)
-            sent_bytes += 1000 * len(part)
-            await writer.drain()
-            await asyncio.sleep(0)
-    writer.close()
+    await _send_until_closed(reader, writer, part)
 
 
 async def test_few_trailers_are_read(start_server: StartServer) -> None:

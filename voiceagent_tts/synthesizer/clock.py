@@ -120,11 +120,9 @@ class ListenerClock:
     def to_engine_samples(self, samples: int) -> int:
         """Return the samples that the engine must generate so that `samples` can be played."""
         samples = max(0, samples - self._silence_samples)
-        return (
-            samples
-            if self._stretch is None
-            else round(samples * self._speed) + self._stretch.HELD_SAMPLES
-        )
+        if self._stretch is None:
+            return samples
+        return round(samples * self._speed) + self._stretch.HELD_SAMPLES
 
     def _append(self, pcm: bytes) -> AudioChunk | None:
         start, self.end_sample = self.end_sample, self.end_sample + len(pcm) // BYTES_PER_SAMPLE
