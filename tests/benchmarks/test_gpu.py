@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import run as gpu
+from benchmarks.gpu.complete import check
 from benchmarks.gpu.ground import Ground
 from benchmarks.gpu.plan import PLANS, Plan, obstacle
 from benchmarks.gpu.record import LOG, MOST_FILES, RESULTS, Notes, Record
@@ -242,3 +243,16 @@ def test_without_graphs_there_are_still_figures(
     assert said.count("!!! NO CUDA GRAPHS RAN: RuntimeError") == 2 * len(sections)
     assert list(json.loads(said.splitlines()[-1])["fallbacks"]) == list(sections)
     assert "testbed/failing_captures.py" in (tmp_path / LOG).read_text()
+
+
+def test_a_run_is_complete_when_each_section_is_done_or_skipped(tmp_path: Path) -> None:
+    """A section that failed, and a run without any, are named."""
+    record = Record(tmp_path / RESULTS)
+    with pytest.raises(ValueError, match="no section"):
+        check(tmp_path)
+    record.set_state("engine", "done", took_s=1)
+    record.set_state("serving", "skipped: no flash-attn", took_s=0)
+    assert check(tmp_path) == "1 files; 1 sections done"
+    record.set_state("parity", "failed", took_s=1)
+    with pytest.raises(ValueError, match=r"\{'parity': 'failed'\}"):
+        check(tmp_path)
