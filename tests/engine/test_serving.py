@@ -2,6 +2,7 @@
 
 import gc
 import re
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -11,7 +12,8 @@ import pytest
 
 from testbed.engine_driving import Driver, last_of, load, pcm_of
 from voiceagent_tts.core import FRAME_SAMPLES
-from voiceagent_tts.engine.scheduler import Pace
+from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
+from voiceagent_tts.engine.sequence import EngineContext
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, SpeechOptions
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Event, Failed
@@ -217,6 +219,19 @@ def test_a_listener_outlives_files_where_memory_is_short(listeners: int) -> None
     assert all(end.code is ErrorCode.OVERLOADED and end.retry_after_ms for end in failed)
     assert driver.engine.metrics["free_pages"] == 6
     assert len(driver.runner.free_rows) == 4
+
+
+def test_a_row_that_has_ended_keeps_no_page_for_its_audio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its last frames are decoded, its pages are there for others."""
+    driver, seen, plan = Driver(step_s=0.0), set[tuple[float, int]](), Scheduler.plan
+
+    def noted(self: Scheduler, contexts: Collection[EngineContext], now: float) -> Plan:
+        seen.add((self.memory.free_pages, len(driver.runner.free_rows)))
+        return plan(self, contexts, now)
+
+    monkeypatch.setattr(Scheduler, "plan", noted)
+    driver.run(*driver.open(1, TEXT))
+    assert seen == {(16, 4), (15, 3), (16, 3)}
 
 
 def test_what_listeners_lack_is_counted() -> None:
