@@ -166,6 +166,20 @@ def test_a_row_starts_afresh(custom_voice: Checkpoint) -> None:
     assert torch.equal(listener.finish(0), alone(custom_voice, request))
 
 
+@pytest.mark.parametrize("shapes", [None, graph_sizes(ROWS, CAPACITY).talker])
+def test_pages_that_hold_no_numbers_are_harmless(
+    custom_voice: Checkpoint, shapes: Shapes | None
+) -> None:
+    """A row whose numbers overflowed leaves NaN in its pages; the next row never reads them."""
+    request = Request(prompt_of(custom_voice), SAMPLED, 20)
+    listener = Listener(custom_voice, shapes)
+    pool = listener.batch._rows.pool
+    for cache in (pool.keys, pool.values):
+        cache.fill_(torch.nan)
+    listener.join(0, request)
+    assert torch.equal(listener.finish(0), alone(custom_voice, request))
+
+
 def test_many_requests_share_few_rows(load_tiny: LoadTiny) -> None:
     """Requests that wait for a free row get the codes that they would get at once."""
     checkpoint = load_tiny("voice_design-1b7")

@@ -55,14 +55,31 @@ def test_silence_that_repeats_its_codes_ends_quietly(cycle: tuple[int, ...], lag
     assert detector.is_lost(None, has_spoken=True)
 
 
-def test_silence_after_a_short_text_ends_quietly_beyond_its_cap() -> None:
-    """It has five seconds to end wherever it begins; sound beyond the cap is noise."""
+@pytest.mark.parametrize("lag", [0, 12, 36])
+def test_silence_after_a_short_text_ends_quietly_beyond_its_cap(lag: int) -> None:
+    """It has five seconds to end, whenever its audio arrives; sound beyond the cap is noise."""
     cap = frame_cap(3)
     detector = RunawayDetector()
-    for number in range(cap + 20):
+    for number in range(cap + 20 + lag):
         detector.add_frame(number)
-        detector.add_audio(is_silent=number >= cap - 40)
+        if number >= lag:
+            detector.add_audio(is_silent=number - lag >= cap - 40)
         assert detector.is_lost(cap, has_spoken=True) is (detector.silent_frames >= 62)
+    detector.add_frame(0)
+    detector.add_audio(is_silent=False)
+    assert detector.makes_noise(cap)
+
+
+@pytest.mark.parametrize("lag", [1, 12, 36])
+def test_sound_below_the_cap_is_no_noise_however_far_the_row_is(lag: int) -> None:
+    """A text whose frames are not all audio yet is judged by those that are."""
+    cap = frame_cap(3)
+    detector = RunawayDetector()
+    for number in range(cap - 1 + lag):
+        detector.add_frame(number)
+        if number >= lag:
+            detector.add_audio(is_silent=False)
+        assert not detector.makes_noise(cap)
     detector.add_audio(is_silent=False)
     assert detector.makes_noise(cap)
 

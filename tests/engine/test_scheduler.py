@@ -342,9 +342,11 @@ def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None
         elif call == "extend" and number in active:
             before, is_free = active[number].pages, len(held) < 9
             assert scheduler.extend(context, contexts) is is_free
-            assert active[number].pages[: len(before)] == before
-            assert len(active[number].pages) == len(before) + is_free
-            assert is_free or active[number].state is SequenceState.OUT_OF_MEMORY
+            if is_free:
+                assert active[number].pages[:-1] == before
+            else:
+                assert active[number].pages == ()
+                assert active[number].state is SequenceState.OUT_OF_MEMORY
         elif call == "release" and number in active:
             scheduler.memory.release(context, contexts)
             assert context.active is None
@@ -371,9 +373,7 @@ def test_a_file_grows_into_no_page_that_listeners_are_left() -> None:
     listener = holding(1, 1, scheduler, is_batch=False)
     assert not scheduler.extend(file, [file, listener])
     assert file.active is not None and file.active.state is SequenceState.OUT_OF_MEMORY
-    assert scheduler.extend(listener, [file, listener])
-    assert scheduler.extend(listener, [file, listener])
-    assert scheduler.memory.free_pages == 0
+    assert scheduler.memory.free_pages == 15
     alone = Scheduler(Pace(), rows=4, pages=16)
     file, other = (holding(number, 7, alone, is_batch=True) for number in range(2))
     assert alone.extend(file, [file, other]) and alone.extend(other, [file, other])
@@ -406,6 +406,34 @@ def test_the_file_with_the_most_left_gives_way_to_a_listener() -> None:
     assert scheduler.giving_way(listener, contexts) is files[1]
     assert scheduler.giving_way(files[0], contexts) is None
     assert scheduler.giving_way(listener, [listener]) is None
+
+
+def test_no_file_gives_way_while_an_ended_row_has_pages() -> None:
+    """A row that makes no more frames gives its pages up before its audio is complete."""
+    scheduler = Scheduler(Pace(), rows=4, pages=4)
+    listener = holding(0, 1, scheduler, is_batch=False)
+    ended, file = holding(2, 1, scheduler, is_batch=True), holding(1, 2, scheduler, is_batch=True)
+    waits = waiting(9, is_batch=True)
+    waits.waits_for_memory = True
+    contexts = [listener, ended, file, waits]
+    assert ended.active is not None
+    ended.active.add_frame(is_end=True)
+    scheduler.memory.take_back(contexts)
+    assert not waits.waits_for_memory
+    assert scheduler.giving_way(listener, contexts) is None
+    assert scheduler.extend(listener, contexts)
+    assert scheduler.giving_way(listener, contexts) is file
+    scheduler.memory.release(ended, contexts)
+    assert scheduler.memory.free_pages == 0
+
+
+def test_a_row_that_finds_no_page_leaves_its_own_to_the_next() -> None:
+    """Of two rows that are full in one step, one goes on."""
+    scheduler = Scheduler(Pace(), rows=2, pages=2)
+    first, second = (holding(number, 1, scheduler, is_batch=False) for number in range(2))
+    contexts = [first, second]
+    assert not scheduler.extend(first, contexts)
+    assert scheduler.extend(second, contexts)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import gc
 import re
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -11,7 +13,9 @@ import pytest
 
 from testbed.engine_driving import Driver, last_of, load, pcm_of
 from voiceagent_tts.core import FRAME_SAMPLES
-from voiceagent_tts.engine.scheduler import Pace
+from voiceagent_tts.engine.row_memory import RowMemory
+from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
+from voiceagent_tts.engine.sequence import EngineContext
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, SpeechOptions
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Event, Failed
@@ -121,6 +125,35 @@ def test_a_beginning_without_pages_costs_no_other() -> None:
     assert driver.engine.metrics["prefix_cache_hits_total"] == 2
 
 
+def test_a_beginning_that_never_fits_costs_no_other() -> None:
+    """One that is larger than the memory for all is skipped, and earlier ones stay."""
+    driver = Driver(step_s=0.0)
+    options = {"voice": "vivian", "language": "en", "feeding": "token"}
+    driver.run(Prepare(**options))
+    driver.runner._prefix_bytes = driver.runner.page_bytes // 4
+    driver.run(Prepare(**options, options=SpeechOptions("Slowly. " * 40)))
+    driver.run(*driver.open(1, TEXT, **options))
+    assert driver.engine.metrics["prefix_cache_hits_total"] == 1
+
+
+def test_without_memory_for_beginnings_no_page_is_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it is where a seed must give identical bits: nothing is computed ahead."""
+    driver, lend = Driver(step_s=0.0), RowMemory.lend_pages
+    lent = list[int]()
+
+    def noted(self: RowMemory, count: int) -> AbstractContextManager[Sequence[int] | None]:
+        lent.append(count)
+        return lend(self, count)
+
+    monkeypatch.setattr(RowMemory, "lend_pages", noted)
+    driver.runner._prefix_bytes = 0
+    driver.run(Prepare("vivian", "en", "token"))
+    assert lent == []
+    driver.runner._prefix_bytes = driver.runner.page_bytes
+    driver.run(Prepare("vivian", "en", "token"))
+    assert lent == [1]
+
+
 def test_a_prompt_without_memory_is_refused() -> None:
     """A first sequence without a free page fails as overloaded; other contexts continue."""
     driver = Driver(pages=1)
@@ -217,6 +250,19 @@ def test_a_listener_outlives_files_where_memory_is_short(listeners: int) -> None
     assert all(end.code is ErrorCode.OVERLOADED and end.retry_after_ms for end in failed)
     assert driver.engine.metrics["free_pages"] == 6
     assert len(driver.runner.free_rows) == 4
+
+
+def test_a_row_that_has_ended_keeps_no_page_for_its_audio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its last frames are decoded, its pages are there for others."""
+    driver, seen, plan = Driver(step_s=0.0), set[tuple[float, int]](), Scheduler.plan
+
+    def noted(self: Scheduler, contexts: Collection[EngineContext], now: float) -> Plan:
+        seen.add((self.memory.free_pages, len(driver.runner.free_rows)))
+        return plan(self, contexts, now)
+
+    monkeypatch.setattr(Scheduler, "plan", noted)
+    driver.run(*driver.open(1, TEXT))
+    assert seen == {(16, 4), (15, 3), (16, 3)}
 
 
 def test_what_listeners_lack_is_counted() -> None:

@@ -130,9 +130,9 @@ def _attended(
     dtype: torch.dtype,
     device: torch.device,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the attended values, then the keys and values of the cache.
+    """Return the attended values, then the keys and values of the cache, with zeros for NaN.
 
-    Cache positions that belong to no row hold the largest numbers, so that reading one is noticed.
+    Cache positions that belong to no row hold NaN, so that reading one is noticed.
     """
     queries, groups, width = sizes
     generator = torch.Generator().manual_seed(sum(sizes))
@@ -143,12 +143,12 @@ def _attended(
     norm = HeadNorm(queries, groups, width, 1e-6).to(dtype)
     norm.weight.copy_(1 + draw(queries + groups, width) / 4)
     shape = (2, 7, PAGE_POSITIONS, groups, width)
-    pool = KVPool(*(draw(*shape) * 100 for _ in range(2)))
+    pool = KVPool(*(torch.full(shape, torch.nan, dtype=dtype) for _ in range(2)))
     for row, start in enumerate(starts):
         for held in (pool.keys, pool.values):
             for position in range(start):
                 page = TABLE[row, position // PAGE_POSITIONS]
-                held[1, page, position % PAGE_POSITIONS] /= 100
+                held[1, page, position % PAGE_POSITIONS] = draw(groups, width)
     pool = KVPool(pool.keys.to(device), pool.values.to(device))
     positions = (torch.tensor(starts)[:, None] + torch.arange(steps)).to(device)
     heads = draw(len(starts), steps, queries + 2 * groups, width).to(device)
@@ -156,7 +156,8 @@ def _attended(
     memory = PagedKVCache(pool, TABLE[: len(starts)].to(device), positions, 2 * PAGE_POSITIONS)
     operations = make_operations(kind, attend_sdpa)
     attended = operations.attend(heads, norm.to(device), rotated, memory, 1)
-    return attended.float().cpu(), pool.keys.float().cpu(), pool.values.float().cpu()
+    keys, values = (held.float().cpu().nan_to_num() for held in (pool.keys, pool.values))
+    return attended.float().cpu(), keys, values
 
 
 @DTYPES

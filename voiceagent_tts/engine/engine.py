@@ -276,6 +276,7 @@ class Qwen3Engine:
     def _schedule(self) -> Plan:
         """Decide what this step does; give rows to new sequences, and pages to full rows."""
         contexts = self._contexts.values()
+        self._scheduler.memory.take_back(contexts)
         plan = self._scheduler.plan(contexts, self._clock())
         for context in plan.start:
             with self._publisher.failing(context.id):

@@ -4,6 +4,7 @@ A model that loses its text does not find the end either: the probability of an 
 zero, and waiting does not help. Decides from numbers; knows no tensors, no rows and no text.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 
 _SILENT_FRAMES = 62  # five seconds: no pause within a text is that long
@@ -22,25 +23,27 @@ _MOST_SPARE_FRAMES = 192
 class RunawayDetector:
     """Counts what one sequence has generated, and decides whether it has lost its text.
 
+    Frames are judged once they are audio: until then nobody knows which of them are silent.
+
     Attributes:
-        frames: number of frames.
+        frames: number of frames, those that are not audio yet included.
         silent_frames: number of silent frames at the end of the audio so far.
-        codes: codebook 0 of the latest frames.
+        codes: codebook 0 of the latest frames of the audio so far.
     """
 
     frames: int = 0
     silent_frames: int = 0
-    codes: list[int] = field(default_factory=list[int])
+    codes: deque[int] = field(default_factory=lambda: deque(maxlen=_REPEATED_FRAMES))
+    _undecoded: deque[int] = field(default_factory=deque[int])
 
     def add_frame(self, code: int) -> None:
         """Record a frame by its `code` in codebook 0."""
         self.frames += 1
-        self.codes.append(code)
-        if len(self.codes) > _REPEATED_FRAMES:
-            del self.codes[0]
+        self._undecoded.append(code)
 
     def add_audio(self, *, is_silent: bool) -> None:
         """Record the audio of the next frame."""
+        self.codes.append(self._undecoded.popleft())
         self.silent_frames = self.silent_frames + 1 if is_silent else 0
 
     @property
@@ -62,11 +65,12 @@ class RunawayDetector:
         """Whether the sequence goes on without its text, and is not silent."""
         if self.silent_frames >= _CYCLE_FRAMES:  # no circle with a sound in it is silent that long
             return False
-        is_too_long = max_frames is not None and self.frames >= max_frames
+        decoded_frames = self.frames - len(self._undecoded)
+        is_too_long = max_frames is not None and decoded_frames >= max_frames
         return is_too_long or self._is_cycling()
 
     def _is_cycling(self) -> bool:
-        codes = self.codes
+        codes = list(self.codes)
         if len(codes) < _REPEATED_FRAMES or codes[-1] not in codes[-1 - _CYCLE_FRAMES : -1]:
             return False
         return any(

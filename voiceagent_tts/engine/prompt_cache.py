@@ -126,7 +126,7 @@ class PromptCache:
     def _compute_prefix(self, key: _Key) -> None:
         voice, language, instruct, is_streaming = key
         prompt = self._builder.build_prefix(voice, language, instruct, is_streaming=is_streaming)
-        if len(prompt) >= self._runner.capacity:
+        if not self._runner.can_prepare(prompt):
             return
         with self._scheduler.memory.lend_pages(pages_for(len(prompt))) as pages:
             if pages is None:  # dropping other prefixes would free none
@@ -137,8 +137,6 @@ class PromptCache:
                 try:
                     self._prefixes.put(key, self._runner.prepare(prompt, pages))
                 except OverloadedError:  # the memory for prefixes is full
-                    if not len(self._prefixes):
-                        return
                     self._prefixes.drop_oldest()
 
 

@@ -43,14 +43,28 @@ class RowMemory:
         active.pages += self._allocator.take(1)
         return True
 
+    def take_back(self, contexts: Iterable[EngineContext]) -> None:
+        """Take back the pages of rows that make no more frames; what waits for pages may start.
+
+        Their frames that are not audio yet need none.
+        """
+        contexts = list(contexts)
+        active = [context.active for context in contexts if context.active]
+        for ended in [one for one in active if one.has_ended and one.pages]:
+            self._free_pages(ended, contexts)
+
     def release(self, context: EngineContext, contexts: Iterable[EngineContext]) -> None:
         """Take back the row and the pages of a context; contexts that wait for pages may start."""
         assert context.active is not None
         insort(self._free_rows, context.active.row)
-        self._allocator.give_back(context.active.pages)
+        self._free_pages(context.active, contexts)
         context.active = None
-        for other in contexts:
-            other.waits_for_memory = False
+
+    def _free_pages(self, active: ActiveSequence, contexts: Iterable[EngineContext]) -> None:
+        self._allocator.give_back(active.pages)
+        active.pages, active.likely_pages = (), 0
+        for context in contexts:
+            context.waits_for_memory = False
 
     @contextlib.contextmanager
     def lend_pages(self, count: int) -> Iterator[Sequence[int] | None]:

@@ -244,11 +244,17 @@ class Runner:
         """Begin to compute the codec state of one row after a reference ([F, K] int64)."""
         return self._codec.prime(reference_codes)
 
+    def can_prepare(self, prompt_prefix: Prompt) -> bool:
+        """Whether a beginning fits into a row, and into the memory for prefixes if it is empty."""
+        positions = len(prompt_prefix)
+        has_memory = self._batch.prefix_bytes(positions) <= self._prefix_bytes
+        return positions < self.capacity and has_memory
+
     def prepare(self, prompt_prefix: Prompt, pages: Sequence[int]) -> Prefix:
         """Compute the beginning of prompts.
 
         Args:
-            prompt_prefix: the beginning, shorter than a row's capacity.
+            prompt_prefix: the beginning; it `can_prepare`.
             pages: free KV pages with room for it; they are free again afterwards.
 
         Raises:

@@ -177,26 +177,29 @@ class Scheduler:
     def extend(self, context: EngineContext, contexts: Collection[EngineContext]) -> bool:
         """Give another page to a row that has filled its pages, or let it make no more frames.
 
-        Beyond the pages that they have reserved, files leave the listeners' share of pages free, as
-        long as there are listeners.
+        Then its pages are free for other rows of this step. Beyond the pages that they have
+        reserved, files leave the listeners' share of pages free, as long as there are listeners.
         """
         active, pages = context.active, self.memory.pages
         assert active is not None
         is_beyond = len(active.pages) >= active.likely_pages
         has_listeners = not all(other.is_batch for other in contexts)
         leaves_share = context.is_batch and is_beyond and has_listeners
-        return self.memory.extend(active, leaves_share * (pages - _batch_share(pages)))
+        is_extended = self.memory.extend(active, leaves_share * (pages - _batch_share(pages)))
+        self.memory.take_back(contexts)
+        return is_extended
 
     def giving_way(
         self, context: EngineContext, contexts: Iterable[EngineContext]
     ) -> EngineContext | None:
         """Return the batch context that must fail for its pages, so that a full row can go on.
 
-        It is the one with the most left, and only where a listener's row would fail otherwise.
+        It is the one with the most left, and only where a listener's row would fail otherwise. Rows
+        that have ended hold no pages.
         """
         if context.is_batch or self.memory.free_pages:
             return None
-        files = [other for other in contexts if other.is_batch and other.active]
+        files = [one for one in contexts if one.is_batch and one.active and one.active.pages]
         return max(files, key=self._ends_in_s, default=None)
 
     # Steps.

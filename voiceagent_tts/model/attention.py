@@ -50,7 +50,8 @@ class PagedKeys:
         lengths: [B] int32, as in `Keys`.
         mask: [B, 1, T, S], as in `Keys`.
         table: [B, n] int32, block table: the pages of each row in the order of its positions.
-        seen: [B, S] int64, flat index (page * page size + offset) of each visible position.
+        seen: [B, S] int64, flat index (page * page size + offset) of each visible position; that of
+            the row's last position where no query sees any.
     """
 
     keys: Tensor

@@ -42,10 +42,7 @@ class KVPool:
 
 
 def empty_pool(config: TransformerConfig, pages: int, like: Tensor) -> KVPool:
-    """Create a pool of `pages` pages and the scratch page, with the dtype and device of `like`.
-
-    The pool starts with zeros, because masked values must be finite.
-    """
+    """Create a pool of `pages` pages and the scratch page, with the dtype and device of `like`."""
     shape = (
         config.num_hidden_layers,
         pages + 1,
@@ -99,8 +96,7 @@ class PagedKVCache:
     @cached_property
     def _places(self) -> Tensor:
         """Index of each new position among the positions of all pages: [B T] int64."""
-        places = self._table.gather(1, self._positions // PAGE_POSITIONS) * PAGE_POSITIONS
-        return (places + self._positions % PAGE_POSITIONS).flatten()
+        return self._places_of(self._positions).flatten()
 
     @cached_property
     def _view(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -109,10 +105,14 @@ class PagedKVCache:
         zeros = self._pool.keys.new_zeros(*self._positions.shape, self._window)
         hidden = seen > self._positions[:, :, None]
         mask = zeros.masked_fill_(hidden, float("-inf"))[:, None]  # [B, 1, T, S]
-        pages = self._table[:, seen // PAGE_POSITIONS]
-        places = pages * PAGE_POSITIONS + seen % PAGE_POSITIONS  # [B, S]
+        # A mask does not hide NaN, which another row may have left: read no position of others.
+        places = self._places_of(torch.minimum(seen, self._positions[:, -1:]))  # [B, S]
         lengths = (self._positions[:, -1] + 1).int()
         return lengths, mask, self._table[:, : pages_for(self._window)].int(), places
+
+    def _places_of(self, positions: Tensor) -> Tensor:
+        pages = self._table.gather(1, positions // PAGE_POSITIONS)
+        return pages * PAGE_POSITIONS + positions % PAGE_POSITIONS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -103,7 +103,7 @@ class Cloned:
             ) from error
         embedding = embedding.float()
         if not embedding.isfinite().all():
-            # It would put NaN into KV pages that other rows reuse, and a mask does not hide NaN.
+            # Every text in this voice would become NaN.
             raise InvalidRequestError(
                 "expected a voice file with finite values; its speaker_embedding is not finite",
                 code=ErrorCode.INVALID_VOICE,
