@@ -8,6 +8,9 @@ import asyncio
 import errno
 import os
 import resource
+import socket
+from collections import Counter
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, ClassVar
 
@@ -15,6 +18,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from voiceagent_tts.access.keys import network_of
 from voiceagent_tts.server.state import CLOSE_GRACE_S
 
 REQUEST_S = 10.0
@@ -32,6 +36,9 @@ _REQUEST_READ_BYTES = 32 * 1024
 """Bytes read from an HTTP connection in one iteration of the event loop."""
 _RESERVED_FILES = 64
 """Open files that connections leave to the rest of the process: to workers, uploads and logs."""
+_MOST_WAITING = 1_000
+"""Connections without a request; with TLS each takes 70 kB. Never more than a quarter of the files.
+"""
 _READ_BYTES = 8 * 1024
 """Bytes read from a socket in one iteration of the event loop: a thousand of the smallest messages
 take 2 ms. asyncio would read 32 times as much."""
@@ -47,6 +54,46 @@ def _takes_reserved_file(transport: asyncio.BaseTransport) -> bool:
     """Whether a new connection is one of the last open files; a new file has the lowest number."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return transport.get_extra_info("socket").fileno() >= limit - _RESERVED_FILES
+
+
+_waiting: dict[int, tuple[socket.socket, str]] = {}
+"""Connections of this process without a request, by the numbers of their files, and the networks of
+their clients; the one that waits longest first. Closed ones are dropped when there are too many."""
+
+
+def _wait(connection: socket.socket) -> None:
+    """Note that a connection waits for a request, and end another one if too many do.
+
+    The network with the most of them loses its oldest: strangers shut out themselves, and behind a
+    proxy, where all clients share an address, those go that have been silent for longest.
+    """
+    _waiting.pop(connection.fileno(), None)
+    with suppress(OSError, IndexError):  # its client has gone, or is on a Unix socket
+        _waiting[connection.fileno()] = connection, network_of(connection.getpeername()[0])
+    if len(_waiting) > (
+        most := min(_MOST_WAITING, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+    ):
+        for file in [each for each in _waiting if _waiting[each][0].fileno() < 0]:
+            del _waiting[file]
+        if len(_waiting) > most:
+            _end_one_waiting()
+
+
+def _end_one_waiting() -> None:
+    (most, _) = Counter(network for _, network in _waiting.values()).most_common(1)[0]
+    file = next(file for file, (_, network) in _waiting.items() if network == most)
+    with suppress(OSError):  # its client was faster
+        _waiting.pop(file)[0].shutdown(socket.SHUT_RDWR)
+
+
+class Listener(socket.socket):
+    """A listening socket whose connections wait for a request from before a TLS handshake on."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection."""
+        connection, address = super().accept()
+        _wait(connection)
+        return connection, address
 
 
 class _RequestTooEarlyError(Exception):
@@ -101,6 +148,8 @@ class _RequestLimits(asyncio.Protocol):
             self.transport.close()
             return
         super().data_received(data)
+        if self.cycle is not before or self.transport.get_protocol() is not self:
+            _waiting.pop(self.transport.get_extra_info("socket").fileno(), None)
         if self.transport.get_protocol() is not self:
             self._leave_to_socket()
             return
@@ -126,6 +175,12 @@ class _RequestLimits(asyncio.Protocol):
             raise _RequestTooEarlyError
         self._headers, self._awaits_chunk = 0, False
         super().on_message_begin()  # type: ignore[misc]
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        if not self.transport.is_closing():
+            _wait(self.transport.get_extra_info("socket"))
+        super().on_response_complete()  # type: ignore[misc]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count a header; those behind a chunked body come here too, and uvicorn keeps them.

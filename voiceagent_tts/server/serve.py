@@ -29,7 +29,7 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.garbage import collect_rarely, give_back_memory, map_large_blocks
 from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.server.app import create_app
-from voiceagent_tts.server.connections import RequestProtocol, SocketProtocol
+from voiceagent_tts.server.connections import Listener, RequestProtocol, SocketProtocol
 from voiceagent_tts.server.metrics import LoopLag
 from voiceagent_tts.server.state import CLOSE_GRACE_S, SLOW_CONSUMER_S, ServerState
 
@@ -58,15 +58,10 @@ _log = structlog.get_logger(__name__)
 class Certificate(Protocol):
     """The certificate of a server that ends TLS itself; from a plugin."""
 
-    @property
-    def certfile(self) -> Path:
-        """File of the certificate, in PEM form."""
-        ...
-
-    @property
-    def keyfile(self) -> Path | None:
-        """File of its key; None if it is in `certfile`."""
-        ...
+    certfile: Path
+    """File of the certificate, in PEM form."""
+    keyfile: Path | None
+    """File of its key; None if it is in `certfile`."""
 
     def kept_current(self, context: ssl.SSLContext) -> AbstractAsyncContextManager[None]:
         """Read the certificate again, within the block, whenever its files have changed."""
@@ -127,7 +122,7 @@ def listen(host: str, port: int) -> socket.socket:
         OSError: the address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = Listener(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Accepted sockets inherit these options.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)

@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import unittest.mock
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +30,7 @@ from voiceagent_tts.plugins.cache.phrases import (
     words_of,
 )
 from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache
-from voiceagent_tts.seam.aligner_messages import AlignCommand
+from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned
 from voiceagent_tts.seam.commands import (
     Append,
     Cancel,
@@ -219,6 +220,45 @@ async def test_an_answer_comes_in_a_later_turn_as_from_any_worker() -> None:
     assert (done.reason, done.report.cached_segments) == ("complete", 1)
     assert done.report.words.sources == {Source.CACHE: 3}
     assert done.report.milestones.stages_s == {}, "no engine was asked"
+
+
+@pytest.mark.parametrize("phrases", [1, 100])
+async def test_an_iteration_of_the_loop_plays_little_audio(phrases: int) -> None:
+    """A file's credit has no end: 20 s at once stopped the loop, for longer at another speed."""
+    texts = [f"Hello number {number}." for number in range(phrases)]
+    cache = PhraseCache(1e8, 60, 1)
+    for text in texts:
+        words = tuple(WordTime(0, None, 1.0) for _ in _words(text))
+        for variant in VARIANTS:
+            key = key_of(PARAMS, variant, Segment(text, 0))
+            assert key is not None
+            pcm = bytes(20 * 2 * LIVE_SAMPLES // phrases)
+            cache.store(key, Phrase(key.text, PARAMS.voice, pcm, words))
+    own = ContextPhrases(cache, PARAMS, needs_words=True, lacks_lead=True, has_pauses=False)
+    caching = CachingWorker(Worker(), own, replace(REQUEST, feeding="segment"))
+    played: list[int] = [0]
+
+    def hear(event: Event | Aligned) -> None:
+        if isinstance(event, AudioStep):
+            played[-1] += sum(each.chunk.samples for each in event.rows)
+        is_done[0] = isinstance(event, Done)
+
+    is_done = [False]
+    caching.attach(hear)
+    caching.send(Credit(1, 0.0, 100 * LIVE_SAMPLES))
+    start = 0
+    for text in texts:
+        more = text is not texts[-1]
+        command = Append(1, text, start, more, "en")
+        if not start:
+            command = Submit(1, text, start, more, "nova", "en")
+        caching.send(command)
+        start += len(text)
+    while not is_done[0]:
+        await asyncio.sleep(0)
+        played.append(0)
+    assert sum(played) == 20 * LIVE_SAMPLES
+    assert max(played) <= 1.5 * LIVE_SAMPLES
 
 
 async def test_live_text_goes_on_behind_a_phrase_on_one_clock() -> None:

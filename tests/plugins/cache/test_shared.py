@@ -81,6 +81,39 @@ async def test_redis_keeps_the_newest_phrases_of_all_servers(
     await client.aclose()
 
 
+async def test_a_key_fills_its_own_share_of_redis(
+    start_cache: StartCache, redis: RedisProcess
+) -> None:
+    """One that stores many phrases drops its own oldest ones, and those of no other key."""
+    one, victim, attacker = start_cache(max_bytes=26_000), *map(owned, ("victim", "attacker"))
+    one.store(key("warmed"), phrase())
+    one.store(key("victim"), phrase(victim))
+    for number in range(9):
+        one.store(key(str(number)), phrase(attacker))
+        await one.refresh()
+    late = start_cache()
+    await late.refresh()
+    assert sorted(late.memory.digests()) == ["6", "7", "8", "victim", "warmed"]
+
+
+async def test_a_key_fills_its_own_share_of_what_waits(
+    start_cache: StartCache, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two rounds one may store more than waits; another's is written all the same."""
+    monkeypatch.setattr("voiceagent_tts.plugins.cache.shared._MOST_WAITING", 4)
+    one, late = start_cache(), start_cache()
+    one.store(key("victim"), phrase(owned("victim")))
+    for number in range(9):
+        one.store(key(str(number)), phrase(owned("attacker")))
+    await refresh(one, late)
+    assert sorted(late.memory.digests()) == ["6", "7", "8", "victim"]
+
+
+def owned(owner: str) -> PhraseVoice:
+    """A voice as a key uses it."""
+    return PhraseVoice("nova", owner=owner)
+
+
 async def test_clearing_one_server_clears_all(start_cache: StartCache) -> None:
     """Phrases that are stored afterwards are shared as before."""
     one, other = start_cache(), start_cache()

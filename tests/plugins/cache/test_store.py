@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, PhraseVoice, WordTime
-from voiceagent_tts.plugins.cache.store import PhraseCache, PhraseMemory
+from voiceagent_tts.plugins.cache.store import PhraseCache, PhraseMemory, UseCounts
 from voiceagent_tts.voices import VoiceFolder
 
 NOVA = PhraseVoice("nova")
@@ -89,6 +91,19 @@ def test_the_least_recently_used_phrase_makes_room() -> None:
     memory.put("d", sized(), 60)
     assert [name for name in "abcd" if name in memory] == ["a", "c", "d"]
     assert (memory.size_bytes, memory.evicted) == (3 * PHRASE_BYTES, 1)
+
+
+def test_the_owner_with_the_most_uses_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that asks for thousands of phrases once does not keep others' from being stored."""
+    monkeypatch.setattr("voiceagent_tts.plugins.cache.store._MOST_COUNTED", 4)
+    uses, greeting = UseCounts(), PhraseKey("greeting", "Hello.", "victim")
+    uses.add(greeting)
+    for number in range(50):
+        uses.add(PhraseKey(str(number), "", "attacker"))
+    uses.add(greeting)
+    assert uses.of(greeting) == 2
+    counted = [number for number in range(50) if uses.of(PhraseKey(str(number), "", "attacker"))]
+    assert counted == [47, 48, 49]
 
 
 def test_the_owner_with_the_most_bytes_makes_room() -> None:

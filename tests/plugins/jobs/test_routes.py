@@ -1,8 +1,10 @@
 """Jobs against a real Redis: spoken once, whatever happens to the servers meanwhile."""
 
 import asyncio
+import errno
 import io
 import json
+import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -18,11 +20,12 @@ import soundfile
 from testbed.http_server import Handler, answering
 from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
-from testbed.servers import StartServer
+from testbed.servers import StartServer, metric_value
 from testbed.waiting import PATIENCE_S, until
 from testbed.watermarks import TEST_KEY
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
+from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.provenance.detector import detect
 from voiceagent_tts.server import held
 from voiceagent_tts.server.serve import RunningServer, running
@@ -378,21 +381,36 @@ async def test_redis_away_is_an_answer(
     assert (await job_over(http, await submitted(http, **HELLO)))["status"] == "done"
 
 
+@pytest.mark.parametrize(
+    ("number", "attempts"), [(errno.ENOSPC, 1), (errno.EDQUOT, 1), (errno.EROFS, 3)]
+)
 async def test_a_disk_that_fails_is_an_error_of_the_job(
-    redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    redis: RedisProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    attempts: int,
 ) -> None:
-    """A file that cannot be stored is tried again, and then the job fails."""
+    """The file is spoken once; storing it is tried again, unless the disk is full."""
     monkeypatch.setattr("voiceagent_tts.plugins.jobs.runner._RETRY_S", 0.01)
-    folder = tmp_path / "jobs"
-    settings = {**settings_of(redis, folder), "port": 0}
+    stored: list[str] = []
+
+    def save(self: JobStorage, name: str, data: bytes) -> None:
+        stored.append(name)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(JobStorage, "save", save)
+    settings = {**settings_of(redis, tmp_path / "jobs"), "port": 0}
     async with (
         running(Settings.model_validate(settings)) as server,
         httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http,
     ):
-        folder.rmdir()
-        folder.touch()
         job = await job_over(http, await submitted(http, **HELLO))
-    assert job["status"] == "failed" and job["error"]["code"] == "internal"
+        spoken = metric_value(server, "tts_contexts_total", reason="complete")
+    error = job["error"]
+    assert job["status"] == "failed" and error["code"] == "storage_unavailable"
+    assert os.strerror(number) in error["message"] and "JOBS_STORAGE" in error["message"]
+    assert len(stored) == attempts and spoken == 1
 
 
 async def test_webhooks_need_a_secret(

@@ -141,6 +141,8 @@ def test_names_of_this_machine_get_nothing(receiver: Receiver) -> None:
         "https://" + "x" * 64 + ".com/",
         "https://127.0.0.1/",
         "https://10.0.0.1/",
+        "https://192.0.0.192/",
+        "https://[::ffff:192.0.0.192]/",
         "https://192.168.1.1:8443/",
         "https://169.254.169.254/latest/meta-data",
         "https://[::1]/",

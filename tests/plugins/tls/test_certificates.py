@@ -6,6 +6,7 @@ import ssl
 import tracemalloc
 from asyncio import constants
 from asyncio.sslproto import SSLProtocol
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -143,7 +144,30 @@ async def test_a_client_without_a_handshake_costs_little_memory(
 
 def _buffers() -> int:
     """TLS connections of this process."""
-    return sum(type(each) is SSLProtocol for each in gc.get_objects())
+    return sum(issubclass(type(each), SSLProtocol) for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"])
+async def test_a_failed_handshake_leaves_nothing_for_the_garbage_collector(
+    start_server: StartServer, home: Path, sent: bytes
+) -> None:
+    """Neither silence, nor what is no TLS, nor half of it: full collections are rare."""
+    server = await start_server(ssl_self_signed=True)
+    address = server.url.removeprefix("https://").split(":")
+    gc.collect()
+    before = _buffers()
+    gc.disable()
+    try:
+        for _ in range(_SILENT):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(sent)
+            writer.write_eof()
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+        await until(lambda: _buffers() <= before, "all are freed")
+    finally:
+        gc.enable()
 
 
 def test_contradictory_settings_are_refused(tmp_path: Path) -> None:

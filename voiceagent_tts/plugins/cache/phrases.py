@@ -238,10 +238,11 @@ class SegmentVariant:
 
 @dataclass(frozen=True, slots=True)
 class PhraseKey:
-    """A segment's key, and the text that it says."""
+    """A segment's key, the text that it says, and whose it is: an id of an API key, or nobody's."""
 
     digest: str
     text: str
+    owner: str = ""
 
 
 def said_text(segment: Segment) -> str:
@@ -273,4 +274,4 @@ def keys_of(
     for params in all_params:
         parts = [_FORMAT, __version__, asdict(params), asdict(variant), text, ipa]
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-        yield PhraseKey(digest, text)
+        yield PhraseKey(digest, text, params.voice.owner)

@@ -7,8 +7,9 @@ nothing but the sharing.
 
 import hashlib
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,34 +27,53 @@ _CLEARED = f"{PREFIX}:cache:cleared"
 _NEXT = f"{PREFIX}:cache:next"
 _INDEX = f"{PREFIX}:cache:index"
 _PHRASE = f"{PREFIX}:cache:phrase:"
+_VOICE_TAG_CHARS = _OWNER_TAG_CHARS = 16
 _MOST_WAITING = 256
 _MOST_AT_ONCE = 16
 _MOST_READ_BYTES = 32e6
 """Read in one round: Redis may keep far more than this server has memory for."""
 
 _STORE = """
-local prefix, digest, phrase, voice = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local ttl_ms, max_bytes = tonumber(ARGV[5]), tonumber(ARGV[6])
+local prefix, digest, phrase, tag = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local ttl_ms, max_bytes, voice_chars = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 if #phrase > max_bytes then return 0 end
-redis.call('SET', prefix .. digest, phrase, 'PX', ttl_ms)
-local total = #phrase
-local newest_first = redis.call('ZREVRANGE', KEYS[1], 0, -1)
-for _, member in ipairs(newest_first) do
-  local size, other = string.match(member, '^(%d+):%x+:(.*)$')
+local total, sizes, members = 0, {}, {}
+local function count(member)
+  local size, tag, other = string.match(member, '^(%d+):(%x+):(.*)$')
+  local owner = string.sub(tag, voice_chars + 1)
+  sizes[owner] = (sizes[owner] or 0) + size
+  members[owner] = members[owner] or {first = 1}
+  table.insert(members[owner], {size = tonumber(size), digest = other, member = member})
+  total = total + size
+end
+for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+  local other = string.match(member, '([^:]*)$')
   if other == digest or redis.call('EXISTS', prefix .. other) == 0 then
     redis.call('ZREM', KEYS[1], member)
   else
-    total = total + size
-    if total > max_bytes then
-      redis.call('DEL', prefix .. other)
-      redis.call('ZREM', KEYS[1], member)
-    end
+    count(member)
   end
 end
-redis.call('ZADD', KEYS[1], redis.call('INCR', KEYS[2]), #phrase .. ':' .. voice .. ':' .. digest)
+local new = #phrase .. ':' .. tag .. ':' .. digest
+redis.call('SET', prefix .. digest, phrase, 'PX', ttl_ms)
+redis.call('ZADD', KEYS[1], redis.call('INCR', KEYS[2]), new)
+count(new)
+while total > max_bytes do
+  local largest
+  for owner, size in pairs(sizes) do
+    if not largest or size > sizes[largest] then largest = owner end
+  end
+  local oldest = members[largest][members[largest].first]
+  members[largest].first = members[largest].first + 1
+  redis.call('DEL', prefix .. oldest.digest)
+  redis.call('ZREM', KEYS[1], oldest.member)
+  sizes[largest] = sizes[largest] - oldest.size
+  total = total - oldest.size
+end
 return 1
 """
-"""Stores a phrase as the newest one; drops the oldest ones beyond the size, and expired ones."""
+"""Stores a phrase as the newest one; drops expired ones and, beyond the size, the oldest one of the
+owner with the most bytes."""
 
 _DROP = """
 local dropped = {}
@@ -99,7 +119,7 @@ class SharedPhrases:
 
     Args:
         redis: the connection.
-        max_bytes: maximum size of all phrases in Redis; the oldest are dropped.
+        max_bytes: maximum size of all phrases in Redis; the owner with the most makes room.
 
     Attributes:
         is_reachable: whether Redis has answered the last time.
@@ -113,7 +133,7 @@ class SharedPhrases:
         self._max_bytes = max_bytes
         self._store = redis.register_script(_STORE)
         self._drop = redis.register_script(_DROP)
-        self._waiting: deque[SharedPhrase] = deque(maxlen=_MOST_WAITING)
+        self._waiting: deque[SharedPhrase] = deque()
         self._epoch: bytes | None = None
         self._cleared = 0
         self._is_cleared = False
@@ -121,8 +141,11 @@ class SharedPhrases:
         self._last = 0
 
     def share(self, phrase: SharedPhrase) -> None:
-        """Write a phrase soon; if too many are waiting, the oldest is dropped."""
+        """Write a phrase soon; if too many wait, the owner with the most loses its oldest."""
         self._waiting.append(phrase)
+        if len(self._waiting) > _MOST_WAITING:
+            owners = [each.phrase.voice.owner for each in self._waiting]
+            del self._waiting[owners.index(Counter(owners).most_common(1)[0][0])]
 
     async def exchange(self, known: Iterable[str] = ()) -> News:
         """Write what waits, and return what is new, or a part of it; nothing while Redis is away.
@@ -151,8 +174,9 @@ class SharedPhrases:
         """Write what waits; where Redis is full, the rest waits for the next round."""
         try:
             while self._waiting:
-                await self._write(self._waiting[0])
-                self._waiting.popleft()
+                await self._write(written := self._waiting[0])
+                with suppress(ValueError):  # it was dropped for a newer one meanwhile
+                    self._waiting.remove(written)
                 self._note_full(is_full=False)
         except away_errors() as error:
             if not is_full(error):
@@ -192,7 +216,7 @@ class SharedPhrases:
         ttl_ms = max(1, round(1000 * shared.ttl_s))
         phrase = shared.phrase
         data = [_PHRASE, shared.digest, phrase.dump(), _tag(phrase.voice), ttl_ms]
-        await self._store([_INDEX, _NEXT], [*data, round(self._max_bytes)])
+        await self._store([_INDEX, _NEXT], [*data, round(self._max_bytes), _VOICE_TAG_CHARS])
 
     async def _read(self, known: set[str]) -> News:
         phrases: list[SharedPhrase] = []
@@ -244,7 +268,13 @@ class SharedPhrases:
 
 
 def _tag(voice: PhraseVoice) -> str:
-    return hashlib.sha256(f"{voice.content}:{voice.name}:{voice.owner}".encode()).hexdigest()[:16]
+    """What the index says of a phrase: its voice, and behind that its owner."""
+    of_voice = f"{voice.content}:{voice.name}:{voice.owner}"
+    return _digest(of_voice)[:_VOICE_TAG_CHARS] + _digest(voice.owner)[:_OWNER_TAG_CHARS]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _parsed(digest: str, data: bytes, ttl_s: float) -> list[SharedPhrase]:

@@ -117,8 +117,7 @@ class PhraseCache:
         self._shared = shared
         self._clones: set[PhraseVoice] = set()
         """Clones with phrases in memory or in Redis, as far as this server knows."""
-        self._uses: dict[str, int] = {}
-        """How often each key was asked for; the most recent one last."""
+        self._uses = UseCounts()
         self._refreshing: asyncio.Task[None] | None = None
 
     @property
@@ -140,18 +139,13 @@ class PhraseCache:
             needs_words: whether a phrase without word times is of no use.
         """
         phrase = self.memory.get(key.digest)
-        self._count_use(key.digest)
+        self._uses.add(key)
         if phrase is None or not _fits(phrase, words, needs_words=needs_words):
             self.counts.misses += 1
             return None
         self.counts.hits += 1
         self.counts.samples += phrase.samples
         return phrase
-
-    def _count_use(self, digest: str) -> None:
-        self._uses[digest] = self._uses.pop(digest, 0) + 1
-        if len(self._uses) > _MOST_COUNTED:
-            del self._uses[next(iter(self._uses))]
 
     def has(self, key: PhraseKey, words: int, *, needs_words: bool) -> bool:
         """Whether `find` would return a phrase; counts nothing."""
@@ -160,7 +154,7 @@ class PhraseCache:
 
     def admits(self, key: PhraseKey) -> bool:
         """Whether the phrase, which `find` has not found, was used often enough to be stored."""
-        return self._uses.get(key.digest, 0) >= self._after
+        return self._uses.of(key) >= self._after
 
     def store(self, key: PhraseKey, phrase: Phrase) -> bool:
         """Store a phrase that fits, unless its voice was replaced or withdrawn since it was spoken.
@@ -250,6 +244,30 @@ class PhraseCache:
 
 def _fits(phrase: Phrase, words: int, *, needs_words: bool) -> bool:
     return not needs_words if phrase.words is None else len(phrase.words) == words
+
+
+class UseCounts:
+    """How often each phrase was asked for; the owner with the most makes room for new ones."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, int]] = {}
+        """Uses by owner and digest; the most recent one last."""
+        self._number = 0
+
+    def of(self, key: PhraseKey) -> int:
+        """How often a phrase was asked for, as far as this is remembered."""
+        return self._of.get(key.owner, {}).get(key.digest, 0)
+
+    def add(self, key: PhraseKey) -> None:
+        """Count a use."""
+        counts = self._of.setdefault(key.owner, {})
+        earlier = counts.pop(key.digest, 0)
+        counts[key.digest] = earlier + 1
+        self._number += not earlier
+        if self._number > _MOST_COUNTED:
+            largest = max(self._of.values(), key=len)
+            del largest[next(iter(largest))]
+            self._number -= 1
 
 
 @dataclass(frozen=True, slots=True)

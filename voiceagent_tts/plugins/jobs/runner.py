@@ -7,6 +7,7 @@ while the next ones are spoken: a receiver that is away delays no other job.
 
 import asyncio
 import contextlib
+import errno
 import json
 import time
 from collections import Counter
@@ -19,7 +20,7 @@ import structlog
 
 from voiceagent_tts.access.keys import Caller
 from voiceagent_tts.access.redis_server import away_errors
-from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
+from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.plugins.jobs.batch import MAX_WAIT_S, speak_file
 from voiceagent_tts.plugins.jobs.queue import LEASE_S, MAX_STARTS, Claim, Job, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.storage import JobStorage
@@ -43,7 +44,8 @@ _AWAY_S = 2.0
 _CLEAN_S = 600.0
 _RETRY_S = 5.0
 _ATTEMPTS = 3
-"""Attempts at a job whose engine or storage fails."""
+"""Attempts at a job whose engine fails, and at storing a file that was spoken."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NEWS_WAITS_S = (0, 5, 30, 120)
 """Pauses before the attempts to deliver the news of a job."""
 _MOST_SENDING_OF_ONE = 16
@@ -59,6 +61,10 @@ _log = structlog.get_logger(__name__)
 
 class _LostError(Exception):
     """Another server has taken a job, because this one was too slow to renew it."""
+
+
+class _NotStoredError(Exception):
+    """A file was spoken, which the storage does not accept; to speak it again would not help."""
 
 
 class JobRunner:
@@ -210,7 +216,14 @@ class JobRunner:
                 raise EngineError(f"the job ended {MAX_STARTS} servers, and is not tried again")
             return JobStatus.DONE, {"result": await self._speak_and_save(job)}
         except VoiceAgentError as error:
-            return JobStatus.FAILED, {"error": error_fields(error)}
+            failure = error
+        except _NotStoredError as error:
+            failure = InvalidRequestError(
+                f"the file cannot be stored: {error}; the server needs a writable folder with free "
+                "space (VOICEAGENT_TTS_JOBS_STORAGE), then submit the job again",
+                code=ErrorCode.STORAGE_UNAVAILABLE,
+            )
+        return JobStatus.FAILED, {"error": error_fields(failure)}
 
     async def _speak_and_save(self, job: Job) -> dict[str, Any]:
         """Speak a job; repeat what may succeed later."""
@@ -236,11 +249,7 @@ class JobRunner:
     ) -> dict[str, Any]:
         file = await speak_file(self._state, listener, request)
         name = f"{job.id}.{request.response_format or 'mp3'}"
-        try:
-            await asyncio.to_thread(self._storage.save, name, file.data)
-        except OSError as error:
-            _log.error("job_not_stored", job_id=job.id, problem=str(error))
-            raise EngineError("the file cannot be stored", code=ErrorCode.INTERNAL) from error
+        await self._store(job, name, file.data)
         return {
             "name": name,
             "content_type": file.content_type,
@@ -248,6 +257,18 @@ class JobRunner:
             "audio_ms": file.audio_ms,
             "provenance": file.provenance.model_dump(),
         }
+
+    async def _store(self, job: Job, name: str, data: bytes | bytearray) -> None:
+        """Store a file, with some attempts: a mounted folder may be away for a while."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                await asyncio.to_thread(self._storage.save, name, data)
+                return
+            except OSError as error:
+                if error.errno in _FULL or attempt == _ATTEMPTS - 1:
+                    _log.error("job_not_stored", job_id=job.id, problem=str(error))
+                    raise _NotStoredError(error.strerror) from error
+            await asyncio.sleep(_RETRY_S)
 
     async def _send_news(self, job_id: str) -> None:
         """Send the end of a job to its webhook, with some attempts."""

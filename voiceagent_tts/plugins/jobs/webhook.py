@@ -26,6 +26,7 @@ _MAX_URL_CHARS = 2048
 _MAX_LABEL_CHARS = 63  # of DNS
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
 _NEVER_PUBLIC = (
+    ipaddress.IPv4Network("192.0.0.0/24"),  # RFC 6890; a cloud has its metadata at 192.0.0.192
     ipaddress.IPv6Network("64:ff9b:1::/48"),  # NAT64 of one network: RFC 8215
     ipaddress.IPv6Network("::/96"),  # IPv4 in its form before RFC 4291, 2.5.5.1
     ipaddress.IPv6Network("fec0::/10"),  # site-local: RFC 3879
@@ -128,7 +129,9 @@ class Webhooks:
     def _is_allowed(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
         inner = _ipv4_within(address) if isinstance(address, ipaddress.IPv6Address) else None
         is_public = (inner or address).is_global and not address.is_multicast
-        is_public = is_public and not any(address in network for network in _NEVER_PUBLIC)
+        is_public = is_public and not any(
+            each in network for each in (address, inner or address) for network in _NEVER_PUBLIC
+        )
         return is_public or self.allows_private
 
 
