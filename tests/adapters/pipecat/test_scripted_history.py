@@ -242,6 +242,32 @@ def test_a_reply_goes_on_past_a_context_that_accepts_no_more() -> None:
     assert played_samples >= 2 * 3 * WORD_MS * SAMPLE_RATE_HZ // 1000
 
 
+def test_text_that_arrives_while_a_context_ends_is_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has ended it, and its last words are on their way."""
+    add_words = VoiceAgentTTSService._add_words
+    late = [LLMTextFrame("w w."), LLMFullResponseEndFrame()]
+
+    async def run() -> tuple[list[str], int]:
+        spoken = script(audio_steps(0.0, 100, 3), word_steps(AHEAD_S, 3, 3))
+        async with agent(spoken, Loudspeaker(40)) as talk:
+
+            async def add_words_late(service: Any, context_id: str, words: list[Any]) -> None:
+                if service._turns[context_id].record is None and late:
+                    await talk.worker.queue_frame(late.pop(0))
+                    await talk.worker.queue_frame(late.pop(0))
+                    await asyncio.sleep(0.05)
+                await add_words(service, context_id, words)
+
+            monkeypatch.setattr(VoiceAgentTTSService, "_add_words", add_words_late)
+            await talk.say([LLMFullResponseStartFrame(), LLMTextFrame("w w w. ")])
+            await asyncio.sleep(5.0)
+            return talk.messages, sum(talk.loudspeaker.played_samples)
+
+    messages, played_samples = run_scripted(run())
+    assert (" ".join(messages), late) == ("w w w. w w.", [])
+    assert played_samples >= 2 * 3 * WORD_MS * SAMPLE_RATE_HZ // 1000
+
+
 KNOWN = 4
 """Words whose times the server knows from the start."""
 
