@@ -100,6 +100,35 @@ def test_a_word_is_voiced_once_audio_of_its_first_time_is_there(moved_ms: int) -
         assert turn.voiced_char_end == voiced
 
 
+@pytest.mark.parametrize(
+    ("end", "is_owed"),
+    [
+        ('<break time="1s"/> ', False),
+        ('<break time="1s"', False),
+        ('<break time="1s"/>Two ', True),
+        ("<spell>A7</spell> ", True),
+        ("</b> ", False),
+        ("<!-- not said --> ", False),
+        ("[^1] ", False),
+        ("&amp; ", False),
+        ("😀 ", False),
+        ("” ", False),
+        ("\n\n- ", False),
+        ("[Two](http://a.b) ", True),
+        ("</b> two", False),
+        ("</b> two ", True),
+    ],
+)
+def test_audio_is_owed_for_text_of_which_something_is_said(end: str, is_owed: bool) -> None:
+    """A model may pause for long behind markup or a mark."""
+    turn = Turn("turn", OpenOptions())
+    words = [WordTimestamp(word, 0, 2_400, 1.0) for word in split_words("One")]
+    turn.start_context(ContextRecord("1", AudioFormat(), has_markup=True, words=words))
+    turn.receive_audio(ClientAudio("1", 0, 0, bytes(2 * 2_400)))
+    turn.text = "One. " + end
+    assert turn.is_owed_audio == is_owed
+
+
 async def test_only_the_server_ends_its_silence() -> None:
     """It counts from the last event, or from the text for which audio is owed."""
     async with ScriptedServer(Script((), end_s=PATIENCE_S)).running() as server:

@@ -12,6 +12,7 @@ neither host.
 
 import enum
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,6 +20,7 @@ from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     SAMPLE_RATE_HZ,
+    Pause,
     Word,
     WordTimestamp,
     ms_to_samples,
@@ -28,12 +30,13 @@ from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
 from voiceagent_tts.protocol.messages import OpenOptions
 from voiceagent_tts.protocol.socket_router import Inbox
+from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, typical_samples
 from voiceagent_tts.text.markup import MAX_TAG_CHARS
 from voiceagent_tts.text.punctuation import CLAUSE_ENDS, SENTENCE_ENDS, last_mark
 from voiceagent_tts.text.reader import Passage, Reader
-from voiceagent_tts.text.segmenter import has_complete_word
+from voiceagent_tts.text.segmenter import complete_words_end
 from voiceagent_tts.text.words import split_words
 
 UNSPOKEN_MS = 40
@@ -54,6 +57,8 @@ _MESSAGE_CHARS = 4_000
 """Text of one message: some limit its bytes, and JSON has up to twelve for a character."""
 _UNKNOWN_WORD_SAMPLES = ms_to_samples(250)
 """Assumed length of a word whose end is not known."""
+_FIRST_WORDS_CHARS = 256
+"""Characters that contain any first word, with marks and markup around it."""
 
 
 def silence(seconds: float, rate_hz: int) -> bytes:
@@ -291,7 +296,7 @@ class Turn:
         if len(self.text) - self._char_base <= waiting_chars:
             return len(self.text)
         voiced_end = self.voiced_char_end
-        if not has_complete_word(self.text[voiced_end : self._sent_char_end]):
+        if not self._owes_audio(voiced_end, self._sent_char_end):
             voiced_end = self._sent_char_end  # what it has there is not spoken
         return min(len(self.text), voiced_end + waiting_chars)
 
@@ -309,8 +314,18 @@ class Turn:
         """
         return self.record is not None and (
             self.state is TurnState.FINISHING
-            or has_complete_word(self.text[self.voiced_char_end :])
+            or self._owes_audio(self.voiced_char_end, len(self.text))
         )
+
+    def _owes_audio(self, char_start: int, char_end: int) -> bool:
+        """Whether this part of the text begins with words that are said, whatever comes next."""
+        assert self.record is not None
+        text = self.text[char_start : min(char_end, char_start + _FIRST_WORDS_CHARS)]
+        if complete_words_end(text) is None:
+            return False
+        # The beginning of a tag stays in the reader: what it says is not known.
+        masked = _text_of(Reader(has_markup=self.record.has_markup).push(text))
+        return bool(speakable(masked[: complete_words_end(masked) or 0]).spoken)
 
     def note_answer(self, now_s: float) -> None:
         """Note that the server has sent an event of the current context, and send on.
@@ -428,7 +443,10 @@ def masked_text(record: ContextRecord) -> str:
     """
     lexicons = [EntryMatcher(check_entries(record.lexicon))] if record.lexicon else []
     reader = Reader(lexicons, has_markup=record.has_markup)
-    parts = [*reader.push(record.text), *reader.flush()]
+    return _text_of([*reader.push(record.text), *reader.flush()])
+
+
+def _text_of(parts: Iterable[Passage | Pause]) -> str:
     return "".join(part.text for part in parts if isinstance(part, Passage))
 
 

@@ -49,9 +49,6 @@ _WIDE_CHARACTER_WIDTH = 3
 _CLOSING_CHARS = 16
 """Longest run of closing quotes, brackets, emphasis and emoji after a mark."""
 
-_FIRST_WORDS_CHARS = 256
-"""Characters that contain any first word, with marks and markup around it."""
-
 _BLOCK_START = re.compile(r"(?:[-*+•‣◦–]|\d{1,3}[.)]|#{1,6}|>)\s|\||`{3}")
 _BLOCK_START_CHARS = 7
 
@@ -448,11 +445,6 @@ def complete_words_end(text: str) -> int | None:
     if words and words[-1].char_end == len(text) and not _is_han_or_closed(text[-1]):
         words.pop()
     return words[-1].char_end if words else None
-
-
-def has_complete_word(text: str) -> bool:
-    """Whether `text` begins with a word that later text cannot change."""
-    return complete_words_end(text[:_FIRST_WORDS_CHARS]) is not None
 
 
 def _is_han_or_closed(character: str) -> bool:

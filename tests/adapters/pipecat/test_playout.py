@@ -66,6 +66,15 @@ def test_each_utterance_is_filled_up_to_a_chunk(lengths_ms: list[int], chunk_s: 
     assert playout.end_s(1.0) == pytest.approx(end_s, abs=1e-3)
 
 
+def test_a_chunk_is_at_hand_by_the_last_report() -> None:
+    """A transport that has lost time plays it later than it could have."""
+    playout = playing("one", 1.0, 5.0)
+    playout.transport_started(5.0)
+    assert playout.at_hand_s(2, 5.0) == pytest.approx(0.08)
+    end_chunk(playout, 5.1)
+    assert playout.at_hand_s(2, 5.11) == pytest.approx(0.03)
+
+
 def test_the_pause_between_two_utterances_is_what_is_missing() -> None:
     """0.2 s behind audio that still plays, less after it, none after an interruption."""
     assert Playout(latency_s=0.0).pause_s(0.0) == 0.0

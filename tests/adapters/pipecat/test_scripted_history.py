@@ -205,6 +205,47 @@ def test_a_reply_after_an_interruption_between_two_chunks_has_its_words(
     assert len(messages) == 2
 
 
+@pytest.mark.parametrize("catches_up", [False, True])
+@pytest.mark.parametrize("after_s", [1.153, 1.19])
+@pytest.mark.parametrize("turns", [0, 12, 24])
+def test_a_word_that_begins_while_an_interruption_is_handled_is_in_the_history(
+    monkeypatch: pytest.MonkeyPatch, turns: int, after_s: float, catches_up: bool
+) -> None:
+    """Other programs have the processor at that time, and the word is due before the end."""
+    push_frame, hold_ups_s = VoiceAgentTTSService.push_frame, [0.05]
+
+    async def push_late(service: VoiceAgentTTSService, frame: Frame, *rest: Any) -> None:
+        if isinstance(frame, InterruptionFrame) and hold_ups_s:
+            cast("ScriptedLoop", asyncio.get_running_loop()).hold_up(hold_ups_s.pop())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        await push_frame(service, frame, *rest)
+
+    monkeypatch.setattr(VoiceAgentTTSService, "push_frame", push_late)
+    spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S, WORDS))
+    (committed,), (played_samples,) = cut(reply(TEXT), spoken, after_s, catches_up=catches_up)
+    assert len(committed.split()) == heard(played_samples)
+
+
+def test_an_interruption_does_not_wait_for_a_machine_without_time() -> None:
+    """Between two reports of the transport, the event loop turns a few times only."""
+
+    async def run() -> float:
+        loop = cast("ScriptedLoop", asyncio.get_running_loop())
+        spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S, WORDS))
+        async with agent(spoken, Loudspeaker(40)) as talk:
+            await talk.say(reply(TEXT))
+            await asyncio.sleep(1.0)
+            await talk.worker.queue_frame(InterruptionFrame())
+            for _ in range(1_000):
+                loop.hold_up(0.002)
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.5)
+            return talk.loudspeaker.played_samples[0] / SAMPLE_RATE_HZ
+
+    assert 1.0 < run_scripted(run()) < 2.0
+
+
 def test_a_reply_that_is_too_short_to_be_heard_is_a_message_of_its_own() -> None:
     """All its audio is shorter than what a listener needs; the pipeline's end waits no longer."""
 
@@ -239,6 +280,32 @@ def test_a_reply_goes_on_past_a_context_that_accepts_no_more() -> None:
 
     messages, played_samples = run_scripted(run())
     assert messages == ["w w w. w w."]
+    assert played_samples >= 2 * 3 * WORD_MS * SAMPLE_RATE_HZ // 1000
+
+
+def test_text_that_arrives_while_a_context_ends_is_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has ended it, and its last words are on their way."""
+    add_words = VoiceAgentTTSService._add_words
+    late = [LLMTextFrame("w w."), LLMFullResponseEndFrame()]
+
+    async def run() -> tuple[list[str], int]:
+        spoken = script(audio_steps(0.0, 100, 3), word_steps(AHEAD_S, 3, 3))
+        async with agent(spoken, Loudspeaker(40)) as talk:
+
+            async def add_words_late(service: Any, context_id: str, words: list[Any]) -> None:
+                if service._turns[context_id].record is None and late:
+                    await talk.worker.queue_frame(late.pop(0))
+                    await talk.worker.queue_frame(late.pop(0))
+                    await asyncio.sleep(0.05)
+                await add_words(service, context_id, words)
+
+            monkeypatch.setattr(VoiceAgentTTSService, "_add_words", add_words_late)
+            await talk.say([LLMFullResponseStartFrame(), LLMTextFrame("w w w. ")])
+            await asyncio.sleep(5.0)
+            return talk.messages, sum(talk.loudspeaker.played_samples)
+
+    messages, played_samples = run_scripted(run())
+    assert (" ".join(messages), late) == ("w w w. w w.", [])
     assert played_samples >= 2 * 3 * WORD_MS * SAMPLE_RATE_HZ // 1000
 
 

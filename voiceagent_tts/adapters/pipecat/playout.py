@@ -275,8 +275,12 @@ class Playout:
 
     def _late_s(self, now_s: float) -> float:
         """Time since the chunk that plays should have ended."""
-        began_s = max(self._reported_at_s, self._earliest_s(self._ended_chunks))
-        return now_s - began_s - self.chunk_s
+        return now_s - self._began_s - self.chunk_s
+
+    @property
+    def _began_s(self) -> float:
+        """When the chunk that plays began."""
+        return max(self._reported_at_s, self._earliest_s(self._ended_chunks))
 
     def _earliest_s(self, chunk: int) -> float:
         """Earliest time at which `chunk` plays."""
@@ -311,8 +315,9 @@ class Playout:
         return None if played_at_s is None else _rounded(played_at_s + after_s - now_s)
 
     def at_hand_s(self, chunk: int, now_s: float) -> float:
-        """Time until `chunk` plays, if nothing delays it."""
-        return self._earliest_s(chunk) - now_s
+        """Time until `chunk` plays, if nothing delays it from now on."""
+        by_reports_s = self._began_s + (chunk - self._ended_chunks) * self.chunk_s
+        return max(self._earliest_s(chunk), by_reports_s) - now_s
 
     def report_overdue_s(self, chunk: int, now_s: float) -> float:
         """Time until the transport has not reported for too long that `chunk` plays."""

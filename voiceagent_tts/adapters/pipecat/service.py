@@ -96,6 +96,9 @@ _TURNS_BEFORE_CUT = 64
 """Iterations of the event loop without a report of the transport before an interruption continues.
 A transport that catches up takes eight per chunk, and a word twice as many from the report to the
 history; together one or two milliseconds."""
+_LONGEST_CATCH_UP_S = 0.2
+"""How long an interruption waits for the transport at most: on a machine without time, so many
+iterations take longer than a chunk, and the reports have no end."""
 
 
 class VoiceAgentTTSService(TurnTTSService):
@@ -397,10 +400,12 @@ class VoiceAgentTTSService(TurnTTSService):
         transport that catches up, and for a word that is about to be heard. It drops the other
         words when it leaves.
         """
-        await self._let_transport_catch_up()
-        while wait_s := self._output.word_at_hand_s(self._now_s()):
-            await asyncio.sleep(wait_s)
-            await self._let_transport_catch_up()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LONGEST_CATCH_UP_S):
+                await self._let_transport_catch_up()
+                while wait_s := self._output.word_at_hand_s(self._now_s()):
+                    await asyncio.sleep(wait_s)
+                    await self._let_transport_catch_up()
 
     async def _let_transport_catch_up(self) -> None:
         reports = None
@@ -490,6 +495,8 @@ class VoiceAgentTTSService(TurnTTSService):
                 self._started = frame
             case AudioEndFrame():
                 return await self._end_audio(frame)
+            case InterruptionFrame():
+                await self._let_words_arrive()  # those that were heard while Pipecat handled it
             case EndFrame():
                 await self._let_held_frames_leave()
             case _:

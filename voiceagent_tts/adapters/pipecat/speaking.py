@@ -330,15 +330,14 @@ class TurnTTSService(TTSService):
             await self._recover_from(turn, ended)
             return
         words = turn.finish(done)
-        has_rest = bool(turn.rest.strip())  # text that was on its way when the server was idle
-        if has_rest:
+        if turn.rest.strip():  # text that was on its way when the server was idle
             # Before the next `await`: text that arrives during it must find the turn resuming, or
             # it resumes the turn a second time.
             self._resume_turn(turn)
         elif not turn.samples and turn.text.strip():
             words = await self._speak_nothing(turn)
         await self._add_words(turn.context_id, words)
-        if not has_rest:
+        if not turn.rest.strip():  # no text has arrived during an `await` either
             await self._complete_turn(turn)
 
     async def _speak_nothing(self, turn: PipecatTurn) -> list[SpokenWord]:
@@ -373,11 +372,10 @@ class TurnTTSService(TTSService):
             return  # the turn was interrupted
         turn.abandon_context()
         words = turn.break_off()
-        has_rest = bool(turn.rest.strip())
-        if has_rest or not error.is_retryable:
+        if turn.rest.strip() or not error.is_retryable:
             self._resume_turn(turn, error)  # before the next `await`, as in `_finish_context`
         await self._add_words(turn.context_id, words)
-        if not has_rest and error.is_retryable and turn.state is TurnState.FINISHING:
+        if not turn.rest.strip() and error.is_retryable and turn.state is TurnState.FINISHING:
             await self._complete_turn(turn)
 
     def _resume_turn(self, turn: PipecatTurn, error: VoiceAgentError | None = None) -> None:
