@@ -75,7 +75,7 @@ _STEPS_AT_ONCE = 4
 """Steps in one iteration of the event loop. A step divides some text or speaks one segment: 1
 ms."""
 MAX_CONTEXT_CHARS = 1_000_000
-"""Maximum text of one context, spoken or not: 18 hours of speech. Signs that nobody says do not
+"""Maximum text of one context, generated or not: 18 hours of speech. Signs that nobody says do not
 wait to be spoken, and an answer to `cut` repeats them all."""
 _MOST_AHEAD_CHARS = 1_000
 """Maximum text in segments ahead of its audio, with readings at their own length: a minute of
@@ -91,7 +91,7 @@ class ContextState(IntEnum):
     """Accepts text."""
     FINISHING = auto()
     """Accepts no more text; some audio is missing."""
-    SPOKEN = auto()
+    GENERATED = auto()
     """All audio is here; some words are missing, or may get better times."""
     ENDED = auto()
     """Complete, cancelled, failed or at a limit; its reader receives the queued events, then closes
@@ -250,7 +250,7 @@ class Context:
         self._warnings = deque(request.warnings)
         """Warnings that wait for the first text."""
         self._warned: set[str] = set()  # codes of the warnings that the client has
-        self._spoken_end_sample = 0  # end of the segments that are whole, and of their breaks
+        self._generated_end_sample = 0  # end of the segments that are whole, and of their breaks
         self._arrival = asyncio.Event()
         self._events = EventQueue(on_event or self._arrival.set)
 
@@ -305,7 +305,7 @@ class Context:
                 f"expected at most {MAX_CONTEXT_CHARS} characters in one context; open another one",
                 code=ErrorCode.TEXT_TOO_LONG,
             )
-        waiting = self._intake.unspoken_chars + len(delta)
+        waiting = self._intake.waiting_chars + len(delta)
         if waiting > self._limits.max_text_chars:
             raise InvalidRequestError(
                 f"expected at most {self._limits.max_text_chars} characters waiting to be spoken, "
@@ -367,14 +367,14 @@ class Context:
         if self.state >= ContextState.ENDED or not (self._text.unread or self._text.unsaid):
             return False
         intake = self._intake
-        ahead_chars = intake.submitted_char_end - intake.spoken_char_end + intake.unspoken_surplus
+        ahead_chars = intake.submitted_char_end - intake.generated_char_end + intake.waiting_surplus
         is_ahead = ahead_chars > _MOST_AHEAD_CHARS and self._request.feeding == "segment"
         return not is_ahead or not self._speaker.is_speaking
 
     def _count_surplus(self) -> None:
         self._on_surplus(self, self._intake.surplus_chars - self._counted_surplus)
         self._counted_surplus = self._intake.surplus_chars
-        if self._intake.unspoken_surplus > self._limits.max_text_chars:
+        if self._intake.waiting_surplus > self._limits.max_text_chars:
             message = (
                 f"expected at most {self._limits.max_text_chars} characters waiting to be spoken, "
                 "got more, counting readings of the lexicon and the markup"
@@ -591,8 +591,8 @@ class Context:
                 self._put_breaks(char_end, now)
                 if self.state >= ContextState.ENDED:  # breaks, too, count as audio
                     return
-                self._intake.mark_spoken(char_end)
-                self._spoken_end_sample = self._listener.end_sample
+                self._intake.mark_generated(char_end)
+                self._generated_end_sample = self._listener.end_sample
             case Warned(_, code, message):
                 self._warn(ContextWarned(code, message))
             case Done():
@@ -620,7 +620,7 @@ class Context:
             self._end("limit")
 
     def _put_breaks(self, char_end: int, now: float) -> None:
-        """Insert the silence of the breaks in the text before `char_end`, which is spoken."""
+        """Insert the silence of the breaks in the text before `char_end`, which is generated."""
         while self._breaks and self._breaks[0].char_end <= char_end:
             pause = self._breaks.popleft()
             self._events.put(*self._listener.push_break(pause.char_end, pause.samples))
@@ -628,13 +628,13 @@ class Context:
 
     def _end_audio(self, now: float) -> None:
         """Handle the end of the context's audio; only words may still be missing."""
-        self.state = ContextState.SPOKEN
+        self.state = ContextState.GENERATED
         self._put_breaks(self._intake.chars, now)
         if self.state >= ContextState.ENDED:
             return
         if (rest := self._listener.end_audio()) is not None:
             self._events.put(rest)
-        self._intake.mark_spoken(self._intake.chars)
+        self._intake.mark_generated(self._intake.chars)
         self._words.end_audio(now)
 
     # What follows every step.
@@ -648,7 +648,7 @@ class Context:
         if self.state < ContextState.ENDED:
             if self._flushes:
                 self._answer_flushes()
-            if self.state is ContextState.SPOKEN and self._words.is_complete:
+            if self.state is ContextState.GENERATED and self._words.is_complete:
                 self._end(self._reason)
         if self._events.is_held(self._granted_samples):
             self._grant(now)
@@ -668,9 +668,11 @@ class Context:
         They lie inside the audio where all audio of their text is there; others may come later.
         """
         if self.state < ContextState.ENDED and (moved := self._words.pop_moved()):
-            spoken = sum(each.word.char_start < self._intake.spoken_char_end for each in moved)
-            inside = keep_inside(moved[:spoken], self._listener.end_sample)
-            self._events.put_moved([*inside, *moved[spoken:]])
+            generated = sum(
+                each.word.char_start < self._intake.generated_char_end for each in moved
+            )
+            inside = keep_inside(moved[:generated], self._listener.end_sample)
+            self._events.put_moved([*inside, *moved[generated:]])
 
     @property
     def _granted_samples(self) -> float:
@@ -696,9 +698,9 @@ class Context:
         return True
 
     def _answer_flushes(self) -> None:
-        """Answer flushes in order: each when its text is spoken and its words are published."""
+        """Answer flushes in order: each when its text is generated and its words are published."""
         for flush in self._flushes:
-            if flush.end_sample is None and flush.char_end <= self._intake.spoken_char_end:
+            if flush.end_sample is None and flush.char_end <= self._intake.generated_char_end:
                 flush.end_sample = self._listener.end_sample
         next_char = self._words.policy.next_char
         while self._flushes:
@@ -765,8 +767,8 @@ class Context:
     def _fail(self, error: VoiceAgentError) -> None:
         with contextlib.suppress(Exception):  # the failed part may fail again
             if error.code is ErrorCode.TEXT_LOST:
-                error.spoken_chars = self._words.lose_text(self._intake.spoken_char_end)
-                self._events.drop_noise(error.spoken_chars, self._spoken_end_sample)
+                error.spoken_chars = self._words.lose_text(self._intake.generated_char_end)
+                self._events.drop_noise(error.spoken_chars, self._generated_end_sample)
             else:
                 self._words.break_off()
                 self._publish(time.monotonic())

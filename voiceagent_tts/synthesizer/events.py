@@ -68,7 +68,7 @@ class ContextWordsMoved:
 
 @dataclass(frozen=True, slots=True)
 class ContextFlushed:
-    """All text up to the flush is spoken; the context's next sample is `end_sample`."""
+    """All text up to the flush is generated; the context's next sample is `end_sample`."""
 
     flush_id: int
     end_sample: int

@@ -70,18 +70,18 @@ class Intake:
     Attributes:
         chars: characters received.
         surplus_chars: how many characters more the readings so far say than they replace.
-        unspoken_surplus: the part of `surplus_chars` whose audio is not complete.
+        waiting_surplus: the part of `surplus_chars` whose audio is not complete.
         submitted_char_end: end of the text that was divided into segments.
-        spoken_char_end: end of the text whose audio is complete.
+        generated_char_end: end of the text whose audio is complete.
         first_text_at: `time.monotonic()` of the first text; None before it.
         segment_language: language of the last segment; None if unknown.
         due_at: when `expire` may return text; None if only more text decides.
     """
 
     def __init__(self, request: ContextRequest, settle_s: float) -> None:
-        self.chars = self.surplus_chars = self.unspoken_surplus = 0
+        self.chars = self.surplus_chars = self.waiting_surplus = 0
         self.submitted_char_end = 0
-        self.spoken_char_end = 0
+        self.generated_char_end = 0
         self.first_text_at: float | None = None
         self.segment_language = request.language
         self.due_at: float | None = None
@@ -128,9 +128,9 @@ class Intake:
         return replace(word, text=self.text[word.char_start : word.char_end])
 
     @property
-    def unspoken_chars(self) -> int:
+    def waiting_chars(self) -> int:
         """Characters received whose audio is not complete, those of readings as they are said."""
-        return self.chars - self.spoken_char_end + self.unspoken_surplus
+        return self.chars - self.generated_char_end + self.waiting_surplus
 
     def speech_language(self) -> str:
         """Language of the speech so far, detected if it was not given."""
@@ -185,11 +185,11 @@ class Intake:
         self._schedule()
         return parts
 
-    def mark_spoken(self, char_end: int) -> None:
+    def mark_generated(self, char_end: int) -> None:
         """Record that the audio of the text before `char_end` is complete."""
-        self.spoken_char_end = max(self.spoken_char_end, char_end)
+        self.generated_char_end = max(self.generated_char_end, char_end)
         while self._surplus and self._surplus[0][0] <= char_end:
-            self.unspoken_surplus -= self._surplus.popleft()[1]
+            self.waiting_surplus -= self._surplus.popleft()[1]
 
     def _schedule(self) -> None:
         self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at)
@@ -266,7 +266,7 @@ class Intake:
         surplus = said_chars(reading) - (reading.char_end - reading.char_start)
         if surplus > 0:
             self.surplus_chars += surplus
-            self.unspoken_surplus += surplus
+            self.waiting_surplus += surplus
             self._surplus.append((reading.char_end, surplus))
 
     def _wait_for_text(self, now: float) -> None:
@@ -298,7 +298,7 @@ class Flush:
     Attributes:
         flush_id: the client's number of it.
         char_end: end of the text before it.
-        end_sample: end of that text's audio; None until it is spoken.
+        end_sample: end of that text's audio; None until it is generated.
     """
 
     flush_id: int
@@ -317,11 +317,11 @@ TextPart = QueuedSegment | Pause | Flush | Finish
 
 
 class TextQueue:
-    """What a context has received, divided a few characters at a time, and not spoken yet.
+    """What the engine has not been sent yet of a text, divided a few characters at a time.
 
     Attributes:
         unread: what was received and waits to be divided, in order.
-        unsaid: what waits to be spoken, in order.
+        unsaid: what waits to be sent to the engine, in order.
     """
 
     def __init__(self, intake: Intake) -> None:

@@ -156,7 +156,7 @@ class Words:
             self._aligners.push_audio(chunk, language)
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
-        """Record that the text before `char_end` is spoken in the audio before `end_sample`."""
+        """Record that the text before `char_end` is generated in the audio before `end_sample`."""
         self.policy.end_segment(char_end, end_sample)
         if self._aligners is not None:
             self._aligners.end_segment(char_end, end_sample)
@@ -311,7 +311,7 @@ class Words:
             char_end: end of the text before that sequence.
 
         Returns:
-            The end of the text that was spoken.
+            The end of the text that was generated as speech.
         """
         char_end = max([char_end, *(w.word.char_end for w in self.published if w.is_exact)])
         self.published = [word for word in self.published if word.word.char_end <= char_end]
@@ -367,8 +367,8 @@ class WordPolicy:
         self._sources = set(sources)
         self._voice_level = voice_level
         self.has_all_audio = False
-        self._spoken_char_end = 0  # the words before it lie before `_spoken_end_sample`
-        self._spoken_end_sample = 0
+        self._generated_char_end = 0  # the words before it lie before `_generated_end_sample`
+        self._generated_end_sample = 0
         self._words: list[Word] = []
         self._usual_before = [0.0]
         """For each word, samples that the words before it usually take; as far as asked for."""
@@ -405,8 +405,8 @@ class WordPolicy:
         self._speech_clock.push(pcm)
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
-        """Record that the words before `char_end` are spoken in the audio up to `end_sample`."""
-        self._spoken_char_end, self._spoken_end_sample = char_end, end_sample
+        """Record that the words before `char_end` are generated in the audio up to `end_sample`."""
+        self._generated_char_end, self._generated_end_sample = char_end, end_sample
 
     def end_audio(self) -> None:
         """Record that the engine has sent all of its audio."""
@@ -579,9 +579,11 @@ class WordPolicy:
         start = self._speech_clock.sample_after(self._start_of(place - 1), usual)
         if self.has_all_audio:
             return min(start, self._speech_clock.made_samples)
-        is_spoken = self._words[place].char_start < self._spoken_char_end
-        limit = min if is_spoken else max  # the word lies before the end of a segment, or after it
-        return limit(start, self._spoken_end_sample)
+        is_generated = self._words[place].char_start < self._generated_char_end
+        limit = (
+            min if is_generated else max
+        )  # the word lies before the end of a segment, or after it
+        return limit(start, self._generated_end_sample)
 
     def _usual_samples_before(self, place: int) -> float:
         while len(self._usual_before) <= place:
@@ -621,7 +623,7 @@ class WordPolicy:
         if self.has_all_audio or source >= Source.ONLINE:
             return True
         place = len(self._published)
-        if self._words[place].char_start < self._spoken_char_end:
+        if self._words[place].char_start < self._generated_char_end:
             return True
         return start < self._speech_clock.made_samples and self._has_ended(place - 1)
 
