@@ -1,7 +1,7 @@
 """The life of an utterance: text in, audio and word times out, on one clock.
 
-1. `push_text` keeps the text. `_read_on` has the intake divide it into segments, a few characters
-   at a time, and no further ahead of the audio than an engine needs.
+1. `push_text` keeps the text. `_read_on` takes segments of it, which the queue divides a few
+   characters at a time, and no further ahead of the audio than an engine needs.
 2. `_speak` passes each segment to the engine, and announces its words.
 3. `_grant` gives credit as playback proceeds: to the engine, and to audio and breaks that wait.
 4. `_on_engine_event` receives the audio, and passes it to the aligners and to the reader.
@@ -21,6 +21,7 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import replace
 from enum import IntEnum, auto
 from typing import Literal
 
@@ -32,12 +33,13 @@ from voiceagent_tts.core import (
     PlayoutClock,
     WarningCode,
     WordTimestamp,
+    earliest,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError, class_of
 from voiceagent_tts.seam import events as seam
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Warned
-from voiceagent_tts.synthesizer.aligners import AttachAligners
+from voiceagent_tts.synthesizer.aligners import AttachAligners, ContextAligners
 from voiceagent_tts.synthesizer.clock import ListenerClock, Pacer
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -52,7 +54,6 @@ from voiceagent_tts.synthesizer.events import (
     DoneReason,
     Milestones,
     Source,
-    TimedText,
 )
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import (
@@ -68,18 +69,12 @@ from voiceagent_tts.synthesizer.segments import (
 )
 from voiceagent_tts.synthesizer.words import Words
 from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
-from voiceagent_tts.text.cut import keep_inside
+from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
 
 _STEPS_AT_ONCE = 4
 """Steps in one iteration of the event loop. A step divides some text or speaks one segment: 1
 ms."""
-MAX_CONTEXT_CHARS = 1_000_000
-"""Maximum text of one context, generated or not: 18 hours of speech. Signs that nobody says do not
-wait to be spoken, and an answer to `cut` repeats them all."""
-_MOST_AHEAD_CHARS = 1_000
-"""Maximum text in segments ahead of its audio, with readings at their own length: a minute of
-speech. It bounds the work for text that is then cancelled or over a limit."""
 _CHECKED_CHARS = 60
 """Characters after which the language of token-fed text is checked."""
 
@@ -213,53 +208,45 @@ class Context:
         self._limits = limits
         self._on_end = on_end
         self._on_surplus = on_surplus
-        self._opened_at = time.monotonic()
-        self._first_audio_at: float | None = None
-        self._first_sent_at: float | None = None
-        self._cancelled_at: float | None = None
+        self._milestones = Milestones(time.monotonic())
         self._reason: DoneReason = "complete"
         self._error_code: ErrorCode | None = None
         self._cached_segments = 0
-        self._begins_cached = False
 
         self._clock = PlayoutClock()
-        self._intake = Intake(request, limits.settle_s)
-        self._slices = slices or Slices()
-        self._is_waiting_for_slice = False
+        self._intake = Intake(request, limits)
         self._text = TextQueue(self._intake)
+        self._slices = slices or Slices()
         self._counted_surplus = 0
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
-        self._aligners = attach_aligners and attach_aligners(
-            self._on_aligner_event, request.voice.recording
-        )
+        self._aligners, sources = ContextAligners(), [Source.NATIVE]
+        if attach_aligners is not None:
+            self._aligners = attach_aligners(self._on_aligner_event, request.voice.recording)
+            sources = self._aligners.sources
         self._words = Words(
             self._clock,
             self._listener,
-            [Source.NATIVE] if self._aligners is None else self._aligners.sources,
+            sources,
             aligners=self._aligners,
-            voice_level=0.0 if self._aligners is None else self._aligners.voice_level,
+            voice_level=self._aligners.voice_level,
             verbatim=self._intake.verbatim if self._intake.masks_text else None,
         )
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
         self._language_check = LanguageCheck(request.language) if request.languages else None
-        self._breaks: deque[Pause] = deque()
-        """Breaks that wait for the audio of the text before them."""
         self._flushes: deque[Flush] = deque()
-        self._warnings = deque(request.warnings)
-        """Warnings that wait for the first text."""
         self._warned: set[str] = set()  # codes of the warnings that the client has
         self._generated_end_sample = 0  # end of the segments that are whole, and of their breaks
         self._arrival = asyncio.Event()
         self._events = EventQueue(on_event or self._arrival.set)
 
         self._idle_s = min(limits.context_idle_s, options.idle_s or limits.context_idle_s)
-        self._idle_at: float | None = self._opened_at + self._idle_s
+        self._idle_at: float | None = self._milestones.opened_at + self._idle_s
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._speaker.prepare()
-        self._set_timer(self._opened_at)
+        self._set_timer(self._milestones.opened_at)
 
     @property
     def voice(self) -> Voice:
@@ -300,25 +287,15 @@ class Context:
                 (`text_too_long`); nothing of `delta` was accepted.
         """
         self._refuse_unless_open()
-        if self._intake.chars + len(delta) > MAX_CONTEXT_CHARS:
-            raise InvalidRequestError(
-                f"expected at most {MAX_CONTEXT_CHARS} characters in one context; open another one",
-                code=ErrorCode.TEXT_TOO_LONG,
-            )
-        waiting = self._intake.waiting_chars + len(delta)
-        if waiting > self._limits.max_text_chars:
-            raise InvalidRequestError(
-                f"expected at most {self._limits.max_text_chars} characters waiting to be spoken, "
-                f"got {waiting}; send the rest once audio has arrived",
-                code=ErrorCode.TEXT_TOO_LONG,
-            )
         if delta:
+            self._intake.receive(delta)
             now = time.monotonic()
             self._idle_at = now + self._idle_s
-            while self._warnings:  # now that the client knows that the context is open
-                self._warn(self._warnings.popleft())
-            self._intake.receive(delta, now)
-            self._text.unread.append(delta)
+            if self._milestones.first_text_at is None:
+                self._milestones.first_text_at = now
+                for warning in self._request.warnings:  # the client knows that the context is open
+                    self._warn(warning)
+            self._text.put(delta)
             self._read_on(now)
 
     def flush(self, flush_id: int) -> None:
@@ -328,7 +305,7 @@ class Context:
             InvalidRequestError: the context accepts no more text (`context_closed`).
         """
         self._refuse_unless_open()
-        self._text.unread.append(Flush(flush_id, self._intake.chars))
+        self._text.put(Flush(flush_id, self._intake.chars))
         self._read_on(time.monotonic())
 
     def finish(self) -> None:
@@ -340,50 +317,40 @@ class Context:
     def _finish(self) -> None:
         self.state = ContextState.FINISHING
         self._idle_at = None
-        self._text.unread.append(Finish())
+        self._text.put(Finish())
 
     # What was received, in bounded steps.
 
     def _read_on(self, now: float) -> None:
         """Read and speak received text: some steps now, the rest in later iterations."""
-        steps = 0 if self._is_waiting_for_slice else _STEPS_AT_ONCE
-        unsaid = self._text.unsaid
-        while self._can_read and steps:
+        steps = 0 if self._read_in_turn in self._slices else _STEPS_AT_ONCE
+        while steps and self._can_read:
             steps -= 1
-            if unsaid:
-                self._speak(unsaid.popleft(), now)
-            else:
-                self._text.divide(now)
-            # A break must be known before the audio of the text before it ends.
-            while unsaid and not isinstance(unsaid[0], QueuedSegment):
-                self._speak(unsaid.popleft(), now)
-            if self._intake.surplus_chars > self._counted_surplus:
-                self._count_surplus()
+            for part in self._text.pop_parts(now):
+                self._speak(part, now)
+            self._count_surplus()
         self._advance(now)
 
     @property
     def _can_read(self) -> bool:
         """Whether there is something to read or to speak, and the engine is not far behind."""
-        if self.state >= ContextState.ENDED or not (self._text.unread or self._text.unsaid):
+        if self.state >= ContextState.ENDED or not self._text:
             return False
-        intake = self._intake
-        ahead_chars = intake.submitted_char_end - intake.generated_char_end + intake.waiting_surplus
-        is_ahead = ahead_chars > _MOST_AHEAD_CHARS and self._request.feeding == "segment"
-        return not is_ahead or not self._speaker.is_speaking
+        return not (self._speaker.is_speaking and self._text.is_far_ahead)
 
     def _count_surplus(self) -> None:
-        self._on_surplus(self, self._intake.surplus_chars - self._counted_surplus)
-        self._counted_surplus = self._intake.surplus_chars
-        if self._intake.waiting_surplus > self._limits.max_text_chars:
-            message = (
-                f"expected at most {self._limits.max_text_chars} characters waiting to be spoken, "
-                "got more, counting readings of the lexicon and the markup"
-            )
-            self.fail(InvalidRequestError(message, code=ErrorCode.TEXT_TOO_LONG))
+        """Report by how much new readings are longer than their text; fail if it is too much."""
+        surplus = self._intake.surplus_chars - self._counted_surplus
+        if surplus:
+            self._counted_surplus += surplus
+            self._on_surplus(self, surplus)
+            try:
+                self._intake.check_readings()
+            except InvalidRequestError as error:
+                self.fail(error)
 
     def _read_in_turn(self) -> None:
         """Read on in an iteration of the event loop that `Slices` assigned."""
-        self._is_waiting_for_slice = False
         try:
             self._read_on(time.monotonic())
         except VoiceAgentError as error:
@@ -393,26 +360,27 @@ class Context:
 
     def _speak(self, part: TextPart, now: float) -> None:
         """Speak a segment and announce its words, or act on what stands between segments."""
+        if self.state >= ContextState.ENDED:
+            return
         match part:
             case QueuedSegment():
                 self._speak_segment(part, now)
             case Pause():
-                self._breaks.append(part)
-                self._listener.expect_break(part.char_end)
+                self._listener.expect_break(part)
                 self._complete_text(part.char_end)
             case Flush():
                 self._complete_text(part.char_end)
                 self._flushes.append(part)
             case Finish():
-                self._end_text(now, is_told=part.is_told)
+                self._end_text(self._intake.submitted_char_end, now)
 
-    def _end_text(self, now: float, *, is_told: bool) -> None:
-        self._check_language(self._intake.submitted_char_end)
+    def _end_text(self, char_end: int, now: float) -> None:
+        self._check_language(char_end)
         self._words.complete_word()
-        if self.state >= ContextState.ENDED or is_told:
+        if self.state >= ContextState.ENDED:
             return
         if self._speaker.is_speaking:
-            self._speaker.end_text(self._intake.submitted_char_end)
+            self._speaker.end_text(char_end)
         else:  # there never was any text
             self._end_audio(now)
 
@@ -430,6 +398,7 @@ class Context:
         self._speaker.speak(queued)
         self._words.expect(segment, is_whole=not queued.is_growing)
         if is_first:
+            self._milestones.submitted_at = now
             self._grant(now)
 
     def _check_language(self, char_end: int, *, least_chars: int = 1) -> None:
@@ -462,7 +431,7 @@ class Context:
             return None
         basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
         cut = self.cut(played_samples, waiting_text)
-        self._cancelled_at = self._cancelled_at or time.monotonic()
+        self._milestones.cancelled_at = self._milestones.cancelled_at or time.monotonic()
         self._events.clear()
         self._error_code = None  # of a failure that the client will not be told
         self._events.put(ContextCancelled(cut, self._clock.sent_samples, basis))
@@ -542,8 +511,8 @@ class Context:
     def sent(self, samples: int) -> None:
         """Record that `samples` of this context's audio have just left for the listener."""
         now = time.monotonic()
-        if self._first_sent_at is None:
-            self._first_sent_at = now
+        if self._milestones.first_sent_at is None:
+            self._milestones.first_sent_at = now
         self._clock.send(samples, now)
         if self._grant(now):
             self._advance(now)
@@ -604,9 +573,10 @@ class Context:
                 pass
 
     def _put_audio(self, chunk: AudioChunk, now: float) -> None:
-        if self._first_audio_at is None:
-            self._first_audio_at = now
-            self._begins_cached = self._cached_segments > 0
+        if chunk.start_sample == 0 and self._cached_segments:
+            self._milestones.submitted_at = None  # the engine has no part in the first audio
+        elif chunk.start_sample == 0:
+            self._milestones.first_audio_at = now
         if (audio := self._listener.push_audio(chunk)) is not None:
             self._events.put(audio)
         self._words.push_audio(chunk, self._intake.speech_language)
@@ -621,9 +591,8 @@ class Context:
 
     def _put_breaks(self, char_end: int, now: float) -> None:
         """Insert the silence of the breaks in the text before `char_end`, which is generated."""
-        while self._breaks and self._breaks[0].char_end <= char_end:
-            pause = self._breaks.popleft()
-            self._events.put(*self._listener.push_break(pause.char_end, pause.samples))
+        while self.state < ContextState.ENDED and self._listener.has_break_before(char_end):
+            self._events.put(*self._listener.push_break())
             self._end_at_limit(now)
 
     def _end_audio(self, now: float) -> None:
@@ -652,8 +621,7 @@ class Context:
                 self._end(self._reason)
         if self._events.is_held(self._granted_samples):
             self._grant(now)
-        if self._can_read and not self._is_waiting_for_slice:
-            self._is_waiting_for_slice = True
+        if self._can_read:
             self._slices.add(self._read_in_turn)
         self._set_timer(now)
 
@@ -714,9 +682,7 @@ class Context:
         """Set the context's one timer for the earliest due time of its parts."""
         due_at = self._pacer.due_at if self._awaits_credit else None
         if self.state < ContextState.ENDED:
-            may_expire = None if self._text.unread else self._intake.due_at
-            times = (self._idle_at, may_expire, due_at, self._words.due_at)
-            due_at = min((at for at in times if at is not None), default=None)
+            due_at = earliest(self._idle_at, self._text.due_at, due_at, self._words.due_at)
         if due_at is None or (self._timer is not None and self._timer_at <= due_at):
             return
         self._stop_timer()
@@ -743,8 +709,7 @@ class Context:
 
     def _expire(self, now: float) -> None:
         """Speak text that waits no longer, and end a context that gets none."""
-        if not self._text.unread:  # else the text that it waits for is here
-            self._text.unsaid += self._intake.expire(now)
+        self._text.expire(now)
         if self._idle_at is not None and self._idle_at <= now:
             self._reason = "idle"
             self._finish()
@@ -784,9 +749,7 @@ class Context:
         self._reason = reason
         self.state = ContextState.ENDED
         self._stop_timer()
-        self._text.unread.clear()
-        self._text.unsaid.clear()
-        self._breaks.clear()
+        self._text.clear()
         self._words.stop()
         self._speaker.release()
         self._set_timer(time.monotonic())
@@ -805,18 +768,10 @@ class Context:
             said_chars=self._intake.chars + self._intake.surplus_chars,
             audio_samples=audio_samples,
             discarded_samples=discarded_samples,
-            milestones=Milestones(
-                self._opened_at,
-                now,
-                self._intake.first_text_at,
-                None if self._begins_cached else self._speaker.submitted_at,
-                None if self._begins_cached else self._first_audio_at,
-                self._first_sent_at,
-                self._cancelled_at,
-            ),
+            milestones=replace(self._milestones, ended_at=now),
             underrun_s=self._clock.underrun_s,
             words=self._words.policy.counts,
-            aligner_lag_s={} if self._aligners is None else self._aligners.lag_s,
+            aligner_lag_s=self._aligners.lag_s,
             word_lag_s=self._words.worst_lag_s,
             cached_segments=self._cached_segments,
         )

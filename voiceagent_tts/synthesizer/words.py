@@ -62,7 +62,7 @@ class Words:
         playout: how much of the audio was sent, and when it is played.
         listener: maps the engine's clock to the listener's.
         sources: sources that may send times.
-        aligners: what finds them; None where the engine does, or nothing.
+        aligners: what finds them, if the engine does not.
         voice_level: as for `SpeechClock`.
         verbatim: returns a word with the client's characters; None where it has them.
 
@@ -89,7 +89,7 @@ class Words:
         self.worst_lag_s = 0.0
         self._playout = playout
         self.listener = listener
-        self._aligners = aligners
+        self._aligners = aligners or ContextAligners()
         self._verbatim = verbatim
         self._growing_words = None if Source.NATIVE in sources else GrowingWords()
         self._readings: deque[Reading] = deque()
@@ -132,8 +132,7 @@ class Words:
         if self._readings:
             words = [self._said(word) for word in words]
         self.policy.expect(words)
-        if self._aligners is not None:
-            self._aligners.expect(words)
+        self._aligners.expect(words)
 
     def _said(self, word: Word) -> Word:
         readings: list[Reading] = []
@@ -152,19 +151,17 @@ class Words:
         """
         if self._growing_words is not None:
             self.policy.push_audio(chunk.pcm)
-        if self._aligners is not None:
-            self._aligners.push_audio(chunk, language)
+        self._aligners.push_audio(chunk, language)
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
         """Record that the text before `char_end` is generated in the audio before `end_sample`."""
         self.policy.end_segment(char_end, end_sample)
-        if self._aligners is not None:
-            self._aligners.end_segment(char_end, end_sample)
+        self._aligners.end_segment(char_end, end_sample)
 
     def end_audio(self, now: float) -> None:
         """Record that the engine has sent all of its audio; ask for the missing words."""
         self.policy.end_audio()
-        if self._aligners is not None and not self._aligners.finish(now):
+        if not self._aligners.finish(now):
             self._stop_aligning()
 
     # Times in.
@@ -196,34 +193,27 @@ class Words:
         now: float,
     ) -> None:
         """Add an aligner's final and tentative times."""
-        self._wait_again(now)
+        self._aligners.wait_again(now)
         self.policy.add_times(source, words)
         if source is Source.ONLINE:
             self.policy.set_tentative(tentative)
 
     def drop_aligner(self, source: Source, now: float) -> None:
         """Record that an aligner has finished or failed."""
-        self._wait_again(now)
+        self._aligners.wait_again(now)
         self.policy.drop_source(source)
-
-    def _wait_again(self, now: float) -> None:
-        if self._aligners is not None:
-            self._aligners.wait_again(now)
 
     def _stop_aligning(self) -> None:
         """Continue with the times that the aligners have found, and without aligners."""
-        if self._aligners is not None:
-            self._aligners.close()
-            for source in self._aligners.sources:
-                self.policy.drop_source(source)
+        self._aligners.close()
+        for source in self._aligners.sources:
+            self.policy.drop_source(source)
 
     # Words out.
 
     @property
     def due_at(self) -> float | None:
         """When `pop_due` must be called without further events; None if an event decides."""
-        if self._aligners is None:
-            return self._deadline
         return earliest(self._deadline, self._aligners.due_at)
 
     @property
@@ -243,14 +233,14 @@ class Words:
 
     def pop_due(self, now: float) -> tuple[WordTimestamp, ...]:
         """Return the words to publish at `now` (`time.monotonic()`), as the client wrote them."""
-        if self._aligners is not None and self._aligners.is_given_up(now):
+        if self._aligners.is_given_up(now):
             self._stop_aligning()
         words = self._as_heard(self._due(now)) if self.policy.next_char is not None else ()
         if words:
             past_samples = self._playout.played_samples(now) - words[0].start_sample
             self.worst_lag_s = max(self.worst_lag_s, past_samples / SAMPLE_RATE_HZ)
             self.published += words
-        if self._aligners is not None and self._has_all_words and not self.is_complete:
+        if self._has_all_words and not self.is_complete:
             self._aligners.wait_for_better(now)
         return words
 
@@ -319,7 +309,7 @@ class Words:
 
     def stop(self) -> None:
         """Disconnect the aligners, and remember how loud the voice speaks; idempotent."""
-        if self._aligners is not None:
+        if self._growing_words is not None:
             self._aligners.stop(self.policy.level, self.listener.end_sample)
 
 
@@ -379,7 +369,6 @@ class WordPolicy:
         self._told: list[WordTimestamp] = []
         """The published words, each with the time that was returned last."""
         self._first_open = 0  # of the published words without a final time
-        self._last_start = 0
         self._may_be_better = False
         """Whether a published word may have another time now than the one that it left with."""
 
@@ -616,7 +605,9 @@ class WordPolicy:
     @property
     def _earliest_start(self) -> int:
         """Start of the last word, as it was sent first or as it has moved since."""
-        return max(self._last_start, self._told[-1].start_sample) if self._told else 0
+        if not self._told:
+            return 0
+        return max(self._published[-1].start_sample, self._told[-1].start_sample)
 
     def _may_be_heard(self, source: Source, start: int) -> bool:
         """Whether the next word, at `start`, may be in the audio so far, or its time is known."""
@@ -636,8 +627,8 @@ class WordPolicy:
     def _publish(self, source: Source, timestamp: WordTimestamp, played_sample: int) -> None:
         self.counts.sources[source] += 1
         self.counts.late += timestamp.start_sample < played_sample
-        self._last_start = max(timestamp.start_sample, played_sample, self._earliest_start)
-        self._published.append(_moved_to(timestamp, self._last_start))
+        start = max(timestamp.start_sample, played_sample, self._earliest_start)
+        self._published.append(_moved_to(timestamp, start))
         self._told.append(self._published[-1])
         self._may_be_better |= source < Source.ONLINE or self._published[-1] != timestamp
 

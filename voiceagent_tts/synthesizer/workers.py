@@ -464,7 +464,6 @@ class Speaker:
     Attributes:
         is_speaking: whether there is text of the context, and its row is held.
         request: as given; that of the last worker.
-        submitted_at: `time.monotonic()` of the first text sent; None before it.
     """
 
     def __init__(
@@ -476,7 +475,7 @@ class Speaker:
         find_worker: FindWorker | None = None,
     ) -> None:
         self.is_speaking = False
-        self.submitted_at: float | None = None
+        self._is_last_sent = False
         self._on_event = on_event
         self._on_free = on_free
         self._find_worker = find_worker
@@ -520,13 +519,14 @@ class Speaker:
 
     def speak(self, queued: QueuedSegment) -> None:
         """Speak the next segment; the first one starts the row."""
+        self._is_last_sent = queued.is_last
         segment, row, request = queued.segment, self._row, self.request
         language = self._readable(queued.language)
         text = (row.number, segment.text, segment.char_start, not queued.is_last)
         if row.state is RowState.ACTIVE:
             row.send(Append(*text, language, segment.readings))
         elif row.state is RowState.RESERVED:
-            self.is_speaking, self.submitted_at = True, time.monotonic()
+            self.is_speaking = True
             voice, version = self._preparation.voice, self._preparation.voice_version
             how = (language, request.feeding, request.speech, segment.readings)
             trace = request.options.traceparent
@@ -540,8 +540,9 @@ class Speaker:
         return language if language.partition("-")[0] in spoken else None
 
     def end_text(self, char_end: int) -> None:
-        """Report that no text follows the text before `char_end`."""
-        self._row.send(Append(self._row.number, "", char_end, False, None))
+        """Report that no text follows the text before `char_end`, unless the last segment did."""
+        if not self._is_last_sent:
+            self._row.send(Append(self._row.number, "", char_end, False, None))
 
     def flush(self) -> None:
         """Make the engine speak all text so far as if it had ended."""
