@@ -166,20 +166,14 @@ class ContextAligners:
     """Sends one context's words and audio to its aligners, and limits the wait for answers.
 
     Args:
-        handles: connections to the aligners; empty if no process has a free row, or the engine
-            sends the words' times.
-        recording: the voice, in `levels`.
-        levels: remembers how loud voices speak; None where no audio is measured.
+        handles: connections to the aligners; empty if no process has a free row.
 
     Attributes:
         handles: as given.
     """
 
     def __init__(
-        self,
-        handles: "Sequence[AlignerHandle]" = (),
-        recording: str = "",
-        levels: VoiceLevels | None = None,
+        self, handles: "Sequence[AlignerHandle]", recording: str, levels: VoiceLevels
     ) -> None:
         self.handles = handles
         self._recording = recording
@@ -198,7 +192,7 @@ class ContextAligners:
     @property
     def voice_level(self) -> float:
         """Loudness of the voice in earlier contexts."""
-        return 0.0 if self._levels is None else self._levels.level_of(self._recording)
+        return self._levels.level_of(self._recording)
 
     @property
     def lag_s(self) -> dict[Source, float]:
@@ -242,7 +236,7 @@ class ContextAligners:
 
     def wait_for_better(self, now: float) -> None:
         """Wait briefly for better times, now that all words are published; idempotent."""
-        if self.handles and self._refine_until is None:
+        if self._refine_until is None:
             self._refine_until = now + _REFINEMENT_WAIT_S
 
     def is_given_up(self, now: float) -> bool:
@@ -263,7 +257,7 @@ class ContextAligners:
             level: loudness of the context.
             samples: length of its audio; less than `_MIN_LEVEL_SAMPLES` is not remembered.
         """
-        if self._levels is not None and not self._is_stopped and samples >= _MIN_LEVEL_SAMPLES:
+        if not self._is_stopped and samples >= _MIN_LEVEL_SAMPLES:
             self._levels.add(self._recording, level)
         self._is_stopped = True
         self.close()

@@ -33,13 +33,12 @@ from voiceagent_tts.core import (
     PlayoutClock,
     WarningCode,
     WordTimestamp,
-    earliest,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError, class_of
 from voiceagent_tts.seam import events as seam
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Warned
-from voiceagent_tts.synthesizer.aligners import AttachAligners, ContextAligners
+from voiceagent_tts.synthesizer.aligners import AttachAligners
 from voiceagent_tts.synthesizer.clock import ListenerClock, Pacer
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -220,16 +219,15 @@ class Context:
         self._counted_surplus = 0
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
-        self._aligners, sources = ContextAligners(), [Source.NATIVE]
-        if attach_aligners is not None:
-            self._aligners = attach_aligners(self._on_aligner_event, request.voice.recording)
-            sources = self._aligners.sources
+        self._aligners = attach_aligners and attach_aligners(
+            self._on_aligner_event, request.voice.recording
+        )
         self._words = Words(
             self._clock,
             self._listener,
-            sources,
+            [Source.NATIVE] if self._aligners is None else self._aligners.sources,
             aligners=self._aligners,
-            voice_level=self._aligners.voice_level,
+            voice_level=0.0 if self._aligners is None else self._aligners.voice_level,
             verbatim=self._intake.verbatim if self._intake.masks_text else None,
         )
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
@@ -295,7 +293,7 @@ class Context:
                 self._milestones.first_text_at = now
                 for warning in self._request.warnings:  # the client knows that the context is open
                     self._warn(warning)
-            self._text.put(delta)
+            self._text.received.append(delta)
             self._read_on(now)
 
     def flush(self, flush_id: int) -> None:
@@ -305,7 +303,7 @@ class Context:
             InvalidRequestError: the context accepts no more text (`context_closed`).
         """
         self._refuse_unless_open()
-        self._text.put(Flush(flush_id, self._intake.chars))
+        self._text.received.append(Flush(flush_id, self._intake.chars))
         self._read_on(time.monotonic())
 
     def finish(self) -> None:
@@ -317,13 +315,13 @@ class Context:
     def _finish(self) -> None:
         self.state = ContextState.FINISHING
         self._idle_at = None
-        self._text.put(Finish())
+        self._text.received.append(Finish())
 
     # What was received, in bounded steps.
 
     def _read_on(self, now: float) -> None:
         """Read and speak received text: some steps now, the rest in later iterations."""
-        steps = 0 if self._read_in_turn in self._slices else _STEPS_AT_ONCE
+        steps = 0 if self._read_in_turn in self._slices.waiting else _STEPS_AT_ONCE
         while steps and self._can_read:
             steps -= 1
             for part in self._text.pop_parts(now):
@@ -334,7 +332,7 @@ class Context:
     @property
     def _can_read(self) -> bool:
         """Whether there is something to read or to speak, and the engine is not far behind."""
-        if self.state >= ContextState.ENDED or not self._text:
+        if self.state >= ContextState.ENDED or not (self._text.received or self._text.divided):
             return False
         return not (self._speaker.is_speaking and self._text.is_far_ahead)
 
@@ -682,7 +680,9 @@ class Context:
         """Set the context's one timer for the earliest due time of its parts."""
         due_at = self._pacer.due_at if self._awaits_credit else None
         if self.state < ContextState.ENDED:
-            due_at = earliest(self._idle_at, self._text.due_at, due_at, self._words.due_at)
+            may_expire = None if self._text.received else self._intake.due_at
+            times = (self._idle_at, may_expire, due_at, self._words.due_at)
+            due_at = min((at for at in times if at is not None), default=None)
         if due_at is None or (self._timer is not None and self._timer_at <= due_at):
             return
         self._stop_timer()
@@ -771,7 +771,7 @@ class Context:
             milestones=replace(self._milestones, ended_at=now),
             underrun_s=self._clock.underrun_s,
             words=self._words.policy.counts,
-            aligner_lag_s=self._aligners.lag_s,
+            aligner_lag_s={} if self._aligners is None else self._aligners.lag_s,
             word_lag_s=self._words.worst_lag_s,
             cached_segments=self._cached_segments,
         )

@@ -346,21 +346,17 @@ TextPart = QueuedSegment | Pause | Flush | Finish
 
 
 class TextQueue:
-    """What the engine has not been sent yet of a text, divided a few characters at a time."""
+    """What the engine has not been sent yet of a text, divided a few characters at a time.
+
+    Attributes:
+        received: what waits to be divided, in order.
+        divided: what waits to be sent to the engine, in order.
+    """
 
     def __init__(self, intake: Intake) -> None:
+        self.received: deque[str | Flush | Finish] = deque()
+        self.divided: deque[TextPart] = deque()
         self._intake = intake
-        self._received: deque[str | Flush | Finish] = deque()
-        """What waits to be divided, in order."""
-        self._divided: deque[TextPart] = deque()
-        """What waits to be sent to the engine, in order."""
-
-    def __bool__(self) -> bool:
-        return bool(self._received or self._divided)
-
-    def put(self, received: str | Flush | Finish) -> None:
-        """Append text, or a mark behind the text so far."""
-        self._received.append(received)
 
     @property
     def is_far_ahead(self) -> bool:
@@ -375,64 +371,59 @@ class TextQueue:
         A break must be known before the audio of the text before it ends.
         """
         parts: list[TextPart] = []
-        if self._divided:
-            parts.append(self._divided.popleft())
+        if self.divided:
+            parts.append(self.divided.popleft())
         else:
             self._divide(now)
-        while self._divided and not isinstance(self._divided[0], QueuedSegment):
-            parts.append(self._divided.popleft())
+        while self.divided and not isinstance(self.divided[0], QueuedSegment):
+            parts.append(self.divided.popleft())
         return parts
 
     def _divide(self, now: float) -> None:
         """Divide a few characters, or all that is buffered before a flush or the end."""
-        match received := self._received.popleft():
+        match received := self.received.popleft():
             case str():
                 if rest := received[_READ_CHARS:]:
-                    self._received.appendleft(rest)
-                self._divided += self._intake.push(received[:_READ_CHARS], now)
+                    self.received.appendleft(rest)
+                self.divided += self._intake.push(received[:_READ_CHARS], now)
             case Flush():
-                self._divided += (*self._intake.flush(now), received)
+                self.divided += (*self._intake.flush(now), received)
             case Finish():
-                self._divided += (*self._intake.finish(), received)
-
-    @property
-    def due_at(self) -> float | None:
-        """When buffered text waits no longer; None if only more text decides, or is here."""
-        return None if self._received else self._intake.due_at
+                self.divided += (*self._intake.finish(), received)
 
     def expire(self, now: float) -> None:
-        """Divide the text whose wait is over."""
-        if not self._received:
-            self._divided += self._intake.expire(now)
+        """Divide the text whose wait is over, unless the text that it waits for is here."""
+        if not self.received:
+            self.divided += self._intake.expire(now)
 
     def clear(self) -> None:
         """Drop everything."""
-        self._received.clear()
-        self._divided.clear()
+        self.received.clear()
+        self.divided.clear()
 
 
 class Slices:
     """Runs one slice per iteration of the event loop, in the order in which contexts add them.
 
     However many contexts have long texts, other tasks wait for one slice at most.
+
+    Attributes:
+        waiting: the slices to run, in order.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[Callable[[], None], None] = {}
-
-    def __contains__(self, run_slice: Callable[[], None]) -> bool:
-        return run_slice in self._waiting
+        self.waiting: dict[Callable[[], None], None] = {}
 
     def add(self, run_slice: Callable[[], None]) -> None:
         """Run a slice in a later iteration. It must not raise, and adds its successor itself."""
-        if not self._waiting:
+        if not self.waiting:
             asyncio.get_running_loop().call_soon(self._run)
-        self._waiting[run_slice] = None
+        self.waiting[run_slice] = None
 
     def _run(self) -> None:
-        run_slice = next(iter(self._waiting))
-        del self._waiting[run_slice]
-        if self._waiting:
+        run_slice = next(iter(self.waiting))
+        del self.waiting[run_slice]
+        if self.waiting:
             asyncio.get_running_loop().call_soon(self._run)
         run_slice()
 

@@ -62,7 +62,7 @@ class Words:
         playout: how much of the audio was sent, and when it is played.
         listener: maps the engine's clock to the listener's.
         sources: sources that may send times.
-        aligners: what finds them, if the engine does not.
+        aligners: what finds them; None where the engine does, or nothing.
         voice_level: as for `SpeechClock`.
         verbatim: returns a word with the client's characters; None where it has them.
 
@@ -89,7 +89,7 @@ class Words:
         self.worst_lag_s = 0.0
         self._playout = playout
         self.listener = listener
-        self._aligners = aligners or ContextAligners()
+        self._aligners = aligners
         self._verbatim = verbatim
         self._growing_words = None if Source.NATIVE in sources else GrowingWords()
         self._readings: deque[Reading] = deque()
@@ -132,7 +132,8 @@ class Words:
         if self._readings:
             words = [self._said(word) for word in words]
         self.policy.expect(words)
-        self._aligners.expect(words)
+        if self._aligners is not None:
+            self._aligners.expect(words)
 
     def _said(self, word: Word) -> Word:
         readings: list[Reading] = []
@@ -151,17 +152,19 @@ class Words:
         """
         if self._growing_words is not None:
             self.policy.push_audio(chunk.pcm)
-        self._aligners.push_audio(chunk, language)
+        if self._aligners is not None:
+            self._aligners.push_audio(chunk, language)
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
         """Record that the text before `char_end` is generated in the audio before `end_sample`."""
         self.policy.end_segment(char_end, end_sample)
-        self._aligners.end_segment(char_end, end_sample)
+        if self._aligners is not None:
+            self._aligners.end_segment(char_end, end_sample)
 
     def end_audio(self, now: float) -> None:
         """Record that the engine has sent all of its audio; ask for the missing words."""
         self.policy.end_audio()
-        if not self._aligners.finish(now):
+        if self._aligners is not None and not self._aligners.finish(now):
             self._stop_aligning()
 
     # Times in.
@@ -193,27 +196,34 @@ class Words:
         now: float,
     ) -> None:
         """Add an aligner's final and tentative times."""
-        self._aligners.wait_again(now)
+        self._wait_again(now)
         self.policy.add_times(source, words)
         if source is Source.ONLINE:
             self.policy.set_tentative(tentative)
 
     def drop_aligner(self, source: Source, now: float) -> None:
         """Record that an aligner has finished or failed."""
-        self._aligners.wait_again(now)
+        self._wait_again(now)
         self.policy.drop_source(source)
+
+    def _wait_again(self, now: float) -> None:
+        if self._aligners is not None:
+            self._aligners.wait_again(now)
 
     def _stop_aligning(self) -> None:
         """Continue with the times that the aligners have found, and without aligners."""
-        self._aligners.close()
-        for source in self._aligners.sources:
-            self.policy.drop_source(source)
+        if self._aligners is not None:
+            self._aligners.close()
+            for source in self._aligners.sources:
+                self.policy.drop_source(source)
 
     # Words out.
 
     @property
     def due_at(self) -> float | None:
         """When `pop_due` must be called without further events; None if an event decides."""
+        if self._aligners is None:
+            return self._deadline
         return earliest(self._deadline, self._aligners.due_at)
 
     @property
@@ -233,14 +243,14 @@ class Words:
 
     def pop_due(self, now: float) -> tuple[WordTimestamp, ...]:
         """Return the words to publish at `now` (`time.monotonic()`), as the client wrote them."""
-        if self._aligners.is_given_up(now):
+        if self._aligners is not None and self._aligners.is_given_up(now):
             self._stop_aligning()
         words = self._as_heard(self._due(now)) if self.policy.next_char is not None else ()
         if words:
             past_samples = self._playout.played_samples(now) - words[0].start_sample
             self.worst_lag_s = max(self.worst_lag_s, past_samples / SAMPLE_RATE_HZ)
             self.published += words
-        if self._has_all_words and not self.is_complete:
+        if self._aligners is not None and self._has_all_words and not self.is_complete:
             self._aligners.wait_for_better(now)
         return words
 
@@ -309,7 +319,7 @@ class Words:
 
     def stop(self) -> None:
         """Disconnect the aligners, and remember how loud the voice speaks; idempotent."""
-        if self._growing_words is not None:
+        if self._aligners is not None:
             self._aligners.stop(self.policy.level, self.listener.end_sample)
 
 
