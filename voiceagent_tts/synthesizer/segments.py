@@ -19,7 +19,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.text.language import LATIN, NAMES, detect_language, unserved_language
-from voiceagent_tts.text.readings import parts_by_said, said_chars
+from voiceagent_tts.text.masked import parts_by_said, said_chars
 from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS, Segmenter
 
 if TYPE_CHECKING:

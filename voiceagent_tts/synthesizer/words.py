@@ -29,7 +29,7 @@ from voiceagent_tts.synthesizer.aligners import ContextAligners
 from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source, WordCounts
 from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, SpeechClock, typical_samples
-from voiceagent_tts.text.readings import said_word
+from voiceagent_tts.text.masked import said_word
 from voiceagent_tts.text.words import GrowingWords
 
 _DELIVERY_S = 0.02
