@@ -71,9 +71,9 @@ from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
 from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
 
-_STEPS_AT_ONCE = 4
-"""Steps in one iteration of the event loop. A step divides some text or speaks one segment: 1
-ms."""
+_STEPS_AT_ONCE = 3
+"""Steps in one iteration of the event loop. A step divides some text and speaks one segment: 1 ms
+each."""
 _CHECKED_CHARS = 60
 """Characters after which the language of token-fed text is checked."""
 

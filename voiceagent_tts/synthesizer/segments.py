@@ -366,15 +366,13 @@ class TextQueue:
         return ahead_chars > _MOST_AHEAD_CHARS and not intake.is_token_fed
 
     def pop_parts(self, now: float) -> list[TextPart]:
-        """Return the next segment, or divide a few characters to find it; and what stands behind.
+        """Return the next segment, if a few characters more complete it, and what stands behind.
 
         A break must be known before the audio of the text before it ends.
         """
-        parts: list[TextPart] = []
-        if self.divided:
-            parts.append(self.divided.popleft())
-        else:
+        if not self.divided:
             self._divide(now)
+        parts = [self.divided.popleft()] if self.divided else []
         while self.divided and not isinstance(self.divided[0], QueuedSegment):
             parts.append(self.divided.popleft())
         return parts
