@@ -130,7 +130,6 @@ class _Process:
         on_end: receives why the process has ended, once all that it sent was received.
 
     Attributes:
-        is_ready: set by the owner once the worker can work, from when on it must not be silent.
         failure: why the process ended, where the worker or this class can tell.
     """
 
@@ -140,11 +139,11 @@ class _Process:
         on_event: Callable[[Event | AlignEvent], None],
         on_end: Callable[[str], None],
     ) -> None:
-        self.is_ready = False
         self.failure: str | None = None
         self._spec = spec
         self._on_event = on_event
         self._on_end = on_end
+        self._is_ready = False  # before it is, it loads for long without a sign of life
         self._has_sign_of_life = False  # since the last check of `_watch`
 
     async def start(self) -> None:
@@ -225,6 +224,7 @@ class _Process:
                 self._process.kill()
                 return
             self._has_sign_of_life = True
+            self._is_ready = self._is_ready or isinstance(event, Ready)
             self._on_event(event)  # pyright: ignore[reportArgumentType]
             # Queued messages are received without a pause: let other tasks run in between.
             await asyncio.sleep(0)
@@ -240,7 +240,7 @@ class _Process:
         while silent_checks < _CHECKS:
             self._has_sign_of_life = False
             await asyncio.sleep(timeout_s / _CHECKS)
-            is_silent = self.is_ready and not self._has_sign_of_life
+            is_silent = self._is_ready and not self._has_sign_of_life
             silent_checks = silent_checks + 1 if is_silent else 0
         self.failure = f"the engine gave no sign of life for {timeout_s:g} s"
         self._process.kill()
@@ -415,7 +415,6 @@ class WorkerClient:
                 if handler := self._free_row(context):
                     self._call(handler, context, event)
             case Ready(capabilities):
-                self._process.is_ready = True
                 if not self._ready.done():  # as it is once `start` no longer waits
                     self._ready.set_result(capabilities)
             case Stats():
