@@ -108,6 +108,25 @@ def test_the_core_lists_voices_and_has_no_routes_of_plugins(core: Path) -> None:
     ]
 
 
+def test_the_core_invites_no_browser(core: Path) -> None:
+    """Without a page, `serve` names the address that clients connect to."""
+    argv = [sys.executable, "-m", "voiceagent_tts", "serve", "--port", "0"]
+    settings = {"VOICEAGENT_TTS_ENGINE": "espeak", "PYTHONPATH": str(core)}
+    with subprocess.Popen(
+        argv,
+        cwd=core,
+        env=os.environ | settings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        address = server.stdout.readline().removeprefix("ready ").strip()
+        server.terminate()
+        _, errors = server.communicate(timeout=60)
+    assert f"Clients connect to {address}.\n" in errors and "browser" not in errors
+
+
 def test_the_core_serves_nothing_in_the_clear_that_was_to_be_encrypted(core: Path) -> None:
     """TLS is a plugin's; without it, a server that is to have a certificate does not start."""
     with pytest.raises(subprocess.CalledProcessError):

@@ -189,7 +189,7 @@ async def test_a_wait_for_room_can_be_cancelled(steps: int) -> None:
     waiting = asyncio.create_task(window.reserve("b"))
     for _ in range(3):
         await asyncio.sleep(0)
-    window.mark_spoken(1)
+    window.mark_generated(1)
     for _ in range(steps):
         await asyncio.sleep(0)
     waiting.cancel()

@@ -15,7 +15,7 @@ from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.server import held
 from voiceagent_tts.server.held import MAX_TEXTS_BYTES, HeldBytes, RecentTexts
-from voiceagent_tts.synthesizer.events import TimedText
+from voiceagent_tts.text.cut import TimedText
 
 TEXT = "words of a text " * 1250
 

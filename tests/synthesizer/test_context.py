@@ -14,7 +14,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.engine_kind import WorkerSpec
-from voiceagent_tts.synthesizer import context as context_module
+from voiceagent_tts.synthesizer import segments
 from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -99,7 +99,7 @@ async def test_a_context_does_not_take_text_without_end(
     start_synthesizer: StartSynthesizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Signs that nobody says are never waiting, but each cut repeats them."""
-    monkeypatch.setattr(context_module, "MAX_CONTEXT_CHARS", 500)
+    monkeypatch.setattr(segments, "MAX_CONTEXT_CHARS", 500)
     synthesizer = await start_synthesizer(Limits(max_text_chars=100))
     context = await synthesizer.open(UNPACED)
     for flush_id in range(5):

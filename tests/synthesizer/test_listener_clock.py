@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from testbed.heard_words import HeardWords
-from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Pause, Word, WordTimestamp
 from voiceagent_tts.synthesizer.events import Source
 
 SECOND = (np.sin(np.arange(SAMPLE_RATE_HZ) / 20) * 8000).astype("<i2").tobytes()
@@ -81,11 +81,11 @@ def test_a_break_is_exact(speed: float) -> None:
     after = WordTimestamp(Word("two", 10, 13), SAMPLE_RATE_HZ + 600, None, True)
     heard.add_times(Source.NATIVE, WORD)
     chunks = [heard.push_audio(AudioChunk(0, SECOND))]
-    for char_end in (8, 9):
-        heard.listener.expect_break(char_end)
-    chunks += heard.listener.push_break(8, 5_000)
+    for pause in (Pause(8, 5_000), Pause(9, 1_000)):
+        heard.listener.expect_break(pause)
+    chunks += heard.listener.push_break()
     start = heard.listener.end_sample - 5_000
-    chunks += heard.listener.push_break(9, 1_000)
+    chunks += heard.listener.push_break()
     chunks.append(heard.push_audio(AudioChunk(SAMPLE_RATE_HZ, SECOND)))
     heard.add_times(Source.NATIVE, after)
     chunks.append(heard.end_audio())
@@ -111,8 +111,8 @@ def test_words_after_a_break_wait_for_it() -> None:
     assert len(heard.pop_due(NOW)) == 1
     heard.playout.send(SAMPLE_RATE_HZ, NOW)
     heard.policy.end_segment(10, SAMPLE_RATE_HZ)
-    heard.listener.expect_break(10)
-    heard.listener.push_break(10, 2 * SAMPLE_RATE_HZ)
+    heard.listener.expect_break(Pause(10, 2 * SAMPLE_RATE_HZ))
+    heard.listener.push_break()
     heard.playout.send(2 * SAMPLE_RATE_HZ, NOW)
     heard.expect("        two")
     assert heard.words.due_at is None, "an event decides: the audio of the word"
@@ -133,10 +133,10 @@ def test_words_before_a_break_leave_before_it(start: int) -> None:
     heard.expect("one two")
     heard.add_times(Source.ONLINE, WORD)
     heard.policy.set_tentative((WordTimestamp(Word("two", 4, 7), start, None, 0.5),))
-    heard.listener.expect_break(7)
+    heard.listener.expect_break(Pause(7, 2 * SAMPLE_RATE_HZ))
     heard.push_audio(AudioChunk(0, SECOND))
     heard.policy.end_segment(7, SAMPLE_RATE_HZ)
-    heard.listener.push_break(7, 2 * SAMPLE_RATE_HZ)
+    heard.listener.push_break()
     assert heard.pop_due(NOW) == (WORD,)
     heard.playout.send(3 * SAMPLE_RATE_HZ, NOW)
     due = heard.words.due_at
@@ -150,14 +150,14 @@ def test_words_after_a_break_wait_for_its_place() -> None:
     """Text after a break may be known long before the audio ahead of it: no estimate leaves."""
     heard = HeardWords()
     heard.expect("one ")
-    heard.listener.expect_break(4)
+    heard.listener.expect_break(Pause(4, SAMPLE_RATE_HZ))
     heard.expect("two")
     heard.push_audio(AudioChunk(0, SECOND))
     heard.playout.send(SAMPLE_RATE_HZ, NOW)
     assert [each.word.text for each in heard.pop_due(NOW + 1)] == ["one"]
     assert heard.words.due_at is None, "an event decides: the end of the first part"
     heard.push_audio(AudioChunk(SAMPLE_RATE_HZ, SECOND))
-    heard.listener.push_break(4, SAMPLE_RATE_HZ)
+    heard.listener.push_break()
     heard.playout.send(2 * SAMPLE_RATE_HZ, NOW + 1)
     heard.end_audio()
     (word,) = heard.pop_due(NOW + 3)

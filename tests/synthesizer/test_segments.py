@@ -4,7 +4,7 @@ import pytest
 
 from voiceagent_tts.core import Segment
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest
+from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import Intake, QueuedSegment
 from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS
 from voiceagent_tts.voices import Voice
@@ -17,10 +17,10 @@ def queued(*texts: str, flush: bool = False) -> list[QueuedSegment]:
     """The segments of a context whose client named no language."""
     options = ContextOptions(has_markup=True)
     voice = Voice("nova", "worker")
-    intake = Intake(ContextRequest(options, voice, None, "segment", SpeechOptions(), 1.0), 0.5)
+    intake = Intake(ContextRequest(options, voice, None, "segment", SpeechOptions(), 1.0), Limits())
     parts: list[object] = []
     for text in texts:
-        intake.receive(text, 0.0)
+        intake.receive(text)
         parts += intake.push(text, 0.0)
         parts += intake.flush(0.0) if flush else ()
     parts += intake.finish()

@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.texts import any_text, chunked
-from voiceagent_tts.core import Reading, Segment
+from voiceagent_tts.core import Reading
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.text.cleaning import speakable
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.text.feed import TextFeed
 from voiceagent_tts.text.reader import Passage, Reader
-from voiceagent_tts.text.readings import parts_by_said, said, said_word
+from voiceagent_tts.text.readings import said
 
 
 def test_a_reading_takes_the_place_of_its_mask() -> None:
@@ -31,7 +31,6 @@ def test_a_reading_that_began_before_is_said_already() -> None:
     """A text that begins inside its span has only what follows the span."""
     reading = Reading(3, 8, "said")
     assert said("xx rest", 6, [reading]).text == "rest"
-    assert said_word("xxx", 3, [reading]) == "said"
 
 
 @given(any_text())
@@ -81,16 +80,6 @@ def test_token_feeding_is_not_delayed(text: str) -> None:
             for each in feed.push(part.text, part.readings)
         ]
         assert after[-1] >= before[-1], character
-
-
-def test_a_segment_is_cut_by_what_it_says() -> None:
-    """125 written letters of 200 each are spoken one by one; the parts joined are the segment."""
-    readings = tuple(Reading(at, at + 1, "b" * 200, "a" * 150) for at in range(10, 260, 2))
-    segment = Segment("x " * 125, 10, readings)
-    parts = list(parts_by_said(segment, 250))
-    assert "".join(part.text for part in parts) == segment.text
-    assert sum((part.readings for part in parts), ()) == readings
-    assert max(len(said(part.text, part.char_start, part.readings).text) for part in parts) <= 250
 
 
 def test_ipa_that_was_removed_is_left_out() -> None:

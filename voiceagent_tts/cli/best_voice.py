@@ -31,14 +31,14 @@ class Choice:
 
 
 def choose_engine(settings: Settings, *, may_download: bool = False) -> Choice:
-    """Choose Qwen3-TTS, hibari, Pocket TTS or espeak: the first that this machine can run.
+    """Choose Qwen3-TTS, hibari, a plugin's engine or espeak: the first that this machine can run.
 
     With hibari, Kokoro speaks other languages if it is installed, and espeak the rest.
 
     Args:
         settings: the settings; an engine, or models without one, which are Qwen3-TTS's, decide.
         may_download: whether installed engines are chosen before their files are downloaded:
-            Kokoro, else Pocket TTS instead of hibari.
+            Kokoro, else that of a plugin instead of hibari.
     """
     if settings.engine is not None:
         return Choice(settings)
@@ -48,14 +48,14 @@ def choose_engine(settings: Settings, *, may_download: bool = False) -> Choice:
         update = {"engine": "qwen3", "models": (model,)}
         return Choice(settings.model_copy(update=update), f"voice: {model} on the GPU")
     has_kokoro = _can_speak(kind_of("kokoro"), settings, may_download)
-    pocket = _installed_pocket()
-    if kind_of("hibari").is_installed() and (has_kokoro or not (may_download and pocket)):
+    other = _installed_other()
+    if kind_of("hibari").is_installed() and (has_kokoro or not (may_download and other)):
         return _hibari(settings, has_kokoro=has_kokoro)
-    if pocket is None:
+    if other is None:
         remedy = f"for a natural voice: {install_hint('server', 'espeak', 'hibari')}"
-    elif _can_speak(pocket, settings, may_download):
-        reason = "voice: Pocket TTS on the CPU; for more languages: Qwen3-TTS on an NVIDIA GPU"
-        return Choice(settings.model_copy(update={"engine": "pocket"}), reason)
+    elif _can_speak(other, settings, may_download):
+        reason = f"voice: {other.natural_voices}; for more languages: Qwen3-TTS on an NVIDIA GPU"
+        return Choice(settings.model_copy(update={"engine": other.name}), reason)
     else:
         remedy = "for a natural voice: `voiceagent-tts serve --download`"
     reason = f"voice: espeak-ng, which sounds like a robot; {remedy}"
@@ -72,7 +72,7 @@ def _hibari(settings: Settings, *, has_kokoro: bool) -> Choice:
         update = {"engine": "hibari"}
         natural = "hibari, natural English"
         command = "`voiceagent-tts serve --download`"
-        is_near = kind_of("kokoro").is_installed() or _installed_pocket()
+        is_near = kind_of("kokoro").is_installed() or _installed_other()
         more = f"for more natural languages: {command if is_near else _KOKORO}"
     reason = f"voices: {natural}; robotic espeak-ng for the rest; {more}"
     return Choice(settings.model_copy(update=update), reason)
@@ -83,10 +83,10 @@ def _can_speak(kind: EngineKind, settings: Settings, may_download: bool) -> bool
     return kind.is_installed() and (may_download or kind.is_stored(settings))
 
 
-def _installed_pocket() -> EngineKind | None:
-    """Pocket TTS, whose plugin and extra may be absent."""
-    kind = engine_kinds().get("pocket")
-    return kind if kind is not None and kind.is_installed() else None
+def _installed_other() -> EngineKind | None:
+    """The first installed engine of a plugin that has natural voices; None without one."""
+    natural = (kind for kind in engine_kinds().values() if kind.natural_voices)
+    return next((kind for kind in natural if kind.is_installed()), None)
 
 
 def _stored_qwen3() -> str | None:

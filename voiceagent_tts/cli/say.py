@@ -110,7 +110,7 @@ def _plays(request: SayRequest) -> bool:
 
 
 class _TextWindow:
-    """Limits unspoken text at the server: further text waits here.
+    """Limits text at the server whose audio is not generated: further text waits here.
 
     Args:
         chars: maximum characters that sent text may be ahead of received words.
@@ -118,22 +118,22 @@ class _TextWindow:
 
     def __init__(self, chars: int) -> None:
         self._chars = chars
-        self._sent = self._spoken = 0
+        self._sent = self._generated = 0
         self._has_more = asyncio.Event()
 
     async def reserve(self, text: str) -> None:
         """Wait until `text` fits, and count it as sent."""
         with contextlib.suppress(TimeoutError):
-            while self._sent - self._spoken > self._chars:
+            while self._sent - self._generated > self._chars:
                 self._has_more.clear()
                 # Python 3.11's `wait_for` may swallow a cancellation.
                 async with asyncio.timeout(_ROOM_WAIT_S):
                     await self._has_more.wait()
         self._sent += len(text)
 
-    def mark_spoken(self, char_end: int) -> None:
+    def mark_generated(self, char_end: int) -> None:
         """Record that all words up to `char_end` were received."""
-        self._spoken = char_end
+        self._generated = char_end
         self._has_more.set()
 
 
@@ -170,7 +170,7 @@ async def _receive(
                         await loudspeaker.play(event.pcm)
                 case WordTimestamp():
                     words.append(event)
-                    window.mark_spoken(event.word.char_end)
+                    window.mark_generated(event.word.char_end)
                 case WarningMessage():
                     console.print(
                         f"warning: {event.message}", markup=False, highlight=False, soft_wrap=True

@@ -43,7 +43,7 @@ def run_server(given: dict[str, Any], *, may_download: bool = False) -> None:
                 # Standard output has exactly one line, for a parent process that waits for it.
                 sys.stdout.write(f"ready {server.websocket_url}\n")
                 sys.stdout.flush()
-                tell("server_ready", _invitation(server.url, settings.host))
+                tell("server_ready", _invitation(server, settings.host))
 
             asyncio.run(serve(settings, say_ready))
     except OSError as error:
@@ -55,11 +55,14 @@ def run_server(given: dict[str, Any], *, may_download: bool = False) -> None:
         ) from error
 
 
-def _invitation(url: str, host: str) -> str:
+def _invitation(server: RunningServer, host: str) -> str:
+    invitation = f"Clients connect to {server.websocket_url}"
+    if server.state.has_page:
+        invitation = f"Open {server.url} in a browser"
     if host not in ("0.0.0.0", "::"):
-        return f"Open {url} in a browser."
-    shown = urlsplit(url).hostname
-    return f"Open {url} in a browser; on another machine, this one's name instead of {shown}."
+        return f"{invitation}."
+    shown = urlsplit(server.url).hostname
+    return f"{invitation}; on another machine, this one's name instead of {shown}."
 
 
 def _with_models(settings: Settings) -> Settings:

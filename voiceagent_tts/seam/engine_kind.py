@@ -85,10 +85,13 @@ class EngineKind(ABC):
     Attributes:
         name: value of the setting `engine`, and argument of a worker process.
         metrics: help texts of metrics that no other engine has.
+        natural_voices: what `serve` calls its voices when it chooses a plugin's engine itself;
+            empty for one that only a setting chooses.
     """
 
     name: ClassVar[str]
     metrics: ClassVar[Mapping[str, str]] = {}
+    natural_voices: ClassVar[str] = ""
 
     @abstractmethod
     def worker_specs(self, settings: "Settings") -> dict[str, WorkerSpec]:

@@ -150,7 +150,7 @@ class SegmentEnd:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All text of the context is spoken; its row is free."""
+    """All text of the context is generated; its row is free."""
 
     context: int
     end_sample: int

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
-from voiceagent_tts.synthesizer.events import TimedText
-from voiceagent_tts.text.cut import TimedWords
+from voiceagent_tts.text.cut import TimedText, TimedWords
 
 MAX_CALLER_BYTES = 80 << 20
 """Memory of one caller's requests: 29 minutes of WAV, or two of the largest uploads. A caller that

@@ -39,9 +39,9 @@ class ServerHooks:
 
     Attributes:
         app: takes routes, and `server.sockets.add_socket` takes sockets.
-        state: what all routes share; `audio_filter`, `file_filter`, `new_voices`, `on_start`,
-            `before_drain`, `on_withdrawal`, `on_close`, `opener.on_request`, `opener.observers`,
-            `synthesizer.proxy` and `synthesizer.voice_lexicons` are its hooks.
+        state: what all routes share; `audio_filter`, `file_filter`, `has_page`, `new_voices`,
+            `on_start`, `before_drain`, `on_withdrawal`, `on_close`, `opener.on_request`,
+            `opener.observers`, `synthesizer.proxy` and `synthesizer.voice_lexicons` are its hooks.
         open_paths: paths that need no key, with all paths below them.
         upload_bytes: the longest body of a path that receives files.
         error_forms: how errors look on some routes; see `form_of`.

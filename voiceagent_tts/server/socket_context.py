@@ -55,9 +55,9 @@ from voiceagent_tts.synthesizer.events import (
     ContextWords,
     ContextWordsMoved,
     DoneReason,
-    TimedText,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.text.cut import TimedText
 
 MAX_REFUSALS = 32
 """Number of `rate_limited` answers in a row after which a socket is closed (4029)."""

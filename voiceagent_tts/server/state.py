@@ -136,6 +136,8 @@ class ServerState:
         self.recent_texts = RecentTexts()
         self.held = HeldBytes()
         self.is_draining = False
+        self.has_page = False
+        """Whether there is a page for people at `/`."""
         self.audio_filter: AudioFilter | None = None
         """Changes all audio before clients receive it."""
         self.file_filter: FileFilter | None = None

@@ -47,8 +47,8 @@ class Watchdog:
 
     @property
     def problem(self) -> str | None:
-        """Why the engine may be unable to speak; None if it has spoken recently."""
-        age_s = time.monotonic() - self._spoken_at
+        """Why the engine may be unable to speak; None if it has generated audio recently."""
+        age_s = time.monotonic() - self._audio_at
         if self._last_error is None and age_s > self._max_age_s:
             return f"the last synthesis that succeeded was {age_s:.1f} s ago"
         return self._last_error
@@ -75,7 +75,7 @@ class Watchdog:
                 await self.probe()
 
     @property
-    def _spoken_at(self) -> float:
+    def _audio_at(self) -> float:
         return max(self._succeeded_at, self._synthesizer.audio_at)
 
     async def probe(self) -> None:

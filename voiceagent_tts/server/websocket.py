@@ -42,8 +42,8 @@ from voiceagent_tts.server.held import MEMORY_S
 from voiceagent_tts.server.request_log import path_of, request_id_of
 from voiceagent_tts.server.socket_context import Outgoing, Refusals, SocketContext
 from voiceagent_tts.server.state import SLOTS_HEADER, SLOW_CONSUMER_S, ServerState
-from voiceagent_tts.synthesizer.events import TimedText
 from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.text.cut import TimedText
 
 _MAX_ANSWERS_BYTES = 64 * 1024
 """Memory of a socket's unsent answers beyond which no more messages are received."""

@@ -217,7 +217,7 @@ class ContextAligners:
             handle.push_audio(chunk)
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
-        """Report that the text before `char_end` is spoken in the audio so far."""
+        """Report that the text before `char_end` was generated in the audio so far."""
         for handle in self.handles:
             handle.send(SegmentEnd(handle.number, char_end, end_sample))
 

@@ -17,6 +17,7 @@ from voiceagent_tts.core import (
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
     AudioChunk,
+    Pause,
     PlayoutClock,
     WordTimestamp,
 )
@@ -72,8 +73,8 @@ class ListenerClock:
         self._stretch = None if speed == 1.0 else _new_stretch(speed)
         self._engine_end_sample = 0
         self._breaks: list[_Break] = []
-        self._expected_breaks: deque[int] = deque()
-        """`char_end` of the breaks whose place in the audio is not known."""
+        self._expected_breaks: deque[Pause] = deque()
+        """Breaks that wait for the audio of the text before them."""
         self._silence_samples = 0
 
     # Audio.
@@ -87,30 +88,29 @@ class ListenerClock:
         pcm = chunk.pcm if self._stretch is None else self._stretch.push(chunk.pcm)
         return self._append(pcm)
 
-    def expect_break(self, char_end: int) -> None:
-        """Keep back the words behind a break until `push_break` tells where it ends."""
-        self._expected_breaks.append(char_end)
+    def expect_break(self, pause: Pause) -> None:
+        """Keep back the words behind a break until `push_break` has put it into the audio."""
+        self._expected_breaks.append(pause)
 
-    def push_break(self, char_end: int, samples: int) -> list[AudioChunk]:
-        """Insert exact silence after the engine's audio so far: the next expected break.
+    def has_break_before(self, char_end: int) -> bool:
+        """Whether the next expected break is in the text before a character."""
+        return bool(self._expected_breaks) and self._expected_breaks[0].char_end <= char_end
 
-        Args:
-            char_end: offset of the first character after the break; the audio so far is that of the
-                text before it.
-            samples: length of the silence on the listener's clock.
+    def push_break(self) -> list[AudioChunk]:
+        """Insert exact silence after the audio so far, which is that of the text before the break.
 
         Returns:
             The rest of the stretched audio, if any, and the silence in pieces.
         """
+        pause = self._expected_breaks.popleft()
         chunks: list[AudioChunk | None] = []
         if self._stretch is not None:
             chunks.append(self._append(self._stretch.finish()))
             self._stretch = _new_stretch(self._speed)
-        start, size = self.end_sample, samples * BYTES_PER_SAMPLE
+        start, size = self.end_sample, pause.samples * BYTES_PER_SAMPLE
         chunks += [self._append(_SILENCE[: size - at]) for at in range(0, size, len(_SILENCE))]
-        self._breaks.append(_Break(char_end, self._engine_end_sample, start, self.end_sample))
-        self._silence_samples += samples
-        self._expected_breaks.popleft()
+        self._breaks.append(_Break(pause.char_end, self._engine_end_sample, start, self.end_sample))
+        self._silence_samples += pause.samples
         return [chunk for chunk in chunks if chunk is not None]
 
     def end_audio(self) -> AudioChunk | None:
@@ -138,7 +138,7 @@ class ListenerClock:
     @property
     def char_limit(self) -> int | None:
         """Where text begins whose place is not known yet, behind a break; None without."""
-        return self._expected_breaks[0] if self._expected_breaks else None
+        return self._expected_breaks[0].char_end if self._expected_breaks else None
 
     def char_at(self, listener_sample: float) -> int:
         """Return the end of the text that is heard before a position, as breaks show it; else 0."""

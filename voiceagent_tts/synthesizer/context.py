@@ -1,7 +1,7 @@
 """The life of an utterance: text in, audio and word times out, on one clock.
 
-1. `push_text` keeps the text. `_read_on` has the intake divide it into segments, a few characters
-   at a time, and no further ahead of the audio than an engine needs.
+1. `push_text` keeps the text. `_read_on` takes segments of it, which the queue divides a few
+   characters at a time, and no further ahead of the audio than an engine needs.
 2. `_speak` passes each segment to the engine, and announces its words.
 3. `_grant` gives credit as playback proceeds: to the engine, and to audio and breaks that wait.
 4. `_on_engine_event` receives the audio, and passes it to the aligners and to the reader.
@@ -21,6 +21,7 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import replace
 from enum import IntEnum, auto
 from typing import Literal
 
@@ -52,7 +53,6 @@ from voiceagent_tts.synthesizer.events import (
     DoneReason,
     Milestones,
     Source,
-    TimedText,
 )
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import (
@@ -68,18 +68,12 @@ from voiceagent_tts.synthesizer.segments import (
 )
 from voiceagent_tts.synthesizer.words import Words
 from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
-from voiceagent_tts.text.cut import keep_inside
+from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
 
-_STEPS_AT_ONCE = 4
-"""Steps in one iteration of the event loop. A step divides some text or speaks one segment: 1
-ms."""
-MAX_CONTEXT_CHARS = 1_000_000
-"""Maximum text of one context, spoken or not: 18 hours of speech. Signs that nobody says do not
-wait to be spoken, and an answer to `cut` repeats them all."""
-_MOST_AHEAD_CHARS = 1_000
-"""Maximum text in segments ahead of its audio, with readings at their own length: a minute of
-speech. It bounds the work for text that is then cancelled or over a limit."""
+_STEPS_AT_ONCE = 3
+"""Steps in one iteration of the event loop. A step divides some text and speaks one segment: 1 ms
+each."""
 _CHECKED_CHARS = 60
 """Characters after which the language of token-fed text is checked."""
 
@@ -91,7 +85,7 @@ class ContextState(IntEnum):
     """Accepts text."""
     FINISHING = auto()
     """Accepts no more text; some audio is missing."""
-    SPOKEN = auto()
+    GENERATED = auto()
     """All audio is here; some words are missing, or may get better times."""
     ENDED = auto()
     """Complete, cancelled, failed or at a limit; its reader receives the queued events, then closes
@@ -213,20 +207,15 @@ class Context:
         self._limits = limits
         self._on_end = on_end
         self._on_surplus = on_surplus
-        self._opened_at = time.monotonic()
-        self._first_audio_at: float | None = None
-        self._first_sent_at: float | None = None
-        self._cancelled_at: float | None = None
+        self._milestones = Milestones(time.monotonic())
         self._reason: DoneReason = "complete"
         self._error_code: ErrorCode | None = None
         self._cached_segments = 0
-        self._begins_cached = False
 
         self._clock = PlayoutClock()
-        self._intake = Intake(request, limits.settle_s)
-        self._slices = slices or Slices()
-        self._is_waiting_for_slice = False
+        self._intake = Intake(request, limits)
         self._text = TextQueue(self._intake)
+        self._slices = slices or Slices()
         self._counted_surplus = 0
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
@@ -244,22 +233,18 @@ class Context:
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
         self._language_check = LanguageCheck(request.language) if request.languages else None
-        self._breaks: deque[Pause] = deque()
-        """Breaks that wait for the audio of the text before them."""
         self._flushes: deque[Flush] = deque()
-        self._warnings = deque(request.warnings)
-        """Warnings that wait for the first text."""
         self._warned: set[str] = set()  # codes of the warnings that the client has
-        self._spoken_end_sample = 0  # end of the segments that are whole, and of their breaks
+        self._generated_end_sample = 0  # end of the segments that are whole, and of their breaks
         self._arrival = asyncio.Event()
         self._events = EventQueue(on_event or self._arrival.set)
 
         self._idle_s = min(limits.context_idle_s, options.idle_s or limits.context_idle_s)
-        self._idle_at: float | None = self._opened_at + self._idle_s
+        self._idle_at: float | None = self._milestones.opened_at + self._idle_s
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._speaker.prepare()
-        self._set_timer(self._opened_at)
+        self._set_timer(self._milestones.opened_at)
 
     @property
     def voice(self) -> Voice:
@@ -300,25 +285,15 @@ class Context:
                 (`text_too_long`); nothing of `delta` was accepted.
         """
         self._refuse_unless_open()
-        if self._intake.chars + len(delta) > MAX_CONTEXT_CHARS:
-            raise InvalidRequestError(
-                f"expected at most {MAX_CONTEXT_CHARS} characters in one context; open another one",
-                code=ErrorCode.TEXT_TOO_LONG,
-            )
-        waiting = self._intake.unspoken_chars + len(delta)
-        if waiting > self._limits.max_text_chars:
-            raise InvalidRequestError(
-                f"expected at most {self._limits.max_text_chars} characters waiting to be spoken, "
-                f"got {waiting}; send the rest once audio has arrived",
-                code=ErrorCode.TEXT_TOO_LONG,
-            )
         if delta:
+            self._intake.receive(delta)
             now = time.monotonic()
             self._idle_at = now + self._idle_s
-            while self._warnings:  # now that the client knows that the context is open
-                self._warn(self._warnings.popleft())
-            self._intake.receive(delta, now)
-            self._text.unread.append(delta)
+            if self._milestones.first_text_at is None:
+                self._milestones.first_text_at = now
+                for warning in self._request.warnings:  # the client knows that the context is open
+                    self._warn(warning)
+            self._text.received.append(delta)
             self._read_on(now)
 
     def flush(self, flush_id: int) -> None:
@@ -328,7 +303,7 @@ class Context:
             InvalidRequestError: the context accepts no more text (`context_closed`).
         """
         self._refuse_unless_open()
-        self._text.unread.append(Flush(flush_id, self._intake.chars))
+        self._text.received.append(Flush(flush_id, self._intake.chars))
         self._read_on(time.monotonic())
 
     def finish(self) -> None:
@@ -340,50 +315,40 @@ class Context:
     def _finish(self) -> None:
         self.state = ContextState.FINISHING
         self._idle_at = None
-        self._text.unread.append(Finish())
+        self._text.received.append(Finish())
 
     # What was received, in bounded steps.
 
     def _read_on(self, now: float) -> None:
         """Read and speak received text: some steps now, the rest in later iterations."""
-        steps = 0 if self._is_waiting_for_slice else _STEPS_AT_ONCE
-        unsaid = self._text.unsaid
-        while self._can_read and steps:
+        steps = 0 if self._read_in_turn in self._slices.waiting else _STEPS_AT_ONCE
+        while steps and self._can_read:
             steps -= 1
-            if unsaid:
-                self._speak(unsaid.popleft(), now)
-            else:
-                self._text.divide(now)
-            # A break must be known before the audio of the text before it ends.
-            while unsaid and not isinstance(unsaid[0], QueuedSegment):
-                self._speak(unsaid.popleft(), now)
-            if self._intake.surplus_chars > self._counted_surplus:
-                self._count_surplus()
+            for part in self._text.pop_parts(now):
+                self._speak(part, now)
+            self._count_surplus()
         self._advance(now)
 
     @property
     def _can_read(self) -> bool:
         """Whether there is something to read or to speak, and the engine is not far behind."""
-        if self.state >= ContextState.ENDED or not (self._text.unread or self._text.unsaid):
+        if self.state >= ContextState.ENDED or not (self._text.received or self._text.divided):
             return False
-        intake = self._intake
-        ahead_chars = intake.submitted_char_end - intake.spoken_char_end + intake.unspoken_surplus
-        is_ahead = ahead_chars > _MOST_AHEAD_CHARS and self._request.feeding == "segment"
-        return not is_ahead or not self._speaker.is_speaking
+        return not (self._speaker.is_speaking and self._text.is_far_ahead)
 
     def _count_surplus(self) -> None:
-        self._on_surplus(self, self._intake.surplus_chars - self._counted_surplus)
-        self._counted_surplus = self._intake.surplus_chars
-        if self._intake.unspoken_surplus > self._limits.max_text_chars:
-            message = (
-                f"expected at most {self._limits.max_text_chars} characters waiting to be spoken, "
-                "got more, counting readings of the lexicon and the markup"
-            )
-            self.fail(InvalidRequestError(message, code=ErrorCode.TEXT_TOO_LONG))
+        """Report by how much new readings are longer than their text; fail if it is too much."""
+        surplus = self._intake.surplus_chars - self._counted_surplus
+        if surplus:
+            self._counted_surplus += surplus
+            self._on_surplus(self, surplus)
+            try:
+                self._intake.check_readings()
+            except InvalidRequestError as error:
+                self.fail(error)
 
     def _read_in_turn(self) -> None:
         """Read on in an iteration of the event loop that `Slices` assigned."""
-        self._is_waiting_for_slice = False
         try:
             self._read_on(time.monotonic())
         except VoiceAgentError as error:
@@ -393,26 +358,27 @@ class Context:
 
     def _speak(self, part: TextPart, now: float) -> None:
         """Speak a segment and announce its words, or act on what stands between segments."""
+        if self.state >= ContextState.ENDED:
+            return
         match part:
             case QueuedSegment():
                 self._speak_segment(part, now)
             case Pause():
-                self._breaks.append(part)
-                self._listener.expect_break(part.char_end)
+                self._listener.expect_break(part)
                 self._complete_text(part.char_end)
             case Flush():
                 self._complete_text(part.char_end)
                 self._flushes.append(part)
             case Finish():
-                self._end_text(now, is_told=part.is_told)
+                self._end_text(self._intake.submitted_char_end, now)
 
-    def _end_text(self, now: float, *, is_told: bool) -> None:
-        self._check_language(self._intake.submitted_char_end)
+    def _end_text(self, char_end: int, now: float) -> None:
+        self._check_language(char_end)
         self._words.complete_word()
-        if self.state >= ContextState.ENDED or is_told:
+        if self.state >= ContextState.ENDED:
             return
         if self._speaker.is_speaking:
-            self._speaker.end_text(self._intake.submitted_char_end)
+            self._speaker.end_text(char_end)
         else:  # there never was any text
             self._end_audio(now)
 
@@ -430,6 +396,7 @@ class Context:
         self._speaker.speak(queued)
         self._words.expect(segment, is_whole=not queued.is_growing)
         if is_first:
+            self._milestones.submitted_at = now
             self._grant(now)
 
     def _check_language(self, char_end: int, *, least_chars: int = 1) -> None:
@@ -462,7 +429,7 @@ class Context:
             return None
         basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
         cut = self.cut(played_samples, waiting_text)
-        self._cancelled_at = self._cancelled_at or time.monotonic()
+        self._milestones.cancelled_at = self._milestones.cancelled_at or time.monotonic()
         self._events.clear()
         self._error_code = None  # of a failure that the client will not be told
         self._events.put(ContextCancelled(cut, self._clock.sent_samples, basis))
@@ -542,8 +509,8 @@ class Context:
     def sent(self, samples: int) -> None:
         """Record that `samples` of this context's audio have just left for the listener."""
         now = time.monotonic()
-        if self._first_sent_at is None:
-            self._first_sent_at = now
+        if self._milestones.first_sent_at is None:
+            self._milestones.first_sent_at = now
         self._clock.send(samples, now)
         if self._grant(now):
             self._advance(now)
@@ -591,8 +558,8 @@ class Context:
                 self._put_breaks(char_end, now)
                 if self.state >= ContextState.ENDED:  # breaks, too, count as audio
                     return
-                self._intake.mark_spoken(char_end)
-                self._spoken_end_sample = self._listener.end_sample
+                self._intake.mark_generated(char_end)
+                self._generated_end_sample = self._listener.end_sample
             case Warned(_, code, message):
                 self._warn(ContextWarned(code, message))
             case Done():
@@ -604,9 +571,10 @@ class Context:
                 pass
 
     def _put_audio(self, chunk: AudioChunk, now: float) -> None:
-        if self._first_audio_at is None:
-            self._first_audio_at = now
-            self._begins_cached = self._cached_segments > 0
+        if chunk.start_sample == 0 and self._cached_segments:
+            self._milestones.submitted_at = None  # the engine has no part in the first audio
+        elif chunk.start_sample == 0:
+            self._milestones.first_audio_at = now
         if (audio := self._listener.push_audio(chunk)) is not None:
             self._events.put(audio)
         self._words.push_audio(chunk, self._intake.speech_language)
@@ -620,21 +588,20 @@ class Context:
             self._end("limit")
 
     def _put_breaks(self, char_end: int, now: float) -> None:
-        """Insert the silence of the breaks in the text before `char_end`, which is spoken."""
-        while self._breaks and self._breaks[0].char_end <= char_end:
-            pause = self._breaks.popleft()
-            self._events.put(*self._listener.push_break(pause.char_end, pause.samples))
+        """Insert the silence of the breaks in the text before `char_end`, which is generated."""
+        while self.state < ContextState.ENDED and self._listener.has_break_before(char_end):
+            self._events.put(*self._listener.push_break())
             self._end_at_limit(now)
 
     def _end_audio(self, now: float) -> None:
         """Handle the end of the context's audio; only words may still be missing."""
-        self.state = ContextState.SPOKEN
+        self.state = ContextState.GENERATED
         self._put_breaks(self._intake.chars, now)
         if self.state >= ContextState.ENDED:
             return
         if (rest := self._listener.end_audio()) is not None:
             self._events.put(rest)
-        self._intake.mark_spoken(self._intake.chars)
+        self._intake.mark_generated(self._intake.chars)
         self._words.end_audio(now)
 
     # What follows every step.
@@ -648,12 +615,11 @@ class Context:
         if self.state < ContextState.ENDED:
             if self._flushes:
                 self._answer_flushes()
-            if self.state is ContextState.SPOKEN and self._words.is_complete:
+            if self.state is ContextState.GENERATED and self._words.is_complete:
                 self._end(self._reason)
         if self._events.is_held(self._granted_samples):
             self._grant(now)
-        if self._can_read and not self._is_waiting_for_slice:
-            self._is_waiting_for_slice = True
+        if self._can_read:
             self._slices.add(self._read_in_turn)
         self._set_timer(now)
 
@@ -668,9 +634,11 @@ class Context:
         They lie inside the audio where all audio of their text is there; others may come later.
         """
         if self.state < ContextState.ENDED and (moved := self._words.pop_moved()):
-            spoken = sum(each.word.char_start < self._intake.spoken_char_end for each in moved)
-            inside = keep_inside(moved[:spoken], self._listener.end_sample)
-            self._events.put_moved([*inside, *moved[spoken:]])
+            generated = sum(
+                each.word.char_start < self._intake.generated_char_end for each in moved
+            )
+            inside = keep_inside(moved[:generated], self._listener.end_sample)
+            self._events.put_moved([*inside, *moved[generated:]])
 
     @property
     def _granted_samples(self) -> float:
@@ -696,9 +664,9 @@ class Context:
         return True
 
     def _answer_flushes(self) -> None:
-        """Answer flushes in order: each when its text is spoken and its words are published."""
+        """Answer flushes in order: each when its text is generated and its words are published."""
         for flush in self._flushes:
-            if flush.end_sample is None and flush.char_end <= self._intake.spoken_char_end:
+            if flush.end_sample is None and flush.char_end <= self._intake.generated_char_end:
                 flush.end_sample = self._listener.end_sample
         next_char = self._words.policy.next_char
         while self._flushes:
@@ -712,7 +680,7 @@ class Context:
         """Set the context's one timer for the earliest due time of its parts."""
         due_at = self._pacer.due_at if self._awaits_credit else None
         if self.state < ContextState.ENDED:
-            may_expire = None if self._text.unread else self._intake.due_at
+            may_expire = None if self._text.received else self._intake.due_at
             times = (self._idle_at, may_expire, due_at, self._words.due_at)
             due_at = min((at for at in times if at is not None), default=None)
         if due_at is None or (self._timer is not None and self._timer_at <= due_at):
@@ -741,8 +709,7 @@ class Context:
 
     def _expire(self, now: float) -> None:
         """Speak text that waits no longer, and end a context that gets none."""
-        if not self._text.unread:  # else the text that it waits for is here
-            self._text.unsaid += self._intake.expire(now)
+        self._text.expire(now)
         if self._idle_at is not None and self._idle_at <= now:
             self._reason = "idle"
             self._finish()
@@ -765,8 +732,8 @@ class Context:
     def _fail(self, error: VoiceAgentError) -> None:
         with contextlib.suppress(Exception):  # the failed part may fail again
             if error.code is ErrorCode.TEXT_LOST:
-                error.spoken_chars = self._words.lose_text(self._intake.spoken_char_end)
-                self._events.drop_noise(error.spoken_chars, self._spoken_end_sample)
+                error.spoken_chars = self._words.lose_text(self._intake.generated_char_end)
+                self._events.drop_noise(error.spoken_chars, self._generated_end_sample)
             else:
                 self._words.break_off()
                 self._publish(time.monotonic())
@@ -782,9 +749,7 @@ class Context:
         self._reason = reason
         self.state = ContextState.ENDED
         self._stop_timer()
-        self._text.unread.clear()
-        self._text.unsaid.clear()
-        self._breaks.clear()
+        self._text.clear()
         self._words.stop()
         self._speaker.release()
         self._set_timer(time.monotonic())
@@ -803,15 +768,7 @@ class Context:
             said_chars=self._intake.chars + self._intake.surplus_chars,
             audio_samples=audio_samples,
             discarded_samples=discarded_samples,
-            milestones=Milestones(
-                self._opened_at,
-                now,
-                self._intake.first_text_at,
-                None if self._begins_cached else self._speaker.submitted_at,
-                None if self._begins_cached else self._first_audio_at,
-                self._first_sent_at,
-                self._cancelled_at,
-            ),
+            milestones=replace(self._milestones, ended_at=now),
             underrun_s=self._clock.underrun_s,
             words=self._words.policy.counts,
             aligner_lag_s={} if self._aligners is None else self._aligners.lag_s,

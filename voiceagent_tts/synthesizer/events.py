@@ -1,5 +1,6 @@
 """The events of a context: audio, words, answers, and the report at its end."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +9,6 @@ from typing import Literal
 
 from voiceagent_tts.core import AudioChunk, Cut, WarningCode, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
-from voiceagent_tts.text.cut import TimedWords, cut_text
 
 DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
 
@@ -68,7 +68,7 @@ class ContextWordsMoved:
 
 @dataclass(frozen=True, slots=True)
 class ContextFlushed:
-    """All text up to the flush is spoken; the context's next sample is `end_sample`."""
+    """All text up to the flush is generated; the context's next sample is `end_sample`."""
 
     flush_id: int
     end_sample: int
@@ -98,27 +98,27 @@ class ContextFailed:
     error: VoiceAgentError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Milestones:
     """When a context reached its stages, as `time.monotonic()` seconds; None for those not reached.
 
     Args:
         opened_at: the row was reserved.
-        ended_at: the report was taken.
         first_text_at: the first text arrived.
         submitted_at: the engine was sent the first segment; None where its audio was cached.
         first_audio_at: the engine's first audio arrived; None as `submitted_at`.
         first_sent_at: the first audio left for the listener.
         cancelled_at: the context was cancelled.
+        ended_at: the report was taken.
     """
 
     opened_at: float
-    ended_at: float
-    first_text_at: float | None
-    submitted_at: float | None
-    first_audio_at: float | None
-    first_sent_at: float | None
-    cancelled_at: float | None
+    first_text_at: float | None = None
+    submitted_at: float | None = None
+    first_audio_at: float | None = None
+    first_sent_at: float | None = None
+    cancelled_at: float | None = None
+    ended_at: float = math.nan
 
     @property
     def ttfa_s(self) -> float | None:
@@ -199,28 +199,6 @@ class ContextDone:
     reason: DoneReason
     report: ContextReport
     words_final: tuple[WordTimestamp, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TimedText:
-    """The text of a context with the times of its words: what `cut` needs, also after the end.
-
-    Args:
-        text: the text, verbatim.
-        words: its words with their times, as far as they are known.
-        sent_samples: audio sent to the listener.
-        is_final: whether no more words will come.
-    """
-
-    text: str
-    words: TimedWords = ()
-    sent_samples: int = 0
-    is_final: bool = False
-
-    def cut(self, played_samples: int) -> Cut:
-        """Return the cut at a playback position, limited to the audio sent."""
-        heard = max(0, min(played_samples, self.sent_samples))
-        return cut_text(self.text, self.words, heard, is_final=self.is_final)
 
 
 ContextEvent = (

@@ -21,7 +21,7 @@ class Limits:
     """Limits of every context.
 
     Args:
-        max_text_chars: longest text received and not yet spoken.
+        max_text_chars: longest text received whose audio is not complete.
         max_audio_s: longest audio of one context; more ends it with reason `limit`.
         context_idle_s: longest wait for text; a longer one ends the context with reason `idle`.
         settle_s: pause after which a sentence end at the end of the buffered text is final.

@@ -15,18 +15,25 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from voiceagent_tts.core import Pause, Reading, Segment, WarningCode, Word, earliest
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.synthesizer.events import ContextWarned
-from voiceagent_tts.synthesizer.options import ContextRequest
+from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.text.language import LATIN, NAMES, detect_language, unserved_language
-from voiceagent_tts.text.readings import parts_by_said, said_chars
+from voiceagent_tts.text.masked import parts_by_said, said_chars
 from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS, Segmenter
 
 if TYPE_CHECKING:
     from voiceagent_tts.text.reader import Passage, Reader
 
+MAX_CONTEXT_CHARS = 1_000_000
+"""Maximum text of one context, generated or not: 18 hours of speech. Signs that nobody says do not
+wait to be spoken, and an answer to `cut` repeats them all."""
 _SHORTEST_RETRY_S = 0.05
 _READ_CHARS = 32
 """Characters that are divided at once."""
+_MOST_AHEAD_CHARS = 1_000
+"""Maximum text in segments ahead of its audio, with readings at their own length: a minute of
+speech. It bounds the work for text that is then cancelled or over a limit."""
 
 _IPA_MESSAGE = (
     "this voice's engine does not support IPA, so a word of the lexicon or markup is spoken as "
@@ -64,31 +71,28 @@ class Intake:
     for `max_buffer_delay_ms`; then its complete words are released. In token feeding every delta is
     a segment; only the possible start of a lexicon entry or a tag is buffered.
 
-    Args:
-        settle_s: pause after which a sentence end is final.
-
     Attributes:
         chars: characters received.
         surplus_chars: how many characters more the readings so far say than they replace.
-        unspoken_surplus: the part of `surplus_chars` whose audio is not complete.
+        waiting_surplus: the part of `surplus_chars` whose audio is not complete.
         submitted_char_end: end of the text that was divided into segments.
-        spoken_char_end: end of the text whose audio is complete.
-        first_text_at: `time.monotonic()` of the first text; None before it.
+        generated_char_end: end of the text whose audio is complete.
         segment_language: language of the last segment; None if unknown.
         due_at: when `expire` may return text; None if only more text decides.
+        is_token_fed: whether text goes to the engine as it arrives.
     """
 
-    def __init__(self, request: ContextRequest, settle_s: float) -> None:
-        self.chars = self.surplus_chars = self.unspoken_surplus = 0
+    def __init__(self, request: ContextRequest, limits: Limits) -> None:
+        self.chars = self.surplus_chars = self.waiting_surplus = 0
         self.submitted_char_end = 0
-        self.spoken_char_end = 0
-        self.first_text_at: float | None = None
+        self.generated_char_end = 0
         self.segment_language = request.language
         self.due_at: float | None = None
-        self._is_token_fed = request.feeding == "token"
-        self._detects_language = request.language is None and not self._is_token_fed
+        self.is_token_fed = request.feeding == "token"
+        self._detects_language = request.language is None and not self.is_token_fed
         self._max_buffer_delay_s = request.options.max_buffer_delay_ms / 1000
-        self._settle_s = settle_s
+        self._settle_s = limits.settle_s
+        self._max_chars = limits.max_text_chars
         self._deltas: list[str] = []
         self._reader: Reader | None = None
         """What masks readings and tags; None for a text without them."""
@@ -128,20 +132,43 @@ class Intake:
         return replace(word, text=self.text[word.char_start : word.char_end])
 
     @property
-    def unspoken_chars(self) -> int:
+    def waiting_chars(self) -> int:
         """Characters received whose audio is not complete, those of readings as they are said."""
-        return self.chars - self.spoken_char_end + self.unspoken_surplus
+        return self.chars - self.generated_char_end + self.waiting_surplus
 
     def speech_language(self) -> str:
         """Language of the speech so far, detected if it was not given."""
         return self.segment_language or detect_language(self.text, None)
 
-    def receive(self, delta: str, now: float) -> None:
-        """Append `delta`, which is not empty, to the text."""
-        if self.first_text_at is None:
-            self.first_text_at = now
+    def receive(self, delta: str) -> None:
+        """Append `delta` to the text.
+
+        Raises:
+            InvalidRequestError: more text is waiting than `max_text_chars`, or it is too much for
+                one context (`text_too_long`); nothing of `delta` was accepted.
+        """
+        if self.chars + len(delta) > MAX_CONTEXT_CHARS:
+            raise _too_long(f"{MAX_CONTEXT_CHARS} characters in one context; open another one")
+        waiting = self.waiting_chars + len(delta)
+        if waiting > self._max_chars:
+            raise _too_long(
+                f"{self._max_chars} characters waiting to be spoken, got {waiting}; send the rest "
+                "once audio has arrived"
+            )
         self._deltas.append(delta)
         self.chars += len(delta)
+
+    def check_readings(self) -> None:
+        """Check the length of the readings that were found in the text.
+
+        Raises:
+            InvalidRequestError: more of them is waiting than `max_text_chars` (`text_too_long`).
+        """
+        if self.waiting_surplus > self._max_chars:
+            raise _too_long(
+                f"{self._max_chars} characters waiting to be spoken, got more, counting readings "
+                "of the lexicon and the markup"
+            )
 
     def push(self, delta: str, now: float) -> list[QueuedSegment | Pause]:
         """Divide the next text, which was received; return what is to be spoken next."""
@@ -185,11 +212,11 @@ class Intake:
         self._schedule()
         return parts
 
-    def mark_spoken(self, char_end: int) -> None:
+    def mark_generated(self, char_end: int) -> None:
         """Record that the audio of the text before `char_end` is complete."""
-        self.spoken_char_end = max(self.spoken_char_end, char_end)
+        self.generated_char_end = max(self.generated_char_end, char_end)
         while self._surplus and self._surplus[0][0] <= char_end:
-            self.unspoken_surplus -= self._surplus.popleft()[1]
+            self.waiting_surplus -= self._surplus.popleft()[1]
 
     def _schedule(self) -> None:
         self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at)
@@ -210,7 +237,7 @@ class Intake:
         return parts
 
     def _divide(self, text: str) -> list[QueuedSegment]:
-        if self._is_token_fed:
+        if self.is_token_fed:
             segment = self._submit(Segment(text, self.submitted_char_end))
             return [QueuedSegment(segment, self.segment_language, is_growing=True)]
         segments = self._segmenter.push(text)
@@ -266,7 +293,7 @@ class Intake:
         surplus = said_chars(reading) - (reading.char_end - reading.char_start)
         if surplus > 0:
             self.surplus_chars += surplus
-            self.unspoken_surplus += surplus
+            self.waiting_surplus += surplus
             self._surplus.append((reading.char_end, surplus))
 
     def _wait_for_text(self, now: float) -> None:
@@ -298,7 +325,7 @@ class Flush:
     Attributes:
         flush_id: the client's number of it.
         char_end: end of the text before it.
-        end_sample: end of that text's audio; None until it is spoken.
+        end_sample: end of that text's audio; None until it is generated.
     """
 
     flush_id: int
@@ -306,62 +333,95 @@ class Flush:
     end_sample: int | None = None
 
 
+def _too_long(limit: str) -> InvalidRequestError:
+    return InvalidRequestError(f"expected at most {limit}", code=ErrorCode.TEXT_TOO_LONG)
+
+
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The end of the text. After it was divided: whether its last segment tells the engine."""
-
-    is_told: bool = False
+    """The end of the text."""
 
 
 TextPart = QueuedSegment | Pause | Flush | Finish
 
 
 class TextQueue:
-    """What a context has received, divided a few characters at a time, and not spoken yet.
+    """What the engine has not been sent yet of a text, divided a few characters at a time.
 
     Attributes:
-        unread: what was received and waits to be divided, in order.
-        unsaid: what waits to be spoken, in order.
+        received: what waits to be divided, in order.
+        divided: what waits to be sent to the engine, in order.
     """
 
     def __init__(self, intake: Intake) -> None:
+        self.received: deque[str | Flush | Finish] = deque()
+        self.divided: deque[TextPart] = deque()
         self._intake = intake
-        self.unread: deque[str | Flush | Finish] = deque()
-        self.unsaid: deque[TextPart] = deque()
 
-    def divide(self, now: float) -> None:
+    @property
+    def is_far_ahead(self) -> bool:
+        """Whether the segments sent to the engine are far ahead of their audio."""
+        intake = self._intake
+        ahead_chars = intake.submitted_char_end - intake.generated_char_end + intake.waiting_surplus
+        return ahead_chars > _MOST_AHEAD_CHARS and not intake.is_token_fed
+
+    def pop_parts(self, now: float) -> list[TextPart]:
+        """Return the next segment, if a few characters more complete it, and what stands behind.
+
+        A break must be known before the audio of the text before it ends.
+        """
+        if not self.divided:
+            self._divide(now)
+        parts = [self.divided.popleft()] if self.divided else []
+        while self.divided and not isinstance(self.divided[0], QueuedSegment):
+            parts.append(self.divided.popleft())
+        return parts
+
+    def _divide(self, now: float) -> None:
         """Divide a few characters, or all that is buffered before a flush or the end."""
-        match received := self.unread.popleft():
+        match received := self.received.popleft():
             case str():
                 if rest := received[_READ_CHARS:]:
-                    self.unread.appendleft(rest)
-                self.unsaid += self._intake.push(received[:_READ_CHARS], now)
+                    self.received.appendleft(rest)
+                self.divided += self._intake.push(received[:_READ_CHARS], now)
             case Flush():
-                self.unsaid += (*self._intake.flush(now), received)
+                self.divided += (*self._intake.flush(now), received)
             case Finish():
-                parts = self._intake.finish()
-                is_told = bool(parts) and isinstance(parts[-1], QueuedSegment) and parts[-1].is_last
-                self.unsaid += (*parts, Finish(is_told))
+                self.divided += (*self._intake.finish(), received)
+
+    def expire(self, now: float) -> None:
+        """Divide the text whose wait is over, unless the text that it waits for is here."""
+        if not self.received:
+            self.divided += self._intake.expire(now)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self.received.clear()
+        self.divided.clear()
 
 
 class Slices:
     """Runs one slice per iteration of the event loop, in the order in which contexts add them.
 
     However many contexts have long texts, other tasks wait for one slice at most.
+
+    Attributes:
+        waiting: the slices to run, in order.
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[Callable[[], None]] = deque()
+        self.waiting: dict[Callable[[], None], None] = {}
 
     def add(self, run_slice: Callable[[], None]) -> None:
         """Run a slice in a later iteration. It must not raise, and adds its successor itself."""
-        self._waiting.append(run_slice)
-        if len(self._waiting) == 1:
+        if not self.waiting:
             asyncio.get_running_loop().call_soon(self._run)
+        self.waiting[run_slice] = None
 
     def _run(self) -> None:
-        run_slice = self._waiting.popleft()
-        if self._waiting:
+        run_slice = next(iter(self.waiting))
+        del self.waiting[run_slice]
+        if self.waiting:
             asyncio.get_running_loop().call_soon(self._run)
         run_slice()
 

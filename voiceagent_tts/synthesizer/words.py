@@ -29,7 +29,7 @@ from voiceagent_tts.synthesizer.aligners import ContextAligners
 from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source, WordCounts
 from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, SpeechClock, typical_samples
-from voiceagent_tts.text.readings import said_word
+from voiceagent_tts.text.masked import said_word
 from voiceagent_tts.text.words import GrowingWords
 
 _DELIVERY_S = 0.02
@@ -156,7 +156,7 @@ class Words:
             self._aligners.push_audio(chunk, language)
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
-        """Record that the text before `char_end` is spoken in the audio before `end_sample`."""
+        """Record that the text before `char_end` is generated in the audio before `end_sample`."""
         self.policy.end_segment(char_end, end_sample)
         if self._aligners is not None:
             self._aligners.end_segment(char_end, end_sample)
@@ -311,7 +311,7 @@ class Words:
             char_end: end of the text before that sequence.
 
         Returns:
-            The end of the text that was spoken.
+            The end of the text that was generated as speech.
         """
         char_end = max([char_end, *(w.word.char_end for w in self.published if w.is_exact)])
         self.published = [word for word in self.published if word.word.char_end <= char_end]
@@ -367,8 +367,8 @@ class WordPolicy:
         self._sources = set(sources)
         self._voice_level = voice_level
         self.has_all_audio = False
-        self._spoken_char_end = 0  # the words before it lie before `_spoken_end_sample`
-        self._spoken_end_sample = 0
+        self._generated_char_end = 0  # the words before it lie before `_generated_end_sample`
+        self._generated_end_sample = 0
         self._words: list[Word] = []
         self._usual_before = [0.0]
         """For each word, samples that the words before it usually take; as far as asked for."""
@@ -379,7 +379,6 @@ class WordPolicy:
         self._told: list[WordTimestamp] = []
         """The published words, each with the time that was returned last."""
         self._first_open = 0  # of the published words without a final time
-        self._last_start = 0
         self._may_be_better = False
         """Whether a published word may have another time now than the one that it left with."""
 
@@ -405,8 +404,8 @@ class WordPolicy:
         self._speech_clock.push(pcm)
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
-        """Record that the words before `char_end` are spoken in the audio up to `end_sample`."""
-        self._spoken_char_end, self._spoken_end_sample = char_end, end_sample
+        """Record that the words before `char_end` are generated in the audio up to `end_sample`."""
+        self._generated_char_end, self._generated_end_sample = char_end, end_sample
 
     def end_audio(self) -> None:
         """Record that the engine has sent all of its audio."""
@@ -579,9 +578,11 @@ class WordPolicy:
         start = self._speech_clock.sample_after(self._start_of(place - 1), usual)
         if self.has_all_audio:
             return min(start, self._speech_clock.made_samples)
-        is_spoken = self._words[place].char_start < self._spoken_char_end
-        limit = min if is_spoken else max  # the word lies before the end of a segment, or after it
-        return limit(start, self._spoken_end_sample)
+        is_generated = self._words[place].char_start < self._generated_char_end
+        limit = (
+            min if is_generated else max
+        )  # the word lies before the end of a segment, or after it
+        return limit(start, self._generated_end_sample)
 
     def _usual_samples_before(self, place: int) -> float:
         while len(self._usual_before) <= place:
@@ -614,14 +615,16 @@ class WordPolicy:
     @property
     def _earliest_start(self) -> int:
         """Start of the last word, as it was sent first or as it has moved since."""
-        return max(self._last_start, self._told[-1].start_sample) if self._told else 0
+        if not self._told:
+            return 0
+        return max(self._published[-1].start_sample, self._told[-1].start_sample)
 
     def _may_be_heard(self, source: Source, start: int) -> bool:
         """Whether the next word, at `start`, may be in the audio so far, or its time is known."""
         if self.has_all_audio or source >= Source.ONLINE:
             return True
         place = len(self._published)
-        if self._words[place].char_start < self._spoken_char_end:
+        if self._words[place].char_start < self._generated_char_end:
             return True
         return start < self._speech_clock.made_samples and self._has_ended(place - 1)
 
@@ -634,8 +637,8 @@ class WordPolicy:
     def _publish(self, source: Source, timestamp: WordTimestamp, played_sample: int) -> None:
         self.counts.sources[source] += 1
         self.counts.late += timestamp.start_sample < played_sample
-        self._last_start = max(timestamp.start_sample, played_sample, self._earliest_start)
-        self._published.append(_moved_to(timestamp, self._last_start))
+        start = max(timestamp.start_sample, played_sample, self._earliest_start)
+        self._published.append(_moved_to(timestamp, start))
         self._told.append(self._published[-1])
         self._may_be_better |= source < Source.ONLINE or self._published[-1] != timestamp
 

@@ -1,8 +1,8 @@
 """Worker processes, seen from the server's event loop.
 
-`WorkerClient` starts one process, sends it commands, passes each event to its context, and fails
-every context when the process ends. `Row` is one context's row on it, and `Speaker` speaks a
-context there. `Supervisor` replaces a process that has ended.
+`_Process` is one process and the socket to it. `WorkerClient` has its contexts: it passes each
+event to its context, and fails them when the process ends. `Row` is one context's row there, and
+`Speaker` speaks a context on it. `Supervisor` replaces a process that has ended.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Protocol
 
@@ -122,116 +122,36 @@ class Worker(Protocol):
         ...
 
 
-class WorkerClient:
-    """Sends commands to a running worker process and receives its events. Create it with `start`.
+class _Process:
+    """The process of a worker and the socket to it: starts both, watches them, and ends both.
+
+    Args:
+        on_event: receives each event that the worker sends.
+        on_end: receives why the process has ended, once all that it sent was received.
 
     Attributes:
-        capabilities: voices, languages and limits of the worker.
-        stats: its last heartbeat.
-        realtime_factor: compute seconds per second of audio, between the last two heartbeats with
-            audio in between; None before them.
-        failure: why the engine ended, where the worker or this class can tell.
-        closed: set when the process has ended.
-        audio_at: `time.monotonic()` of its last audio.
+        failure: why the process ended, where the worker or this class can tell.
     """
 
-    capabilities: Capabilities
-
-    def __init__(self, spec: WorkerSpec, on_freed: OnFreed = lambda seconds: None) -> None:
-        self._spec = spec
-        self._on_freed = on_freed
-        self._cancelled_at: dict[int, float] = {}
-        """Contexts that were cancelled and whose rows are not free yet."""
-        self._numbers = itertools.count(1)
-        self._handlers: dict[int, EventHandler] = {}
-        self._rows: set[int] = set()
-        self._on_free: dict[int, OnFree] = {}
-        self._ready = asyncio.get_running_loop().create_future()
-        self._has_sign_of_life = False  # since the last check of `_watch`
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        on_event: Callable[[Event | AlignEvent], None],
+        on_end: Callable[[str], None],
+    ) -> None:
         self.failure: str | None = None
-        self.stats = Stats(0, 0, 0.0)
-        self.realtime_factor: float | None = None
-        self.closed = asyncio.Event()
-        self.audio_at = -math.inf
+        self._spec = spec
+        self._on_event = on_event
+        self._on_end = on_end
+        self._is_ready = False  # before it is, it loads for long without a sign of life
+        self._has_sign_of_life = False  # since the last check of `_watch`
 
-    @classmethod
-    async def start(
-        cls, spec: WorkerSpec, on_freed: OnFreed = lambda seconds: None
-    ) -> "WorkerClient":
-        """Start the process and wait until it is ready.
+    async def start(self) -> None:
+        """Start the process and its tasks.
 
         Raises:
-            EngineError: the process could not start, has ended, or was not ready in time.
+            EngineError: it cannot be started.
         """
-        worker = cls(spec, on_freed)
-        await worker._open()
-        return worker
-
-    @property
-    def pid(self) -> int:
-        """Process id of the worker."""
-        return self._process.pid
-
-    @property
-    def rows_used(self) -> int:
-        """Number of contexts that occupy a row or may still do so, until their last event."""
-        return len(self._rows)
-
-    def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
-        """Reserve a row for a new context, whose events go to `handler`.
-
-        Returns:
-            The context's number on this worker.
-
-        Raises:
-            EngineError: the worker has ended.
-        """
-        if self.closed.is_set():
-            raise EngineError("the engine has just stopped; try again")
-        context = next(self._numbers)
-        self._handlers[context] = handler
-        if on_free is not None:
-            self._on_free[context] = on_free
-        self._rows.add(context)
-        return context
-
-    def detach(self, context: int, *, needs_cancel: bool) -> None:
-        """Stop receiving events of `context`; idempotent.
-
-        Args:
-            context: a number from `attach`.
-            needs_cancel: whether the worker knows the context and must free its row. The row counts
-                as used until the worker reports it free.
-        """
-        if self._handlers.pop(context, None) is None:
-            return
-        if needs_cancel:
-            if context in self._rows:
-                self._cancelled_at[context] = time.monotonic()
-            self.send(Cancel(context))
-        else:
-            self._free_row(context)
-
-    def send(self, command: Command | AlignCommand) -> None:
-        """Send a command to the worker; dropped if the worker has ended."""
-        if not self.closed.is_set():
-            # Without a high-water mark the send is complete when the call returns.
-            self._socket.send_multipart(wire.encode(command))
-
-    async def close(self) -> None:
-        """Stop the process, fail its contexts, and wait until it has ended; idempotent."""
-        self.failure = self.failure or "the engine was stopped"
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            async with asyncio.timeout(2.0):
-                await self._process.wait()
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):  # it has ended at the last moment
-                self._process.kill()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _open(self) -> None:
         try:
             await self._start_process()
         except (OSError, zmq.ZMQError) as error:
@@ -242,19 +162,29 @@ class WorkerClient:
         receiving = asyncio.create_task(self._receive())
         watching = asyncio.create_task(self._watch())
         self._tasks = [receiving, watching, asyncio.create_task(self._reap(receiving, watching))]
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def send(self, command: Command | AlignCommand) -> None:
+        """Send a command; not after the end."""
+        # Without a high-water mark the send is complete when the call returns.
+        self._socket.send_multipart(wire.encode(command))
+
+    async def close(self) -> None:
+        """Stop the process, and wait until it has ended; idempotent."""
+        self.failure = self.failure or "the engine was stopped"
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         try:
-            # Not `asyncio.wait_for`: in Python 3.11 it ignores a cancellation that comes together
-            # with the result, and a server that closes then would wait for this task forever.
-            async with asyncio.timeout(self._spec.ready_timeout_s):
-                self.capabilities = await self._ready
-        except asyncio.CancelledError:
-            await self.close()
-            raise
+            async with asyncio.timeout(2.0):
+                await self._process.wait()
         except TimeoutError:
-            await self.close()
-            raise EngineError(
-                f"the {self._spec.engine} worker was not ready in {self._spec.ready_timeout_s:g} s"
-            ) from None
+            with contextlib.suppress(ProcessLookupError):  # it has ended at the last moment
+                self._process.kill()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _start_process(self) -> None:
         # A private directory, so that no other user can connect to this socket.
@@ -294,55 +224,10 @@ class WorkerClient:
                 self._process.kill()
                 return
             self._has_sign_of_life = True
-            self._dispatch(event)  # pyright: ignore[reportArgumentType]
+            self._is_ready = self._is_ready or isinstance(event, Ready)
+            self._on_event(event)  # pyright: ignore[reportArgumentType]
             # Queued messages are received without a pause: let other tasks run in between.
             await asyncio.sleep(0)
-
-    def _dispatch(self, event: Event | AlignEvent) -> None:
-        match event:
-            case AudioStep(rows):
-                self.audio_at = time.monotonic()
-                for row in rows:
-                    self._pass_on(row.context, AudioStep((row,)))
-            case Words(context) | Warned(context) | SegmentEnd(context) | Aligned(context):
-                self._pass_on(context, event)
-            case Done(context) | Cancelled(context) | Failed(int(context)):
-                self._free_row(context)
-                if handler := self._handlers.pop(context, None):
-                    self._call(handler, context, event)
-            case Ready(capabilities):
-                if not self._ready.done():  # as it is once `_open` no longer waits
-                    self._ready.set_result(capabilities)
-            case Stats():
-                made_samples = event.audio_samples - self.stats.audio_samples
-                if made_samples > 0:
-                    made_s = made_samples / SAMPLE_RATE_HZ
-                    self.realtime_factor = (event.busy_s - self.stats.busy_s) / made_s
-                self.stats = event
-            case Failed(None, _, message):
-                self.failure = message
-
-    def _pass_on(self, context: int, event: Event | AlignEvent) -> None:
-        if handler := self._handlers.get(context):
-            self._call(handler, context, event)
-
-    def _call(self, handler: EventHandler, context: int, event: Event | AlignEvent) -> None:
-        """Call the handler of a context; an error in it ends this context alone."""
-        try:
-            handler(event)
-        except Exception as error:
-            failure = EngineError.of("the server", error)
-            _log.error("context_failed", engine=self._spec.engine, error=failure.message)
-            self.detach(context, needs_cancel=True)  # the event came from there
-            with contextlib.suppress(Exception):  # what failed may fail again
-                handler(Failed(context, failure.code, failure.message))
-
-    def _free_row(self, context: int) -> None:
-        self._rows.discard(context)
-        if (cancelled_at := self._cancelled_at.pop(context, None)) is not None:
-            self._on_freed(time.monotonic() - cancelled_at)
-        if (on_free := self._on_free.pop(context, None)) is not None:
-            on_free()
 
     async def _watch(self) -> None:
         """Kill a worker that gives no sign of life within the heartbeat timeout.
@@ -355,7 +240,7 @@ class WorkerClient:
         while silent_checks < _CHECKS:
             self._has_sign_of_life = False
             await asyncio.sleep(timeout_s / _CHECKS)
-            is_silent = self._ready.done() and not self._has_sign_of_life
+            is_silent = self._is_ready and not self._has_sign_of_life
             silent_checks = silent_checks + 1 if is_silent else 0
         self.failure = f"the engine gave no sign of life for {timeout_s:g} s"
         self._process.kill()
@@ -375,7 +260,7 @@ class WorkerClient:
                         return
 
     async def _reap(self, receiving: asyncio.Task[None], watching: asyncio.Task[None]) -> None:
-        """Wait for the end of the process, release its resources and fail its contexts."""
+        """Wait for the end of the process, and release its resources."""
         status = await self._process.wait()
         await self._wait_for_last_messages()
         while not receiving.done() and int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
@@ -384,18 +269,200 @@ class WorkerClient:
         for task in (receiving, watching):
             task.cancel()
         await asyncio.gather(receiving, watching, return_exceptions=True)
-        message = self.failure or f"the engine process ended with status {status}"
         _log.info("worker_ended", engine=self._spec.engine, pid=self.pid, status=status)
-        self.closed.set()
         self._release()
-        handlers, self._handlers = self._handlers, {}
-        self._cancelled_at.clear()
-        for context in [*self._rows]:
+        self._on_end(self.failure or f"the engine process ended with status {status}")
+
+
+@dataclass(slots=True)
+class _Attached:
+    """A context on a worker, until its row is free.
+
+    Attributes:
+        handler: receives its events; None once they are not wanted any more.
+        on_free: called once its row is free.
+        cancelled_at: `time.monotonic()` of its cancel; None without one.
+    """
+
+    handler: EventHandler | None
+    on_free: OnFree | None
+    cancelled_at: float | None = None
+
+
+class WorkerClient:
+    """The contexts of a worker: sends their commands, and passes each event to its context.
+
+    Create it with `start`.
+
+    Attributes:
+        capabilities: voices, languages and limits of the worker.
+        stats: its last heartbeat.
+        realtime_factor: compute seconds per second of audio, between the last two heartbeats with
+            audio in between; None before them.
+        closed: set when the process has ended.
+        audio_at: `time.monotonic()` of its last audio.
+    """
+
+    capabilities: Capabilities
+
+    def __init__(self, spec: WorkerSpec, on_freed: OnFreed = lambda seconds: None) -> None:
+        self._spec = spec
+        self._on_freed = on_freed
+        self._process = _Process(spec, self._dispatch, self._end)
+        self._numbers = itertools.count(1)
+        self._contexts: dict[int, _Attached] = {}
+        self._ready = asyncio.get_running_loop().create_future()
+        self.stats = Stats(0, 0, 0.0)
+        self.realtime_factor: float | None = None
+        self.closed = asyncio.Event()
+        self.audio_at = -math.inf
+
+    @classmethod
+    async def start(
+        cls, spec: WorkerSpec, on_freed: OnFreed = lambda seconds: None
+    ) -> "WorkerClient":
+        """Start the process and wait until it is ready.
+
+        Raises:
+            EngineError: the process could not start, has ended, or was not ready in time.
+        """
+        worker = cls(spec, on_freed)
+        await worker._process.start()
+        await worker._wait_until_ready()
+        return worker
+
+    async def _wait_until_ready(self) -> None:
+        try:
+            # Not `asyncio.wait_for`: in Python 3.11 it ignores a cancellation that comes together
+            # with the result, and a server that closes then would wait for this task forever.
+            async with asyncio.timeout(self._spec.ready_timeout_s):
+                self.capabilities = await self._ready
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        except TimeoutError:
+            await self.close()
+            raise EngineError(
+                f"the {self._spec.engine} worker was not ready in {self._spec.ready_timeout_s:g} s"
+            ) from None
+
+    async def close(self) -> None:
+        """Stop the process, fail its contexts, and wait until it has ended; idempotent."""
+        await self._process.close()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the worker."""
+        return self._process.pid
+
+    @property
+    def failure(self) -> str | None:
+        """Why the engine ended, where it or the server can tell."""
+        return self._process.failure
+
+    @property
+    def rows_used(self) -> int:
+        """Number of contexts that occupy a row or may still do so, until their last event."""
+        return len(self._contexts)
+
+    def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
+        """Reserve a row for a new context, whose events go to `handler`.
+
+        Returns:
+            The context's number on this worker.
+
+        Raises:
+            EngineError: the worker has ended.
+        """
+        if self.closed.is_set():
+            raise EngineError("the engine has just stopped; try again")
+        context = next(self._numbers)
+        self._contexts[context] = _Attached(handler, on_free)
+        return context
+
+    def detach(self, context: int, *, needs_cancel: bool) -> None:
+        """Stop receiving events of `context`; idempotent.
+
+        Args:
+            context: a number from `attach`.
+            needs_cancel: whether the worker knows the context and must free its row. The row counts
+                as used until the worker reports it free.
+        """
+        attached = self._contexts.get(context)
+        if attached is None or attached.handler is None:
+            return
+        attached.handler = None
+        if needs_cancel:
+            attached.cancelled_at = time.monotonic()
+            self.send(Cancel(context))
+        else:
             self._free_row(context)
+
+    def send(self, command: Command | AlignCommand) -> None:
+        """Send a command to the worker; dropped if the worker has ended."""
+        if not self.closed.is_set():
+            self._process.send(command)
+
+    def _dispatch(self, event: Event | AlignEvent) -> None:
+        match event:
+            case AudioStep(rows):
+                self.audio_at = time.monotonic()
+                for row in rows:
+                    self._pass_on(row.context, AudioStep((row,)))
+            case Words(context) | Warned(context) | SegmentEnd(context) | Aligned(context):
+                self._pass_on(context, event)
+            case Done(context) | Cancelled(context) | Failed(int(context)):
+                if handler := self._free_row(context):
+                    self._call(handler, context, event)
+            case Ready(capabilities):
+                if not self._ready.done():  # as it is once `start` no longer waits
+                    self._ready.set_result(capabilities)
+            case Stats():
+                made_samples = event.audio_samples - self.stats.audio_samples
+                if made_samples > 0:
+                    made_s = made_samples / SAMPLE_RATE_HZ
+                    self.realtime_factor = (event.busy_s - self.stats.busy_s) / made_s
+                self.stats = event
+            case Failed(None, _, message):
+                self._process.failure = message
+
+    def _pass_on(self, context: int, event: Event | AlignEvent) -> None:
+        attached = self._contexts.get(context)
+        if attached is not None and attached.handler is not None:
+            self._call(attached.handler, context, event)
+
+    def _call(self, handler: EventHandler, context: int, event: Event | AlignEvent) -> None:
+        """Call the handler of a context; an error in it ends this context alone."""
+        try:
+            handler(event)
+        except Exception as error:
+            failure = EngineError.of("the server", error)
+            _log.error("context_failed", engine=self._spec.engine, error=failure.message)
+            self.detach(context, needs_cancel=True)  # the event came from there
+            with contextlib.suppress(Exception):  # what failed may fail again
+                handler(Failed(context, failure.code, failure.message))
+
+    def _free_row(self, context: int) -> EventHandler | None:
+        """Forget a context; return its handler, if its events are still wanted."""
+        if (attached := self._contexts.pop(context, None)) is None:
+            return None
+        if attached.cancelled_at is not None:
+            self._on_freed(time.monotonic() - attached.cancelled_at)
+        if attached.on_free is not None:
+            attached.on_free()
+        return attached.handler
+
+    def _end(self, why: str) -> None:
+        """Free all rows of a process that has ended, then fail its contexts."""
+        self.closed.set()
+        for attached in self._contexts.values():
+            attached.cancelled_at = None  # no cancel freed this row
+        handlers = {context: self._free_row(context) for context in [*self._contexts]}
         if not self._ready.done():
-            self._ready.set_exception(EngineError(message))
+            self._ready.set_exception(EngineError(why))
         for context, handler in handlers.items():
-            self._call(handler, context, Failed(context, ErrorCode.ENGINE_ERROR, message))
+            if handler is not None:
+                self._call(handler, context, Failed(context, ErrorCode.ENGINE_ERROR, why))
 
 
 class Row:
@@ -464,7 +531,6 @@ class Speaker:
     Attributes:
         is_speaking: whether there is text of the context, and its row is held.
         request: as given; that of the last worker.
-        submitted_at: `time.monotonic()` of the first text sent; None before it.
     """
 
     def __init__(
@@ -476,7 +542,7 @@ class Speaker:
         find_worker: FindWorker | None = None,
     ) -> None:
         self.is_speaking = False
-        self.submitted_at: float | None = None
+        self._is_last_sent = False
         self._on_event = on_event
         self._on_free = on_free
         self._find_worker = find_worker
@@ -520,13 +586,14 @@ class Speaker:
 
     def speak(self, queued: QueuedSegment) -> None:
         """Speak the next segment; the first one starts the row."""
+        self._is_last_sent = queued.is_last
         segment, row, request = queued.segment, self._row, self.request
         language = self._readable(queued.language)
         text = (row.number, segment.text, segment.char_start, not queued.is_last)
         if row.state is RowState.ACTIVE:
             row.send(Append(*text, language, segment.readings))
         elif row.state is RowState.RESERVED:
-            self.is_speaking, self.submitted_at = True, time.monotonic()
+            self.is_speaking = True
             voice, version = self._preparation.voice, self._preparation.voice_version
             how = (language, request.feeding, request.speech, segment.readings)
             trace = request.options.traceparent
@@ -540,8 +607,9 @@ class Speaker:
         return language if language.partition("-")[0] in spoken else None
 
     def end_text(self, char_end: int) -> None:
-        """Report that no text follows the text before `char_end`."""
-        self._row.send(Append(self._row.number, "", char_end, False, None))
+        """Report that no text follows the text before `char_end`, unless the last segment did."""
+        if not self._is_last_sent:
+            self._row.send(Append(self._row.number, "", char_end, False, None))
 
     def flush(self) -> None:
         """Make the engine speak all text so far as if it had ended."""

@@ -6,7 +6,7 @@ module knows no clock and no network: the caller passes the number of samples pl
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from voiceagent_tts.core import Cut, WordTimestamp
@@ -18,6 +18,28 @@ class TimedWords(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, place: int, /) -> WordTimestamp: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TimedText:
+    """The text of a context with the times of its words: what `cut` needs, also after the end.
+
+    Args:
+        text: the text, verbatim.
+        words: its words with their times, as far as they are known.
+        sent_samples: audio sent to the listener.
+        is_final: whether no more words will come.
+    """
+
+    text: str
+    words: TimedWords = ()
+    sent_samples: int = 0
+    is_final: bool = False
+
+    def cut(self, played_samples: int) -> Cut:
+        """Return the cut at a playback position, limited to the audio sent."""
+        heard = max(0, min(played_samples, self.sent_samples))
+        return cut_text(self.text, self.words, heard, is_final=self.is_final)
 
 
 def cut_text(text: str, words: TimedWords, played_samples: int, *, is_final: bool) -> Cut:

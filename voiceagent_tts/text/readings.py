@@ -5,11 +5,12 @@ This module knows no lexicon, no tags and no engine.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from voiceagent_tts.core import Reading, Segment
+from voiceagent_tts.core import Reading
 from voiceagent_tts.text.cleaning import Speakable, speakable
+from voiceagent_tts.text.masked import pieces_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def said(text: str, char_start: int, readings: Sequence[Reading]) -> Said:
     letters: list[str] = []
     origins: list[int] = []
     spans: list[tuple[range, str]] = []
-    for piece, start, reading in _pieces(text, char_start, readings):
+    for piece, start, reading in pieces_of(text, char_start, readings):
         letters.append(piece)
         if reading is None:
             origins += range(start, start + len(piece))
@@ -50,32 +51,6 @@ def said(text: str, char_start: int, readings: Sequence[Reading]) -> Said:
     cleaned = speakable("".join(letters))
     ipa = tuple(_ipa_ranges(cleaned, spans))
     return Said(cleaned.spoken, tuple(origins[offset] for offset in cleaned.offsets), ipa)
-
-
-def said_word(word: str, char_start: int, readings: Sequence[Reading]) -> str:
-    """Return a masked word with its readings in letters, not cleaned; arguments as for `said`."""
-    return "".join(letters for letters, _, _ in _pieces(word, char_start, readings))
-
-
-def said_chars(reading: Reading) -> int:
-    """How much a reading says, in characters: its letters, or its IPA where that is longer."""
-    return max(len(reading.said), len(reading.ipa or ""))
-
-
-def parts_by_said(segment: Segment, most_chars: int) -> Iterator[Segment]:
-    """Cut a segment before readings, so that each part says at most `most_chars` characters.
-
-    A part without a cut in it, which has one reading, may say more: by what the segment has outside
-    of readings.
-    """
-    start, said_so_far, at, has_reading = segment.char_start, 0, segment.char_start, False
-    for reading in segment.readings:
-        said_so_far += reading.char_start - at + said_chars(reading)
-        if has_reading and said_so_far > most_chars:
-            yield segment.part(start, reading.char_start)
-            start, said_so_far = reading.char_start, said_chars(reading)
-        at, has_reading = reading.char_end, True
-    yield segment.part(start, segment.char_end)
 
 
 class GrowingLetters:
@@ -105,7 +80,7 @@ class GrowingLetters:
         while self._readings and self._readings[0].char_start < self.char_end:
             due.append(self._readings.popleft())
         letters = ""
-        for piece, _, reading in _pieces(text, start, due):
+        for piece, _, reading in pieces_of(text, start, due):
             if reading is not None:
                 place = range(self.written + len(letters), self.written + len(letters + piece))
                 self._replaced.append((place, reading))
@@ -128,19 +103,6 @@ class GrowingLetters:
         self._replaced.clear()
         self._shift = char_start - self.written
         self.char_end = self._masked_end = char_start
-
-
-def _pieces(
-    text: str, char_start: int, readings: Iterable[Reading]
-) -> Iterator[tuple[str, int, Reading | None]]:
-    """Parts of the letters, with their offset, and the reading that stands there."""
-    at = char_start
-    for reading in readings:
-        if reading.char_start >= at:  # else it was said with the text before
-            yield text[at - char_start : reading.char_start - char_start], at, None
-            yield reading.said, reading.char_start, reading
-        at = reading.char_end
-    yield text[max(0, at - char_start) :], at, None
 
 
 def _ipa_ranges(cleaned: Speakable, spans: Sequence[tuple[range, str]]) -> list[tuple[range, str]]:

@@ -53,6 +53,7 @@ def add_to_server(hooks: ServerHooks) -> None:
     hooks.app.include_router(router)
     hooks.app.mount("/static", _FILES)
     hooks.open_paths.extend(OPEN_PATHS)
+    hooks.state.has_page = True
 
 
 @router.get("/")

@@ -24,6 +24,7 @@ class PocketKind(EngineKind):
     """Has workers of one model for each language."""
 
     name = "pocket"
+    natural_voices = "Pocket TTS on the CPU"
 
     def worker_specs(self, settings: "Settings") -> dict[str, WorkerSpec]:
         """Return the workers, each with all models."""

@@ -1,0 +1,21 @@
+"""What is said for masked words and segments, before it is cleaned."""
+
+from voiceagent_tts.core import Reading, Segment
+from voiceagent_tts.text.masked import parts_by_said, said_word
+from voiceagent_tts.text.readings import said
+
+
+def test_a_word_is_said_as_its_reading() -> None:
+    """Wherever the span of the reading begins in it."""
+    assert said_word("(xxx)", 3, [Reading(4, 7, "a b")]) == "(a b)"
+    assert said_word("xxx", 3, [Reading(3, 8, "said")]) == "said"
+
+
+def test_a_segment_is_cut_by_what_it_says() -> None:
+    """125 written letters of 200 each are spoken one by one; the parts joined are the segment."""
+    readings = tuple(Reading(at, at + 1, "b" * 200, "a" * 150) for at in range(10, 260, 2))
+    segment = Segment("x " * 125, 10, readings)
+    parts = list(parts_by_said(segment, 250))
+    assert "".join(part.text for part in parts) == segment.text
+    assert sum((part.readings for part in parts), ()) == readings
+    assert max(len(said(part.text, part.char_start, part.readings).text) for part in parts) <= 250
