@@ -30,6 +30,11 @@ def timed(lengths_ms: list[int], *, confidence: float = 1.0) -> list[WordTimesta
     return timestamps
 
 
+def anywhere(word: Word) -> int:
+    """All text was there before the audio."""
+    return 0
+
+
 @pytest.mark.parametrize(
     ("text", "char_start", "confidence", "doubt_ms"),
     [
@@ -158,7 +163,7 @@ def test_a_word_is_spoken_again_unless_nearly_all_of_its_audio_arrived(
 ) -> None:
     """A word is spoken again if its audio is incomplete, however short the word is."""
     words, received = timed(lengths_ms), ms_to_samples(received_ms)
-    place = resume_position(TEXT, words, received)
+    place = resume_position(words, len(words), received)
     assert place in (0, *(word.word.char_end for word in words))
     for word in words:
         assert word.end_sample is not None
@@ -173,13 +178,13 @@ def test_a_word_is_spoken_again_unless_nearly_all_of_its_audio_arrived(
 def test_a_word_of_60_ms_that_has_not_started_is_spoken() -> None:
     """A short word that has not started is spoken, although little audio is missing."""
     words = timed([300, 60, 300, 300, 300, 300, 300])
-    assert resume_position(TEXT, words, ms_to_samples(295)) == len("Your")
-    assert resume_position(TEXT, words, ms_to_samples(335)) == len("Your order")
+    assert resume_position(words, len(words), ms_to_samples(295)) == len("Your")
+    assert resume_position(words, len(words), ms_to_samples(335)) == len("Your order")
 
 
 def test_without_any_word_the_whole_text_is_spoken_again() -> None:
     """Audio without any word time does not show how much text was spoken."""
-    assert resume_position(TEXT, [], ms_to_samples(900)) == 0
+    assert resume_position([], 0, ms_to_samples(900)) == 0
 
 
 @given(LENGTHS_MS, st.integers(1, 6), st.integers(0, 5000))
@@ -188,11 +193,11 @@ def test_unknown_words_are_estimated_at_the_pace_of_known_ones(
 ) -> None:
     """Estimates increase, and an estimated word never counts as the last complete word."""
     words = timed(lengths_ms, confidence=0.5)
-    guessed = all_words(TEXT, words[:told])
+    guessed = all_words(TEXT, words[:told], anywhere)
     assert [timestamp.word for timestamp in guessed] == split_words(TEXT)
     starts = [timestamp.start_sample for timestamp in guessed]
     assert starts == sorted(starts)
-    place = resume_position(TEXT, words[:told], ms_to_samples(received_ms))
+    place = resume_position(guessed, told, ms_to_samples(received_ms))
     behind = [timestamp for timestamp in guessed if timestamp.word.char_end <= place]
     if len(behind) > told:
         following = guessed[len(behind)]
@@ -203,15 +208,36 @@ def test_unknown_words_are_estimated_at_the_pace_of_known_ones(
 def test_words_of_an_exact_engine_are_not_estimated(lengths_ms: list[int], told: int) -> None:
     """An exact engine sends each word with its audio, so no word is estimated."""
     words = timed(lengths_ms)[:told]
-    assert all_words(TEXT, words) == words
+    assert all_words(TEXT, words, anywhere) == words
 
 
 def test_an_aligner_that_is_nearly_certain_may_still_owe_words() -> None:
     """Only an engine's own times are certain; the words behind an aligner's are estimated."""
     words = timed([300] * 7, confidence=0.99)[:3]
-    assert [timestamp.word for timestamp in all_words(TEXT, words)] == split_words(TEXT)
+    guessed = all_words(TEXT, words, anywhere)
+    assert [timestamp.word for timestamp in guessed] == split_words(TEXT)
     audio = ms_to_samples(300 * 7)
-    assert resume_position(TEXT, words, audio) > words[-1].word.char_end
+    assert resume_position(guessed, len(words), audio) > words[-1].word.char_end
+
+
+async def test_a_word_begins_behind_the_audio_that_came_before_its_text() -> None:
+    """An LLM that pauses has not written the next words when those before them are spoken."""
+    async with ScriptedServer(Script((), end_s=PATIENCE_S)).running() as server:
+        socket = await ClientSocket.over(await connect_websocket(server.addresses["ws"], {}))
+        turn = Turn("turn", OpenOptions())
+        record = turn.open_context(socket, lambda _: None, 0.0)
+        turn.append("One two th", 0.0)
+        record.words = [
+            WordTimestamp(word, 4_800 * index, None, 0.5)
+            for index, word in enumerate(split_words("One two"))
+        ]
+        turn.receive_audio(ClientAudio("1", 0, 0, bytes(2 * 40_000)))
+        turn.append("ree four five ", 0.0)
+        turn.receive_audio(ClientAudio("1", 1, 40_000, bytes(2 * 1_000)))
+        _, _, three, *_ = turn.break_off_context()
+        assert three.start_sample == 40_000
+        assert turn.rest.split() == ["three", "four", "five"]
+        await socket.aclose()
 
 
 MARKED = 'Hi, <break time="300ms"/> to <spell>A7 42X</spell> in New York, <sub alias="x">y z</sub>.'
@@ -234,7 +260,7 @@ def test_a_context_that_breaks_off_resumes_between_tags(told: int) -> None:
     ]
     for received in range(0, 9_600 * 10, 4_800):
         turn = Turn("1", OpenOptions())
-        turn.text = MARKED
+        turn.append(MARKED, 0.0)
         turn.start_context(record)
         turn.receive_audio(ClientAudio("1", 0, 0, pcm=bytes(2 * received)))
         assert [timestamp.word for timestamp in turn.break_off_context()] == words

@@ -12,9 +12,11 @@ neither host.
 
 import enum
 import re
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
+from operator import itemgetter
 
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import (
@@ -154,6 +156,7 @@ class Turn:
         self._max_failures = max_failures
         self._retry_wait_s = retry_wait_s
         self._contexts_named = 0
+        self._pieces: list[tuple[int, int]] = []  # ends of the text's, and the audio before each
         self._char_base = 0  # start of the text of the current context, or of the next one
         self._sent_char_end = 0  # end of the text that the current context has
         self._start_sample = start_sample  # start of its audio
@@ -230,6 +233,7 @@ class Turn:
         """
         self._note_answer_unless_owed(now_s)
         self.text += text
+        self._pieces.append((len(self.text), self.samples))
         self._send_text()
 
     def flush(self) -> None:
@@ -403,12 +407,22 @@ class Turn:
         record, spoken_chars = self.record, self.record.spoken_chars
         text, known = masked_text(record), record.words
         if spoken_chars is None:
-            spoken_chars = resume_position(text, known, self._received_samples)
-            known = [_with_text(timestamp, record.text) for timestamp in all_words(text, known)]
+            words = all_words(text, known, self._earliest_sample)
+            spoken_chars = resume_position(words, len(known), self._received_samples)
+            known = [_with_text(timestamp, record.text) for timestamp in words]
         words = self._new_words(known, before_sample)
         self._count_attempt(spoken_chars)
         self.close_context(self._char_base + spoken_chars)
         return words
+
+    def _earliest_sample(self, word: Word) -> int:
+        """Where in the current context's audio a word can begin: behind what came before its end.
+
+        A slow LLM writes a word when the audio of those before it has arrived.
+        """
+        char_end = self._char_base + word.char_end
+        piece = bisect_left(self._pieces, char_end, key=itemgetter(0))
+        return max(0, self._pieces[piece][1] - self._start_sample)
 
     def _count_attempt(self, spoken_chars: int) -> None:
         """An attempt that sent audio without a further word counts."""
@@ -450,7 +464,9 @@ def _text_of(parts: Iterable[Passage | Pause]) -> str:
     return "".join(part.text for part in parts if isinstance(part, Passage))
 
 
-def all_words(text: str, known: list[WordTimestamp]) -> list[WordTimestamp]:
+def all_words(
+    text: str, known: list[WordTimestamp], earliest_sample: Callable[[Word], int]
+) -> list[WordTimestamp]:
     """All words of `text`: those that the server has timed, and estimates for the others.
 
     Engines with native word times send each word with its audio, so no word is missing. Words of
@@ -459,11 +475,13 @@ def all_words(text: str, known: list[WordTimestamp]) -> list[WordTimestamp]:
     Args:
         text: masked text of a context.
         known: its words that the server has timed.
+        earliest_sample: returns where a word can begin.
     """
     if not known or known[-1].confidence == 1.0:
         return known
     end = known[-1].word.char_end  # a word of a lexicon that only the server has may be several
-    return known + _estimate(known, [word for word in split_words(text) if word.char_start >= end])
+    words = [word for word in split_words(text) if word.char_start >= end]
+    return known + _estimate(known, words, earliest_sample)
 
 
 def _with_text(timestamp: WordTimestamp, text: str) -> WordTimestamp:
@@ -472,17 +490,16 @@ def _with_text(timestamp: WordTimestamp, text: str) -> WordTimestamp:
     return replace(timestamp, word=replace(word, text=text[word.char_start : word.char_end]))
 
 
-def resume_position(text: str, known: list[WordTimestamp], received_samples: int) -> int:
+def resume_position(words: list[WordTimestamp], known: int, received_samples: int) -> int:
     """Character at which another context resumes: the end of the last word with all its audio.
 
     Args:
-        text: masked text of the context that broke off.
-        known: its words that the server has timed.
+        words: all words of the context that broke off.
+        known: how many of them the server has timed.
         received_samples: its audio that has arrived.
     """
-    words = all_words(text, known)
     complete = sum(_is_complete(word, end, received_samples) for word, end in _with_ends(words))
-    if complete > len(known):
+    if complete > known:
         complete -= 1  # an estimate may be late, and repeating a word is better than losing it
     return words[complete - 1].word.char_end if complete else 0
 
@@ -499,7 +516,9 @@ def _is_complete(word: WordTimestamp, end: int, received_samples: int) -> bool:
     return end - received_samples <= min(_MAX_MISSING_SAMPLES, length // 2)
 
 
-def _estimate(known: list[WordTimestamp], words: list[Word]) -> list[WordTimestamp]:
+def _estimate(
+    known: list[WordTimestamp], words: list[Word], earliest_sample: Callable[[Word], int]
+) -> list[WordTimestamp]:
     """Estimated times for `words`, which follow the `known` words at the pace of these."""
     usual = sum(typical_samples(timestamp.word) for timestamp in known[:-1])
     spoken = known[-1].start_sample - known[0].start_sample
@@ -507,6 +526,6 @@ def _estimate(known: list[WordTimestamp], words: list[Word]) -> list[WordTimesta
     estimates: list[WordTimestamp] = []
     start = float(known[-1].start_sample)
     for before, word in pairwise([known[-1].word, *words]):
-        start += typical_samples(before) * pace
+        start = max(start + typical_samples(before) * pace, earliest_sample(word))
         estimates.append(WordTimestamp(word, round(start), None, ESTIMATE_CONFIDENCE))
     return estimates

@@ -184,6 +184,14 @@ async def test_a_segment_is_announced_behind_the_words_before_it(served: ServerP
     assert seen == expected
 
 
+async def test_a_sentence_outside_of_a_reply_is_heard_at_once(served: ServerProcess) -> None:
+    """What follows it does not wait until its silence ends it."""
+    async with talking(service(served, speed=3.0, response_timeout_s=60.0)) as conversation:
+        await conversation.push(AggregatedTextFrame("One.", "sentence"))
+        await conversation.reply("Two.")
+        assert await conversation.spoken() == "One. Two."
+
+
 async def test_utterances_that_are_queued_enter_the_history_one_by_one(
     served: ServerProcess,
 ) -> None:

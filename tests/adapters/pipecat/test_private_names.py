@@ -19,6 +19,8 @@ REASONS = {
     # The text of the LLM stays as it was written.
     "_text_aggregator": "set to pass clauses on early",
     "_trim_text": "overridden: Pipecat removes white space of the text",
+    "_handle_aggregated_text": "overridden: a piece may not continue the one before it",
+    "_aggregated_text_frame": "the LLM's text so far is spoken before that of others",
     "_turn_context_id": "moves a turn to a new audio context in mid-reply",
     # Audio contexts outlive a server context that breaks off.
     "_refresh_audio_context": "keeps Pipecat from ending a turn that is being resumed",

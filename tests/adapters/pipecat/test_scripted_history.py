@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from pipecat.frames.frames import (
+    AggregatedTextFrame,
     EndFrame,
     Frame,
     InterruptionFrame,
@@ -766,6 +767,46 @@ def test_tokens_that_leave_when_the_next_reply_has_begun_are_joined() -> None:
             return talk.messages
 
     assert run_scripted(run()) == [text, text]
+
+
+def frames_of(said: str) -> list[Frame]:
+    """Tokens between `|`; `[` and `]` begin and end a reply, `!` speaks, `#` is a sentence."""
+    kinds: dict[str, Callable[[str], Frame]] = {
+        "[": lambda _: LLMFullResponseStartFrame(),
+        "]": lambda _: LLMFullResponseEndFrame(),
+        "!": TTSSpeakFrame,
+        "#": lambda text: AggregatedTextFrame(text, "sentence"),
+    }
+    return [kinds.get(each[0], lambda _, text=each: LLMTextFrame(text))(each[1:])
+            for each in said.split("|")]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["sentence", "token"])
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ("[|a b.| |#c d.|e f.|]", "a b. c d. e f."),
+        ("[|a b.|#c d.| e f.|]", "a b. c d. e f."),
+        ("[|#a b.|#c d.|e f.|]", "a b. c d. e f."),
+        ("[|a b.|#c d.|!e.|f.|]", "a b. c d. f. e."),
+        ("[|a b.|!e f.| c d.|]", "a b. c d. e f."),
+        ("[|a |b|!e f.|x c d.|]", "a bx c d. e f."),
+        ("[|!a b.|c |d.|]", "a b. c d."),
+        ("[|a b.|[|c d.|]", "a b. c d."),
+        ("#a b.|#c d.|[|e f.|]", "a b. c d. e f."),
+    ],
+)
+def test_texts_of_others_in_a_reply_are_heard_in_order(said: str, left: str, mode: str) -> None:
+    """Behind what the LLM has written, words apart; an utterance is behind the reply."""
+
+    async def run() -> list[str]:
+        spoken = script(audio_steps(0.0, 80, 6), word_steps(AHEAD_S, 6, 6))
+        async with agent(spoken, Loudspeaker(40), text_aggregation_mode=mode) as talk:
+            await talk.say(frames_of(said))
+            await asyncio.sleep(7.0)
+            return talk.messages
+
+    assert run_scripted(run()) == [left]
 
 
 def dies(at_s: float, step: Step | None = None) -> Script:

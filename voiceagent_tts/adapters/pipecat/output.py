@@ -140,7 +140,7 @@ class Output:
                 self._text.announce(frame, continues=self._continues(frame))
                 self._announced.append(frame)
                 return False
-            case LLMFullResponseStartFrame() | LLMAssistantPushAggregationFrame():
+            case LLMFullResponseEndFrame() | LLMAssistantPushAggregationFrame():
                 self._text.start_reply()
             case InterruptionFrame():
                 self._interrupt()

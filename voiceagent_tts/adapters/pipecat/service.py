@@ -32,6 +32,7 @@ from pipecat.frames.frames import (
     LLMFullResponseStartFrame,
     StartFrame,
     TTSAudioRawFrame,
+    TTSSpeakFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
 )
@@ -90,8 +91,10 @@ _END_PATIENCE_S = 3.0
 give up a silent transport."""
 _COMMITS = (LLMFullResponseEndFrame, LLMAssistantPushAggregationFrame, InterruptionFrame)
 """Frames that commit the words so far as a message of the history."""
-_IS_SENTENCE = "voiceagent-tts: a sentence"
-"""Key in the metadata of text that another processor has divided."""
+_OTHER_TEXT = (AggregatedTextFrame, TTSSpeakFrame, LLMFullResponseStartFrame)
+"""Frames of text, or before a text, that does not continue the text in the aggregator."""
+_STARTS_TEXT = "voiceagent-tts: starts a text"
+"""Key in the metadata of a piece of text that does not continue the one before it."""
 _TURNS_BEFORE_CUT = 64
 """Iterations of the event loop without a report of the transport before an interruption continues.
 A transport that catches up takes eight per chunk, and a word twice as many from the report to the
@@ -201,7 +204,7 @@ class VoiceAgentTTSService(TurnTTSService):
         )
         self._has_verbatim_pieces = isinstance(self._text_aggregator, ClauseAggregator)
         self._destination: str | None = kwargs.get("transport_destination")
-        self._starts_sentence = True  # the next piece does not continue the text before it
+        self._starts_text = True  # the next piece does not continue the one before it
         self._started: TTSStartedFrame | None = None  # the last one that has left
         self._has_news = asyncio.Event()  # about what is held
         self._holds_nothing = asyncio.Event()
@@ -279,21 +282,34 @@ class VoiceAgentTTSService(TurnTTSService):
         """
         turn = self._turns.get(context_id) or self._add_turn(context_id)
         if not (turn.state is TurnState.FAILED or self._connection.is_closed):
-            is_continuation = self._has_verbatim_pieces and not self._starts_sentence
+            is_continuation = self._has_verbatim_pieces and not self._starts_text
             space = "" if is_continuation else joint(turn.text, text)
             await self._append_text(turn, space + text)
-            self._starts_sentence = False
+            self._starts_text = False
             getattr(self, "_tts_texts", {}).pop(context_id, None)  # it joins pieces by spaces
             await self._trace_text(turn.text, context_id)
             await self.start_tts_usage_metrics(text)
         yield None  # no frames here: audio is queued when it arrives
+
+    async def _handle_aggregated_text(
+        self, src_frame: AggregatedTextFrame, context_id: str | None = None
+    ) -> None:
+        """Note whether a piece continues the one before it; outside of a reply it is a whole text.
+
+        Pipecat would leave the audio context of such a text open, and nothing behind it be heard.
+        """
+        if self._starts_text:
+            src_frame.metadata[_STARTS_TEXT] = True
+        await super()._handle_aggregated_text(src_frame, context_id)
+        if self._turn_context_id is None:
+            await self.flush_audio(src_frame.context_id)
 
     def _continues(self, announced: AggregatedTextFrame) -> bool:
         """Whether a piece continues the text before it, white space included.
 
         It may be announced when the next reply has begun.
         """
-        return self._has_verbatim_pieces and _IS_SENTENCE not in announced.metadata
+        return self._has_verbatim_pieces and _STARTS_TEXT not in announced.metadata
 
     def _trim_text(self, text: str) -> str | None:
         """Keep the white space of a piece as the LLM wrote it; None if nothing else is there.
@@ -367,17 +383,27 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         """Handle a frame; an interruption also ends contexts that Pipecat has not opened yet."""
-        if isinstance(frame, AggregatedTextFrame | LLMFullResponseStartFrame):
-            self._starts_sentence = True
-            frame.metadata[_IS_SENTENCE] = True
+        if isinstance(frame, _OTHER_TEXT):
+            await self._pass_text_on()
+            self._starts_text |= not isinstance(frame, TTSSpeakFrame)  # that has its own context
         elif isinstance(frame, InterruptionFrame):
             await self._let_words_arrive()
+        starts_text = self._starts_text
         await super().process_frame(frame, direction)
+        if isinstance(frame, _OTHER_TEXT):
+            self._starts_text = starts_text  # also what follows it is another text
         if isinstance(frame, InterruptionFrame):
             for context_id in list(self._turns):
                 if not self.audio_context_available(context_id):
                     await self._stop_turn(context_id)
             await self._go_on_after_interruption()
+
+    async def _pass_text_on(self) -> None:
+        """Have the LLM's text so far spoken before the text of another processor."""
+        aggregator = self._text_aggregator
+        piece = aggregator.pop() if isinstance(aggregator, ClauseAggregator) else None
+        if piece is not None:
+            await self._handle_aggregated_text(self._aggregated_text_frame(piece))
 
     async def _go_on_after_interruption(self) -> None:
         """Begin a new message in the history for the rest of an utterance that is not interrupted.

@@ -72,6 +72,10 @@ class ClauseAggregator(BaseTextAggregator):
         if self._by_token and self._can_be_matched():
             yield self._pop_clause()
 
+    def pop(self) -> Aggregation | None:
+        """Return the collected text, whose rest may follow; None if it is white space."""
+        return self._pop_clause() if self._text.strip() else None
+
     async def flush(self) -> Aggregation | None:
         """Return the remaining text at the end of a reply; None if there is none."""
         rest = self._pop_clause() if self._text else None
