@@ -41,6 +41,12 @@ def test_a_border_inside_a_run_of_kanji_is_a_guess() -> None:
     assert spoken.guessed == {1}
 
 
+def test_a_month_behind_digits_is_no_moon() -> None:
+    """The normaliser and clients write dates with digits."""
+    assert kana("2026年11月25日の月").text == "2026 ネン 11 ガツ 25 ニチ ノ ツキ"
+    assert kana("月").text == "ツキ"
+
+
 def test_other_scripts_stay_as_they_are() -> None:
     """Latin words and numbers stay unchanged, with their own spaces only."""
     assert kana("Python 3.11を使う").text == "Python 3.11 ヲ ツカウ"

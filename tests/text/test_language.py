@@ -285,6 +285,34 @@ def test_every_language_of_every_engine_is_detected() -> None:
             assert unserved_language(sentence) is None, (engine, code)
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Dzień dobry", "Polish"),
+        ("Cześć, Anna!", "Polish"),
+        ("Merhaba", "Turkish"),
+        ("Teşekkürler.", "Turkish"),
+        ("Dobrý den", "Czech"),
+        ("Jó napot!", "Hungarian"),
+        ("Bună ziua", "Romanian"),
+        ("Hej då!", "Swedish"),
+        ("Takk!", "Norwegian"),
+        ("Kiitos", "Finnish"),
+        ("Hvala.", "Croatian"),
+        ("Terima kasih", "Indonesian"),
+        ("Xin chào", "Vietnamese"),
+        ("Merhaba means hello", None),
+        ("from Gdańsk", None),
+        ("Łódź", None),
+        ("Dvořák, please", None),
+        ("Der Škoda ist da", None),
+    ],
+)
+def test_a_greeting_of_a_language_that_no_voice_speaks(text: str, name: str | None) -> None:
+    """A short text is told by its words: its letters may be those of a name."""
+    assert unserved_language(text) == name
+
+
 @pytest.mark.parametrize("language", TEXTS)
 def test_no_served_language_is_called_unserved(language: str) -> None:
     """A warning that is wrong would be worse than none."""

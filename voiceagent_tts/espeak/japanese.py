@@ -14,6 +14,8 @@ from voiceagent_tts.text.morphemes import japanese_tokenizer
 
 _KANA = "".join(map(chr, (*range(0x3041, 0x30A0), *range(0x30A1, 0x3100))))
 _NO_READING = "*"
+_MONTH = "ガツ"
+"""Reading of 月 behind digits; janome reads it as the moon."""
 
 
 def lacks_readings(text: str) -> bool:
@@ -38,7 +40,7 @@ def to_kana(spoken: EspeakText) -> EspeakText:
         surface = str(token.surface)
         start = spoken.text.index(surface, cursor)
         cursor = start + len(surface)
-        reading = _reading(token)
+        reading = _reading(token, spoken.text[start - 1 : start] if start else "")
         is_read = reading != surface
         if parts and (is_read or was_read) and surface[0].isalnum():
             parts.append(" ")
@@ -50,7 +52,9 @@ def to_kana(spoken: EspeakText) -> EspeakText:
     return EspeakText("".join(parts), offsets, frozenset(guessed))
 
 
-def _reading(token: Any) -> str:
+def _reading(token: Any, before: str) -> str:
+    if token.surface == "月" and before.isdigit():
+        return _MONTH
     return str(token.surface if token.phonetic == _NO_READING else token.phonetic)
 
 

@@ -25,8 +25,6 @@ _MONTHS = {
     "Jun": "June", "Jul": "July", "Aug": "August", "Sept": "September", "Sep": "September",
     "Oct": "October", "Nov": "November", "Dec": "December",
 }  # fmt: skip
-PERIODS = {"mo": "month", "wk": "week"}
-"""Words after a price, as in "$5/mo"."""
 MONTHS = "|".join(_MONTHS)
 """Pattern of the months as they are written before a day or after it, with a dot or without."""
 
@@ -93,9 +91,14 @@ def _follows_a_name(before: str, after: str) -> bool:
 
 def numeral(match: re.Match[str]) -> tuple[int, bool]:
     """Return the number of a match of `NUMERAL`, and whether it is an ordinal."""
-    digits = [_DIGITS[letter] for letter in match[2]]
+    return roman(match[2]), match[1] is None
+
+
+def roman(numeral: str) -> int:
+    """Return the value of a Roman numeral."""
+    digits = [_DIGITS[letter] for letter in numeral]
     signs = [-1 if one < max(digits[at:]) else 1 for at, one in enumerate(digits)]
-    return sum(sign * one for sign, one in zip(signs, digits, strict=True)), match[1] is None
+    return sum(sign * one for sign, one in zip(signs, digits, strict=True))
 
 
 def month(written: str) -> str:

@@ -11,7 +11,7 @@ are:
   break in the middle of wrapped prose is a space;
 - an underscore inside a word by a space (`snake_case`), `*` between numbers by `×`;
 - typographic forms (full-width, mathematical, ligatures, in circles, decomposed) by their plain
-  letters and digits.
+  letters and digits, and full-width signs beside numbers by theirs.
 
 Everything else stays as written: "3.5", "$42.50", "C#", "#5", "a/b", "me@example.com". Markers are
 handled without their partners, because the partner may be in another segment. This module knows no
@@ -160,7 +160,7 @@ def _plain(character: str) -> str:
     category = unicodedata.category(character)
     if category in ("Cc", "Cf", "Cs") or _is_variation(character):
         return ""
-    if category[0] in "LN":
+    if category[0] in "LN" or character in "％＄￥＋－＝":
         return _plain_letter(character)
     if category[0] in "CS":
         return _plain_symbol(character, category)

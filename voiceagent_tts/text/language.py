@@ -180,13 +180,22 @@ def unserved_language(text: str) -> str | None:
         return None
     if script == "LATIN":
         if sum(len(word) for word in text.split() if word[0].islower()) < _UNSERVED_LETTERS:
-            return None
+            return _unserved_greeting(text.lower())
         ranked = _identifier().rank(text)  # neighbours such as Danish and Swedish share it
         probability = sum(each for code, each in ranked if code in UNSERVED_LATIN)
         return UNSERVED_LATIN.get(ranked[0][0]) if probability >= _UNSERVED else None
     if script == "CYRILLIC":
         return _unserved_cyrillic(text.lower())
     return None if script in _SCRIPTS else script.capitalize()
+
+
+def _unserved_greeting(text: str) -> str | None:
+    """A language that at least half of the words are greetings of; the others may be a name."""
+    words = re.findall(r"\w+", text)
+    for name, own in _GREETINGS.items():
+        if 2 * sum(word in own for word in words) >= len(words):
+            return name
+    return None
 
 
 def _unserved_cyrillic(text: str) -> str | None:
@@ -228,6 +237,21 @@ _CYRILLIC_WORDS = {
 _BULGARIAN = re.compile("ъ(?![еёюя])")
 _RUSSIAN = frozenset("ыэё")
 """Letters that those of `_CYRILLIC_WORDS` lack: text with one of them quotes their words."""
+
+_GREETINGS = {
+    "Polish": {*"dzień dobry cześć dziękuję proszę".split()},
+    "Turkish": {*"merhaba selam günaydın teşekkürler teşekkür ederim evet".split()},
+    "Czech": {*"dobrý ahoj děkuji".split()},
+    "Hungarian": {*"jó napot szia köszönöm".split()},
+    "Romanian": {*"bună ziua mulțumesc mulţumesc".split()},
+    "Swedish": {*"hej då tack".split()},
+    "Norwegian": {"takk"},
+    "Finnish": {*"hyvää huomenta päivää kiitos".split()},
+    "Croatian": {*"dobar hvala".split()},
+    "Indonesian": {*"selamat pagi siang terima kasih".split()},
+    "Vietnamese": {*"xin chào cảm ơn".split()},
+}
+"""Words of short texts that no language of `LATIN` has; letters alone may be those of a name."""
 
 _SCRIPTS = {
     "LATIN": "latin",

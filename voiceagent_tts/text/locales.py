@@ -5,7 +5,7 @@ that neither has are listed here. This module knows no text and no rules.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
 
@@ -44,6 +44,9 @@ UNITS = {
     "°C": "temperature-celsius",
     "℃": "temperature-celsius",
     "°F": "temperature-fahrenheit",
+    "° C": "temperature-celsius",
+    "° F": "temperature-fahrenheit",
+    "°": "angle-degree",
     "℉": "temperature-fahrenheit",
     "kB": "digital-kilobyte",
     "KB": "digital-kilobyte",
@@ -79,11 +82,12 @@ UNITS = {
 """CLDR's name of each unit, by its symbol."""
 
 CURRENCIES = {
-    "US$": "$", "USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "CA$": "CAD", "C$": "CAD",
+    "US$": "$", "USD": "$", "EUR": "€", "GBP": "£", "CA$": "CAD", "C$": "CAD",
     "CAD": "CAD", "A$": "AUD", "AU$": "AUD", "AUD": "AUD", "NZ$": "NZD", "NZD": "NZD",
     "HK$": "HKD", "HKD": "HKD", "S$": "SGD", "SGD": "SGD", "MX$": "MXN", "MXN": "MXN",
     "R$": "BRL", "BRL": "BRL", "₹": "INR", "INR": "INR", "₩": "KRW", "KRW": "KRW", "CHF": "CHF",
-    "CNY": "CNY", "SEK": "SEK", "NOK": "NOK", "DKK": "DKK", "PLN": "PLN", "CZK": "CZK",
+    "JPY": "JPY", "CNY": "CNY", "SEK": "SEK", "NOK": "NOK", "DKK": "DKK", "PLN": "PLN",
+    "CZK": "CZK",
 }  # fmt: skip
 """The sign of our own words for a currency, or its code in the CLDR, by other ways to write it."""
 
@@ -98,12 +102,20 @@ class _Words:
     Attributes:
         symbols: what `- – / # & = + × ÷ @ . % ° < > : ~ ± ≤ ≥ ≠ ‰ √ ^` and "per" are called, in
             this order: the minus, the dash of a range, the stroke of a fraction, and the rest.
+            One more is the minus between two numbers, where it differs from a negative sign.
         point: the mark in decimal numbers.
         money: major and minor unit of each currency.
         before_minor: word before the minor unit, which may be left out.
         names_minor: whether the minor unit is named.
         fractions: halves, thirds and quarters.
         hour: word between hours and minutes.
+        minute: word after minutes.
+        date: parts of a date, in the order in which they are said.
+        scales: large numbers by how they are written short: `Mio.=Million/Millionen`. A short form
+            without a dot counts beside a currency only.
+        of: word between a large number and a currency.
+        periods: words after a price that are written short, as in "$5/mo".
+        units: what a value is called with a unit that the CLDR lacks, or that people say otherwise.
     """
 
     symbols: str
@@ -113,17 +125,26 @@ class _Words:
     before_minor: str = ""
     names_minor: bool = False
     hour: str = ""
+    minute: str = ""
+    date: str = "{day} |{month} |{year}"
+    scales: str = ""
+    of: str = ""
+    periods: dict[str, str] = field(default_factory=dict[str, str])
+    units: dict[str, str] = field(default_factory=dict[str, str])
 
 
 _ONES = {
-    "de": ("eins", "ein", "eine", r"\w+(?<!byt)e$"),
+    "de": ("eins", "ein", "eine", r"\w+(?<!byt)e$|Million$"),
     "fr": ("un", "un", "une", "heure|minute|seconde|milliseconde|livre|once|kilocalorie|roupie"),
     "es": ("uno", "un", "una", r"\w+as?$"),
     "it": ("uno", "un", "una", r"\w+a$"),
     "pt": ("um", "um", "uma", r"\w+as?$"),
 }
 """One as it is counted, and before masculine and feminine nouns; and pattern of the latter."""
-_SYMBOLS = (*"-–/#&=+×÷@.%°<>:~±≤≥≠‰√^", "per")
+_HOURS = "한 두 세 네 다섯 여섯 일곱 여덟 아홉 열 열한 열두".split()
+_COUNTS = {"zh": ("", {2: "两"}), "yue": ("", {2: "兩"}), "ko": ("시", dict(enumerate(_HOURS, 1)))}
+"""Pattern of nouns, and the numbers that have words of their own before them."""
+_SYMBOLS = (*"-–/#&=+×÷@.%°<>:~±≤≥≠‰√^", "per", "−")
 _FRACTIONS = ("1/2", "1/3", "2/3", "1/4", "3/4")
 
 
@@ -143,6 +164,9 @@ def _money(
     }
 
 
+_SIZES = {symbol: f"{{0}} {symbol}" for symbol in ("kB", "KB", "MB", "GB", "TB")}
+"""Units that are spelled in Chinese."""
+_POWERS = {"²": "{0}的平方", "³": "{0}的立方"}
 _WORDS = {
     "en": _Words(
         "minus|to|over|number|and|equals|plus|times|divided by|at|dot|percent|degrees"
@@ -161,6 +185,9 @@ _WORDS = {
         "one half|one third|two thirds|one quarter|three quarters",
         before_minor="and",
         names_minor=True,
+        scales="k=thousand|K=thousand|M=million|B=billion|bn=billion|thousand=thousand"
+        "|million=million|billion=billion|trillion=trillion",
+        periods={"mo": "month", "wk": "week"},
     ),
     "de": _Words(
         "minus|bis|durch|Nummer|und|gleich|plus|mal|geteilt durch|at|Punkt|Prozent|Grad"
@@ -178,6 +205,8 @@ _WORDS = {
         ),
         "ein halb|ein Drittel|zwei Drittel|ein Viertel|drei Viertel",
         hour="Uhr",
+        date="{ordinal}n |{month} |{year}",
+        scales="k=tausend|M=Million/Millionen|Mio.=Million/Millionen|Mrd.=Milliarde/Milliarden",
     ),
     "fr": _Words(
         "moins|à|sur|numéro|et|égale|plus|fois|divisé par|arobase|point|pour cent|degrés"
@@ -195,6 +224,8 @@ _WORDS = {
         ),
         "un demi|un tiers|deux tiers|un quart|trois quarts",
         hour="heures",
+        scales="k=mille|M=million/millions|Md=milliard/milliards|Mds=milliard/milliards",
+        of="de",
     ),
     "es": _Words(
         "menos|a|sobre|número|y|igual a|más|por|entre|arroba|punto|por ciento|grados"
@@ -212,6 +243,9 @@ _WORDS = {
         ),
         "un medio|un tercio|dos tercios|un cuarto|tres cuartos",
         before_minor="con",
+        date="{day} de |{month} de |{year}",
+        scales="k=mil|M=millón/millones",
+        of="de",
     ),
     "it": _Words(
         "meno|a|su|numero|e|uguale a|più|per|diviso|chiocciola|punto|per cento|gradi"
@@ -229,6 +263,8 @@ _WORDS = {
         ),
         "un mezzo|un terzo|due terzi|un quarto|tre quarti",
         before_minor="e",
+        scales="k=mila|M=milione/milioni|mln.=milione/milioni|mld.=miliardo/miliardi",
+        of="di",
     ),
     "pt": _Words(
         "menos|a|sobre|número|e|igual a|mais|vezes|dividido por|arroba|ponto|por cento|graus"
@@ -246,6 +282,10 @@ _WORDS = {
         ),
         "um meio|um terço|dois terços|um quarto|três quartos",
         before_minor="e",
+        date="{day} de |{month} de |{year}",
+        scales="k=mil|M=milhão/milhões|mi=milhão/milhões|bi=bilhão/bilhões",
+        of="de",
+        units={"°": "{0} graus"},
     ),
     "nl": _Words(
         "min|tot|op|nummer|en|is|plus|keer|gedeeld door|apenstaartje|punt|procent|graden"
@@ -263,6 +303,8 @@ _WORDS = {
         ),
         "een half|een derde|twee derde|een kwart|drie kwart",
         hour="uur",
+        scales="k=duizend|M=miljoen|mln.=miljoen|mld.=miljard",
+        units={"°": "{0} graden"},
     ),
     "ru": _Words(
         "минус|до|на|номер|и|равно|плюс|умножить на|разделить на|собака|точка|процентов|градусов"
@@ -280,6 +322,73 @@ _WORDS = {
         ),
         "одна вторая|одна треть|две трети|одна четверть|три четверти",
         names_minor=True,
+        scales="тыс.=тысяча/тысячи/тысяч|млн.=миллион/миллиона/миллионов"
+        "|млрд.=миллиард/миллиарда/миллиардов",
+    ),
+    "zh": _Words(
+        "负|到|分之|第|和|等于|加|乘以|除以|艾特|点|百分之|度|小于|大于|比|约|正负|小于等于|大于等于"
+        "|不等于|千分之|根号|的幂|每|减",
+        "点",
+        _money("美元", "美分", "欧元", "欧分", "英镑", "便士", "元"),
+        "二分之一|三分之一|三分之二|四分之一|四分之三",
+        names_minor=True,
+        hour="点",
+        minute="分",
+        date="{year}年|{month}|{day}日",
+        units={"%": "百分之{0}", "‰": "千分之{0}", "°": "{0}度", **_SIZES, **_POWERS},
+    ),
+    "yue": _Words(
+        "負|到|分之|第|同|等於|加|乘以|除以|at|點|百分之|度|細過|大過|比|大約|正負|細過等於|大過等於"
+        "|唔等於|千分之|根號|嘅次方|每|減",
+        "點",
+        _money("美元", "美分", "歐元", "歐分", "英鎊", "便士", "元"),
+        "二分之一|三分之一|三分之二|四分之一|四分之三",
+        names_minor=True,
+        hour="點",
+        minute="分",
+        date="{year}年|{month}|{day}日",
+        units={"%": "百分之{0}", "‰": "千分之{0}", "°": "{0}度", **_SIZES, **_POWERS},
+    ),
+    "ja": _Words(
+        "マイナス|から|分の|ナンバー|アンド|イコール|プラス|かける|割る|アットマーク|ドット"
+        "|パーセント|度|小なり|大なり|対|約|プラスマイナス|以下|以上|ノットイコール|パーミル|ルート"
+        "|の累乗|毎|引く",
+        "点",
+        _money("ドル", "セント", "ユーロ", "セント", "ポンド", "ペンス", "円"),
+        "2分の1|3分の1|3分の2|4分の1|4分の3",
+        names_minor=True,
+        hour="時",
+        minute="分",
+        date="{year}年|{month}|{day}日",
+        units={
+            "%": "{0}パーセント",
+            "‰": "{0}パーミル",
+            "°": "{0}度",
+            "°C": "{0}度",
+            "℃": "{0}度",
+            "²": "{0}の2乗",
+            "³": "{0}の3乗",
+        },
+    ),
+    "ko": _Words(
+        "마이너스|에서|분의|번호|앤드|는|더하기|곱하기|나누기|골뱅이|점|퍼센트|도|보다 작은|보다 큰"
+        "|대|약|플러스마이너스|이하|이상|같지 않은|퍼밀|루트|의 제곱|당|빼기",
+        "점",
+        _money("달러", "센트", "유로", "센트", "파운드", "펜스", "엔") | {"KRW": (("원",), ())},
+        "2분의 1|3분의 1|3분의 2|4분의 1|4분의 3",
+        names_minor=True,
+        hour="시",
+        minute="분",
+        date="{year}년 |{month} |{day}일",
+        units={
+            "%": "{0}퍼센트",
+            "‰": "{0}퍼밀",
+            "°": "{0}도",
+            "°C": "{0}도",
+            "℃": "{0}도",
+            "²": "{0}의 제곱",
+            "³": "{0}의 세제곱",
+        },
     ),
 }
 
@@ -300,6 +409,14 @@ class Locale:
         fractions: what fractions are called, by "1/2".
         before_minor: word before the minor unit of a price; may be empty.
         hour: word between hours and minutes; may be empty.
+        minute: word after minutes; may be empty.
+        date: parts of a date as it is said, with `{day}`, `{ordinal}`, `{month}` and `{year}`.
+        scales: large numbers by how they are written short; a dot at the end may be left out.
+        of: word between a large number and a currency; may be empty.
+        periods: words after a price, by how they are written short.
+        is_spaced: whether a space parts words from numbers. Without it, only letters from A to Z
+            beside a number make it a part of a name.
+        writes_numbers: whether `cardinal` has words for numbers.
         months: names of the months, from January.
     """
 
@@ -309,19 +426,32 @@ class Locale:
         self._code = code
         self._cldr = Cldr.parse(code)
         self._numbers = _converter(language)
+        self.is_spaced = code not in ("zh", "yue", "ja", "ko")
+        self.writes_numbers = self._numbers is not None
         self.language = code
         self.is_american = language in ("en", "en-us")
         self.decimal = get_decimal_symbol(self._cldr)
         self.group = " " if (mark := get_group_symbol(self._cldr)).isspace() else mark
-        self.symbols: dict[str, str] = dict(zip(_SYMBOLS, words.symbols.split("|"), strict=True))
+        names = words.symbols.split("|")
+        self.symbols: dict[str, str] = dict(zip(_SYMBOLS, [*names, names[0]], strict=False))
         self.point = words.point
         self.fractions: dict[str, str] = dict(
             zip(_FRACTIONS, words.fractions.split("|"), strict=True)
         )
         self.before_minor = words.before_minor
-        self.hour = words.hour
+        self.hour, self.minute = words.hour, words.minute
+        self.date = self._date().split("|")
+        self.scales = dict(each.split("=") for each in words.scales.split("|") if each)
+        self.of, self.periods = words.of, words.periods
         months = cast("dict[int, str]", self._cldr.months["format"]["wide"])
         self.months = tuple(months[number] for number in range(1, 13))
+
+    def _date(self) -> str:
+        if self._code != "en":
+            return self._words.date
+        if self.is_american:
+            return "{month} |{ordinal}, |{year}"
+        return "the {ordinal} of |{month} |{year}"
 
     def cardinal(self, number: int) -> str:
         """A number of at least 0 in words."""
@@ -338,6 +468,9 @@ class Locale:
 
     def counted(self, number: int, noun: str) -> str | None:
         """A number in words that agree with its noun; None if it is the same before every noun."""
+        own_nouns, own = _COUNTS.get(self._code, ("", {}))
+        if noun and number in own and re.match(own_nouns, noun):
+            return own[number]
         one, masculine, feminine, nouns = _ONES.get(self._code, ("",) * 4)
         if not one or not noun or (self._code in ("de", "it") and number > 1):
             return None
@@ -351,6 +484,8 @@ class Locale:
 
     def part(self, upper: int, lower: int) -> str | None:
         """A fraction such as "three fifths" in languages that say an ordinal; else None."""
+        if not self.is_spaced and upper < lower:
+            return f"{lower}{self.symbols['/']}{upper}"
         if not (upper < lower and 4 < lower <= 10):
             return None
         match self._code:
@@ -371,6 +506,10 @@ class Locale:
             return self._form(self._words.money[sign][0], amount)
         return get_currency_name(sign, count=amount, locale=self._cldr)
 
+    def scale(self, symbol: str, amount: float) -> str:
+        """Name of one of `scales` after an amount of it."""
+        return self._form(tuple(self.scales[symbol].split("/")), amount)
+
     def minor_currency(self, symbol: str, amount: float) -> str | None:
         """Name of a currency's minor unit after an amount of it; None if it has none."""
         sign = CURRENCIES.get(symbol, symbol)
@@ -382,8 +521,17 @@ class Locale:
         """Whether the minor unit is named after the major one: "three dollars fifty cents"."""
         return self._words.names_minor
 
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Symbols of the units that `unit` knows."""
+        return (*UNITS, *(self._words.units.keys() - UNITS.keys()))
+
     def unit(self, symbol: str, value: float) -> tuple[str, str] | None:
-        """What is said before and after a value in a unit of `UNITS`; None if CLDR lacks it."""
+        """What is said before and after a value in one of `units`; None if CLDR lacks it."""
+        own = self._words.units.get(symbol)
+        if own is not None:
+            before, _, after = own.partition("{0}")
+            return before, after.strip()
         name = UNITS[symbol]
         text = format_unit(value, name, locale=self._cldr)
         number = format_decimal(value, locale=self._cldr)
@@ -393,6 +541,8 @@ class Locale:
         return before.strip(), after.strip()
 
     def _form(self, forms: Forms, amount: float) -> str:
+        if len(forms) == 1:
+            return forms[0]
         kinds = ("one", "other") if len(forms) == 2 else ("one", "few", "many")
         kind = self._cldr.plural_form(amount)
         return forms[kinds.index(kind)] if kind in kinds else forms[-1]
@@ -406,7 +556,7 @@ def _converter(language: str) -> Any:
     """num2words' object for a language, of its region if there is one."""
     base, _, region = language.partition("-")
     converters = cast("dict[str, Any]", num2words.CONVERTER_CLASSES)  # pyright: ignore
-    return converters.get(f"{base}_{region.upper()}") or converters[base]
+    return converters.get(f"{base}_{region.upper()}") or converters.get(base)
 
 
 @lru_cache(maxsize=64)

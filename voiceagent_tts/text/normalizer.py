@@ -48,10 +48,13 @@ def _is_plain(text: str, locale: Locale, reads_digits: bool) -> bool:
     """Whether no rule matches, as in most texts."""
     if not _PLAIN.fullmatch(text):
         return False
-    return locale.language != "en" or not abbreviations.has_any(text, in_digits=reads_digits)
+    if locale.language == "en":
+        return not abbreviations.has_any(text, in_digits=reads_digits)
+    pattern, _ = _NUMERALS.get(locale.language, (None, ""))
+    return pattern is None or re.search(pattern, text) is None
 
 
-_PLAIN = re.compile(r"(?:[^\d\W_¼-¾⅐-⅞²³¹⁰⁴-⁹]|[\s,;:!?'\"()’“”…]|\.(?!\w))*+")
+_PLAIN = re.compile(r"(?:[^\d\W_¼-¾⅐-⅞²³¹⁰⁴-⁹]|[\s,;:!?'\"()’“”…。，、！？：；「」]|\.(?!\w))*+")
 """Texts without digits, symbols and dots inside words."""
 
 _Part = tuple[str, int]
@@ -139,17 +142,29 @@ _END = r"(?![\w/])(?!-\w)(?![.,:]\d)"
 _ISO_DATE = re.compile(
     rf"{_START}(\d{{4}})(?:-(?=\d\d-\d\d(?!\d))|/(?=\d\d?/))(\d\d?)[/-](\d\d?)(?![\w/-])"
 )
-_DATE = re.compile(rf"{_START}(\d{{1,2}})([./])(\d{{1,2}})\2(\d{{4}}){_END}")
+_STAMP = re.compile(
+    rf"{_START}(\d{{4}}-\d\d-\d\d)T(\d\d:\d\d)(?::00|(:\d\d))?(?:\.\d+)?(?:(Z)|([+-])(\d\d):?00)?(?!\w)"
+)
+"""A date and a time of ISO 8601."""
+_DATE = re.compile(rf"{_START}(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}){_END}")
 _PHONE = (
     rf"{_START}(?:{{own}}\+\d{{1,3}}(?:[ .-]?\(\d{{1,4}}\))?(?:[ .-]?\d{{1,4}}){{2,6}}"
-    r"|\(\d{2,5}\)[ -]?\d{2,4}(?:[ .-]\d{2,4}){0,3}"
+    r"|\(\d{2,5}\)[ -]?\d{2,8}(?:[ .-]\d{2,4}){0,3}"
     r"|(?:\d-)?\d{3}([-.])\d{3}\1\d{4}|\d{3} \d{3} \d{4}|\d{3}-\d{4}(?<!00)"
     rf"|0\d{{1,4}}[ /-]\d{{3,}}(?:[ -]?\d{{2,}})*|0\d(?:[ .]\d\d){{4}}"
     r"|\d{4}(?: \d{4}){3}|\d{3}-\d\d-\d{4}"
     rf"|[A-Z]{{2}}\d\d(?: ?(?=[A-Z]*\d)[\dA-Z]{{4}}){{2,7}}(?: ?\d{{1,3}})?){_END}"
 )
 """Numbers that are spelled: telephones, cards, accounts."""
-_OWN_PHONES = {"es": r"[6-9]\d\d \d{3} \d{3}|", "pt": r"9\d\d \d{3} \d{3}|"}
+_OWN_PHONES = {
+    "en": r"[2-9]\d\d (?!1[89]|20)\d{4}(?! \d)|",
+    "es": r"[6-9]\d\d \d{3} \d{3}|",
+    "pt": r"9\d\d \d{3} \d{3}|",
+    "zh": r"1[3-9]\d{9}|1[3-9]\d[ -]\d{4}[ -]\d{4}|",
+    "yue": r"[2-9]\d{3} \d{4}|",
+    "ja": r"0[5-9]0\d{8}|",
+    "ko": r"01\d{8,9}|1[568]\d\d-\d{4}|",
+}
 _CLOCK = re.compile(
     rf"{_START}([01]?\d|2[0-4])(?::|(?<=\d)h|\.(?=\d\d ?Uhr))([0-5]\d)"
     r"(?: ?(Uhr|[AaPp]\.?[Mm]\b\.?|uur|h\b))?(?![\w:])"
@@ -161,7 +176,7 @@ _CLOCK_RANGE = re.compile(
 )
 _SECONDS = re.compile(rf"{_START}(\d{{1,2}}):([0-5]\d):([0-5]\d)(?![\w:]|[.,]\d)")
 _RATIO = re.compile(rf"{_START}(\d{{1,4}}):(\d{{1,4}})(?![\w:]|[.,]\d)")
-_POWER = re.compile(r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))[²³¹⁰⁴-⁹]+")
+_POWER = re.compile(r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))⁻?[²³¹⁰⁴-⁹]+")
 _FRACTION = re.compile(rf"{_START}(?:(\d+) )?(\d{{1,4}})/(\d{{1,4}}){_END}")
 _SINGLE_FRACTION = re.compile(r"(?:(?<![\w.,/])(\d{1,4}) ?)?([¼-¾⅐-⅞])")
 _DECADE = re.compile(r"(?:(?<![\w.,-])|(?<=[a-z]-))(?:(1[1-9]|20)(\d)0|['’](\d)0)['’]?s\b")
@@ -176,6 +191,15 @@ _ORDINALS = {
     "pt": r"(\d{1,3})\.?(º|ª)",
     "nl": r"(\d{1,4})(e|de|ste)\b",
 }
+_ROMAN = r"((?=[IVX])X{0,3}(?:IX|IV|V?I{0,3}))"
+_NUMERALS = {
+    "de": (rf"\b(){_ROMAN}(?=\. Jahrhundert)", ""),
+    "fr": (rf"\b(){_ROMAN}(?=(?:er|re|e|ème)\b)", ""),
+    "es": (rf"(\b[Ss]iglos? ){_ROMAN}\b", ""),
+    "it": (rf"\b(){_ROMAN}(?= secolo\b)", "º"),
+    "pt": (rf"(\b[Ss]éculos? ){_ROMAN}\b", ""),
+}
+"""Roman numerals in what such languages count with them, and what is written after the digits."""
 _ENGLISH_DAY = r"\b({months}|(?:{short})\.?) (\d{{1,2}})(?!\w|[.:/-]\d)"
 _BRITISH_DAY = r"(?<![\w.,:/$€£-])(\d{{1,2}}) ({months}|(?:{short})\b\.?)(?!\w)"
 _SPACED_RANGE = re.compile(rf"{_START}(\d{{1,4}}) [-–−] (\d{{1,4}})(?![\d.,]*\d)(?! ?=)")
@@ -196,14 +220,11 @@ _GERMAN_ENDINGS = {
 }  # fmt: skip
 """Endings of an ordinal before nouns that have one without an article, too."""
 _GERMAN_DECADE = re.compile(r"(?<![\w.,-])(\d{1,4})er\b")
-_GERMAN_SCALE = r"(?<![\w.,])({number}) ?(Mio|Mrd)\b\.?(?: ?({money}))?(?!\w)"
-_SCALE_NAMES = {"Mio": ("Million", "Millionen"), "Mrd": ("Milliarde", "Milliarden")}
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SITE = re.compile(
     r"(?<![\w@.-])(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|ai|dev|app|gov|edu|eu|co\.uk|uk|de"
     r"|fr|es|it|pt|br|nl|ru|info|me)(?:/[\w./?=&%#~+-]*\w)?(?![\w.]\w|\w)"
 )
-_SCALES = {"k": "thousand", "K": "thousand", "M": "million", "B": "billion", "bn": "billion"}
 _YEAR_CUES = {
     "en": r"in|since|by|until|till|from|year|after|before|around|circa|early|late|mid|and|to"
     r"|spring|summer|fall|autumn|winter|of|January|February|March|April|May|June|July|August"
@@ -221,35 +242,36 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     locale = locale_of(language)
     assert locale is not None, language
     number, sign = _number(locale), r"[$€£¥]"
-    limit = rf"({sign}?{number}%?)"
+    limit = rf"({sign}?{number}(?:%| ?{sign})?)"
     amount = rf"(?P<amount>{number}|{re.escape(locale.decimal)}\d\d?(?!\d)|\d{{1,6}}[.,]\d\d(?!\d))"
     money = f"(?:{sign}|{'|'.join(map(re.escape, CURRENCIES))})"
     per = r"(?P<per>(?: ?/ ?[^\W\d_]+)*)"
-    units = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
-    scale = r"(?: ?(?P<scale>k|K|M|bn|B)\b| (?P<word>(?:thousand|million|billion|trillion)\b))?"
+    units = "|".join(sorted(map(re.escape, locale.units), key=len, reverse=True))
     end = r"(?![\w/²³])(?![.,]\d)"
+    dash = "[-–]" if locale.is_spaced else "[-–~〜～]"
     rules = [
+        _Rule(_STAMP, _say_stamp),
         _Rule(_ISO_DATE, _say_iso_date),
         _Rule(_DATE, _say_date),
         _Rule(re.compile(_PHONE.replace("{own}", _OWN_PHONES.get(language, ""))), _say_spelled),
         _Rule(_SPACED_RANGE, _say_spaced_range),
+        _Rule(re.compile(r"(?<=[\d)]) [-−] (?=[\d(−-])"), _say_minus),
+        _Rule(re.compile(rf"(?<![\w.,])(?<!\d )({money}) ?[-−–](?=[.,]?\d)"), _say_minus_first),
+        _Rule(re.compile(_minus(locale) + rf"(?=(?:{money} ?)?[.,]?[\d¼-¾⅐-⅞√])"), _say_minus),
         _Rule(_CLOCK_RANGE, _say_range),
         _Rule(_SECONDS, _say_seconds),
         _Rule(_CLOCK, _say_clock),
         _Rule(_RATIO, _say_ratio),
-        _Rule(re.compile(rf"{_START}{limit}[-–]{limit}(?!\w|-\w|[./,:]\d| ?=)"), _say_range),
-        _Rule(
-            re.compile(rf"(?<![\w.,])(?P<minus>[-−])?(?P<sign>{money}) ?{amount}{scale}{per}{end}"),
-            _say_money,
-        ),
+        _Rule(re.compile(rf"{_START}{limit}{dash}{limit}(?!\w|-\w|[./,:]\d| ?=)"), _say_range),
+        *_scale_rules(locale, number, money, per),
+        _Rule(re.compile(rf"(?<![\w.,])(?P<sign>{money}) ?{amount}{per}{end}"), _say_money),
         _Rule(re.compile(rf"(?<![\w.,]){amount} ?(?P<sign>{money}){per}(?!\w)"), _say_money),
         _Rule(re.compile(rf"(?<![\w.,])({number}) ?¢"), _say_cents),
+        _Rule(re.compile(r"[€£¥]|(?<![^\s(])\$(?![^\s).,;:!?])"), _say_currency),
         _Rule(_DECADE, _say_decade),
         _Rule(_FRACTION, _say_fraction),
         _Rule(_SINGLE_FRACTION, _say_single_fraction),
         _Rule(re.compile(rf"(?<![\w.,])({number}) ?({units}){end}"), _say_unit),
-        _Rule(re.compile(rf"(?<![^\s(\[\"'“‘=:])[-−](?={number})"), _say_minus),
-        _Rule(re.compile(r"(?<=[\d)]) [-−] (?=[\d(−-])"), _say_minus),
         _Rule(re.compile(r"(?<=\b[b-zB-Z0-9]) [-−] (?=[b-zB-Z0-9]\b)"), _say_minus),
         _Rule(re.compile(r"(?<=\d) – (?=\d+(?: ?=|[.!?,;)](?!\d)|$))"), _say_minus),
         _Rule(re.compile(r"(?<=\d)[-–](?=\d+ ?=)|(?<=[\d)])−(?=[\d(])"), _say_minus),
@@ -269,16 +291,56 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         rules.append(_Rule(re.compile(_BRITISH_DAY.format(**names)), _say_british_day))
     if language != "en":
         rules.append(_Rule(re.compile(r"(?<=\d) : (?=\d)"), _say_division))
+    if language in _NUMERALS:
+        rules.append(_Rule(re.compile(_NUMERALS[language][0]), _say_roman))
+    if language in _ORDINALS:
+        rules.append(_Rule(re.compile(_START + _ORDINALS[language]), _say_ordinal))
     if language == "de":
-        scale = _GERMAN_SCALE.format(number=number, money=money)
-        rules.insert(0, _Rule(re.compile(scale), _say_german_scale))
         rules.append(_Rule(re.compile(_GERMAN_DAY.format(months=months)), _say_german_day))
         rules.append(_Rule(_GERMAN_DATE, _say_german_date))
         rules.append(_Rule(_GERMAN_DECADE, _say_german_decade))
-    if not reads_digits:
+        rules.append(_Rule(_GERMAN_ORDINAL, _say_german_ordinal))
+    if not locale.is_spaced:
+        rules += _unspaced_rules()
+    if not reads_digits and locale.writes_numbers:
         rules += _written_short() if language == "en" else ()
-        rules += _worded_rules(number, language)
-    return tuple(rules)
+        rules += _worded_rules(number)
+    return tuple(rules if locale.is_spaced else map(_beside_letters, rules))
+
+
+def _minus(locale: Locale) -> str:
+    """Pattern of a negative sign: not of a hyphen, nor of the dash of a range such as "3月-5月"."""
+    if locale.is_spaced:
+        return r"(?<![^\s(\[\"'“‘=:×÷*^<>≤≥±])(?:[-−]|(?<!\d )–)"
+    return r"(?<![A-Za-z0-9)\]])(?<!\d[^\x00-\x7f])(?<!\d[^\x00-\x7f]{2})[-−–]"
+
+
+def _scale_rules(locale: Locale, number: str, money: str, per: str) -> Iterator[_Rule]:
+    """Rules for large numbers that are written short: "$5M", "5 Mio. €"."""
+    short = "|".join(
+        re.escape(each).replace(r"\.", r"\b\.?") + r"(?!\w)"
+        for each in sorted(locale.scales, key=len, reverse=True)
+    )
+    if short:
+        pattern = (
+            rf"(?<![\w.,])(?:(?P<first>{money}) ?)?(?P<amount>{number}) ?(?P<scale>{short})"
+            rf"(?: ?(?P<last>{money}))?{per}(?!\w)"
+        )
+        yield _Rule(re.compile(pattern), _say_scale)
+
+
+def _unspaced_rules() -> Iterator[_Rule]:
+    """Rules for voices that read digits only, in languages without spaces beside numbers."""
+    yield _Rule(re.compile(r"(?<=\d)([^\x00-\x7f]{1,2})[-–~〜～](?=\d)"), _say_counted_range)
+    yield _Rule(re.compile(r"(?<![\d.])\d+\.\d+(?![\d.]*\d)"), _say_decimals)
+    yield _Rule(re.compile(r"[&=+×÷<>±≤≥≠√]"), _say_symbol)
+    yield _Rule(re.compile(r"(?<=\d) (?=[一-鿿])"), _say_nothing)  # Japanese "14 時" is no hour
+
+
+def _beside_letters(rule: _Rule) -> _Rule:
+    """The rule for a language in which a letter of its own may stand beside a number."""
+    flags = rule.pattern.flags & ~re.UNICODE | re.ASCII
+    return _Rule(re.compile(rule.pattern.pattern, flags), rule.say)
 
 
 def _written_short() -> Iterator[_Rule]:
@@ -296,15 +358,11 @@ def _written_short() -> Iterator[_Rule]:
         yield _Rule(pattern, _say_in_full)
 
 
-def _worded_rules(number: str, language: str) -> Iterator[_Rule]:
+def _worded_rules(number: str) -> Iterator[_Rule]:
     """Rules for voices that read neither digits nor symbols."""
     yield _Rule(re.compile("[™®©]"), _say_nothing)
     yield _Rule(_MAIL, _say_address)
     yield _Rule(_SITE, _say_address)
-    if language in _ORDINALS:
-        yield _Rule(re.compile(_START + _ORDINALS[language]), _say_ordinal)
-    if language == "de":
-        yield _Rule(_GERMAN_ORDINAL, _say_german_ordinal)
     yield _Rule(re.compile(r"[%°&=+×÷@<>±≤≥≠√]"), _say_symbol)
     yield _Rule(re.compile(r"(≈) ?"), _say_symbol)
     yield _Rule(re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}(?![\d.]*\d)"), _say_dotted)
@@ -325,9 +383,19 @@ def _say_iso_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     return _date(year, month, day, locale, (0, match.start(2) - at, match.start(3) - at))
 
 
+def _say_stamp(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """A date and a time; the zone is said, seconds only where there are some."""
+    date, time, seconds, zulu, sign, hours = match.groups()
+    at = match.start(2) - match.start()
+    zone = " UTC" if zulu or sign else ""
+    if sign and int(hours):
+        zone += f" {locale.symbols[sign]} {int(hours)}"
+    return [(date, 0), (f", {time}{seconds or ''}", at), (zone, len(match[0]) - 1)]
+
+
 def _say_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     first, second, year = int(match[1]), int(match[3]), int(match[4])
-    is_month_first = locale.is_american and match[2] == "/" and first <= 12
+    is_month_first = locale.is_american and match[2] != "." and first <= 12
     day, month = (second, first) if is_month_first else (first, second)
     at = match.start()
     return _date(year, month, day, locale, (0, match.start(3) - at, match.start(4) - at))
@@ -339,19 +407,13 @@ def _date(
     """A date in the language's order; its parts are at the three indices, in that order."""
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
-    name, said_year = locale.months[month - 1], _year(year, locale)
-    match locale.language:
-        case "en" if locale.is_american:
-            said = (f"{name} ", f"{locale.ordinal(day)}, ", said_year)
-        case "en":
-            said = (f"the {locale.ordinal(day)} of ", f"{name} ", said_year)
-        case "de":
-            said = (f"{locale.ordinal(day)}n ", f"{name} ", said_year)
-        case "es" | "pt":
-            said = (f"{day} de ", f"{name} de ", said_year)
-        case _:
-            said = (f"{day} ", f"{name} ", said_year)
-    return list(zip(said, at, strict=True))
+    words = {
+        "day": day,
+        "ordinal": locale.ordinal(day) if locale.writes_numbers else day,
+        "month": locale.months[month - 1],
+        "year": _year(year, locale),
+    }
+    return [(part.format(**words), index) for part, index in zip(locale.date, at, strict=True)]
 
 
 def _year(year: int, locale: Locale) -> str:
@@ -389,7 +451,7 @@ def _say_clock(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     said, word = _counted(str(hour), name, locale), f" {name}" if name else ""
     if not minute:
         return [(said, 0), (word + said_end, last)]
-    return [(f"{said}{word}", 0), (f" {minute}{said_end}", last)]
+    return [(f"{said}{word}", 0), (f" {minute}{locale.minute}{said_end}", last)]
 
 
 def _english_minute(minute: int) -> str:
@@ -418,6 +480,8 @@ def _say_division(match: re.Match[str], locale: Locale) -> list[_Part]:
 def _say_range(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     digits = [re.sub(r"\D", "", part) for part in match.groups()]
     is_falling = len(digits[0]) > 2 and int(digits[0]) > int(digits[1])
+    if re.fullmatch("(1[5-9]|20)\\d\\d-\\d\\d", "-".join(digits)):  # two years, as in "1998-99"
+        is_falling = digits[1] <= digits[0][2:]
     if is_falling and match[1].isdecimal():  # a name, as in "747-400", and no time
         return None
     at = match.start(2) - match.start()
@@ -425,18 +489,7 @@ def _say_range(match: re.Match[str], locale: Locale) -> list[_Part] | None:
 
 
 def _say_money(match: re.Match[str], locale: Locale) -> list[_Part] | None:
-    groups = match.groupdict()
     number, sign, at = match["amount"], match["sign"], match.start("amount") - match.start()
-    said: list[_Part] = []
-    if groups.get("minus"):
-        said.append((f"{locale.symbols['-']} ", 0))
-    scale = groups.get("word") or _SCALES.get(groups.get("scale") or "")
-    if scale and locale.language == "en":
-        end = max(match.end("scale"), match.end("word")) - match.start() - 1
-        money = f" {scale} {locale.currency(sign, 2)}"
-        return [*said, (number, at), (money, end), *_per(match, locale)]
-    if scale:
-        return None
     if price := re.fullmatch(r"(\d+)[.,](\d\d)", number):  # "3.50 €" in German
         number = f"{price[1]}{locale.decimal}{price[2]}"
     whole, _, decimals = number.partition(locale.decimal)
@@ -444,10 +497,9 @@ def _say_money(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     if len(decimals) != 2 or locale.minor_currency(sign, 2) is None:
         name = locale.currency(sign, _value(number, locale))
         number = _counted(number if whole else f"0{number}", name, locale)
-        return [*said, (number, at), (f" {name}", sign_at), *_per(match, locale)]
+        return [(number, at), (f" {name}", sign_at), *_per(match, locale)]
     places = (at, at + len(whole) + 1, sign_at)
-    said += _price(whole or "0", decimals, sign, locale, places)
-    return [*said, *_per(match, locale)]
+    return [*_price(whole or "0", decimals, sign, locale, places), *_per(match, locale)]
 
 
 def _counted(number: str, noun: str, locale: Locale) -> str:
@@ -463,7 +515,7 @@ def _per(match: re.Match[str], locale: Locale) -> Iterator[_Part]:
         name = place[1]
         unit = locale.unit(name, 1) if name in UNITS else None
         yield f" {locale.symbols['per']} ", start + place.start()
-        yield unit[1] if unit else abbreviations.PERIODS.get(name, name), start + place.start(1)
+        yield unit[1] if unit else locale.periods.get(name, name), start + place.start(1)
 
 
 def _say_cents(match: re.Match[str], locale: Locale) -> list[_Part]:
@@ -471,13 +523,33 @@ def _say_cents(match: re.Match[str], locale: Locale) -> list[_Part]:
     return [(match[1], 0), (f" {name}", len(match[0]) - 1)]
 
 
-def _say_german_scale(match: re.Match[str], locale: Locale) -> list[_Part]:
-    number, scale, sign = match.groups()
-    at, is_one = match.start(2) - match.start(), number == "1"
-    said = [("eine" if is_one else number, 0), (f" {_SCALE_NAMES[scale][not is_one]}", at)]
-    if sign:
-        return [*said, (f" {locale.currency(sign, 2)}", match.start(3) - match.start())]
-    return [*said, (_last_dot(match), len(match[0]) - 1)]
+def _say_currency(match: re.Match[str], locale: Locale) -> list[_Part]:
+    return [(_apart(locale.currency(match[0], 5), match), 0)]
+
+
+def _say_scale(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    """A large number that is written short; one without a dot counts beside a currency only."""
+    number, short = match["amount"], match["scale"]
+    sign, dotted = match["first"] or match["last"], f"{short.removesuffix('.')}."
+    is_dotted = dotted in locale.scales
+    if not sign and not is_dotted:
+        return None
+    scale = locale.scale(dotted if is_dotted else short, _value(number, locale))
+    at, place = (match.start(name) - match.start() for name in ("amount", "scale"))
+    said = [(_counted(number, scale, locale), at), (f" {scale}", place)]
+    if not sign:
+        return [*said, (_last_dot(match), len(match[0]) - 1), *_per(match, locale)]
+    after = match.start("last") - match.start() if match["last"] else place
+    return [*said, (_of(short, locale.currency(sign, 5), locale), after), *_per(match, locale)]
+
+
+def _of(short: str, currency: str, locale: Locale) -> str:
+    """A currency after a large number, as in "5 millions d'euros"; thousands need no word."""
+    if not locale.of or short == "k":
+        return f" {currency}"
+    if locale.language == "fr" and currency[0] in "aeiouy":
+        return f" d'{currency}"
+    return f" {locale.of} {currency}"
 
 
 def _last_dot(match: re.Match[str]) -> str:
@@ -586,12 +658,17 @@ def _say_unit(match: re.Match[str], locale: Locale) -> list[_Part] | None:
 def _say_minus(match: re.Match[str], locale: Locale) -> list[_Part]:
     before = match.string[match.start() - 1 : match.start()] if match.start() else ""
     gap = " " if before.isdigit() or before == ")" or match[0].startswith(" ") else ""
-    return [(f"{gap}{locale.symbols['-']} ", len(match[0]) // 2)]
+    return [(f"{gap}{locale.symbols['−' if gap else '-']} ", len(match[0]) // 2)]
+
+
+def _say_minus_first(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """A negative price whose sign stands behind its currency: "$-5"."""
+    return [(f"{locale.symbols['-']} {match[1]}", 0)]
 
 
 def _say_power(match: re.Match[str], locale: Locale) -> list[_Part]:
     """A power; a 1 is a mark of a note, and is not said."""
-    power = unicodedata.normalize("NFKC", match[0])
+    power = unicodedata.normalize("NFKC", match[0]).replace("−", f"{locale.symbols['-']} ")
     if power == "1":
         return []
     if locale.language == "en" and power in ("2", "3"):
@@ -608,7 +685,8 @@ def _say_year(match: re.Match[str], locale: Locale) -> list[_Part] | None:
         return None
     before = match.string[max(0, match.start() - 12) : match.start()]
     is_cued = re.search(rf"(?:^|\W)(?:{cues}) ?$", before) is not None
-    if not is_cued and not "1700" <= match[1] <= "1999":
+    is_number = before.endswith(f"{locale.symbols['-']} ")
+    if is_number or (not is_cued and not "1700" <= match[1] <= "1999"):
         return None
     return [(_year(int(match[1]), locale), 0)]
 
@@ -655,6 +733,22 @@ def _say_numeral(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     said = f"the {locale.ordinal(number)}" if is_ordinal else locale.cardinal(number)
     at = match.start(2) - match.start()
     return [(match[0][:at], 0), (said, at)]
+
+
+def _say_roman(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """A Roman numeral in digits, which later rules and voices read as an ordinal."""
+    number, at = abbreviations.roman(match[2]), match.start(2) - match.start()
+    return [(match[1], 0), (f"{number}{_NUMERALS[locale.language][1]}", at)]
+
+
+def _say_counted_range(match: re.Match[str], locale: Locale) -> list[_Part]:
+    return [(match[1], 0), (f" {locale.symbols['–']} ", len(match[1]))]
+
+
+def _say_decimals(match: re.Match[str], locale: Locale) -> list[_Part]:
+    whole, _, decimals = match[0].partition(".")
+    at = len(whole)
+    return [(whole, 0), (f" {locale.point} ", at), (" ".join(decimals), at + 1)]
 
 
 def _say_in_full(match: re.Match[str], locale: Locale) -> list[_Part] | None:
