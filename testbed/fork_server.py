@@ -195,6 +195,7 @@ def _fork_twice() -> int:
     read, write = os.pipe()
     between = os.fork()
     if between == 0:
+        between = os.getpid()
         process = os.fork()
         if process != 0:
             os.write(write, str(process).encode())
