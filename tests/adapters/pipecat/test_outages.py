@@ -1,6 +1,7 @@
 """Outages on a scripted clock: what is spoken after them, and what the log says."""
 
 import asyncio
+from typing import cast
 
 import pytest
 from loguru import logger
@@ -22,13 +23,13 @@ HALF = Step(0.0, samples=SAMPLE_RATE_HZ, words_ms=(0, 300, 600))
 BROKEN_OFF, REST = Script((HALF,), end_s=600.0), Script((HALF,), end_s=0.1)
 
 
-def speak_through_an_outage(outage_s: float) -> tuple[list[object], list[str]]:
+def speak_through_an_outage(outage_s: float) -> tuple[list[str], list[str]]:
     """The history of a reply whose line is down in its middle, and the lines of the log.
 
     Default options: half of the words arrive before the outage.
     """
 
-    async def run() -> list[object]:
+    async def run() -> list[str]:
         context, loudspeaker = LLMContext(), Loudspeaker(40)
         history = LLMContextAggregatorPair(context).assistant()
         async with (
@@ -51,7 +52,7 @@ def speak_through_an_outage(outage_s: float) -> tuple[list[object], list[str]]:
                 await asyncio.sleep(outage_s)
                 line.come_up()
                 await asyncio.sleep(15.0)
-        return [each["content"] for each in context.get_messages() if isinstance(each, dict)]
+        return [each["content"] for each in cast("list[dict[str, str]]", context.messages)]
 
     lines: list[str] = []
     sink = logger.add(lines.append, level="INFO", format="{message}")
