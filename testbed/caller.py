@@ -21,6 +21,7 @@ from livekit.protocol.agent_pb.agent_session import (
 )
 
 from testbed.waiting import PATIENCE_S
+from voiceagent_tts.offspring import following
 
 RATE_HZ = 48_000
 FRAME_S = 0.02
@@ -158,7 +159,13 @@ async def calling(*argv: str, cwd: str, env: dict[str, str]) -> AsyncIterator[Ca
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as listener:
         host, port = listener.sockets[0].getsockname()
         agent = await asyncio.create_subprocess_exec(
-            *argv, "--connect-addr", f"{host}:{port}", cwd=cwd, env=env, start_new_session=True
+            *argv,
+            "--connect-addr",
+            f"{host}:{port}",
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+            preexec_fn=following(os.getpid()),
         )
         try:
             async with asyncio.timeout(PATIENCE_S):

@@ -12,6 +12,7 @@ from typing import IO
 
 from testbed.waiting import until
 from testbed.watermarks import WATERMARK_KEY_FILE
+from voiceagent_tts.offspring import following
 from voiceagent_tts.server.serve import RunningServer
 
 EMBEDDED = {
@@ -54,6 +55,7 @@ async def start(
         stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        preexec_fn=following(os.getpid()),
     )  # fmt: skip
 
 

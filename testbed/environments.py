@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from voiceagent_tts.offspring import following
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -67,7 +69,12 @@ class Environment:
     def start(self, *argv: str | Path) -> "subprocess.Popen[str]":
         """Start a program; the caller reads its standard output and ends it."""
         return subprocess.Popen(
-            argv, cwd=self.cwd, env=_variables(), stdout=subprocess.PIPE, text=True
+            argv,
+            cwd=self.cwd,
+            env=_variables(),
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=following(os.getpid()),
         )
 
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from voiceagent_tts.garbage import without_collection
+from voiceagent_tts.offspring import Following
 
 _LIGHT = (
     "voiceagent_tts.plugins.recordings.file_decoder",
@@ -110,8 +111,10 @@ class ForkServers:
     def _start(self, argv: Sequence[Any], *how: Any) -> int:
         """Do what `_posixsubprocess.fork_exec` does, and return the number of the process."""
         _, _, kept, folder, environment, *rest = how
-        streams, (_, exec_failed, _, is_session_leader), others = rest[:6], rest[6:10], rest[10:-1]
-        is_plain = kept == (exec_failed,) and others == [-1, None, None, None, -1, None]
+        streams, (_, exec_failed, _, is_session_leader), others = rest[:6], rest[6:10], rest[10:-2]
+        follow = rest[-2]
+        is_plain = kept == (exec_failed,) and others == [-1, None, None, None, -1]
+        is_plain = is_plain and (follow is None or isinstance(follow, Following))
         variables = dict(os.environb) if environment is None else _variables(environment)
         modules = _modules_for(argv)
         if not (modules and is_plain and _python_is_the_same(variables)):
@@ -121,6 +124,7 @@ class ForkServers:
             "folder": os.fsdecode(folder or os.getcwd()),
             "variables": {os.fsdecode(k): os.fsdecode(v) for k, v in variables.items()},
             "is_session_leader": bool(is_session_leader),
+            "follows": follow and [follow.parent_pid, follow.signal],
             "limits": [resource.getrlimit(limit) for limit in _LIMITS],
         }
         stdin, _, _, stdout, _, stderr = streams
@@ -191,6 +195,7 @@ def _fork_twice() -> int:
     read, write = os.pipe()
     between = os.fork()
     if between == 0:
+        between = os.getpid()
         process = os.fork()
         if process != 0:
             os.write(write, str(process).encode())
@@ -227,6 +232,8 @@ def _become(request: dict[str, Any]) -> None:
     """Take over what a new process of Python would have been given, and run its program."""
     if request["is_session_leader"]:
         os.setsid()
+    if request["follows"]:
+        Following(*request["follows"])()
     for limit, numbers in zip(_LIMITS, request["limits"], strict=True):
         resource.setrlimit(limit, numbers)
     os.chdir(request["folder"])

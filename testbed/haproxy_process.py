@@ -11,6 +11,7 @@ from typing import Self
 
 from testbed.missing import require_program
 from testbed.waiting import PATIENCE_S
+from voiceagent_tts.offspring import following
 
 
 class HAProxyProcess:
@@ -56,7 +57,9 @@ class HAProxyProcess:
 
     def __enter__(self) -> Self:
         argv = [require_program("haproxy"), "-db", "-f", str(self._config)]
-        self._process = subprocess.Popen(argv, env={**os.environ, **self._environment})
+        self._process = subprocess.Popen(
+            argv, env={**os.environ, **self._environment}, preexec_fn=following(os.getpid())
+        )
         deadline = time.monotonic() + PATIENCE_S
         while not self._answers():
             assert time.monotonic() < deadline, "HAProxy does not start"

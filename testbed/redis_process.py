@@ -5,6 +5,7 @@ for longer than a client waits for an answer.
 """
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from typing import Self
 from testbed.missing import require_program
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.access import redis_server
+from voiceagent_tts.offspring import following
 
 USUAL_TIMEOUT_S = redis_server.TIMEOUT_S
 """How long clients wait for an answer."""
@@ -41,10 +43,15 @@ class RedisProcess:
         return f"redis://127.0.0.1:{self._port}/0"
 
     def start(self) -> None:
-        """Start the server, empty; returns when it answers."""
+        """Start the server, empty; returns when it answers.
+
+        It is killed with this process, because it may be suspended.
+        """
         argv = [require_program("redis-server"), "--port", str(self._port), "--bind", "127.0.0.1",
                 "--save", "", "--appendonly", "no", "--dir", str(self._folder)]  # fmt: skip
-        self._process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            argv, stdout=subprocess.DEVNULL, preexec_fn=following(os.getpid(), signal.SIGKILL)
+        )
         deadline = time.monotonic() + PATIENCE_S
         while not self._answers():
             assert time.monotonic() < deadline, "Redis does not start"

@@ -14,6 +14,7 @@ import psutil
 
 from testbed.throttled import VARIABLE
 from testbed.waiting import PATIENCE_S
+from voiceagent_tts.offspring import following
 
 
 class ServerProcess:
@@ -74,7 +75,11 @@ def serving(*, log: Path | None = None, **environment: str) -> Iterator[ServerPr
         errors = None if log is None else stack.enter_context(log.open("wb"))
         process = stack.enter_context(
             subprocess.Popen(
-                argv, stdout=subprocess.PIPE, stderr=errors, env={**os.environ, **settings}
+                argv,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, **settings},
+                preexec_fn=following(os.getpid()),
             )
         )
         try:

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 import re
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
+
+from voiceagent_tts.offspring import following
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +72,7 @@ def compiling() -> Iterator[Callable[..., list[Resources]]]:
 def separate_process(**environment: str) -> Iterator[Run]:
     """Yield a function that calls another one in a process with these environment variables."""
     spawning = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawning, _begin, (environment,)) as pool:
+    with ProcessPoolExecutor(1, spawning, _begin, (environment, os.getpid())) as pool:
 
         def run(function: Callable[..., Any], *arguments: Any) -> Any:
             # Sent as bytes, because tensors would be sent as shared memory.
@@ -86,7 +89,8 @@ def _mend() -> None:
     mend()
 
 
-def _begin(environment: dict[str, str]) -> None:
+def _begin(environment: dict[str, str], parent_pid: int) -> None:
+    following(parent_pid, signal.SIGKILL)()
     os.environ.update(environment)
 
 

@@ -287,6 +287,7 @@ class SeenClones:
         folder: all clones.
         key_id: the caller's key; None on a server without keys.
         is_seen: whether the caller may know of a clone, by the name of its file.
+        of_id: finds the name of a clone's file by another id than its name.
     """
 
     def __init__(
@@ -294,10 +295,12 @@ class SeenClones:
         folder: VoiceFolder,
         key_id: str | None = None,
         is_seen: Callable[[str], bool] = lambda stored: True,
+        of_id: Callable[[str], str | None] = lambda id_: None,
     ) -> None:
         self.folder = folder
         self._suffix = "" if key_id is None else _suffix_of(key_id)
         self._is_seen = is_seen
+        self._of_id = of_id
 
     def names(self) -> list[str]:
         """The caller's names of the clones, sorted."""
@@ -312,7 +315,8 @@ class SeenClones:
         for each in (name + self._suffix, name) if self._suffix else (name,):
             if each in self.folder and self._is_seen(stored := stored_name(each)):
                 return stored
-        return None
+        stored = self._of_id(name)
+        return stored if stored is not None and self._is_seen(stored) else None
 
     def __contains__(self, name: str) -> bool:
         return self.find(name) is not None

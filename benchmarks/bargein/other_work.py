@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from voiceagent_tts.plugins.demo.offspring import following
+from voiceagent_tts.offspring import following
 
 BUSY_LOOPS = 2
 """Processes beside the sessions that a condition with other work runs."""

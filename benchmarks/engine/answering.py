@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from voiceagent_tts.offspring import following
+
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 """Takes the fields of a request and returns those of the answer."""
 
@@ -69,6 +71,7 @@ class Child:
                 cwd=_REPOSITORY,
                 env={**os.environ, **environment},
                 text=True,
+                preexec_fn=following(os.getpid()),
             )
 
     def __enter__(self) -> Self:

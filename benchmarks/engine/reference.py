@@ -44,6 +44,7 @@ from benchmarks.engine.peer_packages import ahead_of_others, package_folder
 from testbed.agent_text import agent_monologue
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.product_choice import Precision
+from voiceagent_tts.offspring import following
 
 Official = Literal["float32", "bfloat16"]
 """Precisions of the official package."""
@@ -277,7 +278,12 @@ def prepared_checkpoint(folder: Path | None) -> Path:
     made = _OUT / "random-0.6b"
     if not (made / "speech_tokenizer" / "model.safetensors").exists():
         argv = ["-m", "testbed.checkpoint", "--out", str(made), "--size", "0.6b"]
-        subprocess.run([sys.executable, *argv], check=True, stdout=sys.stderr)
+        subprocess.run(
+            [sys.executable, *argv],
+            check=True,
+            stdout=sys.stderr,
+            preexec_fn=following(os.getpid()),
+        )
     return made.absolute()
 
 

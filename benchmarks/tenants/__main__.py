@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import math
 import multiprocessing
+import os
 import tempfile
 import time
 from collections import Counter
@@ -116,9 +117,8 @@ def _attacking(name: str, url: str) -> Iterator[Callable[[], bool]]:
     """Attack within the block; yields whether the server has answered as it does to the attack."""
     spawning = multiprocessing.get_context("spawn")
     begun, proved = spawning.Event(), spawning.Event()
-    process = spawning.Process(
-        target=run_attack, args=(name, url, ATTACKER.secret, begun, proved), daemon=True
-    )
+    given = name, url, ATTACKER.secret, os.getpid(), begun, proved
+    process = spawning.Process(target=run_attack, args=given, daemon=True)
     process.start()
     try:
         begun.wait(_PATIENCE_S)

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import os
+import signal
 import struct
 import zlib
 from collections import Counter
@@ -22,6 +23,8 @@ from urllib.parse import urlsplit
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
+
+from voiceagent_tts.offspring import following
 
 CONTEXTS = 20
 """Contexts that the attacker's key may have open."""
@@ -604,16 +607,18 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-def run_attack(name: str, url: str, key: str, begun: Event, proved: Event) -> None:
-    """Attack until the process is killed; a refusal does not end an attack.
+def run_attack(name: str, url: str, key: str, parent_pid: int, begun: Event, proved: Event) -> None:
+    """Attack until the process or its parent ends; a refusal does not end an attack.
 
     Args:
         name: name of the attack.
         url: the server's `http://` address.
         key: the attacker's key.
+        parent_pid: the process that started this one.
         begun: set when the attack begins.
         proved: set when the server has answered as it does to this attack.
     """
+    following(parent_pid, signal.SIGKILL)()
     begun.set()
     while True:
         with contextlib.suppress(Exception):

@@ -218,3 +218,18 @@ async def test_browser(start_server: StartServer, folder_url: str) -> None:
         assert [
             error for error in log.errors if "favicon" not in error and "404" not in error
         ] == []
+
+
+def test_agents_listen_on_this_machine_alone() -> None:
+    """LiveKit's server of an agent listens on all addresses unless it is told one."""
+    files = [
+        *EXAMPLES.parent.glob("examples/*.py"),
+        *EXAMPLES.parent.glob("agents/*.py"),
+        *EXAMPLES.parent.glob("docs/*.md"),
+    ]
+    servers = [
+        options
+        for file in (*files, EXAMPLES.parent / "README.md")
+        for options in re.findall(r"AgentServer\((.*?)\)", file.read_text())
+    ]
+    assert servers == ['host="127.0.0.1"'] * 2

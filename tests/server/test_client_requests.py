@@ -64,6 +64,73 @@ async def test_qwens_speakers_are_known_to_every_engine(http: httpx.AsyncClient)
     assert refused.json()["error"]["code"] == "invalid_voice"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("prompt_speech_path", "speaker_audio", "voice_file", "voice_url", "clone", "ref_text"),
+        *("refAudio", "Reference-Id", "speakers", "spk_emb", "timbre_weights", "x_embedding"),
+    ],
+)
+async def test_what_decides_whose_voice_speaks_is_not_ignored(
+    http: httpx.AsyncClient, name: str
+) -> None:
+    """No list knows all such fields: the error names the field and the remedy."""
+    for body in ({"input": "Hello."}, {"input": "Hello.", "voice": "nova"}):
+        answer = await http.post("/v1/audio/speech", json={**body, name: "someone"})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (501, "not_supported"), answer.text
+        assert error["message"].startswith(f"{name}: expected the name of a voice as `voice`; add")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["user_preference", "download_format", "voice_speed", "audio_quality", "refresh", "swav"],
+)
+async def test_what_decides_nothing_about_the_voice_is_ignored(name: str) -> None:
+    """A client may send what only other servers know."""
+    request = SpeechRequest.model_validate({"input": "Hello.", name: "x"})
+    assert request == SpeechRequest.model_validate({"input": "Hello."})
+
+
+async def test_one_voice_has_several_names(http: httpx.AsyncClient) -> None:
+    """Each is honoured, and two of them may not name two voices."""
+    for name in ("voice", "voice_id", "voice_name", "speaker", "speaker_id", "speaker_name"):
+        answer = await http.post("/v1/audio/speech", json={"input": "Hi.", name: "nobody"})
+        assert answer.json()["error"]["code"] == "invalid_voice", name
+        both = {"voice": "alloy", name: "alloy"}
+        answer = await http.post("/v1/audio/speech", json={"input": "Hi.", **both})
+        assert answer.status_code == 200, name
+    two = {"input": "Hi.", "voice": "alloy", "speaker": "nobody"}
+    error = (await http.post("/v1/audio/speech", json=two)).json()["error"]
+    assert error["code"] == "invalid_voice" and error["message"].startswith("speaker: expected")
+    number = await http.post("/v1/audio/speech", json={"input": "Hi.", "speaker_id": 3})
+    assert "speaker_id" in number.json()["error"]["message"]
+
+
+async def test_a_text_of_a_batch_has_its_own_voice(http: httpx.AsyncClient) -> None:
+    """By whatever name: the shared one is for the others."""
+    items = [{"input": "Hi."}, {"text": "Ho.", "speaker": "nobody"}]
+    body = {"voice": "nova", "items": items}
+    results = (await http.post("/v1/audio/speech/batch", json=body)).json()["results"]
+    assert "error" not in results[0] and results[1]["error"]["code"] == "invalid_voice"
+
+
+@pytest.mark.parametrize(
+    ("letter", "language"),
+    [each.split() for each in ("a en-us", "b en-gb", "e es", "h hi", "p pt-br", "z zh")],
+)
+async def test_kokoros_letters_are_languages(letter: str, language: str) -> None:
+    """An ignored one would read Spanish as if it were English."""
+    request = SpeechRequest.model_validate({"input": "Hola.", "lang_code": letter})
+    assert request.options(Served()).language == language
+
+
+async def test_a_letter_of_no_language_is_refused(http: httpx.AsyncClient) -> None:
+    """As any other unknown language is."""
+    answer = await http.post("/v1/audio/speech", json={"input": "Hi.", "lang_code": "q"})
+    assert answer.json()["error"]["code"] == "invalid_language"
+
+
 async def test_auto_leaves_the_language_to_the_text(http: httpx.AsyncClient, wire: Wire) -> None:
     """At every endpoint, in any letter case: the same audio as without a language."""
     text = "Guten Tag, wie geht es Ihnen heute?"

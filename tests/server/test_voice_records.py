@@ -55,3 +55,14 @@ def test_a_voice_that_was_replaced_by_half_is_not_for_everyone(tmp_path: Path) -
     assert not OTHER.sees(records.voice("anna"))
     records.add_voice(shared, b"second")
     assert records.voice("anna") == shared
+
+
+def test_a_clone_is_found_by_its_id(tmp_path: Path) -> None:
+    """By who may speak with it alone, until another voice has its name."""
+    records = VoiceRecords(VoiceFolder(tmp_path))
+    record = VoiceRecord(name="anna", key_id="k")
+    records.add_voice(record, b"first")
+    assert records.seen_by(OWNER).find(record.id) == "anna@k"
+    assert records.seen_by(OTHER).find(record.id) is None
+    records.add_voice(VoiceRecord(name="anna", key_id="k"), b"second")
+    assert records.seen_by(OWNER).find(record.id) is None

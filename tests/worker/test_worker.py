@@ -15,15 +15,16 @@ import pytest
 
 from testbed.throttling import throttled
 from testbed.waiting import PATIENCE_S, until
-from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.seam import wire
-from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
+from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent, Expect, Follow
 from voiceagent_tts.seam.commands import Cancel, Credit, Submit
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.seam.events import (
     AudioStep,
     Cancelled,
+    ContextAudio,
     Done,
     Event,
     Failed,
@@ -31,6 +32,7 @@ from voiceagent_tts.seam.events import (
     Words,
 )
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
+from voiceagent_tts.text.words import split_words
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 ALL_OF_IT = 10**9
@@ -127,6 +129,28 @@ async def test_a_handler_that_fails_leaves_nothing_in_the_worker(
     await events.get()
     assert isinstance(await events.get(), Failed)
     assert sent[-1] == Cancel(context)
+
+
+async def test_a_handler_that_fails_leaves_no_session_in_an_aligner() -> None:
+    """Its process follows the context no longer."""
+    failures: list[Event | AlignEvent] = []
+
+    def fail(event: Event | AlignEvent) -> None:
+        failures.append(event)
+        raise ZeroDivisionError
+
+    aligner = await WorkerClient.start(WorkerSpec("online"))
+    try:
+        context = aligner.attach(fail)
+        aligner.send(Follow(context, "en", "v"))
+        await until(lambda: aligner.stats.rows_used == 1, "the aligner follows")
+        aligner.send(Expect(context, tuple(split_words(TEXT))))
+        second = AudioChunk(0, bytes(2 * SAMPLE_RATE_HZ))
+        aligner.send(AudioStep((ContextAudio(context, second),)))
+        await until(lambda: aligner.stats.rows_used == 0, "the aligner has dropped it")
+        assert failures and isinstance(failures[-1], Failed)
+    finally:
+        await aligner.close()
 
 
 async def test_what_a_worker_sent_before_its_end_is_received() -> None:

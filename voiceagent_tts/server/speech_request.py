@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Container
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     AliasChoices,
@@ -40,11 +40,7 @@ _PUBLISHED = re.compile(
 )
 _SNAPSHOT = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{4})(?=-|$)")
 """The date at the end of a name: `gpt-4o-mini-tts-2025-12-15`, `tts-1-1106`."""
-_TASKS: dict[str, Task] = {
-    "customvoice": "CustomVoice",
-    "voicedesign": "VoiceDesign",
-    "base": "Base",
-}
+_TASKS: dict[str, Task] = {each.casefold(): each for each in get_args(Task)}
 
 
 def task_of(model: str) -> Task | None:
@@ -78,14 +74,19 @@ def _is_language(name: str) -> bool:
     return True
 
 
-_OTHER_VOICES = frozenset(
-    (
-        *("ref_audio", "reference_audio", "prompt_audio", "audio_prompt", "audio_prompt_path"),
-        *("speaker_wav", "speaker_embedding", "voice_embedding", "references", "reference_id"),
-    )
+_VOICE_NAMES = ("voice", "speaker", "voice_id", "speaker_id", "voice_name", "speaker_name")
+_OF_A_VOICE = re.compile(
+    r"voice|speaker|timbre|clon[ei]|prompt|embedding|(^|_)(ref(erence)?s?|spk|audio|wav)(_|$)"
 )
-"""Fields with which other servers clone a voice for one request. Ignoring them would silently
-select another voice."""
+_OF_A_MANNER = re.compile(r"_(emotion|encoding|format|pitch|quality|rate|settings|speed|volume)$")
+_KOKORO = "a:en-us b:en-gb e:es f:fr h:hi i:it j:ja p:pt-br z:zh"
+_KOKORO_LANGUAGES = {each[0]: each[2:] for each in _KOKORO.split()}
+
+
+def _voice_of_others(field: str) -> str | None:
+    """`voice` if a field that is not one of ours decides, elsewhere, whose voice speaks."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\W+", "_", field).lower()
+    return "voice" if _OF_A_VOICE.search(words) and not _OF_A_MANNER.search(words) else None
 
 
 _TEXTS = ("input", "text")
@@ -127,7 +128,9 @@ class SpeechRequest(SpeechFields):
         validation_alias=AliasChoices("input", "text"),
     )
     voice: str | VoiceId | None = Field(
-        None, description="Also as `speaker`.", validation_alias=AliasChoices("voice", "speaker")
+        None,
+        description="Also as `speaker`, and either with `_id` or `_name`.",
+        validation_alias=AliasChoices(*_VOICE_NAMES),
     )
     task_type: Task | None = Field(
         None,
@@ -159,8 +162,8 @@ class SpeechRequest(SpeechFields):
     )
     language: str | None = Field(
         None,
-        description="Also as `language_type`.",
-        validation_alias=AliasChoices("language", "language_type"),
+        description="Also as `language_type`, and as Kokoro's `lang_code`.",
+        validation_alias=AliasChoices("language", "language_type", "lang_code"),
     )
     sample_rate: SampleRate = Field(SAMPLE_RATE_HZ, description="Sample rate of the audio, in Hz.")
     lexicon: dict[str, JsonValue] | None = Field(
@@ -170,35 +173,43 @@ class SpeechRequest(SpeechFields):
 
     @classmethod
     @cache
-    def names(cls) -> frozenset[str]:
-        """Names that mean something in a body: of fields, and of voices that are refused."""
-        names = {*cls.model_fields, *_OTHER_VOICES}
-        for each in cls.model_fields.values():
-            if isinstance(each.validation_alias, AliasChoices):
-                names |= {
-                    choice for choice in each.validation_alias.choices if isinstance(choice, str)
-                }
-        return frozenset(names)
+    def _field_of(cls) -> dict[str, str]:
+        """The names in a body, each with its field."""
+        fields = cls.model_fields.items()
+        choices = {name: getattr(each.validation_alias, "choices", ()) for name, each in fields}
+        return {each: name for name in choices for each in (name, *choices[name])}
+
+    @classmethod
+    def meant(cls, given: dict[str, Any]) -> dict[str, str]:
+        """The names in a body that mean something, each with its field; others are ignored."""
+        fields = {name: cls._field_of().get(name) or _voice_of_others(name) for name in given}
+        return {name: field for name, field in fields.items() if field}
 
     @model_validator(mode="before")
     @classmethod
-    def _without_blanks(cls, given: object) -> object:
+    def _without_blanks(cls, given: Any) -> Any:
         """Leave out fields that are null or empty: many clients send all fields that they know."""
         if not isinstance(given, dict):
             return given
-        fields = cast("dict[str, object]", given)
-        fields = {
-            name: fields[name]
-            for name in cls.names() & fields.keys()
-            if name in _TEXTS or fields[name] not in (None, "", [], {})
-        }
-        if others := sorted(_OTHER_VOICES & fields.keys()):
-            raise InvalidRequestError(
-                f"{others[0]}: expected the name of a voice as `voice`; add a recording with POST "
-                "/v1/audio/voices, and send the name that you gave it",
-                code=ErrorCode.NOT_SUPPORTED,
-            )
+        fields = {name: given[name] for name in cls.meant(given)}
+        fields = {k: v for k, v in fields.items() if k in _TEXTS or v not in (None, "", [], {})}
+        cls._check_one_voice(fields)
         return fields
+
+    @classmethod
+    def _check_one_voice(cls, fields: dict[str, object]) -> None:
+        for name in sorted(fields.keys() - cls._field_of()):
+            if fields[name] is not False:
+                raise InvalidRequestError(
+                    f"{name[:64]}: expected the name of a voice as `voice`; add a recording with "
+                    "POST /v1/audio/voices, and send the name that you gave it",
+                    code=ErrorCode.NOT_SUPPORTED,
+                )
+        first, *others = [name for name in _VOICE_NAMES if name in fields] or [""]
+        for name in others:
+            if fields[name] != fields[first]:
+                problem = f"{name}: expected the same voice as in `{first}`, or only one of the two"
+                raise InvalidRequestError(problem, code=ErrorCode.INVALID_VOICE)
 
     @property
     def is_streamed(self) -> bool:
@@ -251,7 +262,7 @@ class SpeechRequest(SpeechFields):
         return replace(
             options,
             voice=self._voice(served),
-            language=self.language or language,
+            language=_KOKORO_LANGUAGES.get(self.language or "", self.language) or language,
             speech=replace(options.speech, instruct=self.instructions, is_batch=self.is_batch),
             max_lead_s=0,
             text_feeding="segment",  # the whole text is here

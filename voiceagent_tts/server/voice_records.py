@@ -6,6 +6,7 @@ no requests and nothing of how voices are made. A file that cannot be read or wr
 """
 
 import logging
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ Tag = Literal["testing", "production"]
 
 _FOLDER = "records"
 """Subfolder of the voices: `NAME.json`."""
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_KEY = ""
 """What owns the voices that are only an admin's: no key has this id."""
 _logger = logging.getLogger(__name__)
@@ -186,8 +188,13 @@ class VoiceRecords:
     def seen_by(self, viewer: Viewer) -> SeenClones:
         """The clones that a viewer may know of."""
         return SeenClones(
-            self._clones, viewer.key_id, lambda stored: viewer.sees(self.voice(stored))
+            self._clones, viewer.key_id, lambda stored: viewer.sees(self.voice(stored)), self._of_id
         )
+
+    def _of_id(self, voice_id: str) -> str | None:
+        """Name of the file of the stored voice whose record has an id."""
+        names = self._clones.names() if _ID.fullmatch(voice_id) else ()
+        return next((n for n in names if (it := self.voice(n)) and it.id == voice_id), None)
 
     def voice(self, stored: str) -> VoiceRecord | None:
         """Return the record of a voice, by the name of its file; older voices have none.

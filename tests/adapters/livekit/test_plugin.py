@@ -17,7 +17,7 @@ from livekit.agents import (
     APITimeoutError,
 )
 from livekit.agents.tokenize import _basic_hyphenator
-from livekit.agents.tts import SynthesizeStream
+from livekit.agents.tts import FallbackAdapter, SynthesizeStream
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.agents.voice.agent_session import SessionConnectOptions
 from websockets.asyncio.server import ServerConnection as WebSocket
@@ -214,6 +214,17 @@ async def test_words_are_aligned_where_the_server_finds_their_times(
     assert voice.capabilities.aligned_transcript
     await voice.acquire(5.0)
     assert voice.capabilities.aligned_transcript == is_aligned
+
+
+async def test_a_fallback_that_is_made_before_the_first_connection_expects_word_times(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """LiveKit's adapter asks once, when it is made: as the page says, connect before."""
+    voice = make_voice(await start_server(aligner="off"))
+    early = FallbackAdapter([voice])
+    await voice.acquire(5.0)
+    late = FallbackAdapter([voice])
+    assert early.capabilities.aligned_transcript and not late.capabilities.aligned_transcript
 
 
 async def test_prewarm_waits_for_a_server_that_comes_later(make_voice: MakeVoice) -> None:

@@ -23,6 +23,7 @@ from voiceagent_tts.aligner.online import viterbi
 from voiceagent_tts.aligner.online.aligner import OnlineAligner, OnlineSession
 from voiceagent_tts.aligner.online.espeak_reference import ReferenceVoice
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, SAMPLE_RATE_HZ, Word, WordTimestamp
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.espeak.catalogue import EspeakVoice
 from voiceagent_tts.espeak.speech import Speech
 from voiceagent_tts.text.words import split_words
@@ -574,3 +575,12 @@ def test_audio_that_is_cut_off_has_the_words_that_it_reaches(reached: int) -> No
     assert [row.word for row in words] == [row.word for row in spoken.words[: reached + 1]]
     assert all(row.start_sample <= samples for row in words)
     assert abs(words[-1].start_sample - spoken.words[reached].start_sample) < 2_400
+
+
+def test_a_language_without_voices_is_refused() -> None:
+    """The error names those that are aligned."""
+    aligner = OnlineAligner()
+    with pytest.raises(InvalidRequestError) as refused:
+        aligner.open("tlh", "v")
+    assert refused.value.code is ErrorCode.INVALID_LANGUAGE
+    assert all(language in refused.value.message for language in aligner.languages)

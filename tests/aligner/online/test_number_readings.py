@@ -80,3 +80,23 @@ def test_no_reading_loses_the_rest(number: str, said: str) -> None:
         ]
     )
     assert errors_ms[4:].max() < 200
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        ("4471", "four four seven one"),
+        ("1465", "fourteen sixty five"),
+        ("8315526", "eight three one five five two six"),
+    ],
+)
+def test_words_after_a_long_number_are_told_before_they_begin(number: str, said: str) -> None:
+    """Where the aligner tells of too few, they leave by an estimate, up to 3 s early."""
+    spoken = read_as(number, said)
+    session = OnlineAligner().open("en", "m5")
+    session.append([word.word for word in spoken.words])
+    final = 0
+    for count, at in enumerate(range(0, len(spoken.pcm), 3840), start=1):
+        final += len(session.push(spoken.pcm[at : at + 3840]))
+        begun = sum(word.start_sample < (count - 2) * 1920 for word in spoken.words)
+        assert final + len(session.tentative()) >= min(begun + 1, len(spoken.words))

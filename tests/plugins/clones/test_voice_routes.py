@@ -80,12 +80,16 @@ async def _add_speak_and_remove(cloning: httpx.AsyncClient) -> None:
     assert (await listed(cloning))["anna"]["kind"] == "clone"
     body = {"input": "Hello.", "voice": "anna", "response_format": "pcm"}
     assert any((await cloning.post("/v1/audio/speech", json=body)).content)
+    by_id = {**body, "voice": None, "voice_id": added.json()["voice_id"]}
+    assert any((await cloning.post("/v1/audio/speech", json=by_id)).content)
     file = (await cloning.get(f"{PATH}/anna")).content
     assert Cloned.from_bytes(file).reference_text == "quick brown fox"
     assert (await cloning.delete(f"{PATH}/anna")).status_code == 204
     assert "anna" not in await listed(cloning)
     gone = await cloning.delete(f"{PATH}/anna")
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
+    gone = await cloning.post("/v1/audio/speech", json=by_id)
+    assert gone.json()["error"]["code"] == "invalid_voice"
 
 
 @pytest.mark.parametrize("text", ["word " * 480, "صباح الخير"])

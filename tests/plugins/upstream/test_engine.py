@@ -15,6 +15,7 @@ from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, O
 from voiceagent_tts.plugins.upstream.engine import CharBudget
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.engine_kind import WorkerSpec
+from voiceagent_tts.synthesizer.events import ContextDone, ContextFailed
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
@@ -294,3 +295,21 @@ async def test_an_overflow_whose_upstream_is_away_starts_later(
     finally:
         await overflow.close()
     assert overflow.free_worker is None
+
+
+async def test_text_that_comes_after_the_end_of_a_day_is_spoken(start: Start) -> None:
+    """A reply that had begun before is not cut off in its middle; one that begins is refused."""
+    synthesizer = await start(chars_per_day=20)
+    reply = await synthesizer.open(UNPACED)
+    reply.push_text("Hello there. ")
+    reply.flush(1)
+    await first(reply, AudioChunk)
+    other = await say(synthesizer, "This is too much.")
+    assert isinstance(other.error, OverloadedError)
+    reply.push_text("This goes on beyond the limit.")
+    reply.finish()
+    *before, done = [event async for event in reply]
+    assert isinstance(done, ContextDone) and done.report.reason == "complete"
+    assert not any(isinstance(event, ContextFailed) for event in before)
+    chunks = [event for event in before if isinstance(event, AudioChunk)]
+    assert chunks[-1].end_sample == 2 * TONE_SAMPLES

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voiceagent_tts.errors import EngineError
-from voiceagent_tts.plugins.demo.offspring import following
+from voiceagent_tts.offspring import following
 
 _OPTIONS = ("--host", "127.0.0.1", "--port", "0")
 _KEYS = ("KEYS", "API_KEYS", "API_KEY")

@@ -63,7 +63,7 @@ class BatchRequest(BaseModel):
     def shared(self) -> dict[str, Any]:
         """Fields of a request that stand beside `items`."""
         given = self.model_extra or {}
-        return {name: given[name] for name in SpeechRequest.names() & given.keys()}
+        return {name: given[name] for name in SpeechRequest.meant(given)}
 
     async def requests(self, max_chars: int, served: Served) -> list[SpeechRequest]:
         """The requests of all items, each checked in a turn of the event loop of its own.
@@ -74,7 +74,7 @@ class BatchRequest(BaseModel):
         shared = self.shared
         requests: list[SpeechRequest] = []
         for index, item in enumerate(self.items):
-            requests.append(SpeechRequest.parse({**shared, **item}, f"items.{index}", served))
+            requests.append(SpeechRequest.parse(_over(shared, item), f"items.{index}", served))
             await asyncio.sleep(0)
         chars = sum(len(request.input) for request in requests)
         if chars > max_chars:
@@ -84,6 +84,13 @@ class BatchRequest(BaseModel):
                 code=ErrorCode.TEXT_TOO_LONG,
             )
         return requests
+
+
+def _over(shared: dict[str, Any], item: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an item, and the shared ones that it does not have by any of their names."""
+    own = set(SpeechRequest.meant(item).values())
+    names = SpeechRequest.meant(shared).items()
+    return {name: shared[name] for name, field in names if field not in own} | item
 
 
 @router.post("/v1/audio/speech/batch", response_class=JSONResponse)

@@ -20,11 +20,11 @@ from multiprocessing.sharedctypes import Synchronized
 from types import TracebackType
 from typing import Self
 
+from voiceagent_tts.offspring import following
 from voiceagent_tts.plugins.bench.bargein.replies import Cut
 from voiceagent_tts.plugins.bench.bargein.session import Call, Host, Reply, Talk
 from voiceagent_tts.plugins.bench.bargein.wire import wire_to
 from voiceagent_tts.plugins.bench.callers import sampled_lag
-from voiceagent_tts.plugins.demo.offspring import following
 
 _POLL_S = 0.2
 _LAG_SAMPLE_S = 0.01

@@ -1,0 +1,24 @@
+"""A cancel beside contexts that wait to be opened is measured."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.missing import require_program
+
+
+@pytest.mark.thorough
+@pytest.mark.services
+def test_a_cancel_is_measured_beside_each_obstacle() -> None:
+    """Every obstacle has its percentiles, and the JSON its origin."""
+    require_program("redis-server")
+    argv = [sys.executable, "-m", "benchmarks.service.cancel_beside", "--count", "2"]
+    root = Path(__file__).parents[2]
+    run = subprocess.run(argv, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
+    result = json.loads(run.stdout.splitlines()[-1])
+    assert list(result["cancels"]) == ["nothing", "lexicon", "redis", "worker"]
+    assert all(figures["p99_ms"] > 0 for figures in result["cancels"].values())
+    assert {"count", "missed", "machine", "commit"} <= result.keys()
