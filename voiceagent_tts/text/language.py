@@ -192,10 +192,8 @@ def unserved_language(text: str) -> str | None:
 def _unserved_greeting(text: str) -> str | None:
     """A language that at least half of the words are greetings of; the others may be a name."""
     words = re.findall(r"\w+", text)
-    for name, own in _GREETINGS.items():
-        if 2 * sum(word in own for word in words) >= len(words):
-            return name
-    return None
+    known = ((name, sum(word in own for word in words)) for name, own in _GREETINGS.items())
+    return next((name for name, count in known if 2 * count >= len(words)), None)
 
 
 def _unserved_cyrillic(text: str) -> str | None:
