@@ -1,26 +1,15 @@
 """Whatever starts a process that goes on by itself takes it along when it ends, however it ends."""
 
 import ast
-import os
-import select
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from testbed.missing import require_program
-from testbed.waiting import PATIENCE_S
+from testbed.parents import ends_with_its_parent
 
 ROOT = Path(__file__).parents[1]
-TELL = """
-import sys, time
-
-def tell(*pids):
-    print(*pids, flush=True)
-    time.sleep(600)
-"""
 STARTERS = {
     "a server of the testbed": """
 from testbed.server_process import serving
@@ -53,25 +42,6 @@ async def main():
         pass
 asyncio.run(main())
 """,
-    "an attacker": """
-from benchmarks.tenants import __main__ as tenants
-if __name__ == "__main__":
-    import multiprocessing
-    with tenants._attacking("cuts", "http://127.0.0.1:9"):
-        tell(*(each.pid for each in multiprocessing.active_children()))
-""",
-    "a benchmark's process that answers": """
-import pathlib, sys
-from benchmarks.engine.answering import Child
-argv = sys.executable, "-c", "import time; time.sleep(600)"
-tell(Child(argv, {}, pathlib.Path(sys.argv[1]) / "log")._process.pid)
-""",
-    "other work": """
-import psutil
-from benchmarks.bargein.other_work import busy_loops
-with busy_loops(2):
-    tell(*(each.pid for each in psutil.Process().children()))
-""",
 }
 SERVICES = {
     "redis-server": """
@@ -97,21 +67,6 @@ READERS = {
     "voiceagent_tts/synthesizer/workers.py": "reads a pipe: tests/worker/test_worker.py",
 }
 """Files whose children end by themselves when a pipe of their parent's closes."""
-
-
-def ends_with_its_parent(program: str, by: signal.Signals, folder: Path) -> bool:
-    """Whether all processes that a program names have ended after it was ended by a signal."""
-    argv = [sys.executable, "-c", TELL + program, str(folder)]
-    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
-        children = [os.pidfd_open(int(pid)) for pid in parent.stdout.readline().split()]
-        assert children, "the program has started nothing"
-        try:
-            parent.send_signal(by)
-            return all(select.select([each], [], [], PATIENCE_S)[0] for each in children)
-        finally:
-            for each in children:
-                os.close(each)
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])

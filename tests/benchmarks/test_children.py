@@ -1,0 +1,37 @@
+"""What benchmarks start ends with them, however they end."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from testbed.parents import ends_with_its_parent
+
+STARTERS = {
+    "an attacker": """
+from benchmarks.tenants import __main__ as tenants
+if __name__ == "__main__":
+    import multiprocessing
+    with tenants._attacking("cuts", "http://127.0.0.1:9"):
+        tell(*(each.pid for each in multiprocessing.active_children()))
+""",
+    "a benchmark's process that answers": """
+import pathlib, sys
+from benchmarks.engine.answering import Child
+argv = sys.executable, "-c", "import time; time.sleep(600)"
+tell(Child(argv, {}, pathlib.Path(sys.argv[1]) / "log")._process.pid)
+""",
+    "other work": """
+import psutil
+from benchmarks.bargein.other_work import busy_loops
+with busy_loops(2):
+    tell(*(each.pid for each in psutil.Process().children()))
+""",
+}
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("program", STARTERS.values(), ids=STARTERS)
+def test_no_child_is_left(program: str, by: signal.Signals, tmp_path: Path) -> None:
+    """It would compute, and attack, for ever."""
+    assert ends_with_its_parent(program, by, tmp_path)
