@@ -171,6 +171,8 @@ class ServerState:
 
     async def start(self) -> None:
         """Start the workers, and speak one word to check them."""
+        import voiceagent_tts.text.reader  # noqa: F401 - now, and not while somebody listens
+
         await self.access.start()
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)
