@@ -63,7 +63,7 @@ def check(
 
 
 def has_scope(keys: KeyRing, request: AsgiScope, needed: Scope) -> bool:
-    """Whether a request, which needs no key, has one with a scope; true on a server without keys."""
+    """Whether a request that needs no key has one with a scope; true on a server without keys."""
     key = keys.find(key_of(request) or "")
     return not keys.needs_key or (key is not None and needed in key.scopes)
 
