@@ -6,6 +6,7 @@ defaults. An empty value, wherever it is written, is the default. The settings o
 what they mean, are in the room `settings/`.
 """
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -27,6 +28,7 @@ from voiceagent_tts.settings.engine import (
     EngineSettings,
     VoiceSettings,
 )
+from voiceagent_tts.settings.group import refused
 from voiceagent_tts.settings.network import LimitSettings, LogSettings, NetworkSettings
 from voiceagent_tts.settings.plugins import (
     CacheSettings,
@@ -72,7 +74,7 @@ class Settings(  # pyright: ignore[reportIncompatibleVariableOverride] # `model_
     of settings of several subjects, which must fit together.
     """
 
-    model_config = SettingsConfigDict(env_prefix=_ENV_PREFIX)
+    model_config = SettingsConfigDict(env_prefix=_ENV_PREFIX, validate_default=False)
 
     @property
     def clones_folder(self) -> Path:
@@ -127,11 +129,13 @@ class Settings(  # pyright: ignore[reportIncompatibleVariableOverride] # `model_
         """Return the sources in order of priority: arguments, environment, file."""
         named = os.environ.get("VOICEAGENT_TTS_CONFIG")
         path = Path(named or "voiceagent-tts.toml")
-        if named and not path.is_file():
-            raise ValueError(
-                f"VOICEAGENT_TTS_CONFIG: there is no file {named!r}; name an existing TOML file"
-            )
-        file = TomlConfigSettingsSource(settings_cls, path)
+        try:
+            if named and not path.is_file():
+                raise FileNotFoundError(errno.ENOENT, "no file")
+            file = TomlConfigSettingsSource(settings_cls, path)
+        except OSError as error:
+            name = "VOICEAGENT_TTS_CONFIG" if named else "the settings file"
+            raise ValueError(f"{name}: {refused(path, error, 'TOML file')}") from None
         return init_settings, _Environment(settings_cls), file
 
 

@@ -1,11 +1,14 @@
 """`voiceagent-tts serve` as a process: its ready line, its end, its error messages."""
 
 import asyncio
+import contextlib
 import json
+import os
 import re
 import signal
 import socket
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +20,15 @@ from websockets.asyncio.client import connect
 from testbed.command_line import Command, CommandHere, finished, start
 from testbed.throttled import VARIABLE
 from testbed.waiting import until
-from voiceagent_tts.cli.settings import read_settings
+from voiceagent_tts.cli.settings import read_settings, without_effect
 from voiceagent_tts.client import DEFAULT_PATH, TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError, UnauthorizedError
+from voiceagent_tts.plugins.tls.certificates import certificate_of
 from voiceagent_tts.protocol.messages import DoneMessage
 from voiceagent_tts.server.app import create_app
 from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.settings.group import Needs
 
 ROOT = Path(__file__).parents[2]
 SECRET = "the-secret-of-a-client"
@@ -237,6 +242,146 @@ def test_a_clients_key_alone_starts_no_open_server(
     assert "a-key-of-a-client" not in outcome.errors
 
 
+PATHS = [
+    name
+    for name, field in Settings.model_fields.items()
+    if name == "keys" or "Path" in str(field.annotation)
+]
+MADE = {"request_log", "watermark_key_file", "voices_folder", "jobs_storage"}
+FOLDERS = {"voices_folder", "jobs_storage"}
+PLACES = {
+    "missing": "none",
+    "a folder": "folder",
+    "a file": "file",
+    "below a file": "file/x",
+    "unreadable": "closed/x",
+    "too long": "a" * 300,
+    "in a folder that is too long": "a" * 300 + "/x",
+}
+"""Places below a test's folder that settings may name."""
+BAD = [
+    (setting, kind)
+    for setting in PATHS
+    for kind in PLACES
+    if kind != "a file" or setting in FOLDERS
+]
+
+
+@contextlib.contextmanager
+def without_rights() -> Iterator[None]:
+    """Be an ordinary user within the block, whom permissions concern."""
+    user = os.geteuid()
+    if not user:
+        os.setresuid(65_534, 65_534, 0)
+    try:
+        yield
+    finally:
+        if not user:
+            os.setresuid(0, 0, 0)
+
+
+def _is_good(setting: str, kind: str) -> bool:
+    if setting in FOLDERS:
+        return kind in ("missing", "a folder")
+    return kind == "missing" and setting in MADE
+
+
+@pytest.mark.parametrize(("setting", "kind"), BAD)
+async def test_a_bad_path_is_told_by_its_setting_with_a_remedy(
+    setting: str, kind: str, tmp_path: Path
+) -> None:
+    """Whatever the system says of it: the setting, the path, the reason, and what to do."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "file").write_text("?")
+    (tmp_path / "closed").chmod(0)
+    tmp_path.chmod(0o755)
+    path = str(tmp_path / PLACES[kind])
+    given: dict[str, Any] = {"jobs_storage": "folder", "redis": "redis://127.0.0.1:1", "port": 0}
+    given |= {setting: path}
+    given |= {"ssl_certfile": __file__} if setting == "ssl_keyfile" else {}
+    pair = {"c2pa_keyfile": "c2pa_certfile", "c2pa_certfile": "c2pa_keyfile"}.get(setting)
+    given |= {pair: __file__} if pair else {}
+
+    async def check() -> None:
+        with without_rights() if kind == "unreadable" else contextlib.nullcontext():
+            settings = read_settings(given)
+        state = ServerState(settings)
+        create_app(state)
+        certificate_of(settings)
+        await state.access.start()
+
+    if _is_good(setting, kind):
+        return await check()
+    with pytest.raises(InvalidRequestError) as caught:
+        await check()
+    told = caught.value.message
+    assert setting in told.lower() and path in told
+    assert "; " in told, "what to do"
+    assert "[Errno" not in told
+
+
+@pytest.mark.parametrize("kind", set(PLACES) - {"a file", "below a file"})
+def test_a_bad_settings_file_is_told_by_its_variable(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variable, the path, the reason, and what to do."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "closed").mkdir(mode=0)
+    monkeypatch.setenv("VOICEAGENT_TTS_CONFIG", str(tmp_path / PLACES[kind]))
+    with without_rights(), pytest.raises(InvalidRequestError) as caught:
+        read_settings({})
+    told = caught.value.message
+    assert "VOICEAGENT_TTS_CONFIG" in told and str(tmp_path / PLACES[kind]) in told
+    assert "name another" in told and "[Errno" not in told
+
+
+@pytest.mark.parametrize(
+    ("given", "lone"),
+    [
+        ({"jobs_storage": "~/jobs"}, {"jobs_storage": "redis"}),
+        ({"without_redis": "refuse"}, {"without_redis": "redis"}),
+        ({"webhook_secret": "s" * 20}, {"webhook_secret": "redis"}),
+        ({"webhook_private": True}, {"webhook_private": "webhook_secret"}),
+        ({"upstream": "http://host/v1"}, {"upstream": "engine=openai or overflow"}),
+        ({"kernels": "plain"}, {"kernels": "engine=qwen3"}),
+        ({"key_limits": "contexts=1"}, {"key_limits": "keys or api_keys"}),
+        ({"without_redis": "refuse", "redis": "redis://host"}, {}),
+        ({"without_redis": "local"}, {}),
+        ({"engine": "openai", "upstream": "http://host/v1", "upstream_model": "other"}, {}),
+        ({"engine": "kokoro", "rows": 4, "threads": 2}, {}),
+    ],
+)
+def test_a_setting_without_effect_is_told(given: dict[str, Any], lone: dict[str, str]) -> None:
+    """What was set and does nothing, because it needs another setting, which is named."""
+    settings = Settings(**{"engine": "espeak"} | given)
+    assert dict(without_effect(settings)) == lone
+
+
+def test_what_a_setting_needs_exists() -> None:
+    """Every need is a setting, and its value one that the setting may have."""
+    for name, field in Settings.model_fields.items():
+        for needs in [each for each in field.metadata if isinstance(each, Needs)]:
+            for need in needs.any_of:
+                other, _, value = need.partition("=")
+                assert other in Settings.model_fields, name
+                assert not value or value in str(Settings.model_fields[other].annotation), name
+
+
+async def test_the_start_warns_of_a_setting_without_effect(tmp_path: Path) -> None:
+    """One line for each, before the server is ready."""
+    process = await start(
+        *("serve", "--port", "0", "--engine", "espeak", "--log-json"),
+        folder=tmp_path,
+        environment={"VOICEAGENT_TTS_WEBHOOK_SECRET": "a-secret-of-webhooks"},
+    )
+    await ready_url(process)
+    process.send_signal(signal.SIGTERM)
+    lines = [json.loads(line) for line in (await finished(process)).errors.splitlines()]
+    (line,) = [each for each in lines if each["event"] == "setting_without_effect"]
+    assert (line["setting"], line["needs"], line["level"]) == ("webhook_secret", "redis", "warning")
+
+
 @pytest.mark.parametrize(
     ("setting", "place"),
     [
@@ -258,9 +403,8 @@ async def test_a_path_that_cannot_be_used_is_found_at_the_start(
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     redis = "redis://127.0.0.1:1" if setting == "jobs_storage" else None
-    settings = Settings.model_validate({setting: tmp_path / place, "redis": redis, "port": 0})
     with pytest.raises(InvalidRequestError, match=f"{setting}: expected a f"):
-        create_app(ServerState(settings))
+        create_app(ServerState(read_settings({setting: tmp_path / place, "redis": redis})))
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,18 @@ def test_what_outlives_a_pod_is_on_the_volume_that_all_share() -> None:
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
+def test_every_folder_of_the_settings_is_below_a_mount() -> None:
+    """The root file system is read-only, and what is not on the volume is lost with the pod."""
+    (container,) = one("Deployment", "speech")["spec"]["template"]["spec"]["containers"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    folders = environment(OBJECTS, Path("/etc/voiceagent-tts/keys.json"), Path("/data"))
+    paths = {name: value for name, value in folders.items() if value.startswith("/")}
+    assert {"VOICEAGENT_TTS_JOBS_STORAGE", "VOICEAGENT_TTS_KEYS", "HF_HOME"} <= paths.keys()
+    for name, path in paths.items():
+        volumes = [mounts[str(each)] for each in Path(path).parents if str(each) in mounts]
+        assert volumes[:1] == ["keys" if name.endswith("_KEYS") else "data"], (name, path)
+
+
 def test_clients_prometheus_and_administrators_have_keys_of_their_own() -> None:
     """The server mounts hashes only; the monitor sends the key that the Secret has for it."""
     spec = one("Deployment", "speech")["spec"]["template"]["spec"]

@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,10 +14,12 @@ from structlog.testing import capture_logs
 from testbed.servers import StartServer, StartSynthesizer, worker_of
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
+from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server import serve
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.watchdog import Watchdog
+from voiceagent_tts.settings.access import Quota
 from voiceagent_tts.synthesizer.options import Limits
 
 IMPATIENT = Limits(worker_wait_s=0.01)
@@ -35,6 +38,24 @@ async def test_a_server_that_has_started_is_ready(server: RunningServer) -> None
     assert (summary["sockets"], summary["contexts_active"]) == (1, 1)
     assert summary["workers"]["espeak"]["is_running"]
     assert summary["workers"]["espeak"]["model"].startswith("espeak-ng")
+
+
+@pytest.mark.parametrize("scope", [None, *Scope])
+async def test_what_callers_do_is_told_to_an_admin_alone(
+    scope: Scope | None, start_server: StartServer, tmp_path: Path
+) -> None:
+    """Without such a key it says whether the server works, and counts nothing of others."""
+    made = make_key("one", frozenset({scope or Scope.SPEAK}), Quota())
+    (tmp_path / "keys.json").write_text(KeyDocument(keys=(made.key,)).dump())
+    server = await start_server(keys=str(tmp_path / "keys.json"))
+    headers = {"X-API-Key": made.secret} if scope else {}
+    async with httpx.AsyncClient(base_url=server.url, headers=headers) as http:
+        told = (await http.get("/health")).json()
+    counts = {"contexts_active", "sockets"} & told.keys() | {"rows_used"} & set(
+        told["workers"]["espeak"]
+    )
+    assert told["is_ready"] and told["workers"]["espeak"]["is_running"]
+    assert len(counts) == (3 if scope is Scope.ADMIN else 0)
 
 
 async def test_freed_memory_goes_back_while_nobody_speaks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from testbed.raw_websocket import TEXT, frame, raw_websocket
 from testbed.servers import StartServer, metric_value, silent
 from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
+from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.plugins.usage.book import UsageBook
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
 from voiceagent_tts.server import app, connections, serve
@@ -294,6 +295,33 @@ async def test_usage_shows_contexts_characters_and_audio_by_key(start_server: St
     assert one["audio_seconds"] == pytest.approx(received.audio_ms / 1000, abs=0.002)
     assert (other["contexts"], other["characters"]) == (1, 6)
     assert other["audio_seconds"] == pytest.approx(len(audio) / 48_000, abs=0.002)
+
+
+async def test_a_key_without_admin_sees_its_own_only(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """Neither its usage nor what its answers say of their audio tells what others have said."""
+    made = [make_key(name, frozenset({Scope.SPEAK}), Quota()) for name in ("one", "two")]
+    admin = make_key("admin", frozenset({Scope.SPEAK, Scope.ADMIN}), Quota())
+    keys = tuple(each.key for each in (*made, admin))
+    (tmp_path / "keys.json").write_text(KeyDocument(keys=keys).dump())
+    server = await start_server(keys=str(tmp_path / "keys.json"), cache_mb=10)
+    hashes: dict[str, set[str]] = {each.key.id: set() for each in made}
+    for _ in range(3):  # the third one comes from the cache
+        for each in made:
+            headers = {"X-API-Key": each.secret}
+            address = server.websocket_url
+            async with Wire.connected(address, additional_headers=headers) as wire:
+                done = (await wire.say("Your table is booked.", language="en")).done
+            assert done.provenance is not None and done.provenance.sha256 is not None
+            hashes[each.key.id].add(done.provenance.sha256)
+    one, two = hashes.values()
+    assert not one & two
+    for each in made:
+        rows = (await usage_of(server, each.secret)).json()["data"]
+        assert [row["key_id"] for row in rows] == [each.key.id]
+    rows = (await usage_of(server, admin.secret)).json()["data"]
+    assert {row["key_id"] for row in rows} == hashes.keys()
 
 
 @pytest.mark.parametrize("query", ["?days=0", "?days=91", "?days=x", "?days="])

@@ -7,9 +7,11 @@ import pytest
 
 from testbed.loop_work import loop_work
 from testbed.servers import StartSynthesizer
+from testbed.speechless import SpeechlessProxy
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.plugins.cache.caching_worker import CachingProxy
 from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.synthesizer.events import ContextDone, DoneReason
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
@@ -74,6 +76,8 @@ def kinds() -> Iterator[tuple[str, str, bool, Lexicon]]:
 KINDS = {name: (words, markup, lexicon) for name, words, markup, lexicon in kinds()}
 
 
+SPREAD = ("han", "cyrillic", "emoji", "ligatures", "a letter and ', '", "**a** ", "<<t|ə>> ")
+"""Kinds that are read to the end in every run; all others in a thorough one."""
 TURNS = 12
 """Iterations of the loop after a message, in which its text is read."""
 
@@ -89,6 +93,37 @@ async def _send(
     for _ in range(TURNS):
         await asyncio.sleep(0)
     context.abandon()
+
+
+async def _read_whole(
+    synthesizer: Synthesizer, words: str, *, has_markup: bool, lexicon: Lexicon
+) -> DoneReason:
+    """Send a text as one message, and have all of it read; return how its context ended."""
+    options = ContextOptions(
+        lexicon=check_entries(lexicon), has_markup=has_markup, max_lead_s=0, language="en"
+    )
+    context = await synthesizer.open(options)
+    context.push_text((words * CHARS)[:CHARS])
+    context.finish()
+    (done,) = [event async for event in context if isinstance(event, ContextDone)]
+    return done.reason
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=() if k in SPREAD else pytest.mark.thorough) for k in KINDS]
+)
+async def test_no_turn_is_long_until_the_end_of_a_text(
+    kind: str, start_synthesizer: StartSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor in the middle of a text, and not at its end, of which the voice says nothing."""
+    words, has_markup, lexicon = KINDS[kind]
+    synthesizer = await start_synthesizer()
+    synthesizer.proxy = SpeechlessProxy(PhraseCache(10e6, 60.0, 2))
+    with loop_work(monkeypatch) as work:
+        await asyncio.sleep(0)
+        reason = await _read_whole(synthesizer, words, has_markup=has_markup, lexicon=lexicon)
+    assert reason == "complete"
+    assert work.most <= MOST_CALLS
 
 
 async def test_no_text_makes_a_long_turn_of_the_loop(

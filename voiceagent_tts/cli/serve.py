@@ -1,7 +1,6 @@
 """`voiceagent-tts serve`: settings, logs, and the server in the foreground."""
 
 import asyncio
-import errno
 import sys
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,9 +11,8 @@ from rich.console import Console
 from voiceagent_tts.cli.best_voice import choose_engine
 from voiceagent_tts.cli.logs import configure_logs
 from voiceagent_tts.cli.models import aligner_folder
-from voiceagent_tts.cli.settings import read_server_settings
+from voiceagent_tts.cli.settings import read_server_settings, without_effect
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.seam.engine_kind import kind_of
 from voiceagent_tts.server.serve import RunningServer, serve
 
@@ -34,25 +32,19 @@ def run_server(given: dict[str, Any], *, may_download: bool = False) -> None:
 
     if choice.reason is not None:
         tell("engine_chosen", choice.reason)
+    for name, needs in without_effect(choice.settings):
+        structlog.get_logger(__name__).warning("setting_without_effect", setting=name, needs=needs)
     settings = _with_models(choice.settings)
-    try:
-        with console.status(f"starting the {settings.engine} engine") as status:
+    with console.status(f"starting the {settings.engine} engine") as status:
 
-            def say_ready(server: RunningServer) -> None:
-                status.stop()
-                # Standard output has exactly one line, for a parent process that waits for it.
-                sys.stdout.write(f"ready {server.websocket_url}\n")
-                sys.stdout.flush()
-                tell("server_ready", _invitation(server, settings.host))
+        def say_ready(server: RunningServer) -> None:
+            status.stop()
+            # Standard output has exactly one line, for a parent process that waits for it.
+            sys.stdout.write(f"ready {server.websocket_url}\n")
+            sys.stdout.flush()
+            tell("server_ready", _invitation(server, settings.host))
 
-            asyncio.run(serve(settings, say_ready))
-    except OSError as error:
-        is_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
-        remedy = "--port, or 0 for a free one" if is_port else "--host"
-        raise InvalidRequestError(
-            f"cannot bind {settings.host}:{settings.port} ({error.strerror}); "
-            f"choose another {remedy}"
-        ) from error
+        asyncio.run(serve(settings, say_ready))
 
 
 def _invitation(server: RunningServer, host: str) -> str:

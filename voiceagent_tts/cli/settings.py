@@ -1,7 +1,7 @@
 """Read the settings for a command; an invalid setting is reported in one sentence."""
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from tomllib import TOMLDecodeError
 from typing import Any
 
@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from voiceagent_tts.config import Settings, refuse_lone_client_key
 from voiceagent_tts.errors import InvalidRequestError, mistake_in
+from voiceagent_tts.settings.group import Needs
 
 
 def read_settings(given: dict[str, Any]) -> Settings:
@@ -27,6 +28,19 @@ def read_server_settings(given: dict[str, Any]) -> Settings:
     with _invalid_settings():
         refuse_lone_client_key(settings)
     return settings
+
+
+def without_effect(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield the settings that do nothing without others, and what they need.
+
+    Call it once the engine is chosen. A value that is the default does nothing either way.
+    """
+    for name in sorted(settings.model_fields_set):
+        field = type(settings).model_fields[name]
+        for each in field.metadata:
+            is_lone = isinstance(each, Needs) and not each.is_met(settings)
+            if is_lone and getattr(settings, name) != field.default:
+                yield name, " or ".join(each.any_of)
 
 
 @contextlib.contextmanager

@@ -62,6 +62,12 @@ def check(
     return caller
 
 
+def has_scope(keys: KeyRing, request: AsgiScope, needed: Scope) -> bool:
+    """Whether a request that needs no key has one with a scope; true on a server without keys."""
+    key = keys.find(key_of(request) or "")
+    return not keys.needs_key or (key is not None and needed in key.scopes)
+
+
 def caller_of(request: AsgiScope) -> Caller:
     """The caller of a request that passed `check`."""
     return request[_CALLER]

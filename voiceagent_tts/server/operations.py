@@ -9,6 +9,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from voiceagent_tts import __version__
+from voiceagent_tts.access.keys import Scope
+from voiceagent_tts.server import auth
 from voiceagent_tts.server.state import SLOTS_HEADER, ServerState
 
 router = APIRouter(tags=["operations"])
@@ -34,24 +36,28 @@ async def ready(request: Request) -> Response:
 
 @router.get("/health")
 async def health(request: Request) -> dict[str, Any]:
-    """Report the state of the server, for people."""
+    """Report the state of the server, for people; what its callers do, to an admin alone."""
     state: ServerState = request.app.state.server
-    workers = {
-        name: {
+    sees_callers = auth.has_scope(state.keys, request.scope, Scope.ADMIN)
+    workers: dict[str, dict[str, Any]] = {}
+    for name, supervisor in state.synthesizer.supervisors.items():
+        workers[name] = {
             "is_running": supervisor.worker is not None,
             "model": supervisor.capabilities.model,
-            "rows_used": supervisor.worker.rows_used if supervisor.worker else 0,
             "max_rows": supervisor.capabilities.max_rows,
             "restarts": supervisor.restarts,
         }
-        for name, supervisor in state.synthesizer.supervisors.items()
+        if sees_callers:
+            workers[name]["rows_used"] = supervisor.worker.rows_used if supervisor.worker else 0
+    counts = {
+        "contexts_active": state.synthesizer.contexts_active,
+        "sockets": len(state.sessions),
     }
     return {
         "version": __version__,
         "is_ready": state.is_ready,
         "is_draining": state.is_draining,
-        "contexts_active": state.synthesizer.contexts_active,
-        "sockets": len(state.sessions),
+        **(counts if sees_callers else {}),
         "workers": workers,
     }
 

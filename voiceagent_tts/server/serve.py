@@ -119,7 +119,7 @@ def listen(host: str, port: int) -> socket.socket:
     was closed with 4008.
 
     Raises:
-        OSError: the address cannot be bound.
+        InvalidRequestError: the address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = Listener(family, socket.SOCK_STREAM)
@@ -133,9 +133,13 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.bind((host, port))
         listener.listen(_WAITING_CONNECTIONS)
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        is_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        remedy = "--port, or 0 for a free one" if is_port else "--host"
+        raise InvalidRequestError(
+            f"cannot bind {host}:{port} ({error.strerror}); choose another {remedy}"
+        ) from error
     return listener
 
 
@@ -163,9 +167,8 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
     """Run a server in this event loop until the end of the block.
 
     Raises:
-        OSError: the address cannot be bound.
         EngineError: the engine cannot start.
-        InvalidRequestError: the certificate, the keys or Redis cannot be used.
+        InvalidRequestError: the address, the certificate, the keys or Redis cannot be used.
         OverloadedError: the keys are in Redis, which cannot be reached.
     """
     certificate = _certificate_of(settings)

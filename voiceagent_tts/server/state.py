@@ -1,7 +1,6 @@
 """State that all routes share: settings, metrics, the synthesizer and the open sockets."""
 
 import asyncio
-import contextlib
 import os
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from voiceagent_tts.server.speech_request import Served
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecords
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
+from voiceagent_tts.settings.group import check_rights, refused
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
@@ -101,15 +101,14 @@ def _check_folders(settings: Settings) -> None:
         folders["jobs_storage"] = (settings.jobs_storage, os.R_OK | os.W_OK)
     for name, (given, needed) in folders.items():
         path = given.expanduser()
-        if name in settings.model_fields_set:
-            with contextlib.suppress(OSError):
+        try:
+            if name in settings.model_fields_set:
                 path.mkdir(parents=True, exist_ok=True)
-        is_needed = name in settings.model_fields_set or path.exists()
-        if is_needed and not (path.is_dir() and os.access(path, needed | os.X_OK)):
-            raise InvalidRequestError(
-                f"{name}: expected a folder that this process can use, got {path}; name another "
-                "one, or change its permissions"
-            )
+            if path.exists():
+                os.scandir(path).close()
+                check_rights(path, needed | os.X_OK)
+        except OSError as error:
+            raise InvalidRequestError(f"{name}: {refused(path, error, 'folder')}") from None
 
 
 class ServerState:
@@ -174,6 +173,8 @@ class ServerState:
 
     async def start(self) -> None:
         """Start the workers, and speak one word to check them."""
+        import voiceagent_tts.text.reader  # noqa: F401 - now, and not while somebody listens
+
         await self.access.start()
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)

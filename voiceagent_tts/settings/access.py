@@ -5,12 +5,22 @@ import hashlib
 import json
 import re
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Annotated, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from voiceagent_tts.settings.group import Count, SettingsGroup, Texts, separated, split_list
+from voiceagent_tts.settings.group import (
+    Count,
+    Needs,
+    SettingsGroup,
+    Texts,
+    allowed,
+    regular,
+    separated,
+    split_list,
+)
 
 MIN_KEY_CHARS = 16
 _HASH_PREFIX = "sha256:"
@@ -135,10 +145,10 @@ class AccessSettings(SettingsGroup):
     allow_anonymous: bool = False
     allowed_origins: Texts = ()
     trusted_proxies: Texts = ("127.0.0.1", "::1")
-    key_limits: Annotated[Quota, NoDecode] = Quota()
+    key_limits: Annotated[Quota, NoDecode, Needs("keys", "api_keys")] = Quota()
     ip_limits: Annotated[Quota, NoDecode] = Quota()
     redis: str | None = None
-    without_redis: Literal["local", "refuse"] = "local"
+    without_redis: Annotated[Literal["local", "refuse"], Needs("redis")] = "local"
 
     @property
     def needs_key(self) -> bool:
@@ -161,6 +171,13 @@ class AccessSettings(SettingsGroup):
         for origin in value:
             if (sent := _as_browsers_send_it(origin)) != origin:
                 raise ValueError(f"no browser sends the origin {origin!r}; write {sent}")
+        return value
+
+    @field_validator("keys", mode="after")
+    @classmethod
+    def _check_keys(cls, value: str | None) -> str | None:
+        if value is not None and not is_redis(value):
+            regular(allowed(Path(value)))
         return value
 
     @field_validator("redis", mode="after")

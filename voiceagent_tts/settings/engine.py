@@ -7,14 +7,17 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
 from voiceagent_tts.settings.group import (
-    Count,
     Device,
+    InputFile,
+    Needs,
+    Processes,
     SettingsGroup,
     Texts,
-    UserFile,
     UserPath,
     split_list,
 )
+
+_WITH_MODELS = ("engine=hibari", "engine=kokoro", "engine=pocket", "engine=qwen3")
 
 
 class EngineSettings(SettingsGroup):
@@ -56,16 +59,23 @@ class EngineSettings(SettingsGroup):
     """
 
     engine: Literal["hibari", "kokoro", "espeak", "pocket", "qwen3", "openai"] | None = None
-    beside: Literal["kokoro"] | None = None
-    models: Texts = ()
-    device: Annotated[tuple[Device, ...], NoDecode, BeforeValidator(split_list)] = ()
-    workers: Count = 1
-    precision: Literal["float32", "bfloat16", "float16", "int8", "auto"] | None = None
-    rows: Count | None = None
-    gpu_memory_gb: float | None = Field(default=None, gt=0, le=100_000)
-    kernels: Literal["auto", "plain", "fused"] = "auto"
-    deterministic: bool = False
-    threads: Count | None = None
+    beside: Annotated[Literal["kokoro"] | None, Needs("engine=hibari")] = None
+    models: Annotated[Texts, Needs(*_WITH_MODELS)] = ()
+    device: Annotated[
+        tuple[Device, ...], NoDecode, BeforeValidator(split_list), Needs("engine=qwen3")
+    ] = ()
+    workers: Annotated[Processes, Needs(*_WITH_MODELS)] = 1
+    precision: Annotated[
+        Literal["float32", "bfloat16", "float16", "int8", "auto"] | None,
+        Needs("engine=qwen3", "engine=pocket"),
+    ] = None
+    rows: Annotated[int | None, Field(ge=1, le=4096), Needs(*_WITH_MODELS, "engine=openai")] = None
+    gpu_memory_gb: Annotated[float | None, Field(gt=0, le=100_000), Needs("engine=qwen3")] = None
+    kernels: Annotated[Literal["auto", "plain", "fused"], Needs("engine=qwen3")] = "auto"
+    deterministic: Annotated[bool, Needs("engine=qwen3")] = False
+    threads: Annotated[
+        Processes | None, Needs(*_WITH_MODELS, "aligner=forced", "aligner_model")
+    ] = None
 
     @model_validator(mode="after")
     def _check_engine(self) -> "EngineSettings":
@@ -95,7 +105,7 @@ class VoiceSettings(SettingsGroup):
     """
 
     voices_folder: UserPath = Path("~/.local/share/voiceagent-tts/voices")
-    lexicon: UserFile | None = None
+    lexicon: InputFile | None = None
 
 
 class AlignerSettings(SettingsGroup):
@@ -117,4 +127,4 @@ class AlignerSettings(SettingsGroup):
     aligner: Literal["auto", "native", "online", "forced", "off"] = "auto"
     aligner_model: str | None = None
     aligner_device: Device | None = None
-    aligners: Count | None = None
+    aligners: Processes | None = None

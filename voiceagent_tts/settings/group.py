@@ -1,6 +1,8 @@
 """What the settings of every subject have in common: how they are written, and their bounds."""
 
 import json
+import os
+from errno import EACCES, ENOENT
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +10,27 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_settings import NoDecode
 
 _MAX_FILE_BYTES = 16 << 20
+
+
+class Needs:
+    """Marks a setting that has no effect alone; the start of a server warns of it.
+
+    Args:
+        any_of: what it needs one of: settings (`redis`), or values of them (`engine=qwen3`).
+    """
+
+    def __init__(self, *any_of: str) -> None:
+        self.any_of = any_of
+
+    def is_met(self, settings: object) -> bool:
+        """Whether the settings have one of them."""
+        return any(_has(settings, each) for each in self.any_of)
+
+
+def _has(settings: object, need: str) -> bool:
+    name, _, value = need.partition("=")
+    found = getattr(settings, name)
+    return found == value if value else bool(found)
 
 
 class SettingsGroup(BaseModel):
@@ -74,22 +97,51 @@ def parse_object(value: object) -> object:
     return json.loads(value) if isinstance(value, str) else value
 
 
-def _has_home(path: Path) -> Path:
+def refused(path: Path | str, error: OSError, kind: str = "file") -> str:
+    """The sentence for the path of a setting that the system refuses; begins after its name."""
+    return (
+        f"expected a {kind} that this process can use, got {path} ({error.strerror or error}); "
+        "name another one, or change its permissions"
+    )
+
+
+def check_rights(path: Path, needed: int) -> None:
+    """Raise the system's error if this process may not use a path in a way of `os.access`."""
+    if not os.access(path, needed):
+        raise PermissionError(EACCES, os.strerror(EACCES))
+
+
+def allowed(path: Path) -> Path:
+    """Refuse a path that the system refuses to look at; it may be missing."""
     try:
-        path.expanduser()
+        path.expanduser().stat()
     except RuntimeError:
         raise ValueError(f"expected a path, got {path}, whose user has no home; name it") from None
+    except FileNotFoundError:
+        return path
+    except OSError as error:
+        raise ValueError(refused(path, error, "file or folder")) from None
     return path
 
 
-def _regular(path: Path) -> Path:
-    """Refuse devices, which are read without an end, and files that are too large to be meant."""
+def regular(path: Path) -> Path:
+    """Refuse folders, devices, which are read without an end, and files too large to be meant."""
     file = path.expanduser()
-    if file.exists() and not file.is_dir():  # whose reader says what it is
+    if file.exists():
         if not file.is_file():
             raise ValueError(f"expected a regular file, got {path}; name another one")
         if file.stat().st_size > _MAX_FILE_BYTES:
             raise ValueError(f"expected a file of at most {_MAX_FILE_BYTES} bytes, got {path}")
+        try:
+            check_rights(file, os.R_OK)
+        except OSError as error:
+            raise ValueError(refused(path, error)) from None
+    return path
+
+
+def _existing(path: Path) -> Path:
+    if not path.expanduser().exists():
+        raise ValueError(refused(path, FileNotFoundError(ENOENT, os.strerror(ENOENT))))
     return path
 
 
@@ -103,10 +155,14 @@ def _filled(values: tuple[str, ...]) -> tuple[str, ...]:
 
 Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_list), AfterValidator(_filled)]
 """A list of texts, which `split_list` reads."""
-UserPath = Annotated[Path, AfterValidator(_has_home)]
+UserPath = Annotated[Path, AfterValidator(allowed)]
 """A path that may begin with `~`."""
-UserFile = Annotated[UserPath, AfterValidator(_regular)]
+UserFile = Annotated[UserPath, AfterValidator(regular)]
+"""The path of a file that is made where it is missing."""
+InputFile = Annotated[UserFile, AfterValidator(_existing)]
 """The path of a file that is read at the start."""
+Processes = Annotated[int, Field(ge=1, le=1024)]
+"""A number of processes or threads: more than any machine has processors for."""
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Seconds = Annotated[float, Field(ge=0.001, le=604_800)]
 """A time of at most a week: the kernel and the event loop count milliseconds in 32 bits."""

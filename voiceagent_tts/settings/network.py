@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from voiceagent_tts.settings.group import Count, Seconds, SettingsGroup, UserFile, UserPath
+from voiceagent_tts.settings.group import Count, InputFile, Seconds, SettingsGroup, UserPath
 
 DEFAULT_PORT = 8765
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -28,8 +28,8 @@ class NetworkSettings(SettingsGroup):
 
     host: str = "127.0.0.1"
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
-    ssl_certfile: UserFile | None = None
-    ssl_keyfile: UserFile | None = None
+    ssl_certfile: InputFile | None = None
+    ssl_keyfile: InputFile | None = None
     ssl_self_signed: bool = False
     slots_port: int | None = Field(default=None, ge=0, le=65535)
 

@@ -9,12 +9,16 @@ from pydantic_settings import NoDecode
 
 from voiceagent_tts.settings.group import (
     Count,
+    InputFile,
+    Needs,
     SettingsGroup,
     Texts,
     UserFile,
     UserPath,
     parse_object,
 )
+
+_UPSTREAM = Needs("engine=openai", "overflow")
 
 
 class CacheSettings(SettingsGroup):
@@ -30,7 +34,7 @@ class CacheSettings(SettingsGroup):
     """
 
     cache_mb: float = Field(default=128.0, ge=0, le=1e6)
-    cache_after: Count = 2
+    cache_after: Annotated[Count, Needs("cache_mb")] = 2
     cache_redis_mb: float = Field(default=0.0, ge=0, le=1e6)
 
 
@@ -45,7 +49,7 @@ class CloneSettings(SettingsGroup):
     """
 
     consent_mode: Literal["statement", "recording"] = "statement"
-    voices_per_key: Count | None = None
+    voices_per_key: Annotated[Count | None, Needs("keys", "api_keys")] = None
 
 
 class JobSettings(SettingsGroup):
@@ -58,9 +62,9 @@ class JobSettings(SettingsGroup):
             clients that may reach everything that the server can reach.
     """
 
-    jobs_storage: UserPath = Path("~/.local/share/voiceagent-tts/jobs")
-    webhook_secret: SecretStr | None = None
-    webhook_private: bool = False
+    jobs_storage: Annotated[UserPath, Needs("redis")] = Path("~/.local/share/voiceagent-tts/jobs")
+    webhook_secret: Annotated[SecretStr | None, Needs("redis")] = None
+    webhook_private: Annotated[bool, Needs("webhook_secret")] = False
 
 
 class ProvenanceSettings(SettingsGroup):
@@ -80,8 +84,8 @@ class ProvenanceSettings(SettingsGroup):
 
     watermark: bool = True
     watermark_key_file: UserFile = Path("~/.local/share/voiceagent-tts/watermark.keys")
-    c2pa_certfile: UserFile | None = None
-    c2pa_keyfile: UserFile | None = None
+    c2pa_certfile: InputFile | None = None
+    c2pa_keyfile: InputFile | None = None
 
     @model_validator(mode="after")
     def _check_c2pa(self) -> "ProvenanceSettings":
@@ -109,14 +113,14 @@ class UpstreamSettings(SettingsGroup):
             refusing them. Needs `upstream` and `upstream_chars_per_day`.
     """
 
-    upstream: str | None = None
-    upstream_key: SecretStr | None = None
-    upstream_model: str = "tts-1"
-    upstream_voices: Texts = ()
-    upstream_fields: Annotated[dict[str, Any] | None, NoDecode, BeforeValidator(parse_object)] = (
-        None
-    )
-    upstream_chars_per_day: Count | None = None
+    upstream: Annotated[str | None, _UPSTREAM] = None
+    upstream_key: Annotated[SecretStr | None, _UPSTREAM] = None
+    upstream_model: Annotated[str, _UPSTREAM] = "tts-1"
+    upstream_voices: Annotated[Texts, _UPSTREAM] = ()
+    upstream_fields: Annotated[
+        dict[str, Any] | None, NoDecode, BeforeValidator(parse_object), _UPSTREAM
+    ] = None
+    upstream_chars_per_day: Annotated[Count | None, _UPSTREAM] = None
     overflow: bool = False
 
     @field_validator("upstream", mode="after")

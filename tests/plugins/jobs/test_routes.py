@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -24,6 +25,7 @@ from testbed.servers import StartServer, metric_value
 from testbed.waiting import PATIENCE_S, until
 from testbed.watermarks import TEST_KEY
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
+from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.provenance.detector import detect
@@ -127,6 +129,26 @@ async def test_a_job_becomes_a_file(http: httpx.AsyncClient, news: News) -> None
     while (await http.get(f"{JOBS}/{job['id']}")).json()["webhook"] != "delivered":
         await asyncio.sleep(0.02)
     assert "Hello" not in json.dumps(message) and "url" not in message["data"]["result"]
+
+
+async def test_a_job_is_encoded_by_the_threads_of_files(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither on the event loop nor in the threads in which listeners' streams are encoded."""
+    threads: set[str] = set()
+    push = ContainerEncoder.push
+
+    def noted(encoder: ContainerEncoder, pcm: bytes) -> bytes:
+        threads.add(threading.current_thread().name)
+        return push(encoder, pcm)
+
+    monkeypatch.setattr(ContainerEncoder, "push", noted)
+    for audio_format in ("mp3", "opus", "aac"):
+        job = await job_over(
+            http, await submitted(http, **HELLO | {"response_format": audio_format})
+        )
+        assert job["status"] == "done"
+    assert threads and all(name.startswith("file-encoder") for name in threads)
 
 
 async def test_a_receiver_that_is_away_delays_no_other_job(

@@ -54,9 +54,9 @@ def test_a_bad_file_is_refused(tmp_path: Path, content: str) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """A server that cannot keep its key does not start, and says what to do."""
-    (tmp_path / "file").touch()
-    with pytest.raises(InvalidRequestError, match="--no-watermark"):
-        keys_of(tmp_path / "file" / "keys")
+    (tmp_path / "folder").symlink_to("/proc/none")
+    with pytest.raises(InvalidRequestError, match="watermark_key_file.*--no-watermark"):
+        keys_of(tmp_path / "folder" / "keys")
 
 
 def test_the_id_is_public_and_the_key_is_not() -> None:

@@ -53,12 +53,13 @@ def watermark_keys(settings: ProvenanceSettings) -> tuple[WatermarkKey, ...]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
         raise InvalidRequestError(
-            f"the watermark key file {path} cannot be used ({reason}); set "
-            "watermark_key_file, or switch marking off with --no-watermark"
+            f"watermark_key_file: {path} cannot be used ({reason}); name another one, or switch "
+            "marking off with --no-watermark"
         ) from error
+    place = f"watermark_key_file {path}"
     if not lines:
-        raise _malformed(str(path), "an empty file")
-    return tuple(_parse(line, str(path)) for line in lines)
+        raise _malformed(place, "an empty file")
+    return tuple(_parse(line, place) for line in lines)
 
 
 def _create_file(path: Path) -> None:

@@ -8,12 +8,14 @@ import importlib.util
 import io
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from voiceagent_tts import __version__
 from voiceagent_tts.audio.containers import wav_header
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.protocol.messages import ProvenanceFields
+from voiceagent_tts.settings.group import refused
 from voiceagent_tts.settings.plugins import ProvenanceSettings
 
 MANIFEST_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac"}
@@ -31,6 +33,17 @@ class Credentials:
     private_key: str
 
 
+def _pem(setting: str, path: Path) -> str:
+    try:
+        return path.expanduser().read_text("ascii")
+    except OSError as error:
+        raise InvalidRequestError(f"{setting}: {refused(path, error)}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(
+            f"{setting}: expected a file in PEM form, got {path} ({error.reason})"
+        ) from error
+
+
 def credentials_of(settings: ProvenanceSettings) -> Credentials | None:
     """Return what signs the files of a server or a command; None if files are not signed.
 
@@ -40,19 +53,13 @@ def credentials_of(settings: ProvenanceSettings) -> Credentials | None:
     """
     if settings.c2pa_certfile is None or settings.c2pa_keyfile is None:
         return None
+    credentials = Credentials(
+        _pem("c2pa_certfile", settings.c2pa_certfile), _pem("c2pa_keyfile", settings.c2pa_keyfile)
+    )
     if importlib.util.find_spec("c2pa") is None:
         raise InvalidRequestError(
             "c2pa_certfile: the package 'c2pa' is missing; install c2pa-python"
         )
-    try:
-        credentials = Credentials(
-            settings.c2pa_certfile.expanduser().read_text("ascii"),
-            settings.c2pa_keyfile.expanduser().read_text("ascii"),
-        )
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(
-            f"c2pa_certfile and c2pa_keyfile: expected readable PEM files ({error})"
-        ) from error
     nobody = ProvenanceFields(sha256=None, model="none", time="", key_id=None)
     sign(_tiny_wav(), "wav", nobody, credentials)
     return credentials

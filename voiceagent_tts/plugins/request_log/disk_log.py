@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.settings.group import refused
 
 _MAX_WAITING = 10_000
 
@@ -78,10 +79,7 @@ class LineFile:
         try:
             self._open().close()
         except OSError as error:
-            raise InvalidRequestError(
-                f"{setting}: expected a file that this process can write, got {self._path} "
-                f"({error.strerror}); name another one, or change its permissions"
-            ) from error
+            raise InvalidRequestError(f"{setting}: {refused(self._path, error)}") from error
 
     def append(self, line: str) -> None:
         """Append one line; a line that does not fit on the disk leaves no part of it.

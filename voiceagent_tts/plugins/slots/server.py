@@ -7,6 +7,7 @@ Each connection gets one line and is closed: `ready 75%` where three quarters of
 import asyncio
 import contextlib
 
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.server.hooks import ServerHooks
 from voiceagent_tts.server.state import ServerState
 
@@ -37,10 +38,16 @@ class _Agent:
         """Listen.
 
         Raises:
-            OSError: the address cannot be bound.
+            InvalidRequestError: the address cannot be bound.
         """
         host = self._state.settings.host
-        self._listener = await asyncio.start_server(self._answer, host, self._port)
+        try:
+            self._listener = await asyncio.start_server(self._answer, host, self._port)
+        except OSError as error:
+            raise InvalidRequestError(
+                f"slots_port: cannot bind {host}:{self._port} ({error.strerror}); choose another "
+                "port, or 0 for a free one"
+            ) from error
 
     async def _answer(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         state = self._state
