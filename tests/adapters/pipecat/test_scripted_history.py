@@ -634,13 +634,17 @@ def test_words_are_taken_back_from_a_message_with_other_text(
 
 
 def test_a_correction_does_not_overtake_the_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy program passes the interruption on late."""
+    """A busy program passes the interruption on late, when words have left by estimates."""
+    spoken = estimated(900)
 
     async def wait(service: VoiceAgentTTSService) -> None:
         await asyncio.sleep(0.02)
 
     monkeypatch.setattr(VoiceAgentTTSService, "stop_all_metrics", wait)
-    assert history(estimated(900), (0.0, reply(TEXT)), interruption())[0] == ["w w w w"]
+    messages, (played_samples,) = history(spoken, (0.0, reply(TEXT)), interruption(1.9))
+    heard_ms = 1000 * played_samples / SAMPLE_RATE_HZ
+    assert sum(start_ms + HEARD_MS <= heard_ms for start_ms in spoken.true_ms) == 4
+    assert messages == ["w w w w"]
 
 
 @pytest.mark.parametrize("after_s", [0.3, 1.05, 1.4, 1.48, 1.6, 1.65])

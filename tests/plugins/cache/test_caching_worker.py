@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.examples import examples
+from testbed.scripted_time import run_scripted
 from testbed.waiting import until
 from voiceagent_tts.core import AudioChunk, Reading, Segment, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
@@ -323,17 +324,22 @@ async def test_a_dash_between_two_phrases_does_no_harm() -> None:
         (["Hello you two", " all"], 0, "Hello you two all"),
     ],
 )
-async def test_a_phrase_is_recognized_as_it_is_written(
+def test_a_phrase_is_recognized_as_it_is_written(
     deltas: list[str], phrases: int, live: str
 ) -> None:
     """Token by token; other text, and text behind a phrase, does not wait."""
-    opened = Opened(GREETING, f" {MENU}")
-    for delta in deltas:
-        opened.context.push_text(delta)
-    await opened.play()
-    assert opened.samples == phrases * PHRASE_SAMPLES
-    assert opened.worker.texts == live
-    opened.context.abandon()
+
+    async def write() -> tuple[int, str]:
+        opened = Opened(GREETING, f" {MENU}")
+        for delta in deltas:
+            opened.context.push_text(delta)
+        await opened.play()
+        try:
+            return opened.samples, opened.worker.texts
+        finally:
+            opened.context.abandon()
+
+    assert run_scripted(write()) == (phrases * PHRASE_SAMPLES, live)
 
 
 def test_readings_stay_with_their_text() -> None:
