@@ -51,7 +51,7 @@ def test_a_key_is_printed_once_and_stored_as_a_hash(
         ("k", ("create", "x", "--limits", "contexts=0"), "--limits: contexts: "),
         ("k", ("create", "x", "--limits", "rows=1"), "--limits: rows: "),
         ("k", ("revoke", "\0"), "there is no key"),
-        ("/dev/null/keys", ("list",), "cannot read the keys"),
+        ("/dev/null/keys", ("list",), "keys: expected a file or folder that this process can use"),
         ("/proc/keys.json", ("create", "x"), "cannot write the keys"),
         ("redis://:port", ("list",), "expected a Redis address"),
         ("redis://127.0.0.1:1/0", ("list",), "cannot reach Redis at redis://127.0.0.1:1"),
