@@ -78,6 +78,8 @@ KINDS = {name: (words, markup, lexicon) for name, words, markup, lexicon in kind
 
 SPREAD = ("han", "cyrillic", "emoji", "ligatures", "a letter and ', '", "**a** ", "<<t|ə>> ")
 """Kinds that are read to the end in every run; all others in a thorough one."""
+SAID_TOO_LONG = ("lexicon: said at length", "lexicon: respelled")
+"""Kinds of which more is said than may wait to be spoken, and which end with `text_too_long`."""
 TURNS = 12
 """Iterations of the loop after a message, in which its text is read."""
 
@@ -96,14 +98,19 @@ async def _send(
 
 
 async def _read_whole(
-    synthesizer: Synthesizer, words: str, *, has_markup: bool, lexicon: Lexicon
+    synthesizer: Synthesizer,
+    words: str,
+    *,
+    has_markup: bool,
+    lexicon: Lexicon,
+    chars: int = CHARS,
 ) -> DoneReason:
     """Send a text as one message, and have all of it read; return how its context ended."""
     options = ContextOptions(
         lexicon=check_entries(lexicon), has_markup=has_markup, max_lead_s=0, language="en"
     )
     context = await synthesizer.open(options)
-    context.push_text((words * CHARS)[:CHARS])
+    context.push_text((words * chars)[:chars])
     context.finish()
     (done,) = [event async for event in context if isinstance(event, ContextDone)]
     return done.reason
@@ -122,8 +129,21 @@ async def test_no_turn_is_long_until_the_end_of_a_text(
     with loop_work(monkeypatch) as work:
         await asyncio.sleep(0)
         reason = await _read_whole(synthesizer, words, has_markup=has_markup, lexicon=lexicon)
-    assert reason == "complete"
+    assert reason == ("error" if kind in SAID_TOO_LONG else "complete")
     assert work.most <= MOST_CALLS
+
+
+async def test_parts_that_are_said_at_length_are_all_spoken(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """A segment of readings has many parts; those not sent yet keep no engine waiting."""
+    synthesizer = await start_synthesizer()
+    synthesizer.proxy = SpeechlessProxy(PhraseCache(10e6, 60.0, 2))
+    words, lexicon = _LEXICONS["respelled"]
+    reason = await _read_whole(
+        synthesizer, words, has_markup=False, lexicon=lexicon, chars=len(words) * 60
+    )
+    assert reason == "complete"
 
 
 async def test_no_text_makes_a_long_turn_of_the_loop(

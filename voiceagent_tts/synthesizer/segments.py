@@ -289,9 +289,8 @@ class Intake:
         return replace(segment, readings=tuple(readings)) if readings else segment
 
     def _count(self, reading: Reading) -> None:
-        """Count the characters by which a reading is longer than the text it replaces."""
-        surplus = said_chars(reading) - (reading.char_end - reading.char_start)
-        if surplus > 0:
+        """Count the characters that a reading adds to the text."""
+        if surplus := _surplus(reading):
             self.surplus_chars += surplus
             self.waiting_surplus += surplus
             self._surplus.append((reading.char_end, surplus))
@@ -316,6 +315,11 @@ class Intake:
         retry_at = now + max(_SHORTEST_RETRY_S, self._max_buffer_delay_s)
         self._release_at = retry_at if self._segmenter.pending else None
         return queued
+
+
+def _surplus(reading: Reading) -> int:
+    """Characters by which a reading is longer than the text it replaces."""
+    return max(0, said_chars(reading) - (reading.char_end - reading.char_start))
 
 
 @dataclass(slots=True)
@@ -360,10 +364,17 @@ class TextQueue:
 
     @property
     def is_far_ahead(self) -> bool:
-        """Whether the segments sent to the engine are far ahead of their audio."""
+        """Whether the segments sent to the engine are far ahead of their audio.
+
+        What waits in `divided` is not: an engine that has spoken all it was sent needs the next.
+        """
         intake = self._intake
         ahead_chars = intake.submitted_char_end - intake.generated_char_end + intake.waiting_surplus
-        return ahead_chars > _MOST_AHEAD_CHARS and not intake.is_token_fed
+        if intake.is_token_fed or ahead_chars <= _MOST_AHEAD_CHARS:
+            return False
+        waiting = [part.segment for part in self.divided if isinstance(part, QueuedSegment)]
+        waiting_chars = sum(len(each.text) + sum(map(_surplus, each.readings)) for each in waiting)
+        return ahead_chars - waiting_chars > _MOST_AHEAD_CHARS
 
     def pop_parts(self, now: float) -> list[TextPart]:
         """Return the next segment, if a few characters more complete it, and what stands behind.
