@@ -157,6 +157,7 @@ class Turn:
         self._retry_wait_s = retry_wait_s
         self._contexts_named = 0
         self._pieces: list[tuple[int, int]] = []  # ends of the text's, and the audio before each
+        self._owed_from: int | None = None  # start of text that has begun with words that are said
         self._char_base = 0  # start of the text of the current context, or of the next one
         self._sent_char_end = 0  # end of the text that the current context has
         self._start_sample = start_sample  # start of its audio
@@ -316,10 +317,15 @@ class Turn:
 
         No answer is due for a last word that may still grow: the server waits for its rest.
         """
-        return self.record is not None and (
-            self.state is TurnState.FINISHING
-            or self._owes_audio(self.voiced_char_end, len(self.text))
-        )
+        if self.record is None:
+            return False
+        if self.state is TurnState.FINISHING:
+            return True
+        voiced_end = self.voiced_char_end
+        # Asked for each token: what begins with words that are said does so whatever comes next.
+        if voiced_end != self._owed_from and self._owes_audio(voiced_end, len(self.text)):
+            self._owed_from = voiced_end
+        return voiced_end == self._owed_from
 
     def _owes_audio(self, char_start: int, char_end: int) -> bool:
         """Whether this part of the text begins with words that are said, whatever comes next."""
