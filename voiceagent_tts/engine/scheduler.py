@@ -185,9 +185,10 @@ class Scheduler:
         is_beyond = len(active.pages) >= active.likely_pages
         has_listeners = not all(other.is_batch for other in contexts)
         leaves_share = context.is_batch and is_beyond and has_listeners
-        is_extended = self.memory.extend(active, leaves_share * (pages - _batch_share(pages)))
+        if self.memory.extend(active, leaves_share * (pages - _batch_share(pages))):
+            return True
         self.memory.take_back(contexts)
-        return is_extended
+        return False
 
     def giving_way(
         self, context: EngineContext, contexts: Iterable[EngineContext]
