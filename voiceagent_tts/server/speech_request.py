@@ -83,8 +83,14 @@ _KOKORO = "a:en-us b:en-gb e:es f:fr h:hi i:it j:ja p:pt-br z:zh"
 _KOKORO_LANGUAGES = {each[0]: each[2:] for each in _KOKORO.split()}
 
 
-def _voice_of_others(field: str) -> str | None:
+def _is_blank(value: object) -> bool:
+    return value in (None, "", [], {})
+
+
+def _voice_of_others(field: str, value: object) -> str | None:
     """`voice` if a field that is not one of ours decides, elsewhere, whose voice speaks."""
+    if _is_blank(value) or value is False:
+        return None
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\W+", "_", field).lower()
     return "voice" if _OF_A_VOICE.search(words) and not _OF_A_MANNER.search(words) else None
 
@@ -182,8 +188,9 @@ class SpeechRequest(SpeechFields):
     @classmethod
     def meant(cls, given: dict[str, Any]) -> dict[str, str]:
         """The names in a body that mean something, each with its field; others are ignored."""
-        fields = {name: cls._field_of().get(name) or _voice_of_others(name) for name in given}
-        return {name: field for name, field in fields.items() if field}
+        fields = cls._field_of()
+        meant = {name: fields.get(name) or _voice_of_others(name, given[name]) for name in given}
+        return {name: field for name, field in meant.items() if field}
 
     @model_validator(mode="before")
     @classmethod
@@ -192,19 +199,18 @@ class SpeechRequest(SpeechFields):
         if not isinstance(given, dict):
             return given
         fields = {name: given[name] for name in cls.meant(given)}
-        fields = {k: v for k, v in fields.items() if k in _TEXTS or v not in (None, "", [], {})}
+        fields = {k: v for k, v in fields.items() if k in _TEXTS or not _is_blank(v)}
         cls._check_one_voice(fields)
         return fields
 
     @classmethod
     def _check_one_voice(cls, fields: dict[str, object]) -> None:
-        for name in sorted(fields.keys() - cls._field_of()):
-            if fields[name] is not False:
-                raise InvalidRequestError(
-                    f"{name[:64]}: expected the name of a voice as `voice`; add a recording with "
-                    "POST /v1/audio/voices, and send the name that you gave it",
-                    code=ErrorCode.NOT_SUPPORTED,
-                )
+        if others := sorted(fields.keys() - cls._field_of()):
+            raise InvalidRequestError(
+                f"{others[0][:64]}: expected the name of a voice as `voice`; add a recording with "
+                "POST /v1/audio/voices, and send the name that you gave it",
+                code=ErrorCode.NOT_SUPPORTED,
+            )
         first, *others = [name for name in _VOICE_NAMES if name in fields] or [""]
         for name in others:
             if fields[name] != fields[first]:

@@ -177,6 +177,9 @@ class VoiceRecords:
         self._clones = clones
         self._read_records: dict[str, tuple[object, VoiceRecord]] = {}
         """Version of the file and record of each voice that was asked for."""
+        self._ids: dict[str, str] = {}
+        """Names of the voices' files by the ids of their records, when the folders last changed."""
+        self._ids_version: tuple[int, int] | None = None
 
     def voices(self) -> dict[str, VoiceRecord]:
         """Return the records of the stored voices by the names of their files.
@@ -193,8 +196,15 @@ class VoiceRecords:
 
     def _of_id(self, voice_id: str) -> str | None:
         """Name of the file of the stored voice whose record has an id."""
-        names = self._clones.names() if _ID.fullmatch(voice_id) else ()
-        return next((n for n in names if (it := self.voice(n)) and it.id == voice_id), None)
+        if not _ID.fullmatch(voice_id):
+            return None
+        version = self._clones.changed_ns(), self._clones.changed_ns(_FOLDER)
+        if version != self._ids_version:  # read once, however often ids that no voice has are asked
+            records = ((name, self.voice(name)) for name in self._clones.names())
+            self._ids = {record.id: name for name, record in records if record is not None}
+            self._ids_version = version
+        record = self.voice(stored := self._ids.get(voice_id, ""))
+        return stored if record is not None and record.id == voice_id else None
 
     def voice(self, stored: str) -> VoiceRecord | None:
         """Return the record of a voice, by the name of its file; older voices have none.
@@ -234,6 +244,7 @@ class VoiceRecords:
         self._clones.save(record.stored, voice_file)
         if unfinished != record:
             self.files.save(record.stored, record)
+        self._ids_version = None  # a file system's clock may be too coarse to show it
 
     def remove_voice(self, stored: str) -> None:
         """Delete what there is of a voice and its record, within `changing`.

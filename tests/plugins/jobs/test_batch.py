@@ -104,6 +104,9 @@ async def test_only_known_fields_are_shared() -> None:
     assert SpeechRequest._without_blanks({"text": "a", "voice": None, **unknown}) == {"text": "a"}  # pyright: ignore[reportCallIssue]
     body = BatchRequest.model_validate({"items": [{"input": "a"}], "text": "b", **unknown})
     assert body.shared == {"text": "b"}
+    nobodys = {f"voice_{number}": False for number in range(9)}
+    body = BatchRequest.model_validate({"items": [{"input": "a"}], "text": "b", **nobodys})
+    assert body.shared == {"text": "b"}
 
 
 async def test_a_text_that_fails_stops_no_other(http: httpx.AsyncClient) -> None:
