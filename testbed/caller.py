@@ -21,7 +21,7 @@ from livekit.protocol.agent_pb.agent_session import (
 )
 
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 
 RATE_HZ = 48_000
 FRAME_S = 0.02
@@ -165,7 +165,7 @@ async def calling(*argv: str, cwd: str, env: dict[str, str]) -> AsyncIterator[Ca
             cwd=cwd,
             env=env,
             start_new_session=True,
-            preexec_fn=following(os.getpid()),
+            preexec_fn=Following(os.getpid()),
         )
         try:
             async with asyncio.timeout(PATIENCE_S):

@@ -12,7 +12,7 @@ from typing import IO
 
 from testbed.waiting import until
 from testbed.watermarks import WATERMARK_KEY_FILE
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 from voiceagent_tts.server.serve import RunningServer
 
 EMBEDDED = {
@@ -55,7 +55,7 @@ async def start(
         stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        preexec_fn=following(os.getpid()),
+        preexec_fn=Following(os.getpid()),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 
 ROOT = Path(__file__).parent.parent
 
@@ -74,7 +74,7 @@ class Environment:
             env=_variables(),
             stdout=subprocess.PIPE,
             text=True,
-            preexec_fn=following(os.getpid()),
+            preexec_fn=Following(os.getpid()),
         )
 
 

@@ -124,7 +124,7 @@ class ForkServers:
             "folder": os.fsdecode(folder or os.getcwd()),
             "variables": {os.fsdecode(k): os.fsdecode(v) for k, v in variables.items()},
             "is_session_leader": bool(is_session_leader),
-            "follows": follow and [follow.parent_pid, follow.signal],
+            "follows": follow and [follow.parent_pid, follow.by],
             "limits": [resource.getrlimit(limit) for limit in _LIMITS],
         }
         stdin, _, _, stdout, _, stderr = streams

@@ -11,7 +11,7 @@ from typing import Self
 
 from testbed.missing import require_program
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 
 
 class HAProxyProcess:
@@ -58,7 +58,7 @@ class HAProxyProcess:
     def __enter__(self) -> Self:
         argv = [require_program("haproxy"), "-db", "-f", str(self._config)]
         self._process = subprocess.Popen(
-            argv, env={**os.environ, **self._environment}, preexec_fn=following(os.getpid())
+            argv, env={**os.environ, **self._environment}, preexec_fn=Following(os.getpid())
         )
         deadline = time.monotonic() + PATIENCE_S
         while not self._answers():

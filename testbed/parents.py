@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 
 _ROOT = Path(__file__).parents[1]
 _TELL = """
@@ -25,7 +25,7 @@ def ends_with_its_parent(program: str, by: signal.Signals, folder: Path) -> bool
     """Whether all processes that a program names have ended after it was ended by a signal."""
     argv = [sys.executable, "-c", _TELL + program, str(folder)]
     with subprocess.Popen(
-        argv, cwd=_ROOT, stdout=subprocess.PIPE, preexec_fn=following(os.getpid())
+        argv, cwd=_ROOT, stdout=subprocess.PIPE, preexec_fn=Following(os.getpid())
     ) as parent:
         assert parent.stdout is not None
         children = [os.pidfd_open(int(pid)) for pid in parent.stdout.readline().split()]

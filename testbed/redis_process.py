@@ -17,7 +17,7 @@ from typing import Self
 from testbed.missing import require_program
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.access import redis_server
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 
 USUAL_TIMEOUT_S = redis_server.TIMEOUT_S
 """How long clients wait for an answer."""
@@ -50,7 +50,7 @@ class RedisProcess:
         argv = [require_program("redis-server"), "--port", str(self._port), "--bind", "127.0.0.1",
                 "--save", "", "--appendonly", "no", "--dir", str(self._folder)]  # fmt: skip
         self._process = subprocess.Popen(
-            argv, stdout=subprocess.DEVNULL, preexec_fn=following(os.getpid(), signal.SIGKILL)
+            argv, stdout=subprocess.DEVNULL, preexec_fn=Following(os.getpid(), signal.SIGKILL)
         )
         deadline = time.monotonic() + PATIENCE_S
         while not self._answers():

@@ -14,7 +14,7 @@ import psutil
 
 from testbed.throttled import VARIABLE
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 
 
 class ServerProcess:
@@ -79,7 +79,7 @@ def serving(*, log: Path | None = None, **environment: str) -> Iterator[ServerPr
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env={**os.environ, **settings},
-                preexec_fn=following(os.getpid()),
+                preexec_fn=Following(os.getpid()),
             )
         )
         try:

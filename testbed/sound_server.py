@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 
 from testbed.missing import require_program
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 
 _RATE_HZ = 48_000
 _AUDIBLE = 600
@@ -48,7 +48,7 @@ class Recording:
         self._process = subprocess.Popen(
             ["parec", "-d", source, "--raw", "--format=s16le", f"--rate={_RATE_HZ}", "--channels=1",
              "--latency-msec=10"],
-            env=environment, stdout=subprocess.PIPE, preexec_fn=following(os.getpid()),
+            env=environment, stdout=subprocess.PIPE, preexec_fn=Following(os.getpid()),
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -134,7 +134,7 @@ class SoundServer:
             [*command, *modules],
             env=self.environment,
             stderr=self._log,
-            preexec_fn=following(os.getpid()),
+            preexec_fn=Following(os.getpid()),
         )
         deadline = time.monotonic() + _PATIENCE_S
         while self._pactl("get-default-sink").returncode:
@@ -191,7 +191,7 @@ def devices_at_44100_hz(folder: Path) -> Iterator[dict[str, str]]:
     with (folder / "jackd.log").open("wb") as log:
         process = subprocess.Popen(
             [jackd, "--no-realtime", "-d", "dummy", "-r", "44100", "-p", "512"],
-            env=environment, stdout=log, stderr=log, preexec_fn=following(os.getpid()),
+            env=environment, stdout=log, stderr=log, preexec_fn=Following(os.getpid()),
         )  # fmt: skip
     try:
         deadline = time.monotonic() + _PATIENCE_S

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +90,7 @@ def _mend() -> None:
 
 
 def _begin(environment: dict[str, str], parent_pid: int) -> None:
-    following(parent_pid, signal.SIGKILL)()
+    Following(parent_pid, signal.SIGKILL)()
     os.environ.update(environment)
 
 

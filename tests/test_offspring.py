@@ -98,6 +98,6 @@ def starts_without(source: str) -> bool:
     calls = [each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Call)]
     return any(
         ast.unparse(call.func).endswith(("Popen", "create_subprocess_exec"))
-        and "following" not in ast.unparse(call)
+        and "Following" not in ast.unparse(call)
         for call in calls
     )

@@ -1,4 +1,4 @@
-"""`following`: a process that ends with the process that started it, however that ends.
+"""`Following`: a process that ends with the process that started it, however that ends.
 
 A parent's own `finally` does not run when a signal ends it. Only Linux can do without; elsewhere a
 parent that is killed leaves its children.
@@ -20,24 +20,16 @@ class Following:
 
     Attributes:
         parent_pid: the parent.
-        signal: what is sent.
+        by: what is sent. SIGKILL also ends a child that may be stopped, or heeds no request.
     """
 
     parent_pid: int
-    signal: int
+    by: int = signal.SIGTERM
 
     def __call__(self) -> None:
         """Ask for the signal."""
         if _prctl is None:
             return
-        _prctl(_PR_SET_PDEATHSIG, self.signal)
+        _prctl(_PR_SET_PDEATHSIG, self.by)
         if os.getppid() != self.parent_pid:  # it has ended already
-            os.kill(os.getpid(), self.signal)
-
-
-def following(parent_pid: int, by: signal.Signals = signal.SIGTERM) -> Following:
-    """What a child calls at its start, to be asked to end as soon as `parent_pid` has ended.
-
-    With SIGKILL, a child ends that may be stopped or does not heed the request.
-    """
-    return Following(parent_pid, by)
+            os.kill(os.getpid(), self.by)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 
 BUSY_LOOPS = 2
 """Processes beside the sessions that a condition with other work runs."""
@@ -18,7 +18,7 @@ def busy_loops(count: int) -> Iterator[None]:
     argv = sys.executable, "-c", "while True: pass"
     with contextlib.ExitStack() as stack:
         for _ in range(count):
-            process = subprocess.Popen(argv, preexec_fn=following(os.getpid()))
+            process = subprocess.Popen(argv, preexec_fn=Following(os.getpid()))
             stack.callback(process.wait)
             stack.callback(process.kill)
         yield

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 """Takes the fields of a request and returns those of the answer."""
@@ -71,7 +71,7 @@ class Child:
                 cwd=_REPOSITORY,
                 env={**os.environ, **environment},
                 text=True,
-                preexec_fn=following(os.getpid()),
+                preexec_fn=Following(os.getpid()),
             )
 
     def __enter__(self) -> Self:

@@ -44,7 +44,7 @@ from benchmarks.engine.peer_packages import ahead_of_others, package_folder
 from testbed.agent_text import agent_monologue
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.product_choice import Precision
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 
 Official = Literal["float32", "bfloat16"]
 """Precisions of the official package."""
@@ -282,7 +282,7 @@ def prepared_checkpoint(folder: Path | None) -> Path:
             [sys.executable, *argv],
             check=True,
             stdout=sys.stderr,
-            preexec_fn=following(os.getpid()),
+            preexec_fn=Following(os.getpid()),
         )
     return made.absolute()
 

@@ -24,7 +24,7 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 
 CONTEXTS = 20
 """Contexts that the attacker's key may have open."""
@@ -618,7 +618,7 @@ def run_attack(name: str, url: str, key: str, parent_pid: int, begun: Event, pro
         begun: set when the attack begins.
         proved: set when the server has answered as it does to this attack.
     """
-    following(parent_pid, signal.SIGKILL)()
+    Following(parent_pid, signal.SIGKILL)()
     begun.set()
     while True:
         with contextlib.suppress(Exception):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 from voiceagent_tts.plugins.clones.messages import (
     CheckVoiceFile,
     CloneRecording,
@@ -35,7 +35,7 @@ def main() -> int:
     """Answer the message on standard input."""
     if hasattr(os, "nice"):  # not on Windows
         os.nice(_NICENESS)
-    following(os.getppid())()
+    Following(os.getppid())()
     gc.disable()  # as in `garbage.without_collection`; the process ends soon
     message = decode(sys.stdin.buffer.read())
     with contextlib.redirect_stdout(sys.stderr):  # packages may print

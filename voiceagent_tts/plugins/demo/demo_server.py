@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voiceagent_tts.errors import EngineError
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 
 _OPTIONS = ("--host", "127.0.0.1", "--port", "0")
 _KEYS = ("KEYS", "API_KEYS", "API_KEY")
@@ -101,7 +101,7 @@ async def server_process(
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
             env={**os.environ, **no_keys, **environment},
-            preexec_fn=following(os.getpid()),
+            preexec_fn=Following(os.getpid()),
         )
     try:
         assert process.stdout is not None

@@ -20,7 +20,7 @@ from multiprocessing.sharedctypes import Synchronized
 from types import TracebackType
 from typing import Self
 
-from voiceagent_tts.offspring import following
+from voiceagent_tts.offspring import Following
 from voiceagent_tts.plugins.bench.bargein.replies import Cut
 from voiceagent_tts.plugins.bench.bargein.session import Call, Host, Reply, Talk
 from voiceagent_tts.plugins.bench.bargein.wire import wire_to
@@ -120,7 +120,7 @@ _here: _Here | None = None
 def _prepare(host: Host, done: "Synchronized[int]", parent_pid: int) -> None:
     """Import the host once, and silence its logs."""
     global _here
-    following(parent_pid)()
+    Following(parent_pid)()
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     with contextlib.suppress(ImportError):
