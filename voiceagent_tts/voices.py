@@ -230,13 +230,6 @@ class VoiceFolder:
         if not self.delete(self._file(name).name):
             raise _unknown(name, name_hint(name, self.names()))
 
-    def changed_ns(self, subfolder: str = "") -> int:
-        """When a file was last added, replaced or removed; 0 if the folder cannot be read."""
-        try:
-            return (self.path / subfolder).stat().st_mtime_ns
-        except OSError:
-            return 0
-
     def write(self, file: str, content: bytes) -> None:
         """Store a file, or replace it."""
         path = self.path / file

@@ -1,6 +1,5 @@
 """The records of clones: who may speak with a voice, also when a file cannot be read or written."""
 
-import uuid
 from pathlib import Path
 
 import pytest
@@ -56,36 +55,3 @@ def test_a_voice_that_was_replaced_by_half_is_not_for_everyone(tmp_path: Path) -
     assert not OTHER.sees(records.voice("anna"))
     records.add_voice(shared, b"second")
     assert records.voice("anna") == shared
-
-
-def test_a_clone_is_found_by_its_id(tmp_path: Path) -> None:
-    """By who may speak with it alone, until another voice has its name."""
-    records = VoiceRecords(VoiceFolder(tmp_path))
-    record = VoiceRecord(name="anna", key_id="k")
-    records.add_voice(record, b"first")
-    assert records.seen_by(OWNER).find(record.id) == "anna@k"
-    assert records.seen_by(OTHER).find(record.id) is None
-    second = VoiceRecord(name="anna", key_id="k")
-    records.add_voice(second, b"second")
-    assert records.seen_by(OWNER).find(record.id) is None
-    assert records.seen_by(OWNER).find(second.id) == "anna@k"
-
-
-def test_ids_that_no_voice_has_read_the_voices_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Any client may ask for one: the work does not grow with the voices of others."""
-    records = VoiceRecords(VoiceFolder(tmp_path))
-    for name in ("anna", "ben", "cleo"):
-        records.add_voice(VoiceRecord(name=name, key_id="k"), b"voice")
-    read: list[str] = []
-    voice = records.voice
-
-    def noted(stored: str) -> VoiceRecord | None:
-        read.append(stored)
-        return voice(stored)
-
-    monkeypatch.setattr(records, "voice", noted)
-    for _ in range(3):
-        assert records.seen_by(OTHER).find(str(uuid.uuid4())) is None
-    assert sorted(filter(None, read)) == ["anna@k", "ben@k", "cleo@k"]

@@ -41,7 +41,8 @@ class ServerHooks:
         app: takes routes, and `server.sockets.add_socket` takes sockets.
         state: what all routes share; `audio_filter`, `file_filter`, `has_page`, `new_voices`,
             `on_start`, `before_drain`, `on_withdrawal`, `on_close`, `opener.on_request`,
-            `opener.observers`, `synthesizer.proxy` and `synthesizer.voice_lexicons` are its hooks.
+            `opener.observers`, `synthesizer.proxy`, `synthesizer.voice_lexicons` and
+            `voice_records.find_id` are its hooks.
         open_paths: paths that need no key, with all paths below them.
         upload_bytes: the longest body of a path that receives files.
         error_forms: how errors look on some routes; see `form_of`.

@@ -83,18 +83,15 @@ _KOKORO = "a:en-us b:en-gb e:es f:fr h:hi i:it j:ja p:pt-br z:zh"
 _KOKORO_LANGUAGES = {each[0]: each[2:] for each in _KOKORO.split()}
 
 
-def _is_blank(value: object) -> bool:
-    return value in (None, "", [], {})
-
-
 def _voice_of_others(field: str, value: object) -> str | None:
     """`voice` if a field that is not one of ours decides, elsewhere, whose voice speaks."""
-    if _is_blank(value) or value is False:
+    if value in _BLANK or value is False:
         return None
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\W+", "_", field).lower()
     return "voice" if _OF_A_VOICE.search(words) and not _OF_A_MANNER.search(words) else None
 
 
+_BLANK: tuple[object, ...] = (None, "", [], {})
 _TEXTS = ("input", "text")
 """Fields that may be empty."""
 _OPUS_RATES = (8000, 16000, 24000, 48000)
@@ -199,7 +196,7 @@ class SpeechRequest(SpeechFields):
         if not isinstance(given, dict):
             return given
         fields = {name: given[name] for name in cls.meant(given)}
-        fields = {k: v for k, v in fields.items() if k in _TEXTS or not _is_blank(v)}
+        fields = {k: v for k, v in fields.items() if k in _TEXTS or v not in _BLANK}
         cls._check_one_voice(fields)
         return fields
 

@@ -6,9 +6,8 @@ no requests and nothing of how voices are made. A file that cannot be read or wr
 """
 
 import logging
-import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +22,6 @@ Tag = Literal["testing", "production"]
 
 _FOLDER = "records"
 """Subfolder of the voices: `NAME.json`."""
-_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_KEY = ""
 """What owns the voices that are only an admin's: no key has this id."""
 _logger = logging.getLogger(__name__)
@@ -177,9 +175,8 @@ class VoiceRecords:
         self._clones = clones
         self._read_records: dict[str, tuple[object, VoiceRecord]] = {}
         """Version of the file and record of each voice that was asked for."""
-        self._ids: dict[str, str] = {}
-        """Names of the voices' files by the ids of their records, when the folders last changed."""
-        self._ids_version: tuple[int, int] | None = None
+        self.find_id: Callable[[str], str | None] = lambda id_: None
+        """Finds the name of a voice's file by the id of its record: of who gives out ids."""
 
     def voices(self) -> dict[str, VoiceRecord]:
         """Return the records of the stored voices by the names of their files.
@@ -191,20 +188,11 @@ class VoiceRecords:
     def seen_by(self, viewer: Viewer) -> SeenClones:
         """The clones that a viewer may know of."""
         return SeenClones(
-            self._clones, viewer.key_id, lambda stored: viewer.sees(self.voice(stored)), self._of_id
+            self._clones,
+            viewer.key_id,
+            lambda stored: viewer.sees(self.voice(stored)),
+            self.find_id,
         )
-
-    def _of_id(self, voice_id: str) -> str | None:
-        """Name of the file of the stored voice whose record has an id."""
-        if not _ID.fullmatch(voice_id):
-            return None
-        version = self._clones.changed_ns(), self._clones.changed_ns(_FOLDER)
-        if version != self._ids_version:  # read once, however often ids that no voice has are asked
-            records = ((name, self.voice(name)) for name in self._clones.names())
-            self._ids = {record.id: name for name, record in records if record is not None}
-            self._ids_version = version
-        record = self.voice(stored := self._ids.get(voice_id, ""))
-        return stored if record is not None and record.id == voice_id else None
 
     def voice(self, stored: str) -> VoiceRecord | None:
         """Return the record of a voice, by the name of its file; older voices have none.
@@ -244,7 +232,6 @@ class VoiceRecords:
         self._clones.save(record.stored, voice_file)
         if unfinished != record:
             self.files.save(record.stored, record)
-        self._ids_version = None  # a file system's clock may be too coarse to show it
 
     def remove_voice(self, stored: str) -> None:
         """Delete what there is of a voice and its record, within `changing`.
