@@ -54,7 +54,7 @@ def table_of(document: dict[str, Any]) -> str:
         + " |"
         for section in document["sections"]
     ]
-    heads = " | ".join(["espeak-ng if no voice is named, ms", "load", *_COLUMNS])
+    heads = " | ".join(["server, times in ms", "load", *_COLUMNS])
     return "\n".join(
         [
             f"| {heads} |",

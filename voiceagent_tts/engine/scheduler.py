@@ -2,8 +2,9 @@
 
 The deadline of a context is the time at which its listener has heard everything sent. Of the
 contexts that wait for a row, those close to an underrun start first, then first audio, then the
-rest. Batch contexts are served while no listener needs the device. Every refusal for lack of rows,
-pages or time is decided here. Knows no tensors and no text; time is passed in.
+rest. Batch contexts are served while no listener needs the device. What the engine refuses for lack
+of rows, pages or time is decided here; the server refuses where it knows that no row is free. Knows
+no tensors and no text; time is passed in.
 """
 
 import math

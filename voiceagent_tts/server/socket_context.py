@@ -437,7 +437,7 @@ class ContextWriter:
     def cancel(self, played_ms: int | None, waiting_text: str) -> None:
         """Cancel the context, and drop the audio that has not been sent.
 
-        A context that has ended still sends its last audio and its `done`.
+        Once `done` waits only for the last audio to be marked and sent, it is too late: both leave.
 
         Args:
             played_ms: as for the message `cancel`.

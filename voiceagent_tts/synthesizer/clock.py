@@ -131,7 +131,7 @@ class ListenerClock:
     # Positions.
 
     @property
-    def is_engines(self) -> bool:
+    def is_identity(self) -> bool:
         """Whether positions on both clocks are the same."""
         return self._stretch is None and not self._breaks
 

@@ -4,7 +4,8 @@
    characters at a time, and no further ahead of the audio than an engine needs.
 2. `_speak` passes each segment to the engine, and announces its words.
 3. `_grant` gives credit as playback proceeds: to the engine, and to audio and breaks that wait.
-4. `_on_engine_event` receives the audio, and passes it to the aligners and to the reader.
+4. `_on_engine_event` receives audio and words. Audio goes to the aligners, by `Words`, and into the
+   queue that `next_event` reads.
 5. `_advance` follows every step: it publishes the words that are due, answers flushes, and sets the
    timer for what a part will do by itself.
 6. `next_event` returns words, audio within the credit and answers; `sent` reports which audio has
@@ -156,8 +157,8 @@ class EventQueue:
         self.moved.clear()
         self.others.clear()
 
-    def drop_noise(self, char_end: int, end_sample: int) -> None:
-        """Drop the audio from a sample on, and the words that end behind a character."""
+    def drop_lost(self, char_end: int, end_sample: int) -> None:
+        """Drop the audio of lost text, from a sample on, and words that end behind a character."""
         self.words = [each for each in self.words if each.word.char_end <= char_end]
         self.moved = [each for each in self.moved if each.word.char_end <= char_end]
         heard = [each for each in self.others if _begins_before(each, end_sample)]
@@ -334,7 +335,7 @@ class Context:
         """Whether there is something to read or to speak, and the engine is not far behind."""
         if self.state >= ContextState.ENDED or not (self._text.received or self._text.divided):
             return False
-        return not (self._speaker.is_speaking and self._text.is_far_ahead)
+        return not (self._speaker.is_active and self._text.is_far_ahead)
 
     def _count_surplus(self) -> None:
         """Report by how much new readings are longer than their text; fail if it is too much."""
@@ -370,14 +371,14 @@ class Context:
                 self._complete_text(part.char_end)
                 self._flushes.append(part)
             case Finish():
-                self._end_text(self._intake.submitted_char_end, now)
+                self._end_text(self._intake.divided_char_end, now)
 
     def _end_text(self, char_end: int, now: float) -> None:
         self._check_language(char_end)
         self._words.complete_word()
         if self.state >= ContextState.ENDED:
             return
-        if self._speaker.is_speaking:
+        if self._speaker.is_active:
             self._speaker.end_text(char_end)
         else:  # there never was any text
             self._end_audio(now)
@@ -392,7 +393,7 @@ class Context:
         self._check_language(segment.char_end, least_chars=least_chars)
         if self.state >= ContextState.ENDED:
             return
-        is_first = not self._speaker.is_speaking
+        is_first = not self._speaker.is_active
         self._speaker.speak(queued)
         self._words.expect(segment, is_whole=not queued.is_growing)
         if is_first:
@@ -408,7 +409,7 @@ class Context:
     def _complete_text(self, char_end: int) -> None:
         """Make the engine speak the text of a token-fed context before `char_end` to its end."""
         self._check_language(char_end)
-        if self._request.feeding == "token" and self._speaker.is_speaking:
+        if self._request.feeding == "token" and self._speaker.is_active:
             self._speaker.flush()
             self._words.complete_word()
 
@@ -649,16 +650,16 @@ class Context:
     def _awaits_credit(self) -> bool:
         """Whether audio is waiting for credit, or may come."""
         is_waiting = self._listener.end_sample > self._pacer.granted_samples
-        return self._speaker.is_speaking or (is_waiting and bool(self._events.others))
+        return self._speaker.is_active or (is_waiting and bool(self._events.others))
 
     def _grant(self, now: float) -> bool:
-        """Give audio the credit that playback allows; return whether it was a step more."""
+        """Let the engine make, and the queue release, what playback allows; return whether more."""
         is_held = self._events.is_held(self._granted_samples)
         if not self._awaits_credit or (samples := self._pacer.more_samples(now)) is None:
             return False
         if is_held:
             self._events.notify()
-        if self._speaker.is_speaking:
+        if self._speaker.is_active:
             playout_end = max(self._clock.playout_end, now)
             self._speaker.grant(playout_end, self._listener.to_engine_samples(samples))
         return True
@@ -733,7 +734,7 @@ class Context:
         with contextlib.suppress(Exception):  # the failed part may fail again
             if error.code is ErrorCode.TEXT_LOST:
                 error.spoken_chars = self._words.lose_text(self._intake.generated_char_end)
-                self._events.drop_noise(error.spoken_chars, self._generated_end_sample)
+                self._events.drop_lost(error.spoken_chars, self._generated_end_sample)
             else:
                 self._words.break_off()
                 self._publish(time.monotonic())

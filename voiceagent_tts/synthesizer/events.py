@@ -61,7 +61,7 @@ class ContextWords:
 
 @dataclass(frozen=True, slots=True)
 class ContextWordsMoved:
-    """Better times of words that were published by an estimate."""
+    """Words that were published and whose times have moved, with all published words after them."""
 
     words: tuple[WordTimestamp, ...]
 
@@ -153,7 +153,7 @@ class ContextReport:
         chars: characters received.
         said_chars: as `chars`, but readings longer than the text they replace count with their own
             length.
-        audio_samples: samples received from the engine.
+        audio_samples: audio made for the listener: stretched, and with the silence of breaks.
         discarded_samples: the part of `audio_samples` that a cancel left unplayed.
         milestones: when it reached its stages.
         underrun_s: total length of the underruns between sent audio.

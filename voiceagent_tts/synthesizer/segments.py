@@ -75,7 +75,7 @@ class Intake:
         chars: characters received.
         surplus_chars: how many characters more the readings so far say than they replace.
         waiting_surplus: the part of `surplus_chars` whose audio is not complete.
-        submitted_char_end: end of the text that was divided into segments.
+        divided_char_end: end of the text that is divided into segments.
         generated_char_end: end of the text whose audio is complete.
         segment_language: language of the last segment; None if unknown.
         due_at: when `expire` may return text; None if only more text decides.
@@ -84,7 +84,7 @@ class Intake:
 
     def __init__(self, request: ContextRequest, limits: Limits) -> None:
         self.chars = self.surplus_chars = self.waiting_surplus = 0
-        self.submitted_char_end = 0
+        self.divided_char_end = 0
         self.generated_char_end = 0
         self.segment_language = request.language
         self.due_at: float | None = None
@@ -99,7 +99,7 @@ class Intake:
         if request.lexicons or request.options.has_markup:
             self._reader = _reader_of(request)
         self._readings: deque[Reading] = deque()
-        """Readings of text that is not submitted, in order."""
+        """Readings of text that is not divided yet, in order."""
         self._surplus: deque[tuple[int, int]] = deque()
         """End and surplus characters of each reading whose audio is not complete."""
         self._silent: list[QueuedSegment] = []
@@ -238,7 +238,7 @@ class Intake:
 
     def _divide(self, text: str) -> list[QueuedSegment]:
         if self.is_token_fed:
-            segment = self._submit(Segment(text, self.submitted_char_end))
+            segment = self._with_readings(Segment(text, self.divided_char_end))
             return [QueuedSegment(segment, self.segment_language, is_growing=True)]
         segments = self._segmenter.push(text)
         if segments:
@@ -251,7 +251,7 @@ class Intake:
 
     def _queued(self, segments: Iterable[Segment]) -> list[QueuedSegment]:
         queued: list[QueuedSegment] = []
-        for segment in map(self._submit, segments):
+        for segment in map(self._with_readings, segments):
             parts = parts_by_said(segment, MAX_SEGMENT_CHARS) if segment.readings else (segment,)
             for part in parts:
                 queued += self._with_language(part)
@@ -269,7 +269,7 @@ class Intake:
             self.segment_language = language
         elif self.segment_language is None and not any(map(str.isalnum, text)):
             self._silent.append(QueuedSegment(segment, language))
-            return self._take_silent() if self.submitted_char_end > MAX_SEGMENT_CHARS else []
+            return self._take_silent() if self.divided_char_end > MAX_SEGMENT_CHARS else []
         return [*self._take_silent(language), QueuedSegment(segment, language)]
 
     def _take_silent(self, language: str | None = None) -> list[QueuedSegment]:
@@ -277,13 +277,13 @@ class Intake:
         silent, self._silent = self._silent, []
         return [replace(each, language=language or each.language) for each in silent]
 
-    def _submit(self, segment: Segment) -> Segment:
+    def _with_readings(self, segment: Segment) -> Segment:
         """Give a segment its readings, and count its characters."""
-        self.submitted_char_end += len(segment.text)
+        self.divided_char_end += len(segment.text)
         if not self._readings:
             return segment
         readings: list[Reading] = []
-        while self._readings and self._readings[0].char_start < self.submitted_char_end:
+        while self._readings and self._readings[0].char_start < self.divided_char_end:
             readings.append(self._readings.popleft())
             self._count(readings[-1])
         return replace(segment, readings=tuple(readings)) if readings else segment
@@ -369,7 +369,7 @@ class TextQueue:
         What waits in `divided` is not: an engine that has spoken all it was sent needs the next.
         """
         intake = self._intake
-        ahead_chars = intake.submitted_char_end - intake.generated_char_end + intake.waiting_surplus
+        ahead_chars = intake.divided_char_end - intake.generated_char_end + intake.waiting_surplus
         if intake.is_token_fed or ahead_chars <= _MOST_AHEAD_CHARS:
             return False
         waiting = [part.segment for part in self.divided if isinstance(part, QueuedSegment)]

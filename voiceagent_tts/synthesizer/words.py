@@ -5,7 +5,9 @@ word is published when the best source that may still answer has answered, or el
 when playback is about to reach it, with the best time known by then. An estimate is better than a
 time that arrives too late; but a word whose audio is not generated yet cannot be reached and waits
 for it. `Words` applies the rule to a context: it finds the words in the text, knows when playback
-reaches them, and asks the aligners. Neither has a clock: the time is passed in.
+reaches them, and asks the aligners. The current time is passed in.
+
+The times of an engine that reports its words are final: such words are published as they come.
 """
 
 from bisect import bisect_left
@@ -228,7 +230,7 @@ class Words:
 
     @property
     def _deadline(self) -> float | None:
-        """When the next word is due, as playback is about to reach it."""
+        """When playback is about to reach the next word, so that `_due` returns it."""
         sent_samples = self._playout.sent_samples
         if not sent_samples or (start := self.policy.next_start) is None:
             return None
@@ -255,7 +257,7 @@ class Words:
         return words
 
     def _due(self, now: float) -> tuple[WordTimestamp, ...]:
-        """The words that playback may reach before words can be published again."""
+        """The words that must leave now: playback may reach them before the next ones can leave."""
         playout, listener = self._playout, self.listener
         ahead_s = AHEAD_S - playout.lead_s(now)
         reach = playout.sent_samples + ahead_s * SAMPLE_RATE_HZ
@@ -289,7 +291,7 @@ class Words:
 
     def _as_heard(self, words: Iterable[WordTimestamp]) -> tuple[WordTimestamp, ...]:
         """Words at their place on the listener's clock, with the client's characters."""
-        if not self.listener.is_engines:
+        if not self.listener.is_identity:
             words = map(self.listener.place, words)
         if (verbatim := self._verbatim) is not None:
             words = (replace(each, word=verbatim(each.word)) for each in words)

@@ -69,8 +69,8 @@ def ignore(event: Event | AlignEvent) -> None:
 OnFree = Callable[[], None]
 """Called once the row of a context is free."""
 
-OnFreed = Callable[[float], None]
-"""Receives the seconds from a cancel to the free row."""
+OnCancelled = Callable[[float], None]
+"""Receives, for each cancel, the seconds until the worker had freed the row."""
 
 _CHECKS = 4
 """Checks for signs of life within the heartbeat timeout."""
@@ -96,7 +96,7 @@ class RowState(Enum):
     RESERVED = auto()
     """The worker does not know the context yet."""
     ACTIVE = auto()
-    """The worker has received the context's first command."""
+    """The first command of the context has been sent."""
     RELEASED = auto()
     """Nothing more is sent or received."""
 
@@ -305,9 +305,9 @@ class WorkerClient:
 
     capabilities: Capabilities
 
-    def __init__(self, spec: WorkerSpec, on_freed: OnFreed = lambda seconds: None) -> None:
+    def __init__(self, spec: WorkerSpec, on_cancelled: OnCancelled = lambda seconds: None) -> None:
         self._spec = spec
-        self._on_freed = on_freed
+        self._on_cancelled = on_cancelled
         self._process = _Process(spec, self._dispatch, self._end)
         self._numbers = itertools.count(1)
         self._contexts: dict[int, _Attached] = {}
@@ -319,14 +319,14 @@ class WorkerClient:
 
     @classmethod
     async def start(
-        cls, spec: WorkerSpec, on_freed: OnFreed = lambda seconds: None
+        cls, spec: WorkerSpec, on_cancelled: OnCancelled = lambda seconds: None
     ) -> "WorkerClient":
         """Start the process and wait until it is ready.
 
         Raises:
             EngineError: the process could not start, has ended, or was not ready in time.
         """
-        worker = cls(spec, on_freed)
+        worker = cls(spec, on_cancelled)
         await worker._process.start()
         await worker._wait_until_ready()
         return worker
@@ -447,7 +447,7 @@ class WorkerClient:
         if (attached := self._contexts.pop(context, None)) is None:
             return None
         if attached.cancelled_at is not None:
-            self._on_freed(time.monotonic() - attached.cancelled_at)
+            self._on_cancelled(time.monotonic() - attached.cancelled_at)
         if attached.on_free is not None:
             attached.on_free()
         return attached.handler
@@ -529,7 +529,7 @@ class Speaker:
             chose the voice or the language.
 
     Attributes:
-        is_speaking: whether there is text of the context, and its row is held.
+        is_active: whether the worker has text of the context, and its row is not released.
         request: as given; that of the last worker.
     """
 
@@ -541,7 +541,7 @@ class Speaker:
         on_free: OnFree | None = None,
         find_worker: FindWorker | None = None,
     ) -> None:
-        self.is_speaking = False
+        self.is_active = False
         self._is_last_sent = False
         self._on_event = on_event
         self._on_free = on_free
@@ -593,7 +593,7 @@ class Speaker:
         if row.state is RowState.ACTIVE:
             row.send(Append(*text, language, segment.readings))
         elif row.state is RowState.RESERVED:
-            self.is_speaking = True
+            self.is_active = True
             voice, version = self._preparation.voice, self._preparation.voice_version
             how = (language, request.feeding, request.speech, segment.readings)
             trace = request.options.traceparent
@@ -621,7 +621,7 @@ class Speaker:
 
     def release(self) -> None:
         """Release the row and stop speaking; idempotent."""
-        self.is_speaking = False
+        self.is_active = False
         self._on_event = ignore
         self._row.release()
 
@@ -634,15 +634,15 @@ class Supervisor:
     was killed is replaced by an equal one.
 
     Args:
-        on_freed: receives, for each cancel, the seconds until the worker had freed the row.
+        on_cancelled: receives how long each cancel took.
 
     Attributes:
         restarts: number of replacements.
     """
 
-    def __init__(self, spec: WorkerSpec, on_freed: OnFreed = lambda seconds: None) -> None:
+    def __init__(self, spec: WorkerSpec, on_cancelled: OnCancelled = lambda seconds: None) -> None:
         self._spec = spec
-        self._on_freed = on_freed
+        self._on_cancelled = on_cancelled
         self._worker: WorkerClient | None = None
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
@@ -661,7 +661,7 @@ class Supervisor:
             EngineError: the worker cannot start, and is required.
         """
         try:
-            self._begin(await WorkerClient.start(self._spec, self._on_freed))
+            self._begin(await WorkerClient.start(self._spec, self._on_cancelled))
         except EngineError as error:
             if is_required:
                 raise
@@ -754,7 +754,7 @@ class Supervisor:
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                return await WorkerClient.start(self._spec, self._on_freed)
+                return await WorkerClient.start(self._spec, self._on_cancelled)
             except EngineError as error:
                 _log.error("worker_failed_to_start", engine=self._spec.engine, error=str(error))
                 await asyncio.sleep(pause_s)
