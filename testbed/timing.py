@@ -19,8 +19,11 @@ def is_linear(function: Callable[[str], object], unit: str) -> bool:
     text = unit * (_SHORT_CHARS // len(unit))
     gc.disable()  # garbage collection of more and more live objects would distort the times
     try:
-        bound_s = _BOUND * _FACTOR * fastest_s(lambda: function(text))
-        return any(seconds_of(lambda: function(text * _FACTOR)) < bound_s for _ in range(_TRIALS))
+        for _ in range(_TRIALS):  # each time both: a machine may be fast at first, and slow later
+            bound_s = _BOUND * _FACTOR * fastest_s(lambda: function(text))
+            if seconds_of(lambda: function(text * _FACTOR)) < bound_s:
+                return True
+        return False
     finally:
         gc.enable()
 

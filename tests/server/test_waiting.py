@@ -81,7 +81,7 @@ async def test_a_connection_with_a_request_does_not_wait(
             await until(lambda: _waiting() == _MOST, "the strangers are accepted")
             audio = await answer.aread()
         assert len(audio) > 1_000_000
-    assert _waiting() == _MOST
+        assert 0 < _waiting() <= _MOST  # strangers who have waited too long are gone by now
 
 
 async def test_connections_that_close_do_not_count(
