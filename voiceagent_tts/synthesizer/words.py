@@ -94,6 +94,7 @@ class Words:
         self._aligners = aligners
         self._verbatim = verbatim
         self._growing_words = None if Source.NATIVE in sources else GrowingWords()
+        """Finds the words in the text; None where the engine reports them."""
         self._readings: deque[Reading] = deque()
         """Readings whose words are not complete."""
         self._is_broken_off = False
