@@ -26,6 +26,7 @@ from pipecat.pipeline.service_switcher import ServiceSwitcher
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMContextAggregatorPair
+from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import TransportParams
 
@@ -200,6 +201,7 @@ async def agent(
     *,
     first: Iterable[Script] = (),
     is_switched: bool = False,
+    between: Sequence[FrameProcessor] = (),
     **options: Any,
 ) -> AsyncIterator[Agent]:
     """Run a pipeline within the block.
@@ -209,6 +211,7 @@ async def agent(
         loudspeaker: the pipeline's output.
         first: what it sends for the first contexts.
         is_switched: whether the service is one of several between which one can switch.
+        between: processors between the service and `loudspeaker`.
         **options: arguments of the service.
     """
     context = LLMContext()
@@ -217,7 +220,7 @@ async def agent(
         service = VoiceAgentTTSService(url=server.addresses["ws"], **options)
         speaker = ServiceSwitcher([service]) if is_switched else service
         worker = PipelineWorker(
-            Pipeline([speaker, loudspeaker, history]),
+            Pipeline([speaker, *between, loudspeaker, history]),
             clock=LoopClock(),
             cancel_on_idle_timeout=False,
             enable_rtvi=False,

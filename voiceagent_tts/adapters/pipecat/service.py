@@ -386,6 +386,8 @@ class VoiceAgentTTSService(TurnTTSService):
         if isinstance(frame, _OTHER_TEXT):
             await self._pass_text_on()
             self._starts_text |= not isinstance(frame, TTSSpeakFrame)  # that has its own context
+        elif isinstance(frame, InterruptionFrame) and direction is FrameDirection.UPSTREAM:
+            await self._follow_transport(frame)
         elif isinstance(frame, InterruptionFrame):
             await self._let_words_arrive()
         starts_text = self._starts_text
@@ -417,6 +419,12 @@ class VoiceAgentTTSService(TurnTTSService):
         again = replace(started)
         again.interruptible, again.pts = False, round(now_s * 1e9)  # by the clock, ahead of audio
         await super().push_frame(again)
+
+    async def _follow_transport(self, interruption: InterruptionFrame) -> None:
+        """Drop what is held, at once: another copy of `interruption` has reached the transport."""
+        unheard = self._unheard()
+        self._output.receive(interruption, self._now_s())
+        await self._remove_from_history(unheard)
 
     async def _let_words_arrive(self) -> None:
         """Wait until the words that were heard have reached the history.
@@ -530,8 +538,7 @@ class VoiceAgentTTSService(TurnTTSService):
         unheard = self._unheard() if isinstance(frame, InterruptionFrame) else ""
         if self._output.receive(frame, self._now_s()):
             await super().push_frame(frame, direction)
-        if unheard:
-            await self._correct_history(partial(without_end, end=unheard))
+        await self._remove_from_history(unheard)
         if self._output.is_holding:
             self._holds_nothing.clear()
             self._has_news.set()
@@ -583,11 +590,12 @@ class VoiceAgentTTSService(TurnTTSService):
         goes_on = self._started is not None and not self._started.interruptible
         return "" if goes_on else self._output.unheard(self._now_s())
 
-    async def _correct_history(self, correct: Callable[[list[Any]], list[Any]]) -> None:
-        """Pass the history's messages through `correct`; no interruption prevents that."""
-        correction = HistoryCorrectionFrame(correct)
-        correction.interruptible, correction.pts = False, round(self._now_s() * 1e9)
-        await super().push_frame(correction)
+    async def _remove_from_history(self, unheard: str) -> None:
+        """Remove the end of the last message, if any is given; no interruption prevents that."""
+        if unheard:
+            removal = HistoryCorrectionFrame(partial(without_end, end=unheard))
+            removal.interruptible, removal.pts = False, round(self._now_s() * 1e9)
+            await super().push_frame(removal)
 
     async def _wait_for_playback(self, lead_s: float) -> None:
         """Wait until only `lead_s` of the audio that has left is not played yet.
