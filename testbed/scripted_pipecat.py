@@ -140,6 +140,7 @@ def cut(
     *,
     hold_up: HoldUp | None = None,
     catches_up: bool = False,
+    **options: Any,
 ) -> tuple[list[str], list[int]]:
     """Speak, and interrupt.
 
@@ -150,6 +151,7 @@ def cut(
         chunk_ms: length of the chunks that the transport plays.
         hold_up: when nothing runs; None for never.
         catches_up: as for `Loudspeaker`.
+        **options: arguments of the service.
 
     Returns:
         The messages in the history, and the played audio of each utterance, in samples.
@@ -157,7 +159,7 @@ def cut(
 
     async def run() -> tuple[list[str], list[int]]:
         loudspeaker = Loudspeaker(chunk_ms, catches_up=catches_up)
-        async with agent(script, loudspeaker) as talk:
+        async with agent(script, loudspeaker, **options) as talk:
             await _cut(talk, frames, after_s, hold_up)
             return talk.messages, loudspeaker.played_samples
 
@@ -170,6 +172,7 @@ class Agent:
 
     Attributes:
         worker: runs it.
+        service: speaks.
         loudspeaker: its output.
         server: speaks its text.
         ended: done when the pipeline has ended.
@@ -177,6 +180,7 @@ class Agent:
     """
 
     worker: PipelineWorker
+    service: VoiceAgentTTSService
     loudspeaker: Loudspeaker
     server: ScriptedServer
     ended: "asyncio.Task[None]"
@@ -226,7 +230,7 @@ async def agent(
             enable_rtvi=False,
         )
         async with running(worker) as ended:
-            yield Agent(worker, loudspeaker, server, ended, context)
+            yield Agent(worker, service, loudspeaker, server, ended, context)
 
 
 async def _cut(

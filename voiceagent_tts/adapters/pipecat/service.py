@@ -51,6 +51,7 @@ from pipecat.utils.tracing.service_decorators import traced_tts
 from voiceagent_tts.adapters.options import (
     check_count,
     check_not_negative,
+    check_positive,
     check_sample_rate,
     check_speech,
     check_strings,
@@ -62,7 +63,7 @@ from voiceagent_tts.adapters.pipecat.settings import (
     VoiceAgentTTSSettings,
     check_aggregator,
     check_arguments,
-    check_extra,
+    check_settings,
     pop_settings,
     server_settings,
 )
@@ -145,8 +146,8 @@ class VoiceAgentTTSService(TurnTTSService):
 
     Raises:
         InvalidRequestError: `url` is not the address of a server, or an option is wrong.
-        ValueError: `settings.extra` has an unknown option, `voice` and `voice_id` differ, or
-            `text_aggregator` passes tokens on.
+        ValueError: `settings` has an unknown field or option, `voice` and `voice_id` differ,
+            `text_aggregator` passes tokens on, or there is no such `text_aggregation_mode`.
         TypeError: an argument is unknown, or this service sets it itself.
     """
 
@@ -174,17 +175,20 @@ class VoiceAgentTTSService(TurnTTSService):
             defaults.markup = True  # or it would have no effect
         defaults.apply_update(pop_settings(kwargs))
         if settings is not None:
-            check_extra(settings)
+            check_settings(settings)
             defaults.apply_update(settings)
         check_arguments(type(self), kwargs)
         if (sample_rate := kwargs.get("sample_rate")) is not None:
             check_sample_rate(sample_rate)
-        check_not_negative(response_timeout_s=response_timeout_s, output_latency_s=output_latency_s)
+        check_positive(response_timeout_s=response_timeout_s)
+        check_not_negative(output_latency_s=output_latency_s)
         check_count(reconnect_attempts=reconnect_attempts)
-        kwargs.setdefault("stop_frame_timeout_s", 2 * response_timeout_s)
-        if kwargs.pop("aggregate_sentences", True) is False and text_aggregation_mode is None:
-            text_aggregation_mode = TextAggregationMode.TOKEN  # as Pipecat's own services do
+        aggregates = kwargs.pop("aggregate_sentences", None) is not False  # Pipecat's older name
+        mode = text_aggregation_mode or ("sentence" if aggregates else "token")
+        by_token = TextAggregationMode(mode) is TextAggregationMode.TOKEN
         check_aggregator(text_aggregator)
+        if text_aggregator is None:  # the pieces of a text have their own white space
+            kwargs.pop("append_trailing_space", None)
         super().__init__(
             url=url,
             api_key=api_key,
@@ -195,12 +199,12 @@ class VoiceAgentTTSService(TurnTTSService):
             push_start_frame=True,
             push_stop_frames=False,
             pause_frame_processing=False,
+            stop_frame_timeout_s=2 * response_timeout_s,
             settings=defaults,
             **kwargs,
         )
         self._text_aggregator = text_aggregator or ClauseAggregator(
-            language=self.text_aggregation_language,
-            by_token=text_aggregation_mode == TextAggregationMode.TOKEN,
+            language=self.text_aggregation_language, by_token=by_token
         )
         self._has_verbatim_pieces = isinstance(self._text_aggregator, ClauseAggregator)
         self._destination: str | None = kwargs.get("transport_destination")
@@ -356,9 +360,9 @@ class VoiceAgentTTSService(TurnTTSService):
 
         Raises:
             InvalidRequestError: an option is wrong; nothing has changed.
-            ValueError: `extra` has an unknown option.
+            ValueError: a field or an option in `extra` is unknown.
         """
-        check_extra(delta)
+        check_settings(delta)
         changed_settings = copy.deepcopy(self._settings)
         changed_settings.apply_update(delta)
         self._check(changed_settings)
