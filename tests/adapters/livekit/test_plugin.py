@@ -579,6 +579,20 @@ async def test_words_outside_of_a_session_are_not_held_back(
     assert loop.time() - started < sum(frame.duration for frame in frames) / 2
 
 
+@pytest.mark.parametrize("end", ["", " \ud83d"])
+async def test_an_emoji_of_two_tokens_is_whole(
+    served: ServerProcess, make_voice: MakeVoice, end: str
+) -> None:
+    """As a server of an LLM streams it that counts in UTF-16; half of one alone mutes no reply."""
+    async with make_voice(served).stream() as stream:
+        for token in ("Hi \ud83d", "\ude00 there.", end):
+            stream.push_text(token)
+        stream.end_input()
+        frames = [event.frame async for event in stream]
+    said = [each for frame in frames for each in frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, [])]
+    assert "".join(said) == "Hi 😀 there." + end.replace("\ud83d", "\ufffd")
+
+
 # The package.
 
 

@@ -269,6 +269,7 @@ class Reply:
                 self._turn.flush()
             case ReplyInput.END:
                 self._turn.end_text(time.monotonic())
+                self._playout.text = self._turn.text
                 await self._speak_on()
             case _ if self._turn.is_spoken_by(getattr(item, "context_id", None)):
                 self._turn.note_answer(time.monotonic())

@@ -74,7 +74,7 @@ from voiceagent_tts.adapters.pipecat.text import (
     without_end,
 )
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
-from voiceagent_tts.adapters.turn import TurnState, silence
+from voiceagent_tts.adapters.turn import TurnState, silence, whole_characters
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
@@ -302,6 +302,8 @@ class VoiceAgentTTSService(TurnTTSService):
 
         Pipecat would leave the audio context of such a text open, and nothing behind it be heard.
         """
+        src_frame.text = whole_characters(src_frame.text)
+        src_frame.raw_text = src_frame.raw_text and whole_characters(src_frame.raw_text)
         if self._starts_text:
             src_frame.metadata[_STARTS_TEXT] = True
         await super()._handle_aggregated_text(src_frame, context_id)
