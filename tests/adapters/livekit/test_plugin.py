@@ -42,6 +42,7 @@ from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.adapters.livekit import TTS
+from voiceagent_tts.adapters.livekit.playout import Playout
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import WordTimestamp, samples_to_ms
 from voiceagent_tts.errors import EngineError, InvalidRequestError
@@ -591,6 +592,23 @@ async def test_an_emoji_of_two_tokens_is_whole(
         frames = [event.frame async for event in stream]
     said = [each for frame in frames for each in frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, [])]
     assert "".join(said) == "Hi 😀 there." + end.replace("\ud83d", "\ufffd")
+
+
+async def test_an_unexpected_error_ends_a_reply_and_no_more(
+    served: ServerProcess, make_voice: MakeVoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an error of LiveKit, which commits what was heard; it does not quote what is spoken."""
+    voice = make_voice(served)
+
+    def play(*_: object) -> None:
+        raise ValueError(COUNTING)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Playout, "play", play)
+        with pytest.raises(APIError, match="^unexpected ValueError") as caught:
+            await voice.synthesize(COUNTING).collect()
+        assert not caught.value.retryable
+    assert (await voice.synthesize(COUNTING).collect()).duration > 4
 
 
 # The package.

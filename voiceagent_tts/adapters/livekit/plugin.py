@@ -273,7 +273,7 @@ class TTS(tts.TTS[Literal["words"]]):
                 return connecting.result()
             except TimeoutError:
                 continue  # the timeout of the reply that started it
-            except (VoiceAgentError, aiohttp.ClientError, OSError) as error:
+            except Exception as error:
                 raise api_error(error) from error
         raise APITimeoutError(f"no answer from {self._url.authority} within {timeout_s:g} s")
 

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import copy
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -244,10 +244,9 @@ class VoiceAgentTTSService(TurnTTSService):
     async def setup(self, setup: FrameProcessorSetup) -> None:
         """Connect, and watch what the transport plays."""
         if isinstance(setup.observer, WorkerObserver):
-            observer = _TransportObserver(self._playout, self._concerns, self._has_news.set)
-            setup.observer.add_observer(observer)
+            setup.observer.add_observer(_TransportObserver(self._guarded(self._receive_report)))
         await super().setup(setup)
-        self._leaving = self.create_task(self._let_frames_leave())
+        self._leaving = self._repeat(self._let_frames_leave)
 
     async def cleanup(self) -> None:
         """End the tasks of the service."""
@@ -561,14 +560,13 @@ class VoiceAgentTTSService(TurnTTSService):
                 await self._holds_nothing.wait()
 
     async def _let_frames_leave(self) -> None:
-        """Push each frame that is held when its audio plays."""
-        while True:
-            self._has_news.clear()
-            while (frame := self._output.pop_due(self._now_s())) is not None:
-                await super().push_frame(frame)
-            if not self._output.is_holding:
-                self._holds_nothing.set()
-            await self._wait_for_news()
+        """Push the held frames whose audio plays, and wait for the next one."""
+        self._has_news.clear()
+        while (frame := self._output.pop_due(self._now_s())) is not None:
+            await super().push_frame(frame)
+        if not self._output.is_holding:
+            self._holds_nothing.set()
+        await self._wait_for_news()
 
     async def _wait_for_news(self) -> None:
         """Wait for a report of the transport, a frame, or the time of the next one."""
@@ -619,39 +617,14 @@ class VoiceAgentTTSService(TurnTTSService):
         if pause:
             await self.push_frame(TTSAudioRawFrame(pause, self._output_rate_hz, 1))
 
-    def _concerns(self, transport: BaseOutputTransport, frame: Frame) -> bool:
-        """Whether `frame` of `transport` is about the audio of this service alone."""
-        if _output_behind(self) not in (None, transport):
-            return False
-        is_for_all = isinstance(frame, StartFrame)
-        return is_for_all or frame.transport_destination == self._destination
+    # What the transport plays.
 
-
-class _TransportObserver(BaseObserver):
-    """Observes what the transport plays.
-
-    The transport's own frames about it arrive later if the program is busy.
-    """
-
-    def __init__(
-        self,
-        playout: Playout,
-        concerns: Callable[[BaseOutputTransport, Frame], bool],
-        on_news: Callable[[], None],
+    async def _receive_report(
+        self, transport: BaseOutputTransport, frame: Frame, at_s: float
     ) -> None:
-        super().__init__()
-        self._playout = playout
-        self._concerns = concerns
-        self._on_news = on_news
-
-    async def on_push_frame(self, data: FramePushed) -> None:
-        transport, frame = data.source, data.frame
-        if not isinstance(transport, BaseOutputTransport):
+        """Note what `frame` of `transport` says, if that is about the audio of this service."""
+        if not self._concerns(transport, frame):
             return
-        if data.direction is FrameDirection.DOWNSTREAM and self._concerns(transport, frame):
-            self._note(transport, frame, data.timestamp / 1e9)
-
-    def _note(self, transport: BaseOutputTransport, frame: Frame, at_s: float) -> None:
         match frame:
             case StartFrame() if chunk_bytes := transport.audio_chunk_size:
                 self._playout.transport_ready(_length_s(chunk_bytes, transport.sample_rate))
@@ -663,7 +636,35 @@ class _TransportObserver(BaseObserver):
                 self._playout.transport_stopped(at_s)
             case _:
                 return
-        self._on_news()
+        self._has_news.set()
+
+    def _concerns(self, transport: BaseOutputTransport, frame: Frame) -> bool:
+        """Whether `frame` of `transport` is about the audio of this service alone."""
+        if _output_behind(self) not in (None, transport):
+            return False
+        is_for_all = isinstance(frame, StartFrame)
+        return is_for_all or frame.transport_destination == self._destination
+
+
+class _TransportObserver(BaseObserver):
+    """Observes the frames that a transport pushes: its own frames arrive later in a busy program.
+
+    Args:
+        report: called with the transport, the frame, and its time in seconds.
+    """
+
+    def __init__(
+        self, report: Callable[[BaseOutputTransport, Frame, float], Awaitable[None]]
+    ) -> None:
+        super().__init__()
+        self._report = report
+
+    async def on_push_frame(self, data: FramePushed) -> None:
+        transport = data.source
+        if not isinstance(transport, BaseOutputTransport):
+            return
+        if data.direction is FrameDirection.DOWNSTREAM:
+            await self._report(transport, data.frame, data.timestamp / 1e9)
 
 
 def _length_s(audio_bytes: int, sample_rate: int) -> float:
