@@ -17,7 +17,13 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
     TTSUpdateSettingsFrame,
 )
-from pipecat.metrics.metrics import ProcessingMetricsData, TTFAMetricsData, TTFBMetricsData
+from pipecat.metrics.metrics import (
+    ProcessingMetricsData,
+    TextAggregationMetricsData,
+    TTFAMetricsData,
+    TTFBMetricsData,
+    TTSUsageMetricsData,
+)
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.service_switcher import ServiceSwitcher, ServiceSwitcherStrategyFailover
 from pipecat.pipeline.worker import PipelineWorker
@@ -228,6 +234,16 @@ async def test_each_turn_is_measured_once(served: ServerProcess) -> None:
         first_audios = [d for d in data if isinstance(d, TTFAMetricsData) and d.ttfa > 0]
         assert (len(first_bytes), len(first_audios)) == (2, 2)
         assert not any(d.value for d in data if isinstance(d, ProcessingMetricsData))
+
+
+async def test_tokens_are_measured_as_one_text(served: ServerProcess) -> None:
+    """Their characters are counted once a turn, and nobody collects them."""
+    async with talking(service(served, text_aggregation_mode="token")) as conversation:
+        await conversation.reply("Yes, ", "I ", "can.")
+        await conversation.spoken()
+        data = [d for f in conversation.frames if isinstance(f, MetricsFrame) for d in f.data]
+        assert [d.value for d in data if isinstance(d, TTSUsageMetricsData)] == [len("Yes, I can.")]
+        assert not any(isinstance(d, TextAggregationMetricsData) for d in data)
 
 
 async def test_connection_events_are_raised_once(served: ServerProcess) -> None:

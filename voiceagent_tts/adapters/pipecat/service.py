@@ -64,6 +64,7 @@ from voiceagent_tts.adapters.pipecat.settings import (
     check_aggregator,
     check_arguments,
     check_settings,
+    pop_mode,
     pop_settings,
     server_settings,
 )
@@ -183,9 +184,8 @@ class VoiceAgentTTSService(TurnTTSService):
         check_positive(response_timeout_s=response_timeout_s)
         check_not_negative(output_latency_s=output_latency_s)
         check_count(reconnect_attempts=reconnect_attempts)
-        aggregates = kwargs.pop("aggregate_sentences", None) is not False  # Pipecat's older name
-        mode = text_aggregation_mode or ("sentence" if aggregates else "token")
-        by_token = TextAggregationMode(mode) is TextAggregationMode.TOKEN
+        mode = pop_mode(kwargs, text_aggregation_mode)
+        self._by_token = mode is TextAggregationMode.TOKEN and text_aggregator is None
         check_aggregator(text_aggregator)
         if text_aggregator is None:  # the pieces of a text have their own white space
             kwargs.pop("append_trailing_space", None)
@@ -204,7 +204,7 @@ class VoiceAgentTTSService(TurnTTSService):
             **kwargs,
         )
         self._text_aggregator = text_aggregator or ClauseAggregator(
-            language=self.text_aggregation_language, by_token=by_token
+            language=self.text_aggregation_language, by_token=self._by_token
         )
         self._has_verbatim_pieces = isinstance(self._text_aggregator, ClauseAggregator)
         self._destination: str | None = kwargs.get("transport_destination")
@@ -291,7 +291,8 @@ class VoiceAgentTTSService(TurnTTSService):
             self._starts_text = False
             getattr(self, "_tts_texts", {}).pop(context_id, None)  # it joins pieces by spaces
             await self._trace_text(turn.text, context_id)
-            await self.start_tts_usage_metrics(text)
+            if not self._by_token:
+                await self.start_tts_usage_metrics(text)
         yield None  # no frames here: audio is queued when it arrives
 
     async def _handle_aggregated_text(
@@ -328,7 +329,14 @@ class VoiceAgentTTSService(TurnTTSService):
         context_id = context_id or self.get_active_audio_context_id()
         turn = self._turns.get(context_id) if context_id else None
         if turn is not None and turn.state in (TurnState.OPEN, TurnState.FAILED):
+            if self._by_token:
+                await self.start_tts_usage_metrics(turn.text)
             await self._end_text(turn)
+
+    async def start_text_aggregation_metrics(self) -> None:
+        """Measure how long text is collected; tokens are not."""
+        if not self._by_token:
+            await super().start_text_aggregation_metrics()
 
     async def on_turn_context_completed(self) -> None:
         """End the turn on the server, even one without text.

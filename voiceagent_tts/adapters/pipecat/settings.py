@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from pipecat.services.settings import TTSSettings
+from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
 from pipecat.utils.types import NOT_GIVEN, NotGiven
 
@@ -79,6 +80,17 @@ def pop_settings(kwargs: dict[str, Any]) -> VoiceAgentTTSSettings:
                 f"expected `voice` or `voice_id`, got both: {given['voice']!r} and {voice_id!r}"
             )
     return VoiceAgentTTSSettings(**given)
+
+
+def pop_mode(kwargs: dict[str, Any], mode: TextAggregationMode | None) -> TextAggregationMode:
+    """The `mode`, or else what its older name in a constructor's arguments says.
+
+    Raises:
+        ValueError: there is no such mode.
+    """
+    is_whole = kwargs.pop("aggregate_sentences", None) is not False
+    default = TextAggregationMode.SENTENCE if is_whole else TextAggregationMode.TOKEN
+    return default if mode is None else TextAggregationMode(mode)
 
 
 def check_arguments(service: type, kwargs: dict[str, Any]) -> None:
