@@ -594,6 +594,18 @@ async def test_an_emoji_of_two_tokens_is_whole(
     assert "".join(said) == "Hi 😀 there." + end.replace("\ud83d", "\ufffd")
 
 
+async def test_a_handler_of_words_that_fails_ends_no_reply(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """Whatever it raises: LiveKit passes a `TypeError` on."""
+    voice = make_voice(served)
+    voice.on("words", lambda context_id, words: words + context_id)
+    async with voice.stream() as stream:
+        stream.push_text(COUNTING)
+        stream.end_input()
+        assert sum([event.frame.duration async for event in stream]) > 4
+
+
 async def test_an_unexpected_error_ends_a_reply_and_no_more(
     served: ServerProcess, make_voice: MakeVoice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
