@@ -26,6 +26,7 @@ from pipecat.pipeline.service_switcher import ServiceSwitcher
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMContextAggregatorPair
+from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import TransportParams
 
@@ -139,6 +140,7 @@ def cut(
     *,
     hold_up: HoldUp | None = None,
     catches_up: bool = False,
+    **options: Any,
 ) -> tuple[list[str], list[int]]:
     """Speak, and interrupt.
 
@@ -149,6 +151,7 @@ def cut(
         chunk_ms: length of the chunks that the transport plays.
         hold_up: when nothing runs; None for never.
         catches_up: as for `Loudspeaker`.
+        **options: arguments of the service.
 
     Returns:
         The messages in the history, and the played audio of each utterance, in samples.
@@ -156,7 +159,7 @@ def cut(
 
     async def run() -> tuple[list[str], list[int]]:
         loudspeaker = Loudspeaker(chunk_ms, catches_up=catches_up)
-        async with agent(script, loudspeaker) as talk:
+        async with agent(script, loudspeaker, **options) as talk:
             await _cut(talk, frames, after_s, hold_up)
             return talk.messages, loudspeaker.played_samples
 
@@ -169,6 +172,7 @@ class Agent:
 
     Attributes:
         worker: runs it.
+        service: speaks.
         loudspeaker: its output.
         server: speaks its text.
         ended: done when the pipeline has ended.
@@ -176,6 +180,7 @@ class Agent:
     """
 
     worker: PipelineWorker
+    service: VoiceAgentTTSService
     loudspeaker: Loudspeaker
     server: ScriptedServer
     ended: "asyncio.Task[None]"
@@ -200,6 +205,7 @@ async def agent(
     *,
     first: Iterable[Script] = (),
     is_switched: bool = False,
+    between: Sequence[FrameProcessor] = (),
     **options: Any,
 ) -> AsyncIterator[Agent]:
     """Run a pipeline within the block.
@@ -209,6 +215,7 @@ async def agent(
         loudspeaker: the pipeline's output.
         first: what it sends for the first contexts.
         is_switched: whether the service is one of several between which one can switch.
+        between: processors between the service and `loudspeaker`.
         **options: arguments of the service.
     """
     context = LLMContext()
@@ -217,13 +224,13 @@ async def agent(
         service = VoiceAgentTTSService(url=server.addresses["ws"], **options)
         speaker = ServiceSwitcher([service]) if is_switched else service
         worker = PipelineWorker(
-            Pipeline([speaker, loudspeaker, history]),
+            Pipeline([speaker, *between, loudspeaker, history]),
             clock=LoopClock(),
             cancel_on_idle_timeout=False,
             enable_rtvi=False,
         )
         async with running(worker) as ended:
-            yield Agent(worker, loudspeaker, server, ended, context)
+            yield Agent(worker, service, loudspeaker, server, ended, context)
 
 
 async def _cut(

@@ -134,6 +134,25 @@ def test_audio_is_owed_for_text_of_which_something_is_said(end: str, is_owed: bo
     assert turn.is_owed_audio == is_owed
 
 
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        (["a ", "\ud83d", "\ude00 b"], "a 😀 b"),
+        (["a \ud83d", "", "\ude00"], "a 😀"),
+        (["a \ud83d b", "\ude00 c"], "a \ufffd b\ufffd c"),
+        (["a \ud83d"], "a \ufffd"),
+        (["\ufeffa", "\udfff"], "\ufeffa\ufffd"),
+    ],
+)
+def test_halves_of_characters_are_joined(pieces: list[str], text: str) -> None:
+    """An LLM's server may stream UTF-16; half a character alone is the sign for that."""
+    turn = Turn("turn", OpenOptions())
+    for piece in pieces:
+        turn.append(piece, 0.0)
+    turn.end_text(0.0)
+    assert turn.text == text
+
+
 async def test_only_the_server_ends_its_silence() -> None:
     """It counts from the last event, or from the text for which audio is owed."""
     async with ScriptedServer(Script((), end_s=PATIENCE_S)).running() as server:

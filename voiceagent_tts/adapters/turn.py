@@ -68,6 +68,19 @@ def silence(seconds: float, rate_hz: int) -> bytes:
     return bytes(round(seconds * rate_hz) * BYTES_PER_SAMPLE)
 
 
+def whole_characters(text: str) -> str:
+    """Join the halves of characters: some LLM servers stream UTF-16, and an emoji as two tokens.
+
+    A half alone becomes U+FFFD; no message can carry it.
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def first_half(text: str) -> str:
+    """The first half of a character at the end of `text`; empty without one."""
+    return text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+
+
 def heard_samples(played: int, latency_s: float) -> int:
     """How much the listener has heard of the audio that an output has played.
 
@@ -147,6 +160,7 @@ class Turn:
         self.state = TurnState.OPEN
         self.text = ""
         """The turn's text that has arrived so far."""
+        self._half = ""  # of a character behind it, whose other half comes with the next text
         self.record: ContextRecord | None = None
         """The server context that speaks now; None between two contexts."""
         self.failures = 0
@@ -233,9 +247,14 @@ class Turn:
             VoiceAgentError: no message can carry the text.
         """
         self._note_answer_unless_owed(now_s)
-        self.text += text
-        self._pieces.append((len(self.text), self.samples))
+        text = self._half + text
+        self._half = first_half(text)
+        self._add(text.removesuffix(self._half))
         self._send_text()
+
+    def _add(self, text: str) -> None:
+        self.text += whole_characters(text)
+        self._pieces.append((len(self.text), self.samples))
 
     def flush(self) -> None:
         """Have the current context speak the text that it has; more than that needs no flush."""
@@ -250,6 +269,7 @@ class Turn:
             VoiceAgentError: no message can carry the text.
         """
         self._note_answer_unless_owed(now_s)
+        self._add(self._half)
         self.state = TurnState.FINISHING
         self._send_text()
 

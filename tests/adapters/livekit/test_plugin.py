@@ -42,6 +42,7 @@ from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.adapters.livekit import TTS
+from voiceagent_tts.adapters.livekit.playout import Playout
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import WordTimestamp, samples_to_ms
 from voiceagent_tts.errors import EngineError, InvalidRequestError
@@ -577,6 +578,49 @@ async def test_words_outside_of_a_session_are_not_held_back(
     ]
     assert pieces and {piece.confidence for piece in pieces if piece.strip()} == {1.0}
     assert loop.time() - started < sum(frame.duration for frame in frames) / 2
+
+
+@pytest.mark.parametrize("end", ["", " \ud83d"])
+async def test_an_emoji_of_two_tokens_is_whole(
+    served: ServerProcess, make_voice: MakeVoice, end: str
+) -> None:
+    """As a server of an LLM streams it that counts in UTF-16; half of one alone mutes no reply."""
+    async with make_voice(served).stream() as stream:
+        for token in ("Hi \ud83d", "\ude00 there.", end):
+            stream.push_text(token)
+        stream.end_input()
+        frames = [event.frame async for event in stream]
+    said = [each for frame in frames for each in frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, [])]
+    assert "".join(said) == "Hi 😀 there." + end.replace("\ud83d", "\ufffd")
+
+
+async def test_a_handler_of_words_that_fails_ends_no_reply(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """Whatever it raises: LiveKit passes a `TypeError` on."""
+    voice = make_voice(served)
+    voice.on("words", lambda context_id, words: words + context_id)
+    async with voice.stream() as stream:
+        stream.push_text(COUNTING)
+        stream.end_input()
+        assert sum([event.frame.duration async for event in stream]) > 4
+
+
+async def test_an_unexpected_error_ends_a_reply_and_no_more(
+    served: ServerProcess, make_voice: MakeVoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an error of LiveKit, which commits what was heard; it does not quote what is spoken."""
+    voice = make_voice(served)
+
+    def play(*_: object) -> None:
+        raise ValueError(COUNTING)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Playout, "play", play)
+        with pytest.raises(APIError, match="^unexpected ValueError") as caught:
+            await voice.synthesize(COUNTING).collect()
+        assert not caught.value.retryable
+    assert (await voice.synthesize(COUNTING).collect()).duration > 4
 
 
 # The package.

@@ -111,6 +111,14 @@ def history(
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_an_emoji_of_two_tokens_is_whole(mode: TextAggregationMode | None) -> None:
+    """As a server of an LLM streams it that counts in UTF-16; half of one alone mutes no reply."""
+    replies = [["Hi \ud83d", "\ude00 there", "."], ["Hi", " \ud83d", " there."], ["Hi \ud83d"]]
+    messages, _ = history(replies, mode)
+    assert messages == ["Hi 😀 there.", "Hi \ufffd there.", "Hi \ufffd"]
+
+
+@pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=examples(8))
 @given(
     texts=st.lists(

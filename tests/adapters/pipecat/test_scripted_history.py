@@ -19,6 +19,7 @@ from pipecat.frames.frames import (
     LLMTextFrame,
     TTSSpeakFrame,
 )
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from testbed.scripted_pipecat import Agent, HoldUp, Loudspeaker, agent, cut, reply
 from testbed.scripted_server import Script, Step
@@ -99,6 +100,60 @@ def test_a_word_of_audio_that_fills_no_chunk_is_not_in_the_history(after_s: floa
     spoken = script(audio_steps(1.2, 20), word_steps(AHEAD_S, WORDS))
     (committed,), (played_samples,) = cut(reply(TEXT), spoken, after_s, chunk_ms=100)
     assert len(committed.split()) == heard(played_samples) > 2
+
+
+@pytest.mark.parametrize("passed_on", [0, 8])
+@pytest.mark.parametrize("after_s", [0.07, 1.97])
+def test_an_interruption_from_behind_the_service_ends_the_history(
+    after_s: float, passed_on: int
+) -> None:
+    """Other processors may be between the one that interrupts, such as a gate, and the service."""
+    spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S, WORDS))
+    messages, played_samples = cut_from_behind(spoken, after_s, passed_on)
+    assert [len(message.split()) for message in messages] == [heard(played_samples[0]), 3]
+
+
+def test_an_interruption_from_behind_takes_words_back() -> None:
+    """Those that left by an estimate, as after any interruption."""
+    spoken = replace(estimated(900), moved_after_s=0.25)
+    assert cut_from_behind(spoken, 2.02)[0][0] == "w w w w"
+
+
+def cut_from_behind(
+    spoken: Script, after_s: float, passed_on: int = 0
+) -> tuple[list[str], list[int]]:
+    """Speak, interrupt between the service and the transport, and speak on.
+
+    Args:
+        spoken: what the server sends for each context.
+        after_s: seconds from the first chunk that plays to the interruption.
+        passed_on: processors that pass the interruption on to the service.
+
+    Returns:
+        The messages in the history, and the played audio of each utterance, in samples.
+    """
+
+    async def run() -> tuple[list[str], list[int]]:
+        between = [Passing() for _ in range(passed_on + 1)]
+        async with agent(spoken, Loudspeaker(40), between=between) as talk:
+            await talk.say(reply(TEXT))
+            await asyncio.sleep(after_s)
+            await between[-1].broadcast_interruption()
+            await asyncio.sleep(2.0)
+            await talk.worker.queue_frame(TTSSpeakFrame("x y z"))
+            await asyncio.sleep(8.0)
+            return talk.messages, talk.loudspeaker.played_samples
+
+    return run_scripted(run())
+
+
+class Passing(FrameProcessor):
+    """Passes all frames on."""
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        """Pass `frame` on."""
+        await super().process_frame(frame, direction)
+        await self.push_frame(frame, direction)
 
 
 def sentence(text: str) -> list[Frame]:

@@ -17,7 +17,13 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
     TTSUpdateSettingsFrame,
 )
-from pipecat.metrics.metrics import ProcessingMetricsData, TTFAMetricsData, TTFBMetricsData
+from pipecat.metrics.metrics import (
+    ProcessingMetricsData,
+    TextAggregationMetricsData,
+    TTFAMetricsData,
+    TTFBMetricsData,
+    TTSUsageMetricsData,
+)
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.service_switcher import ServiceSwitcher, ServiceSwitcherStrategyFailover
 from pipecat.pipeline.worker import PipelineWorker
@@ -230,6 +236,16 @@ async def test_each_turn_is_measured_once(served: ServerProcess) -> None:
         assert not any(d.value for d in data if isinstance(d, ProcessingMetricsData))
 
 
+async def test_tokens_are_measured_as_one_text(served: ServerProcess) -> None:
+    """Their characters are counted once a turn, and nobody collects them."""
+    async with talking(service(served, text_aggregation_mode="token")) as conversation:
+        await conversation.reply("Yes, ", "I ", "can.")
+        await conversation.spoken()
+        data = [d for f in conversation.frames if isinstance(f, MetricsFrame) for d in f.data]
+        assert [d.value for d in data if isinstance(d, TTSUsageMetricsData)] == [len("Yes, I can.")]
+        assert not any(isinstance(d, TextAggregationMetricsData) for d in data)
+
+
 async def test_connection_events_are_raised_once(served: ServerProcess) -> None:
     """`on_connected` and `on_disconnected` are called once in the life of a pipeline."""
     tts = service(served)
@@ -423,7 +439,13 @@ def test_extra_options_are_in_every_context() -> None:
         ({"speed": 9.0}, InvalidRequestError, "speed: .*less than or equal to 4; got 9"),
         ({"max_lead_s": -1.0}, InvalidRequestError, "max_lead_s: .*; got -1"),
         ({"seed": "x"}, InvalidRequestError, "seed: .*"),
-        ({"response_timeout_s": -1}, InvalidRequestError, "response_timeout_s: expected 0 or more"),
+        ({"response_timeout_s": -1}, InvalidRequestError, "response_timeout_s: .* above 0, got -1"),
+        ({"response_timeout_s": 0}, InvalidRequestError, "response_timeout_s: .* above 0, got 0"),
+        ({"response_timeout_s": True}, InvalidRequestError, "response_timeout_s: .*, got True"),
+        ({"max_lead_s": float("nan")}, InvalidRequestError, "max_lead_s: .*; got NaN"),
+        ({"max_buffer_delay_ms": True}, InvalidRequestError, "max_buffer_delay_ms: .*; got true"),
+        ({"speed": "1.2"}, InvalidRequestError, "speed: .*; got a string"),
+        ({"text_aggregation_mode": "tokens"}, ValueError, "'tokens' is not a valid"),
         ({"output_latency_s": float("nan")}, InvalidRequestError, "output_latency_s: .*got nan"),
         ({"output_latency_s": float("inf")}, InvalidRequestError, "output_latency_s: .*got inf"),
         (
@@ -442,7 +464,6 @@ def test_extra_options_are_in_every_context() -> None:
         ({"reconnect_attempts": None}, InvalidRequestError, "reconnect_attempts: .*got None"),
         ({"params": {"speed": 1.2}}, TypeError, "no argument `params`; did you mean `settings`"),
         ({"base_url": "ws://tts"}, TypeError, "no argument `base_url`; did you mean `url`"),
-        ({"pause_frame_processing": True}, TypeError, "sets `pause_frame_processing` itself"),
     ],
 )
 def test_wrong_options_are_refused_where_they_are_given(

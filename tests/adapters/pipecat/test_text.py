@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
+from pipecat.processors.aggregators.llm_context import LLMContext
 
 from voiceagent_tts.adapters.pipecat.text import (
     ClauseAggregator,
@@ -208,10 +209,25 @@ def spoken(said: VerbatimText, *segments: list[str]) -> str:
 def test_the_end_of_a_message_is_removed(said: str, end: str, left: str | None) -> None:
     """It is the assistant's last one; other messages stay, and an empty one goes."""
     before = {"role": "assistant", "content": "Three,"}
-    after = {"role": "user", "content": "What? Three,"}
+    after = {"role": "developer", "content": "What? Three,"}
     messages: list[Any] = [before, {"role": "assistant", "content": said}, after]
     kept = [] if left is None else [{"role": "assistant", "content": left}]
     assert without_end(messages, end) == [before, *kept, after]
+
+
+@pytest.mark.parametrize("question", ["Sure?", [{"type": "text", "text": "Sure?"}]])
+def test_what_was_said_before_the_user_spoke_stays(question: Any) -> None:
+    """Even if a filter has swallowed the message that is to be shortened."""
+    messages: list[Any] = [assistant("Yes."), {"role": "user", "content": question}]
+    assert without_end(messages, "Yes.") == messages
+
+
+def test_an_image_of_the_user_divides_the_text_of_a_turn() -> None:
+    """So does a call of a function: both parts are shortened."""
+    picture = LLMContext.create_image_url_message(url="data:,", text="the camera")
+    call: list[Any] = [{"role": "assistant", "tool_calls": []}, {"role": "tool", "content": "{}"}]
+    messages = [assistant("One, two,"), picture, *call, assistant("three, four.")]
+    assert without_end(messages, "two, three, four.") == [assistant("One,"), picture, *call]
 
 
 def assistant(text: str) -> Any:
@@ -240,6 +256,6 @@ def test_words_that_were_not_heard_leave_their_own_message(
     said: list[str], end: str, left: list[str]
 ) -> None:
     """What stands before it stays, and a message that has changed."""
-    before, image = assistant("Zero. three,"), {"role": "user", "content": "an image"}
-    corrected = without_end([before, image, *map(assistant, said)], end)
-    assert corrected == [before, image, *map(assistant, left)]
+    before: list[Any] = [assistant("Zero. three,"), {"role": "user", "content": "Well?"}]
+    corrected = without_end([*before, *map(assistant, said)], end)
+    assert corrected == [*before, *map(assistant, left)]

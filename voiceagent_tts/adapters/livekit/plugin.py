@@ -19,7 +19,6 @@ import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, Unpack
 
 import aiohttp
@@ -49,7 +48,7 @@ from voiceagent_tts.adapters.livekit.reply import (
 from voiceagent_tts.adapters.livekit.transport import connect_websocket
 from voiceagent_tts.adapters.options import check_positive, check_strings, checked_connection
 from voiceagent_tts.client import CLOSE_TIMEOUT_S, ClientSocket, http_address
-from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientEvent
 from voiceagent_tts.protocol.messages import ErrorMessage, VoiceOptions, WarningMessage
@@ -273,7 +272,7 @@ class TTS(tts.TTS[Literal["words"]]):
                 return connecting.result()
             except TimeoutError:
                 continue  # the timeout of the reply that started it
-            except (VoiceAgentError, aiohttp.ClientError, OSError) as error:
+            except Exception as error:
                 raise api_error(error) from error
         raise APITimeoutError(f"no answer from {self._url.authority} within {timeout_s:g} s")
 
@@ -333,6 +332,13 @@ class TTS(tts.TTS[Literal["words"]]):
             case _:
                 pass
 
+    def emit_words(self, context_id: str, words: list[WordTimestamp]) -> None:
+        """Emit the event `words`; a handler that fails ends no reply."""
+        try:
+            self.emit("words", context_id, words)
+        except TypeError:  # LiveKit logs the others
+            _log.exception("failed to emit event words")
+
     async def _warm(self) -> None:
         # LiveKit loads its hyphenator with the first word, which would stop that reply for 0.6 s.
         load = asyncio.to_thread(tokenize.basic.hyphenate_word, "word")
@@ -390,7 +396,7 @@ class SynthesizeStream(_ReplyStream, tts.SynthesizeStream):
             self._options,
             self._conn_options,
             output_emitter,
-            ReplyHooks(self._connect, self._mark_started, partial(self._plugin.emit, "words")),
+            ReplyHooks(self._connect, self._mark_started, self._plugin.emit_words),
             in_segment=True,
             listener=Listener.of_this_task(),
         )

@@ -201,7 +201,9 @@ class Reply:
             while not self._turn.is_over:
                 try:
                     await self._receive(await self._next())
-                except (APIError, VoiceAgentError) as error:
+                except (
+                    Exception
+                ) as error:  # also an unexpected one ends the reply with what was heard
                     self._break_off(api_error(error, self._turn.context_id))
             if self._error is not None:
                 await self.end_audio()
@@ -269,6 +271,7 @@ class Reply:
                 self._turn.flush()
             case ReplyInput.END:
                 self._turn.end_text(time.monotonic())
+                self._playout.text = self._turn.text
                 await self._speak_on()
             case _ if self._turn.is_spoken_by(getattr(item, "context_id", None)):
                 self._turn.note_answer(time.monotonic())
@@ -456,5 +459,7 @@ def api_error(error: Exception, request_id: str | None = None) -> APIError:
             )
         case aiohttp.ClientConnectorError(host=host, port=port, os_error=cause):
             return APIConnectionError(connection_problem(f"{host}:{port}", cause))
-        case _:
+        case aiohttp.ClientError() | OSError():
             return APIConnectionError(f"no connection: {type(error).__name__}")
+        case _:  # its text may quote what is spoken
+            return APIError(f"unexpected {type(error).__name__}", retryable=False)

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import copy
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -51,6 +51,7 @@ from pipecat.utils.tracing.service_decorators import traced_tts
 from voiceagent_tts.adapters.options import (
     check_count,
     check_not_negative,
+    check_positive,
     check_sample_rate,
     check_speech,
     check_strings,
@@ -62,7 +63,8 @@ from voiceagent_tts.adapters.pipecat.settings import (
     VoiceAgentTTSSettings,
     check_aggregator,
     check_arguments,
-    check_extra,
+    check_settings,
+    pop_mode,
     pop_settings,
     server_settings,
 )
@@ -73,7 +75,7 @@ from voiceagent_tts.adapters.pipecat.text import (
     without_end,
 )
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
-from voiceagent_tts.adapters.turn import TurnState, silence
+from voiceagent_tts.adapters.turn import TurnState, silence, whole_characters
 from voiceagent_tts.client import ClientSocket
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.errors import VoiceAgentError
@@ -145,8 +147,8 @@ class VoiceAgentTTSService(TurnTTSService):
 
     Raises:
         InvalidRequestError: `url` is not the address of a server, or an option is wrong.
-        ValueError: `settings.extra` has an unknown option, `voice` and `voice_id` differ, or
-            `text_aggregator` passes tokens on.
+        ValueError: `settings` has an unknown field or option, `voice` and `voice_id` differ,
+            `text_aggregator` passes tokens on, or there is no such `text_aggregation_mode`.
         TypeError: an argument is unknown, or this service sets it itself.
     """
 
@@ -174,17 +176,19 @@ class VoiceAgentTTSService(TurnTTSService):
             defaults.markup = True  # or it would have no effect
         defaults.apply_update(pop_settings(kwargs))
         if settings is not None:
-            check_extra(settings)
+            check_settings(settings)
             defaults.apply_update(settings)
         check_arguments(type(self), kwargs)
         if (sample_rate := kwargs.get("sample_rate")) is not None:
             check_sample_rate(sample_rate)
-        check_not_negative(response_timeout_s=response_timeout_s, output_latency_s=output_latency_s)
+        check_positive(response_timeout_s=response_timeout_s)
+        check_not_negative(output_latency_s=output_latency_s)
         check_count(reconnect_attempts=reconnect_attempts)
-        kwargs.setdefault("stop_frame_timeout_s", 2 * response_timeout_s)
-        if kwargs.pop("aggregate_sentences", True) is False and text_aggregation_mode is None:
-            text_aggregation_mode = TextAggregationMode.TOKEN  # as Pipecat's own services do
+        mode = pop_mode(kwargs, text_aggregation_mode)
+        self._by_token = mode is TextAggregationMode.TOKEN and text_aggregator is None
         check_aggregator(text_aggregator)
+        if text_aggregator is None:  # the pieces of a text have their own white space
+            kwargs.pop("append_trailing_space", None)
         super().__init__(
             url=url,
             api_key=api_key,
@@ -195,12 +199,12 @@ class VoiceAgentTTSService(TurnTTSService):
             push_start_frame=True,
             push_stop_frames=False,
             pause_frame_processing=False,
+            stop_frame_timeout_s=2 * response_timeout_s,
             settings=defaults,
             **kwargs,
         )
         self._text_aggregator = text_aggregator or ClauseAggregator(
-            language=self.text_aggregation_language,
-            by_token=text_aggregation_mode == TextAggregationMode.TOKEN,
+            language=self.text_aggregation_language, by_token=self._by_token
         )
         self._has_verbatim_pieces = isinstance(self._text_aggregator, ClauseAggregator)
         self._destination: str | None = kwargs.get("transport_destination")
@@ -240,10 +244,9 @@ class VoiceAgentTTSService(TurnTTSService):
     async def setup(self, setup: FrameProcessorSetup) -> None:
         """Connect, and watch what the transport plays."""
         if isinstance(setup.observer, WorkerObserver):
-            observer = _TransportObserver(self._playout, self._concerns, self._has_news.set)
-            setup.observer.add_observer(observer)
+            setup.observer.add_observer(_TransportObserver(self._guarded(self._receive_report)))
         await super().setup(setup)
-        self._leaving = self.create_task(self._let_frames_leave())
+        self._leaving = self._repeat(self._let_frames_leave)
 
     async def cleanup(self) -> None:
         """End the tasks of the service."""
@@ -288,7 +291,8 @@ class VoiceAgentTTSService(TurnTTSService):
             self._starts_text = False
             getattr(self, "_tts_texts", {}).pop(context_id, None)  # it joins pieces by spaces
             await self._trace_text(turn.text, context_id)
-            await self.start_tts_usage_metrics(text)
+            if not self._by_token:
+                await self.start_tts_usage_metrics(text)
         yield None  # no frames here: audio is queued when it arrives
 
     async def _handle_aggregated_text(
@@ -298,6 +302,8 @@ class VoiceAgentTTSService(TurnTTSService):
 
         Pipecat would leave the audio context of such a text open, and nothing behind it be heard.
         """
+        src_frame.text = whole_characters(src_frame.text)
+        src_frame.raw_text = src_frame.raw_text and whole_characters(src_frame.raw_text)
         if self._starts_text:
             src_frame.metadata[_STARTS_TEXT] = True
         await super()._handle_aggregated_text(src_frame, context_id)
@@ -323,7 +329,14 @@ class VoiceAgentTTSService(TurnTTSService):
         context_id = context_id or self.get_active_audio_context_id()
         turn = self._turns.get(context_id) if context_id else None
         if turn is not None and turn.state in (TurnState.OPEN, TurnState.FAILED):
+            if self._by_token:
+                await self.start_tts_usage_metrics(turn.text)
             await self._end_text(turn)
+
+    async def start_text_aggregation_metrics(self) -> None:
+        """Measure how long text is collected; tokens are not."""
+        if not self._by_token:
+            await super().start_text_aggregation_metrics()
 
     async def on_turn_context_completed(self) -> None:
         """End the turn on the server, even one without text.
@@ -356,9 +369,9 @@ class VoiceAgentTTSService(TurnTTSService):
 
         Raises:
             InvalidRequestError: an option is wrong; nothing has changed.
-            ValueError: `extra` has an unknown option.
+            ValueError: a field or an option in `extra` is unknown.
         """
-        check_extra(delta)
+        check_settings(delta)
         changed_settings = copy.deepcopy(self._settings)
         changed_settings.apply_update(delta)
         self._check(changed_settings)
@@ -386,6 +399,8 @@ class VoiceAgentTTSService(TurnTTSService):
         if isinstance(frame, _OTHER_TEXT):
             await self._pass_text_on()
             self._starts_text |= not isinstance(frame, TTSSpeakFrame)  # that has its own context
+        elif isinstance(frame, InterruptionFrame) and direction is FrameDirection.UPSTREAM:
+            await self._follow_transport(frame)
         elif isinstance(frame, InterruptionFrame):
             await self._let_words_arrive()
         starts_text = self._starts_text
@@ -417,6 +432,12 @@ class VoiceAgentTTSService(TurnTTSService):
         again = replace(started)
         again.interruptible, again.pts = False, round(now_s * 1e9)  # by the clock, ahead of audio
         await super().push_frame(again)
+
+    async def _follow_transport(self, interruption: InterruptionFrame) -> None:
+        """Drop what is held, at once: another copy of `interruption` has reached the transport."""
+        unheard = self._unheard()
+        self._output.receive(interruption, self._now_s())
+        await self._remove_from_history(unheard)
 
     async def _let_words_arrive(self) -> None:
         """Wait until the words that were heard have reached the history.
@@ -530,8 +551,7 @@ class VoiceAgentTTSService(TurnTTSService):
         unheard = self._unheard() if isinstance(frame, InterruptionFrame) else ""
         if self._output.receive(frame, self._now_s()):
             await super().push_frame(frame, direction)
-        if unheard:
-            await self._correct_history(partial(without_end, end=unheard))
+        await self._remove_from_history(unheard)
         if self._output.is_holding:
             self._holds_nothing.clear()
             self._has_news.set()
@@ -548,14 +568,13 @@ class VoiceAgentTTSService(TurnTTSService):
                 await self._holds_nothing.wait()
 
     async def _let_frames_leave(self) -> None:
-        """Push each frame that is held when its audio plays."""
-        while True:
-            self._has_news.clear()
-            while (frame := self._output.pop_due(self._now_s())) is not None:
-                await super().push_frame(frame)
-            if not self._output.is_holding:
-                self._holds_nothing.set()
-            await self._wait_for_news()
+        """Push the held frames whose audio plays, and wait for the next one."""
+        self._has_news.clear()
+        while (frame := self._output.pop_due(self._now_s())) is not None:
+            await super().push_frame(frame)
+        if not self._output.is_holding:
+            self._holds_nothing.set()
+        await self._wait_for_news()
 
     async def _wait_for_news(self) -> None:
         """Wait for a report of the transport, a frame, or the time of the next one."""
@@ -583,11 +602,12 @@ class VoiceAgentTTSService(TurnTTSService):
         goes_on = self._started is not None and not self._started.interruptible
         return "" if goes_on else self._output.unheard(self._now_s())
 
-    async def _correct_history(self, correct: Callable[[list[Any]], list[Any]]) -> None:
-        """Pass the history's messages through `correct`; no interruption prevents that."""
-        correction = HistoryCorrectionFrame(correct)
-        correction.interruptible, correction.pts = False, round(self._now_s() * 1e9)
-        await super().push_frame(correction)
+    async def _remove_from_history(self, unheard: str) -> None:
+        """Remove the end of the last message, if any is given; no interruption prevents that."""
+        if unheard:
+            removal = HistoryCorrectionFrame(partial(without_end, end=unheard))
+            removal.interruptible, removal.pts = False, round(self._now_s() * 1e9)
+            await super().push_frame(removal)
 
     async def _wait_for_playback(self, lead_s: float) -> None:
         """Wait until only `lead_s` of the audio that has left is not played yet.
@@ -605,39 +625,14 @@ class VoiceAgentTTSService(TurnTTSService):
         if pause:
             await self.push_frame(TTSAudioRawFrame(pause, self._output_rate_hz, 1))
 
-    def _concerns(self, transport: BaseOutputTransport, frame: Frame) -> bool:
-        """Whether `frame` of `transport` is about the audio of this service alone."""
-        if _output_behind(self) not in (None, transport):
-            return False
-        is_for_all = isinstance(frame, StartFrame)
-        return is_for_all or frame.transport_destination == self._destination
+    # What the transport plays.
 
-
-class _TransportObserver(BaseObserver):
-    """Observes what the transport plays.
-
-    The transport's own frames about it arrive later if the program is busy.
-    """
-
-    def __init__(
-        self,
-        playout: Playout,
-        concerns: Callable[[BaseOutputTransport, Frame], bool],
-        on_news: Callable[[], None],
+    async def _receive_report(
+        self, transport: BaseOutputTransport, frame: Frame, at_s: float
     ) -> None:
-        super().__init__()
-        self._playout = playout
-        self._concerns = concerns
-        self._on_news = on_news
-
-    async def on_push_frame(self, data: FramePushed) -> None:
-        transport, frame = data.source, data.frame
-        if not isinstance(transport, BaseOutputTransport):
+        """Note what `frame` of `transport` says, if that is about the audio of this service."""
+        if not self._concerns(transport, frame):
             return
-        if data.direction is FrameDirection.DOWNSTREAM and self._concerns(transport, frame):
-            self._note(transport, frame, data.timestamp / 1e9)
-
-    def _note(self, transport: BaseOutputTransport, frame: Frame, at_s: float) -> None:
         match frame:
             case StartFrame() if chunk_bytes := transport.audio_chunk_size:
                 self._playout.transport_ready(_length_s(chunk_bytes, transport.sample_rate))
@@ -649,7 +644,35 @@ class _TransportObserver(BaseObserver):
                 self._playout.transport_stopped(at_s)
             case _:
                 return
-        self._on_news()
+        self._has_news.set()
+
+    def _concerns(self, transport: BaseOutputTransport, frame: Frame) -> bool:
+        """Whether `frame` of `transport` is about the audio of this service alone."""
+        if _output_behind(self) not in (None, transport):
+            return False
+        is_for_all = isinstance(frame, StartFrame)
+        return is_for_all or frame.transport_destination == self._destination
+
+
+class _TransportObserver(BaseObserver):
+    """Observes the frames that a transport pushes: its own frames arrive later in a busy program.
+
+    Args:
+        report: called with the transport, the frame, and its time in seconds.
+    """
+
+    def __init__(
+        self, report: Callable[[BaseOutputTransport, Frame, float], Awaitable[None]]
+    ) -> None:
+        super().__init__()
+        self._report = report
+
+    async def on_push_frame(self, data: FramePushed) -> None:
+        transport = data.source
+        if not isinstance(transport, BaseOutputTransport):
+            return
+        if data.direction is FrameDirection.DOWNSTREAM:
+            await self._report(transport, data.frame, data.timestamp / 1e9)
 
 
 def _length_s(audio_bytes: int, sample_rate: int) -> float:

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from pipecat.services.settings import TTSSettings
+from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
 from pipecat.utils.types import NOT_GIVEN, NotGiven
 
@@ -40,8 +41,23 @@ _ARGUMENTS = tuple(each.name for each in fields(VoiceAgentTTSSettings) if each.n
 _OTHER_NAMES = {"params": "settings", "base_url": "url"}
 """Arguments of other services of Pipecat, and what they are called here."""
 
-_FIXED = {"push_text_frames", "push_start_frame", "push_stop_frames", "pause_frame_processing"}
-"""Arguments of Pipecat's base classes on which the order of the service's frames depends."""
+_PASSED_ON = {
+    "aggregate_sentences",
+    "append_trailing_space",
+    "enable_direct_mode",
+    "metrics",
+    "name",
+    "pause_watchdog_timeout_s",
+    "sample_rate",
+    "skip_aggregator_types",
+    "skip_text_types",
+    "task_manager",
+    "text_filters",
+    "text_transforms",
+    "transport_destination",
+}
+"""Arguments of Pipecat's base classes that a user may choose. On the others, and on those that
+Pipecat may add, the order of the service's frames and the ends of its turns may depend."""
 
 
 def server_settings() -> VoiceAgentTTSSettings:
@@ -66,8 +82,19 @@ def pop_settings(kwargs: dict[str, Any]) -> VoiceAgentTTSSettings:
     return VoiceAgentTTSSettings(**given)
 
 
+def pop_mode(kwargs: dict[str, Any], mode: TextAggregationMode | None) -> TextAggregationMode:
+    """The `mode`, or else what its older name in a constructor's arguments says.
+
+    Raises:
+        ValueError: there is no such mode.
+    """
+    is_whole = kwargs.pop("aggregate_sentences", None) is not False
+    default = TextAggregationMode.SENTENCE if is_whole else TextAggregationMode.TOKEN
+    return default if mode is None else TextAggregationMode(mode)
+
+
 def check_arguments(service: type, kwargs: dict[str, Any]) -> None:
-    """Check that a constructor of `service` or of one of its base classes has each argument.
+    """Check that the user may choose each argument that `service` passes on to its base classes.
 
     Pipecat's classes pass arguments on to their base classes, and the last one drops those that no
     class has.
@@ -75,17 +102,21 @@ def check_arguments(service: type, kwargs: dict[str, Any]) -> None:
     Raises:
         TypeError: an argument is unknown, or the service sets it itself.
     """
-    known = set(_ARGUMENTS)
-    for name in _FIXED & kwargs.keys():
-        raise TypeError(f"{service.__name__} sets `{name}` itself; leave it out")
-    for owner in service.__mro__:
-        if "__init__" in vars(owner):
-            parameters = inspect.signature(owner.__init__).parameters.values()
-            known |= {each.name for each in parameters if each.kind is not each.VAR_KEYWORD}
-    for name in kwargs.keys() - known:
+    theirs = _parameters(service)
+    known = {*_ARGUMENTS, *theirs}
+    for name in sorted(kwargs.keys() - _PASSED_ON):
+        if name in theirs:
+            raise TypeError(f"{service.__name__} sets `{name}` itself; leave it out")
         near = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else get_close_matches(name, known, n=3)
         hint = f"; did you mean {' or '.join(f'`{each}`' for each in near)}?" if near else ""
         raise TypeError(f"{service.__name__} has no argument `{name}`{hint}")
+
+
+def _parameters(service: type) -> set[str]:
+    """The names of the arguments of `service` and of its base classes."""
+    constructors = [vars(each)["__init__"] for each in service.__mro__ if "__init__" in vars(each)]
+    signatures = [inspect.signature(each).parameters.values() for each in constructors]
+    return {each.name for some in signatures for each in some if each.kind is not each.VAR_KEYWORD}
 
 
 def check_aggregator(aggregator: BaseTextAggregator | None) -> None:
@@ -101,12 +132,16 @@ def check_aggregator(aggregator: BaseTextAggregator | None) -> None:
         )
 
 
-def check_extra(settings: TTSSettings) -> None:
-    """Check that `settings.extra` has only options of the speech.
+def check_settings(settings: TTSSettings) -> None:
+    """Check that no setting is one of another service alone.
 
     Raises:
-        ValueError: an option is unknown.
+        ValueError: a field or an option in `extra` is unknown.
     """
+    given = {name for name, value in settings.given_fields().items() if value is not None}
+    if unknown := sorted(given - settings.extra.keys() - {*_ARGUMENTS}):
+        expected, got = ", ".join(sorted(_ARGUMENTS)), ", ".join(unknown)
+        raise ValueError(f"settings: expected fields of this service ({expected}); got {got}")
     if unknown := unknown_options(settings.extra):
         expected, got = ", ".join(sorted(VoiceOptions.__annotations__)), ", ".join(unknown)
         raise ValueError(f"settings.extra: expected options of a context ({expected}); got {got}")

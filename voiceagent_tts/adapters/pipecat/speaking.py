@@ -12,9 +12,9 @@ import asyncio
 import contextlib
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import Any, get_args
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial, wraps
+from typing import Any, ParamSpec, get_args
 
 from loguru import logger
 from pipecat.frames.frames import CancelFrame, EndFrame, ErrorFrame, TTSAudioRawFrame
@@ -49,6 +49,8 @@ _FAILOVER_S = 1.0
 """How long the listener waits in silence until another service takes over."""
 _CHECK_INTERVAL_S = 0.5
 """Time between two checks for turns whose server is silent."""
+_PAUSE_AFTER_ERROR_S = 0.1
+"""Time from an unexpected error until a task goes on: the error may come again at once."""
 
 _CATEGORIES = {
     ErrorCode.RATE_LIMITED: ErrorCategory.RATE_LIMIT,
@@ -63,6 +65,9 @@ _CATEGORIES = {
 }
 """Pipecat's category for the error of one turn. All other codes are UNKNOWN: a permanent category
 would mute the bot for good because of one turn's voice or text."""
+
+
+_P = ParamSpec("_P")
 
 
 class TurnTTSService(TTSService):
@@ -90,9 +95,9 @@ class TurnTTSService(TTSService):
         super().__init__(**kwargs)
         hooks = ConnectionHooks(
             may_connect=lambda: self.is_usable or self._has_substitute,
-            on_connected=self._receive_connection,
+            on_connected=self._guarded(self._receive_connection),
             on_disconnected=partial(self._call_event_handler, "on_disconnected"),
-            on_failure=self._receive_outage,
+            on_failure=self._guarded(self._receive_outage),
             on_event=self._receive_other,
         )
         self._place = public_address(address)
@@ -152,9 +157,33 @@ class TurnTTSService(TTSService):
         """Connect, so that the first turn finds an open socket."""
         await super().setup(setup)
         self._tracing = setup.tracing_context
-        tasks = self._receive_events(), self._check_for_silence()
-        self._tasks = [self.create_task(task) for task in tasks]
+        steps = self._receive_next_event, self._check_for_silence
+        self._tasks = [self._repeat(step) for step in steps]
         await self._connection.connect()
+
+    def _repeat(self, step: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        """A task that repeats `step`."""
+
+        async def repeat() -> None:
+            guarded = self._guarded(step)
+            while True:
+                await guarded()
+
+        return self.create_task(repeat(), step.__name__)
+
+    def _guarded(self, step: Callable[_P, Awaitable[None]]) -> Callable[_P, Awaitable[None]]:
+        """A `step` of a task that goes on behind it; an unexpected error is reported."""
+
+        @wraps(step)
+        async def guarded(*args: _P.args, **kwargs: _P.kwargs) -> None:
+            try:
+                await step(*args, **kwargs)
+            except Exception as error:
+                sentence = _unexpected(error, step.__name__)
+                await self.push_error(sentence, error, category=ErrorCategory.UNKNOWN)
+                await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
+
+        return guarded
 
     async def stop(self, frame: EndFrame) -> None:
         """Disconnect once everything is spoken."""
@@ -218,14 +247,8 @@ class TurnTTSService(TTSService):
         if isinstance(event, ErrorMessage) and event.context_id is None:
             self._events.put_nowait(event)
 
-    async def _receive_events(self) -> None:
-        while True:
-            event = await self._events.get()
-            try:
-                await self._receive_event(event)
-            except Exception as error:  # its text may quote what is spoken
-                sentence = f"an event of the server failed: {type(error).__name__}"
-                await self.push_error(sentence, error, category=ErrorCategory.UNKNOWN)
+    async def _receive_next_event(self) -> None:
+        await self._receive_event(await self._events.get())
 
     # Text to the server.
 
@@ -384,7 +407,19 @@ class TurnTTSService(TTSService):
         self._resuming[turn.context_id] = self.create_task(self._speak_rest(turn, error))
 
     async def _speak_rest(self, turn: PipecatTurn, error: VoiceAgentError | None) -> None:
-        """Try to open a server context for the rest until one opens or the turn fails."""
+        """Speak the rest in another server context, or fail the turn."""
+        try:
+            error = await self._open_again(turn, error)
+        except Exception as unexpected:
+            error = VoiceAgentError(_unexpected(unexpected, "a turn that was resumed"))
+        del self._resuming[turn.context_id]
+        if error is not None:
+            await self._fail_turn(turn, error)
+
+    async def _open_again(
+        self, turn: PipecatTurn, error: VoiceAgentError | None
+    ) -> VoiceAgentError | None:
+        """Try to open a server context until one opens; returns the error that prevents it."""
         wait_s = 0.0
         while error is None or self._may_resume(turn, error):
             if error is not None:
@@ -394,9 +429,7 @@ class TurnTTSService(TTSService):
             error = await self._try_to_open(turn)
             if error is None:
                 break
-        del self._resuming[turn.context_id]
-        if error is not None:
-            await self._fail_turn(turn, error)
+        return error
 
     def _may_resume(self, turn: PipecatTurn, error: VoiceAgentError) -> bool:
         """Whether the listener has audio left to hear, or has not waited for too long yet."""
@@ -461,16 +494,20 @@ class TurnTTSService(TTSService):
 
     async def _check_for_silence(self) -> None:
         """Recover the turns of a silent server, before Pipecat ends them as spoken."""
-        while True:
-            await asyncio.sleep(_CHECK_INTERVAL_S)
-            now_s = self._now_s()
-            for turn in list(self._turns.values()):
-                silent_s = turn.silent_s(now_s)
-                if silent_s is not None and silent_s > self._response_timeout_s:
-                    await self._recover_from_silence(turn, silent_s)
+        await asyncio.sleep(_CHECK_INTERVAL_S)
+        now_s = self._now_s()
+        for turn in list(self._turns.values()):
+            silent_s = turn.silent_s(now_s)
+            if silent_s is not None and silent_s > self._response_timeout_s:
+                await self._recover_from_silence(turn, silent_s)
 
     async def _recover_from_silence(self, turn: PipecatTurn, silent_s: float) -> None:
         if time.monotonic() - turn.socket.received_at > self._response_timeout_s:
             turn.socket.give_up("the server is silent")  # a loss without a sign
         error = EngineError(f"no answer from the server for {silent_s:.0f} s")
         await self._recover_from(turn, error)
+
+
+def _unexpected(error: Exception, where: str) -> str:
+    """A sentence without the error's own text, which may quote what is spoken."""
+    return f"unexpected {type(error).__name__} in {where.strip('_')}"

@@ -14,6 +14,7 @@ from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 from pipecat.processors.aggregators.llm_context import LLMContextMessage
 from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator, TextType
 
+from voiceagent_tts.adapters.turn import first_half
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,
     CLOSING,
@@ -69,7 +70,7 @@ class ClauseAggregator(BaseTextAggregator):
                 if self._ends_before(character):
                     yield self._pop_clause()
                 self._text += character
-        if self._by_token and self._can_be_matched():
+        if self._by_token and self._can_be_matched() and not first_half(self._text):
             yield self._pop_clause()
 
     def pop(self) -> Aggregation | None:
@@ -260,7 +261,7 @@ class VerbatimText:
 
 
 def without_end(messages: list[LLMContextMessage], end: str) -> list[LLMContextMessage]:
-    """The messages of a history, the assistant's last text without `end`.
+    """The messages of a history, without `end` in what the assistant has said since the user spoke.
 
     An image of the user, for example, divides the text of a turn into several messages.
     """
@@ -268,7 +269,11 @@ def without_end(messages: list[LLMContextMessage], end: str) -> list[LLMContextM
     end = end.strip()
     for index in reversed(range(len(kept))):
         said = _said_in(kept[index])
-        if not end or (said and not said.endswith(end) and not end.endswith(said)):
+        if (
+            not end
+            or _is_said_by_user(kept[index])
+            or (said and not said.endswith(end) and not end.endswith(said))
+        ):
             break
         if said.endswith(end):
             rest = said.removesuffix(end).rstrip()
@@ -278,6 +283,14 @@ def without_end(messages: list[LLMContextMessage], end: str) -> list[LLMContextM
             end = end.removesuffix(said).rstrip()
             del kept[index]
     return kept
+
+
+def _is_said_by_user(message: Any) -> bool:
+    """Whether it is the user's text alone: Pipecat adds the user's images within a turn."""
+    if not isinstance(message, dict) or message.get("role") != "user":
+        return False
+    content = message.get("content")
+    return isinstance(content, str) or all(part.get("type") == "text" for part in content or ())
 
 
 def _said_in(message: Any) -> str:
