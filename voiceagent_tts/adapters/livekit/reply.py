@@ -201,9 +201,7 @@ class Reply:
             while not self._turn.is_over:
                 try:
                     await self._receive(await self._next())
-                except (
-                    Exception
-                ) as error:  # also an unexpected one ends the reply with what was heard
+                except Exception as error:  # the history has what was heard, whatever failed
                     self._break_off(api_error(error, self._turn.context_id))
             if self._error is not None:
                 await self.end_audio()
