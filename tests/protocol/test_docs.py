@@ -12,7 +12,11 @@ from voiceagent_tts.plugins.dialects.cartesia import Cartesia
 from voiceagent_tts.plugins.dialects.elevenlabs import ElevenLabs
 from voiceagent_tts.plugins.dialects.elevenlabs_messages import SocketOptions
 from voiceagent_tts.plugins.dialects.vllm_omni import VllmOmni
-from voiceagent_tts.protocol.client_connection import ClientConnection
+from voiceagent_tts.protocol.client_connection import (
+    ClientConnection,
+    parse_audio,
+    parse_server_message,
+)
 from voiceagent_tts.protocol.messages import (
     CLOSE_CODES,
     AudioBase64Message,
@@ -23,7 +27,6 @@ from voiceagent_tts.protocol.messages import (
     ServerMessage,
     SessionLimits,
     parse_client_message,
-    parse_server_message,
 )
 from voiceagent_tts.protocol.server_connection import Dialect, ServerConnection
 
@@ -121,7 +124,7 @@ def test_the_binary_example_is_right() -> None:
     """The hexadecimal example decodes to what the page says of it, as does its base64 twin."""
     hexadecimal = re.search(r"^01 00 [0-9a-f ]+$", PAGE, re.MULTILINE)
     assert hexadecimal is not None
-    audio = AudioMessage.decode(bytes.fromhex(hexadecimal[0]))
+    audio = parse_audio(bytes.fromhex(hexadecimal[0]))
     assert audio == AudioMessage(258, 3, 1_920, bytes.fromhex("11223344"))
     twins = [parse_server_message(line) for _, line in _examples(PAGE) if '"audio", "c' in line]
     assert twins == [AudioBase64Message.of("turn-2", audio)]

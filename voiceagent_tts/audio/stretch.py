@@ -1,12 +1,16 @@
 """Streaming time stretch: faster or slower speech at its own pitch.
 
 FFmpeg's `atempo` (waveform similarity overlap-add) on the 24 kHz PCM16 of one context, with a delay
-of about two codec frames. Positions scale by `1 / speed`. This module knows no words.
+of about two codec frames. Positions scale by `1 / speed`. This module knows no words. It loads
+PyAV, which takes 35 MB and 0.1 s: a server does so in a thread, when a speed first needs it.
 """
 
 from fractions import Fraction
 
+import av
 import numpy as np
+from av import error as av_error
+from av.filter import Graph
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
@@ -25,8 +29,6 @@ class TimeStretch:
     """Maximum input that is not in the output yet."""
 
     def __init__(self, speed: float) -> None:
-        from av.filter import Graph  # 35 MB that only a changed speed needs
-
         self._graph = Graph()
         source = self._graph.add_abuffer(
             sample_rate=SAMPLE_RATE_HZ,
@@ -49,8 +51,6 @@ class TimeStretch:
         """Append whole samples; return the output so far, possibly empty."""
         if not pcm:
             return b""
-        import av
-
         samples = np.frombuffer(pcm, "<i2")[None]  # [1, S]
         for start in range(0, samples.shape[1], _BLOCK_SAMPLES):
             block = samples[:, start : start + _BLOCK_SAMPLES]
@@ -70,9 +70,6 @@ class TimeStretch:
         return self._pull()
 
     def _pull(self) -> bytes:
-        import av
-        from av import error as av_error
-
         pieces: list[bytes] = []
         while True:
             try:

@@ -6,12 +6,12 @@ asking the server. This module does no I/O.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, Unpack
+from typing import Annotated, Any, TypeVar, Unpack
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from voiceagent_tts.core import WordTimestamp
+from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, WordTimestamp
 from voiceagent_tts.errors import (
     ErrorCode,
     InvalidRequestError,
@@ -19,6 +19,7 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.protocol.messages import (
+    AUDIO_HEADER,
     AUDIO_KIND,
     MAX_MESSAGE_BYTES,
     PROTOCOL_VERSION,
@@ -50,7 +51,6 @@ from voiceagent_tts.protocol.messages import (
     WarningMessage,
     WordsMessage,
     WordsMovedMessage,
-    parse_server_message,
 )
 from voiceagent_tts.protocol.refusals import (
     ProtocolError,
@@ -65,6 +65,42 @@ MAX_RECORDS = 256
 """Maximum number of records of ended contexts that a client keeps; the newest stay."""
 
 _M = TypeVar("_M", bound=BaseModel)
+_SERVER_MESSAGE: TypeAdapter[ServerMessage] = TypeAdapter(
+    Annotated[ServerMessage, Field(discriminator="type")]
+)
+
+
+def parse_server_message(data: str) -> ServerMessage | None:
+    """Read one text message of a server; None for a type that this version does not know.
+
+    Raises:
+        ProtocolError: it is not JSON, not a message, or a field is wrong.
+    """
+    try:
+        return _SERVER_MESSAGE.validate_json(data)
+    except ValidationError as error:
+        refusal = refusal_of(error)
+        if refusal.code is ErrorCode.UNKNOWN_TYPE:
+            return None
+        raise ProtocolError(f"server message: {refusal.message}") from None
+
+
+def parse_audio(data: bytes) -> AudioMessage:
+    """Read a binary message of kind `AUDIO_KIND`.
+
+    Raises:
+        ProtocolError: the message is shorter than its header, too long, or of another kind.
+    """
+    pcm_bytes = len(data) - AUDIO_HEADER.size
+    if not 0 <= pcm_bytes <= MAX_MESSAGE_PCM_BYTES:
+        raise ProtocolError(
+            f"binary message: expected 16 to {AUDIO_HEADER.size + MAX_MESSAGE_PCM_BYTES}"
+            f" bytes, got {len(data)}"
+        )
+    kind, _, handle, seq, sample_offset = AUDIO_HEADER.unpack_from(data)
+    if kind != AUDIO_KIND:
+        raise ProtocolError(f"binary message: expected kind {AUDIO_KIND}, got {kind}")
+    return AudioMessage(handle, seq, sample_offset, data[AUDIO_HEADER.size :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +402,7 @@ class ClientConnection:
     def _receive_binary(self, data: bytes) -> ClientAudio | None:
         if data[:1] != bytes([AUDIO_KIND]):
             return None
-        message = AudioMessage.decode(data)
+        message = parse_audio(data)
         record = self._handles.get(message.handle)
         if record is None or record.state is WireState.CANCELLED:
             raise ProtocolError(f"audio: expected an open context, got handle {message.handle}")

@@ -29,7 +29,6 @@ from pydantic_core import PydanticCustomError, from_json, to_json
 
 from voiceagent_tts.core import (
     ENCODED_SAMPLE_BYTES,
-    MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
     TRACEPARENT,
     Cut,
@@ -638,7 +637,8 @@ ServerMessage = (
 
 AUDIO_KIND = 1
 """First byte of a binary message with audio; clients ignore other kinds."""
-_AUDIO_HEADER = struct.Struct("<BBHIQ")
+AUDIO_HEADER = struct.Struct("<BBHIQ")
+"""Fields before the samples of such a message, in the order of `AudioMessage`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -656,35 +656,14 @@ class AudioMessage:
 
     def encode(self) -> bytes:
         """Bytes of this message."""
-        header = _AUDIO_HEADER.pack(AUDIO_KIND, 0, self.handle, self.seq, self.sample_offset)
+        header = AUDIO_HEADER.pack(AUDIO_KIND, 0, self.handle, self.seq, self.sample_offset)
         return header + self.pcm
-
-    @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """Read a binary message of kind `AUDIO_KIND`.
-
-        Raises:
-            ProtocolError: the message is shorter than its header, too long, or of another kind.
-        """
-        pcm_bytes = len(data) - _AUDIO_HEADER.size
-        if not 0 <= pcm_bytes <= MAX_MESSAGE_PCM_BYTES:
-            raise ProtocolError(
-                f"binary message: expected 16 to {_AUDIO_HEADER.size + MAX_MESSAGE_PCM_BYTES}"
-                f" bytes, got {len(data)}"
-            )
-        kind, _, handle, seq, sample_offset = _AUDIO_HEADER.unpack_from(data)
-        if kind != AUDIO_KIND:
-            raise ProtocolError(f"binary message: expected kind {AUDIO_KIND}, got {kind}")
-        return cls(handle, seq, sample_offset, data[_AUDIO_HEADER.size :])
 
 
 # From JSON to messages.
 
 _CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(
     Annotated[ClientMessage, Field(discriminator="type")]
-)
-_SERVER_MESSAGE: TypeAdapter[ServerMessage] = TypeAdapter(
-    Annotated[ServerMessage, Field(discriminator="type")]
 )
 
 
@@ -705,21 +684,6 @@ def parse_client_message(data: str) -> ClientMessage:
                 refusal.context_id is not None and fields.get("type") == "context.open"
             )
         raise refusal from None  # the cause holds the client's text
-
-
-def parse_server_message(data: str) -> ServerMessage | None:
-    """Read one text message of a server; None for a type that this version does not know.
-
-    Raises:
-        ProtocolError: it is not JSON, not a message, or a field is wrong.
-    """
-    try:
-        return _SERVER_MESSAGE.validate_json(data)
-    except ValidationError as error:
-        refusal = refusal_of(error)
-        if refusal.code is ErrorCode.UNKNOWN_TYPE:
-            return None
-        raise ProtocolError(f"server message: {refusal.message}") from None
 
 
 def context_id_of(message: Any) -> str | None:

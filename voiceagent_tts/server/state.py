@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from anyio.to_thread import current_default_thread_limiter
+
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.access.key_ring import KeyChange
 from voiceagent_tts.access.keys import Caller, Scope
@@ -175,6 +177,7 @@ class ServerState:
         """Start the workers, and speak one word to check them."""
         import voiceagent_tts.text.reader  # noqa: F401 - now, and not while somebody listens
 
+        current_default_thread_limiter()  # loads what sends all answers
         await self.access.start()
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)

@@ -17,7 +17,7 @@ from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
-_PROBE_TEXT = "ok"
+_PROBE_TEXT = "good."
 _PROBE_INSTRUCT = "a calm voice"
 _PROBE_TIMEOUT_S = 5.0
 _FIRST_RETRY_S = 0.5
@@ -98,7 +98,8 @@ class Watchdog:
             return f"the engine generated no audio within {self._timeout_s:g} s"
 
     async def _speak(self) -> bool:
-        # Without a language, so that the language detector is loaded before a client needs it.
+        # A sentence without a language: what detects its end, and languages, is loaded here, and
+        # not while a client waits.
         options = ContextOptions(
             speech=SpeechOptions(instruct=self._instruct()),
             max_lead_s=0,

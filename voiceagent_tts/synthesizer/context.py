@@ -386,7 +386,7 @@ class Context:
     def _speak_segment(self, queued: QueuedSegment, now: float) -> None:
         segment = queued.segment
         if segment.readings and not self._request.reads_ipa:
-            self._warn(ipa_warning(segment, self.text))
+            self._warn(ipa_warning(segment, self._intake))
         if queued.language is not None:
             self._speaker.choose_worker(queued.language)
         least_chars = _CHECKED_CHARS if queued.is_growing else 1

@@ -35,6 +35,9 @@ _MOST_AHEAD_CHARS = 1_000
 """Maximum text in segments ahead of its audio, with readings at their own length: a minute of
 speech. It bounds the work for text that is then cancelled or over a limit."""
 
+_TELLING_CHARS = 1_000
+"""The text of which a language is detected, where its segments have none."""
+
 _IPA_MESSAGE = (
     "this voice's engine does not support IPA, so a word of the lexicon or markup is spoken as "
     "written; add a respelling as `say`"
@@ -93,7 +96,8 @@ class Intake:
         self._max_buffer_delay_s = request.options.max_buffer_delay_ms / 1000
         self._settle_s = limits.settle_s
         self._max_chars = limits.max_text_chars
-        self._deltas: list[str] = []
+        self._received: list[str] = []
+        """The text in parts, each longer than the one behind it, so that there are few."""
         self._reader: Reader | None = None
         """What masks readings and tags; None for a text without them."""
         if request.lexicons or request.options.has_markup:
@@ -117,10 +121,16 @@ class Intake:
 
     @property
     def text(self) -> str:
-        """All text received. The deltas are joined at most once per call of `receive`."""
-        if len(self._deltas) > 1:
-            self._deltas = ["".join(self._deltas)]
-        return self._deltas[0] if self._deltas else ""
+        """All text received; a new string at each call."""
+        return "".join(self._received)
+
+    def text_between(self, start: int, end: int) -> str:
+        """The characters from `start` to `end` of the text received."""
+        found: list[str] = []
+        for part in self._received:
+            found.append(part[max(0, start) : max(0, end)])
+            start, end = start - len(part), end - len(part)
+        return "".join(found)
 
     @property
     def masks_text(self) -> bool:
@@ -129,7 +139,7 @@ class Intake:
 
     def verbatim(self, word: Word) -> Word:
         """The word with the client's characters, which may be masked in it."""
-        return replace(word, text=self.text[word.char_start : word.char_end])
+        return replace(word, text=self.text_between(word.char_start, word.char_end))
 
     @property
     def waiting_chars(self) -> int:
@@ -138,7 +148,7 @@ class Intake:
 
     def speech_language(self) -> str:
         """Language of the speech so far, detected if it was not given."""
-        return self.segment_language or detect_language(self.text, None)
+        return self.segment_language or detect_language(self.text_between(0, _TELLING_CHARS), None)
 
     def receive(self, delta: str) -> None:
         """Append `delta` to the text.
@@ -155,8 +165,10 @@ class Intake:
                 f"{self._max_chars} characters waiting to be spoken, got {waiting}; send the rest "
                 "once audio has arrived"
             )
-        self._deltas.append(delta)
         self.chars += len(delta)
+        while self._received and len(self._received[-1]) <= len(delta):
+            delta = self._received.pop() + delta
+        self._received.append(delta)
 
     def check_readings(self) -> None:
         """Check the length of the readings that were found in the text.
@@ -263,7 +275,7 @@ class Intake:
             return [QueuedSegment(segment, self.segment_language)]
         text = segment.text
         if segment.readings:  # a mask is in no language
-            text = self.text[segment.char_start : segment.char_end]
+            text = self.text_between(segment.char_start, segment.char_end)
         language = detect_language(text, self.segment_language)
         if any(map(str.isalpha, text)):
             self.segment_language = language
@@ -463,7 +475,7 @@ class LanguageCheck:
         """Check the new text before `char_end`, if it has `least_chars`; None without a warning."""
         if self._has_warned or char_end - self._char_end < least_chars:
             return None
-        new = intake.text[self._char_end : char_end]
+        new = intake.text_between(self._char_end, char_end)
         self._char_end = char_end
         found = unserved_language(new) or _served_language(new, self._given, languages)
         if found is None:
@@ -485,9 +497,10 @@ def _served_language(text: str, given: str | None, languages: Sequence[str]) -> 
     return NAMES[code][0].capitalize()
 
 
-def ipa_warning(segment: Segment, text: str) -> ContextWarned | None:
+def ipa_warning(segment: Segment, intake: Intake) -> ContextWarned | None:
     """Return the warning for a segment with IPA that has no respelling; None without."""
     for reading in segment.readings:
-        if reading.ipa and reading.said in text[reading.char_start : reading.char_end]:
+        written = intake.text_between(reading.char_start, reading.char_end)
+        if reading.ipa and reading.said in written:
             return ContextWarned(WarningCode.IPA_IGNORED, _IPA_MESSAGE)
     return None

@@ -5,6 +5,7 @@
 
 import asyncio
 import functools
+import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -118,6 +119,7 @@ class Synthesizer:
         self._language_voices: dict[str, frozenset[str]] = {}
         """Names of each worker's voices that belong to one language; they never change."""
         self._slices = Slices()
+        self._has_stretch = False  # 35 MB and 0.1 s, for contexts whose speed no engine speaks
 
     async def start(self) -> None:
         """Start the workers.
@@ -253,6 +255,9 @@ class Synthesizer:
         """A worker with a free row for the voice, else that of the overflow; and its request."""
         capabilities = self._supervisors[voice.worker].capabilities
         request = self._resolve(options, voice, capabilities)
+        if request.stretch != 1.0 and not self._has_stretch:
+            await asyncio.to_thread(importlib.import_module, "voiceagent_tts.audio.stretch")
+            self._has_stretch = True
         worker = await self._least_loaded(voice)
         refusal = _refusal(worker, options, capabilities)
         if refusal is None:

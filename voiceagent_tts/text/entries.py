@@ -10,10 +10,11 @@ white space character equals a space. This module keeps no text.
 
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
+from operator import itemgetter
 
 from voiceagent_tts.lexicon import Entries, Pronunciation
 from voiceagent_tts.text.words import is_syllabic
@@ -45,11 +46,14 @@ EntryRow = tuple[str, str, str | None, str | None]
 
 def rows_of(entries: Entries) -> list[EntryRow]:
     """The rows of a lexicon, sorted by folded form; of equal forms, the last entry comes last."""
+    characters = set[str]().union(*entries)
+    folded = str.maketrans({each: _folded(each) for each in characters})
+    decomposed = str.maketrans({each: _decomposed(each) for each in characters})
     rows = (
-        (_mapped(_folded, written), _mapped(_decomposed, written), said.say, said.ipa)
+        (written.translate(folded), written.translate(decomposed), said.say, said.ipa)
         for written, said in entries.items()
     )
-    return sorted(rows, key=lambda row: row[0])
+    return sorted(rows, key=itemgetter(0))
 
 
 class EntryMatcher:
@@ -179,10 +183,6 @@ def is_word_border(left: str, right: str) -> bool:
 def _joins(character: str) -> bool:
     """Whether the character is part of a word: a letter, a digit or a combining mark."""
     return character.isalnum() or unicodedata.category(character)[0] == "M"
-
-
-def _mapped(form: Callable[[str], str], text: str) -> str:
-    return "".join(map(form, text))
 
 
 @lru_cache(maxsize=8192)

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from numpy import fft
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.provenance.keys import WatermarkKey
@@ -80,7 +81,7 @@ def detect(samples: npt.NDArray[np.float32], keys: Sequence[WatermarkKey]) -> De
     best, best_key = 0.0, None
     marked: set[int] = set()
     for key in keys:
-        spectrum = np.fft.fft(signs(key), axis=0)
+        spectrum = fft.fft(signs(key), axis=0)
         for section in sections:
             score = _score(np.sum([folded[block] for block in section], axis=0), spectrum)
             if score > best:
@@ -134,8 +135,8 @@ def _score(folded: Levels, spectrum: npt.NDArray[np.complex128]) -> float:
         spectrum: transform of the signs over the slots.
     """
     norms = np.sqrt((folded**2).sum(axis=(1, 2)))
-    products = np.fft.fft(folded, axis=1).conj() * spectrum
-    correlations = np.fft.ifft(products.sum(axis=2), axis=1).real
+    products = fft.fft(folded, axis=1).conj() * spectrum
+    correlations = fft.ifft(products.sum(axis=2), axis=1).real
     return float((correlations / np.maximum(norms, 1e-9)[:, None]).max())
 
 
@@ -154,7 +155,7 @@ def _levels(block: npt.NDArray[np.float32]) -> Levels:
     """Level of every cell, at a hop of a quarter slot: natural logarithm of power, [F, BANDS]."""
     window = np.hanning(_WINDOW) * 32_768.0
     frames = np.lib.stride_tricks.sliding_window_view(block, _WINDOW)[::_HOP] * window
-    powers = np.abs(np.fft.rfft(frames)) ** 2
+    powers = np.abs(fft.rfft(frames)) ** 2
     band = bands_of_transform(_WINDOW)
     sums = np.stack([powers[:, band == number].sum(axis=1) for number in range(BANDS)], axis=1)
     return np.log(sums + _NOISE_POWER)

@@ -14,6 +14,7 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+from numpy import fft
 
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.provenance.keys import WatermarkKey
@@ -135,11 +136,11 @@ def _filtered(
     filters: npt.NDArray[np.complex128], inputs: Samples, numbers: npt.NDArray[np.int64]
 ) -> Samples:
     """Filter the inputs of the slots with these numbers; returns [slots, SLOT_SAMPLES] integers."""
-    spectra = np.fft.rfft(inputs)
+    spectra = fft.rfft(inputs)
     products = np.empty((2, *spectra.shape), spectra.dtype)
     np.multiply(spectra, filters[numbers % SLOTS], out=products[0])
     np.multiply(spectra, filters[(numbers + 1) % SLOTS], out=products[1])
-    both = np.fft.irfft(products, _FFT_SIZE)[..., _TAPS:]
+    both = fft.irfft(products, _FFT_SIZE)[..., _TAPS:]
     early, late = np.rint(both, out=both)
     late -= early
     late *= _FADE_IN
@@ -165,11 +166,11 @@ def _filter_spectra(key: WatermarkKey) -> npt.NDArray[np.complex128]:
     folding = np.zeros(_DESIGN_SIZE)
     folding[[0, _DESIGN_SIZE // 2]] = 1
     folding[1 : _DESIGN_SIZE // 2] = 2
-    cepstra = np.fft.irfft(log_gains, axis=1) * folding
-    taps = np.fft.irfft(np.exp(np.fft.rfft(cepstra, axis=1)), axis=1)[:, :_TAPS]
+    cepstra = fft.irfft(log_gains, axis=1) * folding
+    taps = fft.irfft(np.exp(fft.rfft(cepstra, axis=1)), axis=1)[:, :_TAPS]
     half = _TAPS // 2
     taps[:, half:] *= 0.5 + 0.5 * np.cos(np.pi * np.arange(half) / half)  # no step at the cut
-    return np.fft.rfft(np.rint(taps * _SCALE), _FFT_SIZE)
+    return fft.rfft(np.rint(taps * _SCALE), _FFT_SIZE)
 
 
 def mark(pcm: bytes, key: WatermarkKey) -> bytes:
