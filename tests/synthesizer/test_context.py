@@ -10,12 +10,13 @@ import pytest
 from testbed.contexts import SENTENCE, UNPACED, collect, first, made_samples
 from testbed.servers import StartSynthesizer, worker_of
 from testbed.waiting import PATIENCE_S, undisturbed, until
-from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.synthesizer import segments
 from voiceagent_tts.synthesizer.aligners import Aligners
+from voiceagent_tts.synthesizer.context import EventQueue
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextFlushed,
@@ -285,3 +286,16 @@ async def test_a_cancel_before_any_audio_has_no_time_to_it(
     context.push_text(SENTENCE)
     context.cancel()
     assert (await collect(context)).report.ttfa_s is None
+
+
+def test_words_that_wait_for_a_slow_reader_come_in_several_events() -> None:
+    """Thousands may wait, of a text of which nothing is said: one message would take long."""
+    words = [WordTimestamp(Word("a", at, at + 1), 0, 0, 1.0) for at in range(700)]
+    queue = EventQueue(lambda: None)
+    queue.put_words(words)
+    events: list[WordTimestamp] = []
+    lengths: list[int] = []
+    while isinstance(event := queue.pop(0.0), ContextWords):
+        events += event.words
+        lengths.append(len(event.words))
+    assert events == words and lengths == [300, 300, 100]

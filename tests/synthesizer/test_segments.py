@@ -46,3 +46,18 @@ def test_silence_waits_for_no_speech_that_may_never_come() -> None:
     assert ended.is_last and ended.segment == Segment(len(BREAK) * " ", 0)
     text = "... " * MAX_SEGMENT_CHARS
     assert "".join(each.segment.text for each in queued(text)) == text
+
+
+@pytest.mark.parametrize("lengths", [[1] * 100, [7, 1, 1, 90, 2, 3], [60, 30, 20, 10], [200]])
+def test_a_part_of_the_text_is_that_part_however_it_came(lengths: list[int]) -> None:
+    """Words are cut out of the text by their offsets, whatever was received at once."""
+    text = "".join(chr(0x4E00 + number) for number in range(sum(lengths)))
+    voice = Voice("nova", "worker")
+    request = ContextRequest(ContextOptions(), voice, None, "segment", SpeechOptions(), 1.0)
+    intake, at = Intake(request, Limits()), 0
+    for length in lengths:
+        intake.receive(text[at : at + length])
+        at += length
+        for start in range(0, at + 2, 5):
+            assert intake.text_between(start, start + 9) == text[:at][start : start + 9]
+        assert intake.text == text[:at]

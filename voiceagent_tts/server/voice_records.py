@@ -15,7 +15,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.voices import CLONE_SUFFIX, SeenClones, VoiceFolder, file_version, own_name
 
 Tag = Literal["testing", "production"]
@@ -229,7 +229,12 @@ class VoiceRecords:
         # also if this ends in the middle.
         unfinished = record if earlier is None else _replacing(earlier, record)
         self.files.save(record.stored, unfinished)
-        self._clones.save(record.stored, voice_file)
+        try:
+            self._clones.save(record.stored, voice_file)
+        except VoiceAgentError:
+            if earlier is None:
+                self.files.delete(record.stored)
+            raise
         if unfinished != record:
             self.files.save(record.stored, record)
 

@@ -75,6 +75,9 @@ from voiceagent_tts.voices import Voice
 _STEPS_AT_ONCE = 3
 """Steps in one iteration of the event loop. A step divides some text and speaks one segment: 1 ms
 each."""
+_WORDS_AT_ONCE = 300
+"""Words in one event. A client that reads slowly may let thousands wait, of which nothing is said.
+"""
 _CHECKED_CHARS = 60
 """Characters after which the language of token-fed text is checked."""
 
@@ -126,7 +129,7 @@ class EventQueue:
     def pop(self, granted_samples: float) -> ContextEvent | None:
         """Remove and return the next event; None where there is none, or it is held."""
         if self.words:
-            words, self.words = self.words, []
+            words, self.words = self.words[:_WORDS_AT_ONCE], self.words[_WORDS_AT_ONCE:]
             return ContextWords(tuple(words))
         if self.moved:
             words, self.moved = self.moved, []

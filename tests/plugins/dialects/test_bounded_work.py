@@ -1,19 +1,26 @@
 """A long text keeps no other client waiting, whatever door it comes by."""
 
-from collections.abc import Mapping
+import asyncio
+import itertools
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
 import pytest
+from websockets.sync.client import connect
 
-from testbed.loop_work import loop_work
+from testbed.long_texts import CHARS, KINDS, MOST_CALLS, SPREAD
+from testbed.loop_work import LoopWork, loop_work
 from testbed.servers import StartServer
+from testbed.speechless import SpeechlessProxy
 from testbed.waiting import PATIENCE_S
+from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.server.serve import RunningServer
 
-CHARS = 20_000
-MOST_CALLS = 40_000
-"""As in tests/synthesizer/test_bounded_work.py."""
+MOST_BYTES = 300_000
+"""Bytes and characters that functions return in one iteration: a message of 20,000 characters is
+passed on by some of them. The times of all its characters in one message made them 860,000."""
 ANSWERS = 20
 """Parts of an answer that are read: some of them are audio."""
 TEXTS = {
@@ -71,3 +78,78 @@ async def test_no_door_makes_a_long_turn_of_the_loop(
         if is_long:
             most[name] = work.most
     assert {name: calls for name, calls in most.items() if calls > MOST_CALLS} == {}
+
+
+_STREAM = "/v1/text-to-speech/default"
+_MP3 = f"{_STREAM}/multi-stream-input?output_format=mp3_44100_128"
+SOCKETS: dict[str, Any] = {
+    "/tts/websocket": lambda text: [
+        {**_SONIC, "language": None, "context_id": "a", "transcript": text, "add_timestamps": True}
+    ],
+    f"{_STREAM}/stream-input?output_format=pcm_24000&enable_ssml_parsing=true": lambda text: [
+        {"text": text},
+        {"text": ""},
+    ],
+    _MP3: lambda text: [
+        {"text": text, "context_id": "a", "flush": True},
+        {"context_id": "a", "close_context": True},
+    ],
+}
+"""Doors by sockets, and the messages that have a text spoken to its end."""
+ENDS = ('"type":"done"', '"isFinal":true')
+
+
+def _talk(url: str, messages: Sequence[Mapping[str, Any]], most: int | None) -> None:
+    """Send messages, and read until the context is over, or `most` answers are there."""
+    with connect(url, max_size=None) as socket:
+        for message in messages:
+            socket.send(json.dumps(message, ensure_ascii=False))
+        for _ in itertools.count() if most is None else range(most):
+            answer = str(socket.recv(timeout=PATIENCE_S))
+            assert '"error"' not in answer, answer
+            if any(end in answer for end in ENDS):
+                return
+
+
+async def _sent(
+    server: RunningServer, door: str, kind: str, patch: pytest.MonkeyPatch, most: int | None
+) -> LoopWork:
+    """The work of the server's loop for a long text of a kind that comes by a socket."""
+    words, _, _ = KINDS[kind]
+    url = f"{server.url.replace('http', 'ws', 1)}{door}"
+    with loop_work(patch) as work:
+        await asyncio.sleep(0)
+        messages = SOCKETS[door]((words * CHARS)[: CHARS - 9])  # some add spaces
+        await asyncio.to_thread(_talk, url, messages, most)
+    return work
+
+
+def _is_long(work: LoopWork) -> bool:
+    return work.most > MOST_CALLS or work.most_bytes > MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    "door", [pytest.param(d, marks=pytest.mark.thorough if d == _MP3 else ()) for d in SOCKETS]
+)
+async def test_no_text_by_a_socket_makes_a_long_turn(
+    door: str, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty kinds of text, each of 20,000 characters, until there is some audio of them."""
+    server = await start_server()
+    await _sent(server, door, "latin", monkeypatch, 1)
+    work = {kind: await _sent(server, door, kind, monkeypatch, ANSWERS) for kind in KINDS}
+    assert {k: (w.most, w.most_bytes) for k, w in work.items() if _is_long(w)} == {}
+
+
+@pytest.mark.parametrize("door", SOCKETS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=() if k in SPREAD[:2] else pytest.mark.thorough) for k in KINDS]
+)
+async def test_no_turn_is_long_until_the_end_of_a_text(
+    door: str, kind: str, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor in the middle, and not at its end, of which the voice says nothing."""
+    server = await start_server()
+    server.state.synthesizer.proxy = SpeechlessProxy(PhraseCache(10e6, 60.0, 2))
+    work = await _sent(server, door, kind, monkeypatch, None)
+    assert not _is_long(work), (work.most, work.most_bytes)

@@ -86,15 +86,20 @@ class Consents:
         return consent
 
     def save(self, consent: Consent, voice_file: bytes | None) -> None:
-        """Store a consent, and the voice of its recording.
+        """Store a consent, and the voice of its recording: both, or nothing.
 
         Raises:
             InvalidRequestError: the folder is not writable.
             OverloadedError: the voices cannot be reached.
         """
+        recording = f"{_FOLDER}/{consent.id}.voice"
         if voice_file is not None:
-            self._clones.write(f"{_FOLDER}/{consent.id}.voice", voice_file)
-        self._files.save(consent.id, consent)
+            self._clones.write(recording, voice_file)
+        try:
+            self._files.save(consent.id, consent)
+        except BaseException:
+            self._clones.delete(recording)  # nobody could withdraw it
+            raise
 
     def similarity(self, consent: Consent, voice_file: bytes) -> float | None:
         """Cosine of the speaker embeddings of a consent and a voice; None if one has none.

@@ -10,6 +10,9 @@ from typing import Any
 from voiceagent_tts.plugins.dialects.shared import known_ends_ms
 from voiceagent_tts.protocol.messages import WordsMessage
 
+_MOST_CHARS = 2_000
+"""Words that wait for their audio are shorter, unless nothing is said of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class _TimedWord:
@@ -36,6 +39,7 @@ class CharacterAlignment:
         self._text = ""  # received, from the end of the last timed word on
         self._text_start = 0  # its position in the context's text
         self._words: deque[_TimedWord] = deque()  # not yet returned
+        self._chars = 0  # of these words
         self._ends_with_space = True
         self._end_ms = 0  # of the last timed word
         self._chunk_ms = 0  # beginning of the next chunk
@@ -48,6 +52,11 @@ class CharacterAlignment:
         """Remove the last characters of the text, which were not accepted."""
         self._text = self._text[: max(0, len(self._text) - chars)]
 
+    @property
+    def is_full(self) -> bool:
+        """Whether so many words wait that nothing can be said of most: no audio will come."""
+        return self._chars > _MOST_CHARS
+
     def add_words(self, message: WordsMessage) -> None:
         """Append words with their times."""
         for word, start_ms, end_ms, char_start, char_end in zip(
@@ -58,7 +67,7 @@ class CharacterAlignment:
             message.char_end,
             strict=True,
         ):
-            before = self._text[: char_start - self._text_start]
+            before = self._text[: min(char_start - self._text_start, _MOST_CHARS)]
             self._text = self._text[char_end - self._text_start :]
             self._text_start = char_end
             self._add_word(word, before, start_ms, end_ms)
@@ -72,6 +81,7 @@ class CharacterAlignment:
         chars = "".join(" " if char.isspace() else char for char in word)
         timed = [self._end_ms] * len(lead) + starts_ms + [start_ms + length_ms] * len(tail)
         self._words.append(_TimedWord(lead + chars + tail, timed, start_ms + length_ms))
+        self._chars += len(timed)
         self._ends_with_space = bool(tail)
         self._end_ms = start_ms + length_ms
 
@@ -88,6 +98,7 @@ class CharacterAlignment:
         base_ms = 0 if self._counts_from_context else self._chunk_ms
         end_ms = self._words[0].starts_ms[0] if self._words else words[-1].end_ms
         starts_ms = [start_ms for word in words for start_ms in word.starts_ms]
+        self._chars -= len(starts_ms)
         ends_ms = [*starts_ms[1:], end_ms]
         durations_ms = [end - start for start, end in zip(starts_ms, ends_ms, strict=True)]
         self._chunk_ms = end_ms

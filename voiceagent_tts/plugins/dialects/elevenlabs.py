@@ -232,7 +232,7 @@ class ElevenLabs:
         context = self._contexts[message.context_id]
         context.alignment.add_words(message)
         # Those who add up the lengths of chunks, or of audio, need times and audio together.
-        is_sent_ahead = self._counts_from_context
+        is_sent_ahead = self._counts_from_context or context.alignment.is_full
         return [*_chunk(context, b"", context.alignment.take())] if is_sent_ahead else []
 
     def _audio(self, message: AudioMessage) -> WireMessages:
