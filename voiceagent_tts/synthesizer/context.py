@@ -76,8 +76,7 @@ _STEPS_AT_ONCE = 3
 """Steps in one iteration of the event loop. A step divides some text and speaks one segment: 1 ms
 each."""
 _WORDS_AT_ONCE = 300
-"""Words in one event. A client that reads slowly may let thousands wait, of which nothing is said.
-"""
+"""Words in one event: where nothing is said of the text, thousands may be due together."""
 _CHECKED_CHARS = 60
 """Characters after which the language of token-fed text is checked."""
 

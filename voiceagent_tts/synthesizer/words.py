@@ -5,9 +5,8 @@ word is published when the best source that may still answer has answered, or el
 when playback is about to reach it, with the best time known by then. An estimate is better than a
 time that arrives too late; but a word whose audio is not generated yet cannot be reached and waits
 for it. `Words` applies the rule to a context: it finds the words in the text, knows when playback
-reaches them, and asks the aligners. The current time is passed in.
-
-The times of an engine that reports its words are final: such words are published as they come.
+reaches them, and asks the aligners. The current time is passed in. The times of an engine that
+reports its words are final: such words are published as they come.
 """
 
 from bisect import bisect_left
