@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from anyio.to_thread import current_default_thread_limiter
+from fastapi.concurrency import run_in_threadpool
 
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.access.key_ring import KeyChange
@@ -177,7 +177,7 @@ class ServerState:
         """Start the workers, and speak one word to check them."""
         import voiceagent_tts.text.reader  # noqa: F401 - now, and not while somebody listens
 
-        current_default_thread_limiter()  # loads what sends all answers
+        await run_in_threadpool(int)  # loads what sends all answers
         await self.access.start()
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)
