@@ -143,7 +143,7 @@ async def test_no_text_by_a_socket_makes_a_long_turn(
 
 @pytest.mark.parametrize("door", SOCKETS)
 @pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=() if k in SPREAD[:2] else pytest.mark.thorough) for k in KINDS]
+    "kind", [pytest.param(k, marks=() if k in SPREAD[:2] else pytest.mark.thorough) for k in SPREAD]
 )
 async def test_no_turn_is_long_until_the_end_of_a_text(
     door: str, kind: str, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
