@@ -12,7 +12,9 @@ from voiceagent_tts.seam.engine import Engine, Inbox, Outbox
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Words
 
 UNLIMITED = 10**12
-_LONGEST_WAIT_S = 60.0
+_MOST_CPU_S = 60.0
+"""Processor time of this process for one run, which other programs do not take. It finds an engine
+that works without an end; the limit of a test finds one that waits without an end."""
 
 _E = TypeVar("_E", bound=Event)
 
@@ -60,9 +62,9 @@ class Driver:
         """Send `commands`, step until there is no more work, and return the new events."""
         before = len(self.events)
         self.send(*commands)
-        deadline = time.monotonic() + _LONGEST_WAIT_S
+        deadline = time.process_time() + _MOST_CPU_S
         while (wait_s := self.engine.step()) is not None or self._arrivals:
-            assert time.monotonic() < deadline, "the engine does not come to an end"
+            assert time.process_time() < deadline, "the engine does not come to an end"
             if wait_s:  # the engine itself asks for it, while a voice is loaded
                 time.sleep(wait_s)
         return self.events[before:]
