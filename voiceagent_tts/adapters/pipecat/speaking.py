@@ -428,7 +428,7 @@ class TurnTTSService(TTSService):
             await asyncio.sleep(min(wait_s, self._response_timeout_s))
             error = await self._try_to_open(turn)
             if error is None:
-                break
+                return None
         return error
 
     def _may_resume(self, turn: PipecatTurn, error: VoiceAgentError) -> bool:
