@@ -279,7 +279,7 @@ FAULTS = {
     "text": (Sequence, "next_ids"),
     "frame": (RunawayDetector, "add_frame"),
     "sound": (EngineContext, "record_sent"),
-    "end": (RunawayDetector, "is_lost"),
+    "end": (RunawayDetector, "is_silent_for_long"),
 }
 """What works for one sequence, by the part of a step that calls it."""
 

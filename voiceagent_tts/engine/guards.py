@@ -51,18 +51,20 @@ class RunawayDetector:
         """Whether the frames so far are too few for any word."""
         return self.frames <= _SPEECHLESS_FRAMES
 
-    def is_lost(self, max_frames: int | None, *, has_spoken: bool) -> bool:
-        """Whether the sequence must be stopped.
+    def is_silent_for_long(self, *, has_spoken: bool) -> bool:
+        """Whether no pause is as long as the silence so far.
+
+        Args:
+            has_spoken: whether the context has sent audio before.
+        """
+        return self.silent_frames >= (_SILENT_FRAMES if has_spoken else _SILENT_FRAMES_AT_FIRST)
+
+    def makes_noise(self, max_frames: int | None) -> bool:
+        """Whether the sequence goes on without its text, and is not silent.
 
         Args:
             max_frames: maximum number of frames for the text; None while the text is incomplete.
-            has_spoken: whether the context has sent audio before.
         """
-        silent_frames = _SILENT_FRAMES if has_spoken else _SILENT_FRAMES_AT_FIRST
-        return self.silent_frames >= silent_frames or self.makes_noise(max_frames)
-
-    def makes_noise(self, max_frames: int | None) -> bool:
-        """Whether the sequence goes on without its text, and is not silent."""
         if self.silent_frames >= _CYCLE_FRAMES:  # no circle with a sound in it is silent that long
             return False
         decoded_frames = self.frames - len(self._undecoded)

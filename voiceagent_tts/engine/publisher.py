@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 from voiceagent_tts.audio.levels import frame_peaks
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, AudioChunk
 from voiceagent_tts.engine.failing import failing_in_engine
-from voiceagent_tts.engine.guards import frame_cap
 from voiceagent_tts.engine.metrics import Counts
 from voiceagent_tts.engine.runner import Runner, Sound
 from voiceagent_tts.engine.scheduler import Scheduler
@@ -111,11 +110,17 @@ class Publisher:
     ) -> ContextAudio | None:
         active, sequence = context.active, context.current
         assert active is not None
+        if active.state is SequenceState.LOST:  # an earlier sound of this step was noise
+            return None
         active.receive_audio(sound.frames)
-        pcm = sound.pcm
-        silences = [peak < _SILENCE for peak in frame_peaks(pcm)]
-        for is_silent in silences:
+        silences = [peak < _SILENCE for peak in frame_peaks(sound.pcm)]
+        for number, is_silent in enumerate(silences, 1):
             sequence.detector.add_audio(is_silent=is_silent)
+            if not active.has_ended and sequence.detector.makes_noise(sequence.max_frames):
+                active.state = SequenceState.LOST
+                silences = silences[:number]
+                break
+        pcm = sound.pcm[: len(silences) * _FRAME_BYTES]
         if not context.has_spoken:
             never_spoke = active.has_ended and sequence.detector.never_spoke
             if (never_spoke and not sequence.is_retried) or all(silences):
@@ -130,17 +135,15 @@ class Publisher:
         return ContextAudio(context.id, chunk)
 
     def _end_if_finished(self, context: EngineContext) -> None:
-        """End a sequence whose last frame has become audio, or that has run away from its text."""
+        """End a sequence whose last frame has become audio, or that has lost its text."""
         active = context.active
         if active is None:  # it was refused, or waits for pages
             return
         sequence = context.current
-        max_frames = None if sequence.is_open else frame_cap(sequence.text_ids)
-        if sequence.detector.is_lost(max_frames, has_spoken=context.has_spoken):
-            if context.has_spoken and not active.has_ended:
-                if sequence.detector.makes_noise(max_frames):
-                    self._counts.lost_texts += 1
-                    raise EngineError(_LOST_TEXT, code=ErrorCode.TEXT_LOST)
+        if active.state is SequenceState.LOST:
+            self._counts.lost_texts += 1
+            raise EngineError(_LOST_TEXT, code=ErrorCode.TEXT_LOST)
+        if sequence.detector.is_silent_for_long(has_spoken=context.has_spoken):
             if not active.has_ended:
                 active.state = SequenceState.ENDED
             if not context.has_spoken:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES, PlayoutClock
-from voiceagent_tts.engine.guards import RunawayDetector
+from voiceagent_tts.engine.guards import RunawayDetector, frame_cap
 from voiceagent_tts.seam.commands import Credit, SpeechOptions
 
 _FRAMES_PER_TEXT_ID = 3
@@ -75,6 +75,11 @@ class Sequence:
         """Expected number of frames."""
         return _OPEN_TEXT_FRAMES if self.is_open else _FRAMES_PER_TEXT_ID * self.text_ids
 
+    @property
+    def max_frames(self) -> int | None:
+        """Maximum number of frames for the text; None while it is incomplete."""
+        return None if self.is_open else frame_cap(self.text_ids)
+
     def next_ids(self) -> list[int]:
         """Return the ids that have not been fed, and count them as fed."""
         ids = self.ids[self.fed_ids :]
@@ -99,12 +104,14 @@ class SequenceState(Enum):
         STARVED: waits for text.
         ENDED: makes no more frames.
         OUT_OF_MEMORY: makes no more frames, because no page was free.
+        LOST: makes no more frames, because it made noise in place of its text.
     """
 
     RUNNING = auto()
     STARVED = auto()
     ENDED = auto()
     OUT_OF_MEMORY = auto()
+    LOST = auto()
 
 
 @dataclass(slots=True)
@@ -130,7 +137,7 @@ class ActiveSequence:
     @property
     def has_ended(self) -> bool:
         """Whether the row makes no more frames."""
-        return self.state in (SequenceState.ENDED, SequenceState.OUT_OF_MEMORY)
+        return self.state not in (SequenceState.RUNNING, SequenceState.STARVED)
 
     @property
     def pending_frames(self) -> int:
@@ -140,7 +147,7 @@ class ActiveSequence:
     def add_frame(self, *, is_end: bool) -> None:
         """Count a frame that the row made; with `is_end` it is the last one."""
         self.undecoded_frames += 1
-        if is_end:
+        if is_end and self.state is not SequenceState.LOST:
             self.state = SequenceState.ENDED
 
     def submit_to_codec(self, frames: int) -> None:
