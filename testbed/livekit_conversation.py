@@ -72,10 +72,12 @@ class _ScriptedStream(llm.LLMStream):
 class Conversation:
     """A running session: makes replies, interrupts them, and reads them in the history."""
 
-    def __init__(self, voice: tts.TTS, **options: Any) -> None:
+    def __init__(
+        self, voice: tts.TTS, loudspeaker: Loudspeaker | None = None, **options: Any
+    ) -> None:
         self.voice = voice
         self.llm = ScriptedLLM()
-        self.loudspeaker = Loudspeaker()
+        self.loudspeaker = loudspeaker or Loudspeaker()
         self.microphone = Microphone()
         self.screen = Screen()
         self.metrics: list[Any] = []
@@ -137,10 +139,13 @@ class Conversation:
 
 @contextlib.asynccontextmanager
 async def talking(
-    voice: tts.TTS, agent: Agent | None = None, **options: Any
+    voice: tts.TTS,
+    agent: Agent | None = None,
+    loudspeaker: Loudspeaker | None = None,
+    **options: Any,
 ) -> AsyncIterator[Conversation]:
     """Run a conversation with `agent`, or a plain one; closes it and the voice afterwards."""
-    conversation = Conversation(voice, **options)
+    conversation = Conversation(voice, loudspeaker, **options)
     session = conversation.session
     microphone = None if session.vad is None else conversation.microphone
     devices = conversation.loudspeaker, microphone, conversation.screen

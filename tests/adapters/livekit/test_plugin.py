@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from livekit.agents import (
     APIConnectionError,
@@ -657,3 +658,24 @@ def test_the_import_is_light() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert result.stdout.strip().endswith("[]"), result.stderr
+
+
+async def test_no_secret_of_the_address_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither logs nor errors have the user and the password that a proxy asks for."""
+    async with aiohttp.ClientSession() as session:
+        voice = TTS(url="ws://user:secret@127.0.0.1:1", http_session=session)
+        voice.prewarm()
+        await until(lambda: "not connected to" in caplog.text, "the first attempt has failed")
+        with pytest.raises(APIError) as raised:
+            await voice.list_voices()
+        await voice.aclose()
+    assert "not connected to 127.0.0.1:1:" in caplog.text
+    assert "secret" not in caplog.text + str(raised.value)
+
+
+async def test_a_voice_outside_of_a_job_says_what_to_do() -> None:
+    """LiveKit's own text names the remedy."""
+    voice = TTS(url="ws://127.0.0.1:1")
+    with pytest.raises(APIError, match="create your own aiohttp.ClientSession"):
+        await voice.list_voices()
+    await voice.aclose()

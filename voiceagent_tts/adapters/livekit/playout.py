@@ -6,10 +6,12 @@ that its transcript has shown, which is a word or two off. A `Playout` replaces 
 were heard by then. It uses no timer and no audio frames, so a busy event loop, a long wait before
 playback or a `tts_node` that makes new frames does not change the result.
 
-This module uses the events of LiveKit's outputs, and two private names of LiveKit in
-`Listener.of_this_task`. Without them, LiveKit's own text stays.
+This module uses the events of LiveKit's outputs, two private names of LiveKit in
+`Listener.of_this_task`, and the names of two of its tasks in `_is_unheard`. Without the first two,
+LiveKit's own text stays.
 """
 
+import asyncio
 import time
 import weakref
 from collections import deque
@@ -63,8 +65,8 @@ class Playout:
 
     @property
     def underrun_s(self) -> float:
-        """Silence within the reply, while no audio had arrived."""
-        return self._clock.underrun_s
+        """Silence within the reply, while no audio had arrived and the listener could hear."""
+        return 0.0 if self.awaits_start else self._clock.underrun_s
 
     def left_s(self, now: float) -> float:
         """How long the listener still has audio to hear."""
@@ -133,20 +135,24 @@ class Playout:
         self._words = [word for word in self._words if word.word.char_end <= char_end]
         self.char_end = self._words[-1].word.char_end if self._words else 0
 
-    def heard_text(self, played_s: float, now: float) -> str:
-        """The reply's text up to the last word of which enough was heard.
+    def possible_s(self, played_s: float, now: float) -> float:
+        """How much can have been heard of what an output has measured as played.
+
+        An output may count a pause, or its own delay before the first sample, so this is limited to
+        about the time that has passed.
 
         Args:
-            played_s: played audio, as the output reports it. An output may count a pause, or its
-                own delay before the first sample, so this is limited to about the time that has
-                passed.
+            played_s: played audio, as measured.
             now: when playback has ended.
         """
-        played = round(played_s * SAMPLE_RATE_HZ)
-        if self._has_started:
-            possible = self._clock.played_samples(self._playing_at(now))
-            played = min(played, possible + _TOLERANCE_SAMPLES)
-        heard = heard_samples(played, self._latency_s)
+        if not self._has_started:
+            return played_s
+        possible = self._clock.played_samples(self._playing_at(now)) + _TOLERANCE_SAMPLES
+        return min(played_s, possible / SAMPLE_RATE_HZ)
+
+    def heard_text(self, played_s: float) -> str:
+        """The reply's text up to the last word of which enough was heard, in `played_s`."""
+        heard = heard_samples(round(played_s * SAMPLE_RATE_HZ), self._latency_s)
         if self.is_complete and self.samples - heard < _TOLERANCE_SAMPLES:
             return self.text
         ends = [word.word.char_end for word in self._words if self._begins_by(word) <= heard]
@@ -166,10 +172,12 @@ class Listener:
 
     @classmethod
     def of_this_task(cls) -> "Listener | None":
-        """The listener of the reply that the current task generates; None outside of a session.
+        """The listener of the stream that the current task opens; None if the session hears none.
 
         LiveKit offers plugins no public way to find their session.
         """
+        if _is_unheard(asyncio.current_task()):
+            return None
         try:
             from livekit.agents.voice.agent_activity import (
                 _AgentActivityContextVar,
@@ -191,6 +199,23 @@ class Listener:
         _watches[self.output].follow(self.session)
 
 
+def is_probe(task: "asyncio.Task[Any] | None") -> bool:
+    """Whether `task` is a `FallbackAdapter`'s that tries a TTS again: nobody hears its audio.
+
+    It runs in the context of the reply that another TTS speaks.
+    """
+    return task is not None and "_recover_tts_task" in getattr(task.get_coro(), "__qualname__", "")
+
+
+def _is_unheard(task: "asyncio.Task[Any] | None") -> bool:
+    """Whether what `task` speaks is no reply of the session whose context it runs in.
+
+    A function tool runs in the context of the reply that follows it, and may play what it speaks on
+    another output. What it passes to `session.say` is spoken by another task.
+    """
+    return is_probe(task) or (task is not None and task.get_name().startswith("tool_exec_"))
+
+
 _playouts: "weakref.WeakKeyDictionary[SpeechHandle, deque[Playout]]" = weakref.WeakKeyDictionary()
 """The replies of each speech that have not ended, in the order in which they play."""
 
@@ -201,6 +226,7 @@ class _Watch:
     def __init__(self, output: io.AudioOutput) -> None:
         self._session: Callable[[], AgentSession[Any] | None] = lambda: None
         self._progress_s = 0.0  # of the current reply; 0 where the output does not report it
+        self._output = weakref.ref(output)  # this watch is kept as long as the output
         output.on("playback_started", self._start)
         output.on("playback_progressed", self._progress)
         output.on("playback_finished", self._finish)
@@ -225,7 +251,8 @@ class _Watch:
 
     def _pause_or_resume(self, event: "AgentStateChangedEvent") -> None:
         """Outputs report no pause, but LiveKit "listens" as soon as it pauses a reply."""
-        if not (playing := self._playing):
+        output = self._output()
+        if output is None or not _pauses(output) or not (playing := self._playing):
             return
         if event.new_state == "listening":
             playing[0].pause(time.monotonic())
@@ -234,10 +261,11 @@ class _Watch:
 
     def _progress(self, event: "io.PlaybackProgressedEvent") -> None:
         # After a pause the output skips what it had queued, which `playback_position` leaves out.
+        # LiveKit never revises this, so it needs no limit.
         self._progress_s = event.offset + event.duration
 
     def _finish(self, event: io.PlaybackFinishedEvent) -> None:
-        played_s, self._progress_s = self._progress_s or event.playback_position, 0.0
+        progress_s, self._progress_s = self._progress_s, 0.0
         playing = self._playing
         if not playing:
             return
@@ -247,7 +275,15 @@ class _Watch:
         shown = (event.synchronized_transcript or "").rstrip()
         # A `transcription_node` or a text transform may have changed what is shown and committed.
         if playout.text.startswith(shown):
-            event.synchronized_transcript = playout.heard_text(played_s, time.monotonic())
+            played_s = playout.possible_s(event.playback_position, time.monotonic())
+            event.synchronized_transcript = playout.heard_text(progress_s or played_s)
+
+
+def _pauses(output: io.AudioOutput) -> bool:
+    """Whether `output` really pauses: that of the remote console claims it and plays on."""
+    while output.next_in_chain is not None:
+        output = output.next_in_chain
+    return output.can_pause and type(output).pause is not io.AudioOutput.pause
 
 
 _watches: "weakref.WeakKeyDictionary[io.AudioOutput, _Watch]" = weakref.WeakKeyDictionary()

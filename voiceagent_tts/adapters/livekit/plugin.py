@@ -36,7 +36,7 @@ from livekit.agents import (
 )
 from yarl import URL
 
-from voiceagent_tts.adapters.livekit.playout import Listener
+from voiceagent_tts.adapters.livekit.playout import Listener, is_probe
 from voiceagent_tts.adapters.livekit.reply import (
     Reply,
     ReplyHooks,
@@ -47,7 +47,7 @@ from voiceagent_tts.adapters.livekit.reply import (
 )
 from voiceagent_tts.adapters.livekit.transport import connect_websocket
 from voiceagent_tts.adapters.options import check_positive, check_strings, checked_connection
-from voiceagent_tts.client import CLOSE_TIMEOUT_S, ClientSocket, http_address
+from voiceagent_tts.client import CLOSE_TIMEOUT_S, ClientSocket, http_address, public_address
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientEvent
@@ -142,6 +142,7 @@ class TTS(tts.TTS[Literal["words"]]):
         check_positive(heartbeat_s=heartbeat_s)
         self._label = "livekit.plugins.voiceagent.TTS"  # as users import it, in logs and metrics
         self._url = URL(address)
+        self._place = public_address(address)
         self._heartbeat_s = heartbeat_s
         self._http_session = http_session
         self._model = model
@@ -213,7 +214,7 @@ class TTS(tts.TTS[Literal["words"]]):
         except (VoiceAgentError, aiohttp.ClientError, TimeoutError) as error:
             raise api_error(error) from error
         except (ValueError, KeyError, TypeError) as error:
-            reason = f"{self._url.authority} has no list of voices: {type(error).__name__}"
+            reason = f"{self._place} has no list of voices: {type(error).__name__}"
             raise APIError(reason, retryable=False) from error
 
     def synthesize(
@@ -274,7 +275,7 @@ class TTS(tts.TTS[Literal["words"]]):
                 continue  # the timeout of the reply that started it
             except Exception as error:
                 raise api_error(error) from error
-        raise APITimeoutError(f"no answer from {self._url.authority} within {timeout_s:g} s")
+        raise APITimeoutError(f"no answer from {self._place} within {timeout_s:g} s")
 
     def _attempt(self, timeout_s: float) -> asyncio.Task[ClientSocket]:
         if self._is_closed:
@@ -305,7 +306,10 @@ class TTS(tts.TTS[Literal["words"]]):
         return socket
 
     def _session(self) -> aiohttp.ClientSession:
-        return self._http_session or utils.http_context.http_session()
+        try:
+            return self._http_session or utils.http_context.http_session()
+        except RuntimeError as error:  # LiveKit's own text says what to do
+            raise APIConnectionError(str(error), retryable=False) from error
 
     def _prepare(self, socket: ClientSocket) -> None:
         options = self.options.spoken
@@ -350,7 +354,7 @@ class TTS(tts.TTS[Literal["words"]]):
             try:
                 await self.acquire(_WARM_TIMEOUT_S)
             except APIError as error:
-                _log.warning("not connected to %s: %s", self._url.authority, error)
+                _log.warning("not connected to %s: %s", self._place, error)
                 if not error.retryable:
                     return
             else:
@@ -385,6 +389,8 @@ class SynthesizeStream(_ReplyStream, tts.SynthesizeStream):
         super().__init__(tts=tts, conn_options=conn_options)
         self._plugin = tts
         self._options = tts.options
+        self._listener = Listener.of_this_task()
+        self._is_probe = is_probe(asyncio.current_task())
 
     async def stop(self) -> None:
         """Close the stream; an audible reply ends with an error."""
@@ -392,13 +398,16 @@ class SynthesizeStream(_ReplyStream, tts.SynthesizeStream):
         await self.aclose()
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
+        hooks = ReplyHooks(self._connect, self._mark_started)
+        if not self._is_probe:
+            hooks = replace(hooks, on_words=self._plugin.emit_words)
         self._reply = reply = Reply(
             self._options,
             self._conn_options,
             output_emitter,
-            ReplyHooks(self._connect, self._mark_started, self._plugin.emit_words),
+            hooks,
             in_segment=True,
-            listener=Listener.of_this_task(),
+            listener=self._listener,
         )
         feeding = asyncio.create_task(self._send_input(reply), name="voiceagent-input")
         try:
