@@ -18,7 +18,7 @@ from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.plugins.recordings.clone import load_reference_encoder
 from voiceagent_tts.seam.commands import Append, Cancel, Prepare
-from voiceagent_tts.seam.events import Done, Failed
+from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
 from voiceagent_tts.voices import VoiceFolder
 
 BASE = "base-0b6"
@@ -187,6 +187,8 @@ def test_a_clone_with_a_long_reference_waits_for_no_second_sentence(
     assert pcm_of(driver.run(*open_text, Append(1, second[:5], len(first), True, None)), 1)
     rest = Append(1, second[5:], len(first) + 5, False, None)
     assert isinstance(last_of(driver.run(rest), 1), Done)
+    ends = [each.char_end for each in driver.events if isinstance(each, SegmentEnd)]
+    assert ends == [len(first.rstrip()), len(first + second)], "one row a sentence"
 
 
 def test_prepare_does_it_ahead(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,8 +79,22 @@ def test_runs_end_at_sentence_ends() -> None:
 
 def test_a_run_without_sentences_ends_too() -> None:
     """The length of a run is bounded for every text."""
-    assert max(map(len, spoken("word " * 1000, run_chars=100))) < 500
-    assert max(map(len, spoken("好" * 1000, run_chars=100))) < 500
+    for run_chars in (1, 100, 300):
+        assert max(map(len, spoken("word " * 1000, run_chars))) < 1_300
+        assert max(map(len, spoken("好" * 4000, run_chars))) < 1_300
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Yes, of course I can help you with that.", "What would you like to hear first?"],
+        ["今天天气很好，我们去公园散步吧。", "你觉得怎么样？"],
+        ["Ich habe, soweit ich das beurteilen kann, nichts davon gesehen.", "Und du?"],
+    ],
+)
+def test_a_run_for_each_sentence_ends_inside_none(sentences: list[str]) -> None:
+    """A clone with a long reference speaks so: it can start with its first sentence."""
+    assert spoken(" ".join(sentences), run_chars=1) == sentences
 
 
 def test_text_after_a_flush_is_a_new_run() -> None:

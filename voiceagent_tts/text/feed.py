@@ -15,8 +15,8 @@ from voiceagent_tts.text.readings import GrowingLetters
 from voiceagent_tts.text.segmenter import marks_before
 from voiceagent_tts.text.sentences import LOOKBACK_CHARS, Ending, ending_of
 
-_MAX_OVERRUN = 4
-"""Factor on `run_chars` at which a run ends even inside a sentence."""
+_MAX_RUN_CHARS = 1_200
+"""Length at which a run ends even inside a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TextFeed:
     """Feeds the text of one context to the model, word by word and run by run.
 
     Args:
-        run_chars: length at which a run ends with its sentence.
+        run_chars: length from which a run ends with its sentence; 1 for a run for each sentence.
         language: code of the text's language, if known.
     """
 
@@ -81,7 +81,7 @@ class TextFeed:
     def _is_run_complete(self, length: int) -> bool:
         if length < self._run_chars:
             return False
-        if length > _MAX_OVERRUN * self._run_chars:
+        if length > _MAX_RUN_CHARS:
             return True
         start, stop = marks_before(self._said, len(self._said))
         ending = ending_of(self._said[:stop], self._said[start:stop], self._language)
