@@ -10,6 +10,7 @@ import torch
 
 from testbed.engine_driving import Driver, last_of, load, pcm_of
 from testbed.parity_reference import REFERENCE
+from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.codec_stream import Priming
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
@@ -151,6 +152,33 @@ def test_a_long_reference_delays_others_by_a_part_at_a_time(
     assert len(parts) == -(-200 // 12)
     assert pcm_of(driver.events, 2)
     assert pcm_of(driver.events, 3)
+
+
+@pytest.mark.parametrize(("step_s", "waits"), [(FRAME_S, True), (FRAME_S / 8, False)])
+def test_the_voice_of_a_file_is_computed_where_it_delays_no_listener(
+    folder: VoiceFolder, monkeypatch: pytest.MonkeyPatch, step_s: float, waits: bool
+) -> None:
+    """Beside a listener whose audio is made just in time it waits; it needs no more than time."""
+    driver = Driver(BASE, voices=folder.path, step_s=step_s)
+    folder.save("long", clone(4, frames=200).to_bytes())
+    parts, advance = list[int](), Priming.advance
+
+    def count(priming: Priming) -> None:
+        parts.append(1)
+        advance(priming)
+
+    driver.run(*driver.open(1, TEXT, voice="bert", feeding="token", more=True))
+    driver.send(Append(1, 9 * TEXT, len(TEXT), True, None))
+    for _ in range(10):
+        driver.engine.step()
+    monkeypatch.setattr(Priming, "advance", count)
+    driver.send(*driver.open(2, TEXT, voice="long", is_batch=True))
+    for _ in range(10):
+        driver.engine.step()
+    assert (not parts) is waits
+    driver.run(Cancel(1))
+    assert len(parts) == -(-200 // 12)
+    assert pcm_of(driver.events, 2)
 
 
 def test_a_listener_s_voice_comes_before_a_file_s(driver: Driver, folder: VoiceFolder) -> None:

@@ -261,11 +261,17 @@ class Qwen3Engine:
         return [context for context in self._contexts.values() if context.waits_for_voice]
 
     def _prime_one(self) -> None:
-        """Compute a part of the voice that has been waited for longest, by listeners first."""
+        """Compute a part of the voice that has been waited for longest, by listeners first.
+
+        That of a file is computed where this delays no listener.
+        """
         unprimed = self._unprimed()
         if not unprimed:
             return
         first = min(unprimed, key=lambda context: (context.is_batch, context.arrival))
+        contexts = self._contexts.values()
+        if first.is_batch and not self._scheduler.has_time(contexts, self._clock()):
+            return
         with self._publisher.failing(first.id):
             self._prompts.prime_part(first.voice)
         for context in unprimed:

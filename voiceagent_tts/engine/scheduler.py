@@ -224,7 +224,8 @@ class Scheduler:
 
     def has_time(self, contexts: Collection[EngineContext], now: float) -> bool:
         """Whether work with the duration of a start would delay no listener."""
-        if any(context.can_start or context.waits_for_voice for context in contexts):
+        listeners = [context for context in contexts if not context.is_batch]
+        if any(context.can_start or context.waits_for_voice for context in listeners):
             return False
         stepping = [context for context in contexts if context.can_step]
         is_pressed = any(_is_pressed(context, now) for context in stepping)
