@@ -52,6 +52,13 @@ async def claimed(queue: JobQueue) -> Claim:
     return claim
 
 
+async def kept(queue: JobQueue, job_id: str) -> Job:
+    """A job that is still kept."""
+    job = await queue.get(job_id)
+    assert job is not None
+    return job
+
+
 async def test_a_released_job_is_taken_at_once(queue: JobQueue) -> None:
     """A server that drains gives its job away, and cannot end it any more."""
     await queue.submit(new_job())
@@ -71,19 +78,22 @@ async def test_a_released_job_is_taken_at_once(queue: JobQueue) -> None:
 
 
 async def test_a_cancelled_job_is_not_spoken(queue: JobQueue) -> None:
-    """A cancel wins over the end of the work, and does nothing to a job that is over."""
-    waiting, running = new_job(), new_job()
+    """A cancel wins over the end of the work, and does nothing to a job that is over.
+
+    A server takes the one that waits, whose news it has to send.
+    """
+    waiting, running = new_job("https://host/"), new_job()
     await queue.submit(running)
     claim = await claimed(queue)
     await queue.start(claim)
     await queue.submit(waiting)
     for job in (waiting, running):
-        assert await queue.cancel(job.id) is JobStatus.CANCELLED
-        assert await queue.cancel(job.id) is JobStatus.CANCELLED
+        assert await queue.cancel(job) is JobStatus.CANCELLED
+        assert await queue.cancel(job) is JobStatus.CANCELLED
     assert await queue.renew(claim) is JobStatus.CANCELLED
     assert not await queue.finish(claim, JobStatus.DONE, DONE)
     assert await queue.start(await claimed(queue)) is JobStatus.CANCELLED
-    assert await queue.cancel("unknown") is None and await queue.get("unknown") is None
+    assert await queue.cancel(new_job()) is None and await queue.get("unknown") is None
 
 
 async def test_the_queue_is_bounded(queue: JobQueue) -> None:
@@ -116,7 +126,7 @@ async def test_one_key_has_a_share_of_the_queue(redis: RedisProcess) -> None:
     ):  # fmt: skip
         await queue.submit(Job.new(REQUEST, caller, "http://host/", None))
     first = await claimed(queue)
-    await queue.cancel(first.job_id)
+    await queue.cancel(await kept(queue, first.job_id))
     with pytest.raises(OverloadedError):
         await queue.submit(new_job())
     await queue.remove(first)
@@ -332,8 +342,7 @@ async def test_the_bytes_of_unfinished_jobs_are_limited(redis: RedisProcess) -> 
     with pytest.raises(OverloadedError, match="MiB") as refused:
         await queue.submit(job("a"))
     assert refused.value.code is ErrorCode.JOB_QUOTA
-    kept = await queue.get(first.id)
-    assert kept is not None and kept.request == small
+    assert (await kept(queue, first.id)).request == small
     claims = {claim.job_id: claim async for claim in all_claims(queue)}
     claim = claims[first.id]
     await queue.start(claim)
@@ -343,7 +352,7 @@ async def test_the_bytes_of_unfinished_jobs_are_limited(redis: RedisProcess) -> 
     await queue.submit(job("a"))
     claims |= {claim.job_id: claim async for claim in all_claims(queue)}
     for claim in claims.values():
-        await queue.cancel(claim.job_id)
+        await queue.cancel(await kept(queue, claim.job_id))
         await queue.remove(claim)
     assert not await client.keys("voiceagent-tts:jobs:sizes:*")
     await client.aclose()
@@ -362,3 +371,91 @@ async def test_jobs_that_an_earlier_version_wrote_are_taken(queue: JobQueue) -> 
     await queue._redis.xadd(queue_module._STREAM, {"job": "old", "submitter": "key:old"})
     assert (await claimed(queue)).job_id == "old"
     assert await queue.claim() is None and first.submitter == "key:key-1"
+
+
+async def test_the_bytes_of_a_job_are_those_of_all_its_fields(redis: RedisProcess) -> None:
+    """Also the address that its client used, and that of its webhook."""
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=5_000)
+    long = f"https://{'h' * 5_000}/"
+    for base_url, webhook in ((long, None), ("http://host/", long)):
+        with pytest.raises(OverloadedError, match="MiB"):
+            await queue.submit(Job.new(REQUEST, Caller("192.0.2.1", "a"), base_url, webhook))
+    await client.aclose()
+
+
+async def test_a_cancelled_job_leaves_the_queue_and_counts_until_it_is_forgotten(
+    redis: RedisProcess,
+) -> None:
+    """Its share is free at once, its record counts for ten minutes, and says `cancelled`."""
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=86_400, max_waiting=100, share=1, share_bytes=1000, max_kept=3)
+    jobs = [new_job() for _ in range(3)]
+    for job in jobs:
+        await queue.submit(job)
+        await queue.cancel(job)
+        assert (await kept(queue, job.id)).status is JobStatus.CANCELLED
+        assert 0 < await client.ttl(queue_module._key(job.id)) <= 600
+    assert await queue.claim() is None
+    with pytest.raises(OverloadedError, match="3 jobs") as refused:
+        await queue.submit(new_job())
+    assert refused.value.code is ErrorCode.JOB_QUOTA
+    await queue.submit(of_key("b"))
+    await client.zadd("voiceagent-tts:jobs:kept:key:key-1", {jobs[0].id: 1})  # its time is over
+    await queue.submit(new_job())
+    await client.aclose()
+
+
+async def test_jobs_that_are_over_count_until_they_are_forgotten(redis: RedisProcess) -> None:
+    """For the whole time from their end, and without the address of their webhook."""
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=1000, max_waiting=100, share=10, share_bytes=9999, max_kept=2)
+    jobs = [new_job("https://host/") for _ in range(2)]
+    for job in jobs:
+        await queue.submit(job)
+        await client.expire(queue_module._key(job.id), 10)  # it has waited for long
+        claim = await claimed(queue)
+        await queue.start(claim)
+        await queue.finish(claim, JobStatus.DONE, DONE)
+        await queue.remove(claim)
+        assert await client.ttl(queue_module._key(job.id)) > 900
+    with pytest.raises(OverloadedError, match="2 jobs"):
+        await queue.submit(new_job())
+    job = await kept(queue, jobs[0].id)
+    assert (job.status, job.webhook, job.webhook_state) == (JobStatus.DONE, None, "pending")
+    await client.aclose()
+
+
+async def test_a_full_queue_takes_jobs_of_a_key_with_less_than_its_part(
+    redis: RedisProcess,
+) -> None:
+    """Two keys that have filled it keep no third one out; each may have a third of it."""
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=100, max_waiting=6, share=3, share_bytes=9999)
+    for _ in range(3):
+        await queue.submit(of_key("a"))
+        await queue.submit(of_key("b"))
+    for _ in range(2):
+        await queue.submit(of_key("c"))
+    for each in ("a", "b", "c"):
+        with pytest.raises(OverloadedError) as refused:
+            await queue.submit(of_key(each))
+        assert refused.value.code is (ErrorCode.OVERLOADED if each == "c" else ErrorCode.JOB_QUOTA)
+    await client.aclose()
+
+
+async def test_a_command_that_is_sent_again_changes_nothing_more(queue: JobQueue) -> None:
+    """Its answer was lost: a job waits once, is started once, and its end is told again."""
+    job = new_job()
+    for _ in range(2):
+        await queue.submit(job)
+    claim = await claimed(queue)
+    assert await queue.claim() is None
+    for _ in range(2):
+        assert await queue.start(claim) is JobStatus.RUNNING
+    for _ in range(2):
+        assert await queue.finish(claim, JobStatus.DONE, DONE)
+    await queue.submit(job)
+    assert await queue.claim() is None
+    over = await kept(queue, job.id)
+    assert (over.status, over.starts) == (JobStatus.DONE, 1)

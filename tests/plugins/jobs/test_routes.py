@@ -301,6 +301,14 @@ async def test_a_wrong_job_is_refused_at_once(
     assert (await http.post(JOBS, json=body)).status_code == status
 
 
+async def test_the_host_that_a_job_keeps_is_bounded(http: httpx.AsyncClient) -> None:
+    """A header may have 60,000 characters, and the job would keep them for a day."""
+    for chars, status in ((255, 202), (256, 400)):
+        response = await http.post(JOBS, json=HELLO, headers={"Host": "h" * chars})
+        assert response.status_code == status
+    assert response.json()["error"]["code"] == "invalid_param"
+
+
 async def test_links_and_ids_are_checked(http: httpx.AsyncClient) -> None:
     """An unknown job, a changed link and a link without a signature are refused."""
     for method in ("GET", "DELETE"):

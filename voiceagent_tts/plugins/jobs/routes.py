@@ -35,7 +35,8 @@ MAX_WAITING = 10_000
 MAX_OF_CALLER = 1000
 """Unfinished jobs of one key, or of one address on a server without keys."""
 MAX_BYTES_OF_CALLER = 16 << 20
-"""Their requests, which Redis keeps in its memory."""
+"""What Redis keeps of them in its memory."""
+_MAX_HOST_CHARS = 255
 _RETRY_S = 1.0
 """Interval at which a Redis that was away at the start is tried again."""
 
@@ -154,7 +155,7 @@ async def submit_job(request: Request, body: JobRequest) -> dict[str, Any]:
     jobs: Jobs = request.app.state.jobs
     _check(request.app.state.server, jobs, body, caller_of(request.scope).key_id)
     fields = body.model_dump(exclude={"webhook"}, exclude_unset=True)
-    job = Job.new(fields, caller_of(request.scope), str(request.base_url), body.webhook)
+    job = Job.new(fields, caller_of(request.scope), _base_url_of(request), body.webhook)
     async with jobs.queue() as queue:
         await queue.submit(job)
     return jobs.shown(job)
@@ -171,9 +172,9 @@ async def show_job(request: Request, job_id: str) -> dict[str, Any]:
 async def cancel_job(request: Request, job_id: str) -> dict[str, Any]:
     """Cancel a job; a job that is over stays as it is."""
     jobs: Jobs = request.app.state.jobs
-    await _job_of(request, job_id)
+    job = await _job_of(request, job_id)
     async with jobs.queue() as queue:
-        await queue.cancel(job_id)
+        await queue.cancel(job)
     return jobs.shown(await _job_of(request, job_id))
 
 
@@ -188,6 +189,16 @@ async def fetch_file(request: Request, name: str, expires: int, signature: str) 
     path = storage.open_link(name, expires, signature)
     types: dict[str, str] = {**CONTENT_TYPES}
     return FileResponse(path, media_type=types[path.suffix.removeprefix(".")])
+
+
+def _base_url_of(request: Request) -> str:
+    """The address of this server that the client has used, which its job keeps."""
+    if len(request.base_url.netloc) > _MAX_HOST_CHARS:
+        raise InvalidRequestError(
+            f"Host: expected at most {_MAX_HOST_CHARS} characters, got more",
+            code=ErrorCode.INVALID_PARAM,
+        )
+    return str(request.base_url)
 
 
 def _check(state: ServerState, jobs: Jobs, body: JobRequest, key_id: str | None) -> None:
