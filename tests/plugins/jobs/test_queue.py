@@ -459,3 +459,32 @@ async def test_a_command_that_is_sent_again_changes_nothing_more(queue: JobQueue
     assert await queue.claim() is None
     over = await kept(queue, job.id)
     assert (over.status, over.starts) == (JobStatus.DONE, 1)
+
+
+async def test_the_files_of_a_key_have_a_bound(redis: RedisProcess) -> None:
+    """They count until they are deleted, or their job is forgotten; no job is accepted beyond."""
+    client = connect(redis.url)
+    limits = {"max_waiting": 100, "share": 10, "share_bytes": 9999, "max_file_bytes": 100}
+    queue = JobQueue(client, keep_s=1000, **limits)
+    first, second, third = new_job(), new_job(), new_job()
+    for job in (first, second, third):
+        await queue.submit(job)
+    for _ in range(2):  # its answer was lost
+        await queue.reserve_file(first, 60)
+    for _ in range(2):
+        with pytest.raises(OverloadedError, match="files") as refused:
+            await queue.reserve_file(second, 41)
+        assert refused.value.code is ErrorCode.JOB_QUOTA
+    await queue.reserve_file(of_key("b"), 100)
+    await queue.reserve_file(second, 40)
+    with pytest.raises(OverloadedError, match="files"):
+        await queue.submit(new_job())
+    for _ in range(2):
+        await queue.delete(first)
+        await queue.free_file(second)
+    assert await queue.get(first.id) is None
+    await queue.reserve_file(third, 100)
+    await client.zadd("voiceagent-tts:jobs:kept:key:key-1", {third.id: 1})  # its time is over
+    await queue.submit(new_job())
+    await queue.reserve_file(second, 100)
+    await client.aclose()

@@ -27,6 +27,7 @@ from testbed.watermarks import TEST_KEY
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.config import Settings
+from voiceagent_tts.plugins.jobs import routes
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.provenance.detector import detect
 from voiceagent_tts.server import held
@@ -229,6 +230,74 @@ async def test_a_running_job_is_cancelled(redis: RedisProcess, tmp_path: Path) -
             assert (await http.delete(f"{JOBS}/{job_id}")).json()["status"] == "cancelled"
         _end(server)
     assert not list((tmp_path / "jobs").glob("*"))
+
+
+async def test_a_job_that_is_over_is_deleted_with_its_file(
+    http: httpx.AsyncClient, server: RunningServer, tmp_path: Path
+) -> None:
+    """The answer shows it for the last time, without a link; what it took is free again."""
+    jobs = [
+        await job_over(http, await submitted(http, **HELLO | {"input": text}))
+        for text in ("Hello.", "९८७")
+    ]
+    assert [job["status"] for job in jobs] == ["done", "failed"]
+    assert len(list((tmp_path / "jobs").iterdir())) == 1
+    for job in jobs:
+        deleted = (await http.delete(f"{JOBS}/{job['id']}")).json()
+        assert deleted["status"] == job["status"] and "url" not in (deleted["result"] or {})
+        assert (await http.get(f"{JOBS}/{job['id']}")).status_code == 404
+    assert (await http.get(jobs[0]["result"]["url"])).status_code == 404
+    assert not list((tmp_path / "jobs").iterdir())
+    redis = server.state.access.redis
+    assert redis is not None
+    assert await redis.hgetall("voiceagent-tts:jobs:files:ip:127.0.0.1") == {b"total": b"0"}
+
+
+async def test_a_job_whose_file_exceeds_the_bound_of_its_key_fails(
+    redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is spoken once, nothing of it is stored, and a later file that is smaller is."""
+    monkeypatch.setattr(routes, "MAX_FILE_BYTES_OF_CALLER", 60_000)
+    settings = {**settings_of(redis, tmp_path / "jobs"), "port": 0}
+    async with (
+        running(Settings.model_validate(settings)) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http,
+    ):
+        large = await job_over(http, await submitted(http, **HELLO))
+        small = await job_over(http, await submitted(http, **HELLO | {"input": "Hi."}))
+        spoken = metric_value(server, "tts_contexts_total", reason="complete")
+    assert (large["status"], large["error"]["code"]) == ("failed", "job_quota")
+    assert small["status"] == "done" and spoken == 2
+    assert [path.name for path in (tmp_path / "jobs").iterdir()] == [f"{small['id']}.wav"]
+
+
+async def test_a_job_that_is_cancelled_while_it_is_stored_leaves_no_file(
+    http: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that stores it cannot be stopped; the file is deleted when it has ended."""
+    begun, goes_on = threading.Event(), threading.Event()
+    save = JobStorage.save
+
+    def slowly(storage: JobStorage, name: str, data: bytes) -> None:
+        begun.set()
+        goes_on.wait(PATIENCE_S)
+        save(storage, name, data)
+
+    monkeypatch.setattr(JobStorage, "save", slowly)
+    deleted = threading.Event()
+    delete = JobStorage.delete
+
+    def noted(storage: JobStorage, job_id: str) -> None:
+        delete(storage, job_id)
+        deleted.set()
+
+    monkeypatch.setattr(JobStorage, "delete", noted)
+    job_id = await submitted(http, **HELLO)
+    await until(begun.is_set, "the file is being stored")
+    assert (await http.delete(f"{JOBS}/{job_id}")).json()["status"] == "cancelled"
+    goes_on.set()
+    await until(deleted.is_set, "its file is deleted")
+    assert not list((tmp_path / "jobs").iterdir())
 
 
 async def test_a_job_that_cannot_be_spoken_fails(http: httpx.AsyncClient) -> None:

@@ -141,6 +141,7 @@ class JobQueue:
         share: maximum number of them that one key has submitted, or one address without keys.
         share_bytes: maximum size of these in Redis.
         max_kept: maximum number of jobs of one key that are kept, with those that are over.
+        max_file_bytes: maximum size of the files of one key that are kept.
     """
 
     def __init__(
@@ -151,10 +152,12 @@ class JobQueue:
         share: int,
         share_bytes: int,
         max_kept: int = 10_000,
+        max_file_bytes: int = 4 << 30,
     ) -> None:
         self._redis: Any = redis  # whose types say that every answer may be awaited or not
         self._keep_s = round(keep_s)
         self._max_kept = max_kept
+        self._max_file_bytes = max_file_bytes
         self._max_waiting = max_waiting
         self._share = share
         self._share_bytes = share_bytes
@@ -165,6 +168,9 @@ class JobQueue:
         self._finish = redis.register_script(scripts.FINISH)
         self._remove = redis.register_script(scripts.REMOVE)
         self._cancel = redis.register_script(scripts.CANCEL)
+        self._reserve_file = redis.register_script(scripts.RESERVE_FILE)
+        self._free_file = redis.register_script(scripts.FREE_FILE)
+        self._delete = redis.register_script(scripts.DELETE)
         self._drop_idle = redis.register_script(scripts.DROP_IDLE)
         self._set_webhook_state = redis.register_script(scripts.SET_WEBHOOK_STATE)
 
@@ -186,10 +192,11 @@ class JobQueue:
             [
                 *(_key(job.id), _STREAM, _share_key(submitter), _WAITING, _TURNS),
                 *(_LISTS + submitter, _TURN, _sizes_key(submitter), _kept_key(submitter)),
+                _files_key(submitter),
             ],
             [
                 *(self._share, self._max_waiting, self._keep_s, job.id, submitter),
-                *(size_bytes, self._share_bytes, self._max_kept, *fields),
+                *(size_bytes, self._share_bytes, self._max_kept, self._max_file_bytes, *fields),
             ],
         )
         if outcome != b"queued":
@@ -201,15 +208,19 @@ class JobQueue:
             return OverloadedError(
                 f"{self._max_waiting} jobs are waiting; try again later", retry_after_ms=10_000
             )
+        if reason == "files":
+            return self._too_many_files()
+        mib = self._share_bytes >> 20
         what = {
-            "share": f"expected at most {self._share} unfinished jobs of one key, got one more; "
-            "wait for some to end",
-            "bytes": f"expected the unfinished jobs of one key to have at most "
-            f"{self._share_bytes >> 20} MiB together, got more; wait for some to end",
-            "kept": f"expected at most {self._max_kept} jobs of one key, with those that are over, "
-            "got one more; delete some of these",
+            "share": f"{self._share} unfinished jobs of one key; wait for some to end",
+            "bytes": f"{mib} MiB of unfinished jobs of one key; wait for some to end",
+            "kept": f"{self._max_kept} jobs of one key, with those that are over; delete some",
         }[reason]
-        return OverloadedError(what, code=ErrorCode.JOB_QUOTA, retry_after_ms=10_000)
+        return _quota(what)
+
+    def _too_many_files(self) -> OverloadedError:
+        gib = self._max_file_bytes >> 30
+        return _quota(f"{gib} GiB of files of one key; delete jobs whose files were fetched")
 
     async def get(self, job_id: str) -> Job | None:
         """Return a job; None if it never existed or is no longer kept."""
@@ -297,6 +308,27 @@ class JobQueue:
         )
         return None if status is None else JobStatus(status.decode())
 
+    async def reserve_file(self, job: Job, size_bytes: int) -> None:
+        """Count the file of a job, before it is stored, until it is deleted or forgotten.
+
+        Raises:
+            OverloadedError: the files of the key are too large together (`job_quota`).
+        """
+        keys = [_kept_key(job.submitter), _files_key(job.submitter)]
+        arguments = [job.id, size_bytes, self._max_file_bytes, self._keep_s]
+        if not await self._reserve_file(keys, arguments):
+            raise self._too_many_files()
+
+    async def free_file(self, job: Job) -> None:
+        """Count the file of a job no more, which was deleted."""
+        await self._free_file([_files_key(job.submitter)], [job.id])
+
+    async def delete(self, job: Job) -> None:
+        """Forget a job that is over, whose file was deleted."""
+        submitter = job.submitter
+        keys = [_key(job.id), _kept_key(submitter), _files_key(submitter)]
+        await self._delete(keys, [job.id])
+
     async def set_webhook_state(self, job_id: str, state: str) -> None:
         """Note whether the news of a job's end has arrived."""
         await self._set_webhook_state([_key(job_id)], [state])
@@ -342,6 +374,17 @@ def _sizes_key(submitter: str) -> str:
 def _kept_key(submitter: str) -> str:
     """The jobs of a submitter that are over, by the time at which they are forgotten."""
     return f"{PREFIX}:jobs:kept:{submitter}"
+
+
+def _files_key(submitter: str) -> str:
+    """The bytes of each file of a submitter, and their total."""
+    return f"{PREFIX}:jobs:files:{submitter}"
+
+
+def _quota(most: str) -> OverloadedError:
+    return OverloadedError(
+        f"expected at most {most}, and try again", code=ErrorCode.JOB_QUOTA, retry_after_ms=10_000
+    )
 
 
 def _as_fields(job: Job) -> dict[bytes, bytes]:

@@ -19,7 +19,7 @@ from voiceagent_tts.access.redis_server import away_errors, connect
 from voiceagent_tts.audio.containers import CONTENT_TYPES
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
-from voiceagent_tts.plugins.jobs.queue import Job, JobQueue
+from voiceagent_tts.plugins.jobs.queue import Job, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.runner import KEEP_S, PATH, JobRunner, public_fields
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.jobs.webhook import Webhooks
@@ -36,6 +36,10 @@ MAX_OF_CALLER = 1000
 """Unfinished jobs of one key, or of one address on a server without keys."""
 MAX_BYTES_OF_CALLER = 16 << 20
 """What Redis keeps of them in its memory."""
+MAX_KEPT_OF_CALLER = 10_000
+"""Jobs of one key, with those that are over."""
+MAX_FILE_BYTES_OF_CALLER = 4 << 30
+"""Files of one key: 12 hours of WAV at 48 kHz, or 149 of MP3."""
 _MAX_HOST_CHARS = 255
 _RETRY_S = 1.0
 """Interval at which a Redis that was away at the start is tried again."""
@@ -81,7 +85,15 @@ class Jobs:
         """
         if self._redis is None:
             return
-        self._queue = JobQueue(self._redis, KEEP_S, MAX_WAITING, MAX_OF_CALLER, MAX_BYTES_OF_CALLER)
+        self._queue = JobQueue(
+            self._redis,
+            KEEP_S,
+            max_waiting=MAX_WAITING,
+            share=MAX_OF_CALLER,
+            share_bytes=MAX_BYTES_OF_CALLER,
+            max_kept=MAX_KEPT_OF_CALLER,
+            max_file_bytes=MAX_FILE_BYTES_OF_CALLER,
+        )
         try:
             await self._open(self._queue)
         except away_errors():
@@ -139,6 +151,22 @@ class Jobs:
         """Keeps the files; None without jobs, or before Redis was reached."""
         return self._storage
 
+    async def delete_file(self, job: Job) -> None:
+        """Delete the file of a job.
+
+        Raises:
+            InvalidRequestError: it cannot be deleted (`storage_unavailable`).
+        """
+        if self._storage is None:
+            return
+        try:
+            await asyncio.to_thread(self._storage.delete, job.id)
+        except OSError as error:
+            raise InvalidRequestError(
+                f"the file of the job cannot be deleted: {error.strerror}; try again later",
+                code=ErrorCode.STORAGE_UNAVAILABLE,
+            ) from error
+
     def shown(self, job: Job) -> dict[str, Any]:
         """What a client sees of its job, with a new link to its file."""
         fields = public_fields(job)
@@ -170,12 +198,16 @@ async def show_job(request: Request, job_id: str) -> dict[str, Any]:
 
 @router.delete(PATH + "/{job_id}")
 async def cancel_job(request: Request, job_id: str) -> dict[str, Any]:
-    """Cancel a job; a job that is over stays as it is."""
+    """Cancel a job; one that is done or has failed is deleted, with its file."""
     jobs: Jobs = request.app.state.jobs
     job = await _job_of(request, job_id)
     async with jobs.queue() as queue:
         await queue.cancel(job)
-    return jobs.shown(await _job_of(request, job_id))
+        job = await _job_of(request, job_id)
+        if job.status is not JobStatus.CANCELLED:
+            await jobs.delete_file(job)
+            await queue.delete(job)
+    return public_fields(job)
 
 
 # Not in the schema: clients get whole links, whose signature replaces a key.

@@ -4,6 +4,15 @@ An answer may be lost, and then redis-py sends its script again: a script that h
 changes nothing more.
 """
 
+_FREE_FILE = """
+local function free_file(files, job)
+  local bytes = redis.call('HGET', files, job)
+  if not bytes then return end
+  redis.call('HDEL', files, job)
+  redis.call('HINCRBY', files, 'total', -bytes)
+end
+"""
+"""Gives back the bytes of a job's file."""
 _KEEP = """
 local function keep(record, kept, job, cancelled_keep_s, keep_s)
   if redis.call('HGET', record, 'status') == 'cancelled' then
@@ -18,12 +27,20 @@ end
 """
 """Counts a job that is over until its record expires. Its webhook is needed no more."""
 
-SUBMIT = """
+SUBMIT = (
+    _FREE_FILE
+    + """
 if redis.call('EXISTS', KEYS[1]) == 1 then return 'queued' end
 local of_submitter = redis.call('SCARD', KEYS[3])
 if of_submitter >= tonumber(ARGV[1]) then return 'share' end
-redis.call('ZREMRANGEBYSCORE', KEYS[9], '-inf', redis.call('TIME')[1])
+local now = redis.call('TIME')[1]
+for _, each in ipairs(redis.call('ZRANGE', KEYS[9], '-inf', now, 'BYSCORE')) do
+  free_file(KEYS[10], each)
+  redis.call('ZREM', KEYS[9], each)
+end
 if of_submitter + redis.call('ZCARD', KEYS[9]) >= tonumber(ARGV[8]) then return 'kept' end
+local files_bytes = tonumber(redis.call('HGET', KEYS[10], 'total') or 0)
+if files_bytes >= tonumber(ARGV[9]) then return 'files' end
 local most = tonumber(ARGV[2])
 if redis.call('XLEN', KEYS[2]) + redis.call('SCARD', KEYS[4]) >= most then
   local submitters = redis.call('ZCARD', KEYS[5])
@@ -34,7 +51,7 @@ local bytes = tonumber(ARGV[6])
 for _, each in ipairs(redis.call('HVALS', KEYS[8])) do bytes = bytes + tonumber(each) end
 if bytes > tonumber(ARGV[7]) then return 'bytes' end
 redis.call('HSET', KEYS[8], ARGV[4], ARGV[6])
-redis.call('HSET', KEYS[1], unpack(ARGV, 9))
+redis.call('HSET', KEYS[1], unpack(ARGV, 10))
 redis.call('EXPIRE', KEYS[1], ARGV[3])
 redis.call('SADD', KEYS[3], ARGV[4])
 redis.call('SADD', KEYS[4], ARGV[4])
@@ -44,8 +61,9 @@ end
 redis.call('RPUSH', KEYS[6], ARGV[4])
 return 'queued'
 """
-"""Stores a job, unless its submitter's share is used up, of jobs or of bytes, or the whole queue. A
-full queue still takes jobs of a submitter that has less than an equal part of it."""
+)
+"""Stores a job, unless its submitter's share is used up, of jobs, of bytes or of files, or the
+whole queue. A full queue still takes jobs of a submitter that has less than an equal part of it."""
 TAKE = """
 local function read()
   local streams = redis.call(
@@ -98,6 +116,34 @@ redis.call('EXPIRE', KEYS[1], ARGV[2])
 return 1
 """
 """Ends a job, whose request is needed no more."""
+RESERVE_FILE = (
+    _FREE_FILE
+    + """
+free_file(KEYS[2], ARGV[1])
+local total = tonumber(redis.call('HGET', KEYS[2], 'total') or 0)
+if total + tonumber(ARGV[2]) > tonumber(ARGV[3]) then return 0 end
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+redis.call('HINCRBY', KEYS[2], 'total', ARGV[2])
+redis.call('ZADD', KEYS[1], redis.call('TIME')[1] + ARGV[4], ARGV[1])
+for _, each in ipairs(KEYS) do redis.call('EXPIRE', each, ARGV[4]) end
+return 1
+"""
+)
+"""Counts the file of a job until the job is forgotten, unless its submitter's share is used up."""
+FREE_FILE = (
+    _FREE_FILE
+    + """
+free_file(KEYS[1], ARGV[1])
+"""
+)
+DELETE = (
+    _FREE_FILE
+    + """
+redis.call('DEL', KEYS[1])
+redis.call('ZREM', KEYS[2], ARGV[1])
+free_file(KEYS[3], ARGV[1])
+"""
+)
 DROP_IDLE = """
 for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   if consumer[4] == 0 then redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], consumer[2]) end
