@@ -1,7 +1,9 @@
 """Jobs against a real Redis: spoken once, whatever happens to the servers meanwhile."""
 
 import asyncio
+import base64
 import errno
+import hmac
 import io
 import json
 import os
@@ -76,6 +78,7 @@ class News(HTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.got: list[dict[str, Any]] = []
+        self.signed: dict[str, tuple[bytes, str]] = {}
 
 
 class _Handler(Handler):
@@ -83,7 +86,10 @@ class _Handler(Handler):
 
     def do_POST(self) -> None:
         """Keep a message."""
-        self.server.got.append(json.loads(self.read_body()))
+        body, headers = self.read_body(), self.headers
+        signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+        self.server.signed[headers["webhook-id"]] = signed, headers["webhook-signature"]
+        self.server.got.append(json.loads(body))
         self.send_response(204)
         self.end_headers()
 
@@ -402,6 +408,30 @@ async def test_jobs_belong_to_their_key(redis: RedisProcess, tmp_path: Path) -> 
         del http.headers["Authorization"]
         assert (await http.get(f"{JOBS}/{job['id']}")).status_code == 401
         assert (await http.get(job["result"]["url"])).status_code == 200
+
+
+async def test_the_news_of_a_key_is_signed_with_its_own_secret(
+    redis: RedisProcess, tmp_path: Path, news: News
+) -> None:
+    """The answer to the job has it: no other key can have news signed with it."""
+    settings = {**settings_of(redis, tmp_path / "jobs"), "api_keys": f"{ONE},{TWO}", "port": 0}
+    url, secrets = f"http://127.0.0.1:{news.server_port}/", dict[str, str]()
+    async with (
+        running(Settings.model_validate(settings)) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http,
+    ):
+        for key in (ONE, TWO):
+            http.headers["Authorization"] = f"Bearer {key}"
+            job = (await http.post(JOBS, json=HELLO | {"webhook": url})).json()
+            secrets[job["id"]] = job["webhook_secret"]
+            silent = (await http.post(JOBS, json=HELLO)).json()
+            assert "webhook_secret" not in silent
+        await until(lambda: len(news.got) == 2, "the news arrives")
+    assert len(set(secrets.values())) == 2
+    for job_id, secret in secrets.items():
+        signed, signature = news.signed[job_id]
+        digest = hmac.digest(base64.b64decode(secret.removeprefix("whsec_")), signed, "sha256")
+        assert signature == f"v1,{base64.b64encode(digest).decode()}"
 
 
 async def test_a_job_is_spoken_with_its_keys_voice(

@@ -4,10 +4,14 @@ import base64
 import contextlib
 import hashlib
 import hmac
+import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import HTTPServer
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +65,22 @@ def test_a_message_is_signed(receiver: Receiver) -> None:
     signed = b"job-1.1700000000." + body
     digest = base64.b64encode(hmac.new(SECRET, signed, hashlib.sha256).digest()).decode()
     assert headers["webhook-signature"] == f"v1,{digest}"
+
+
+def test_each_key_has_a_secret_of_its_own(receiver: Receiver) -> None:
+    """The code in the documentation tells the key's messages from those of others, and old ones."""
+    (code,) = re.findall(r"```python\n(.*?)```", Path("docs/jobs.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    is_genuine = names["is_genuine"]
+    for key_id, sent_at in (("one", time.time()), ("other", time.time()), ("one", 0)):
+        PRIVATE.of_key(key_id).send(receiver.url, "job-1", b"{}", int(sent_at))
+    PRIVATE.of_key(None).send(receiver.url, "job-1", b"{}", int(time.time()))
+    secret = PRIVATE.of_key("one").shown_secret
+    got = [(headers, body) for _, headers, body in receiver.got]
+    assert [is_genuine(secret, *each) for each in got] == [True, False, False, False]
+    changed = (got[0][0], b"{ }")
+    assert not is_genuine(secret, *changed)
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])

@@ -167,6 +167,12 @@ class Jobs:
                 code=ErrorCode.STORAGE_UNAVAILABLE,
             ) from error
 
+    def secret_of(self, job: Job) -> dict[str, str]:
+        """What a job's news is signed with, where its key has a secret of its own."""
+        if self.webhooks is None or job.webhook is None or job.key_id is None:
+            return {}
+        return {"webhook_secret": self.webhooks.of_key(job.key_id).shown_secret}
+
     def shown(self, job: Job) -> dict[str, Any]:
         """What a client sees of its job, with a new link to its file."""
         fields = public_fields(job)
@@ -179,14 +185,14 @@ class Jobs:
 
 @router.post(PATH, status_code=202)
 async def submit_job(request: Request, body: JobRequest) -> dict[str, Any]:
-    """Accept a text that is spoken later; the answer has the id of the job."""
+    """Accept a text that is spoken later; the answer has its id, and the secret of its news."""
     jobs: Jobs = request.app.state.jobs
     _check(request.app.state.server, jobs, body, caller_of(request.scope).key_id)
     fields = body.model_dump(exclude={"webhook"}, exclude_unset=True)
     job = Job.new(fields, caller_of(request.scope), _base_url_of(request), body.webhook)
     async with jobs.queue() as queue:
         await queue.submit(job)
-    return jobs.shown(job)
+    return jobs.shown(job) | jobs.secret_of(job)
 
 
 @router.get(PATH + "/{job_id}")

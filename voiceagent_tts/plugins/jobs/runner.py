@@ -305,13 +305,14 @@ class JobRunner:
         if self._webhooks is not None and job.webhook is not None:
             senders = self._senders_of.setdefault(job.submitter, asyncio.Semaphore(_SENDERS_OF_ONE))
             body = json.dumps({"type": f"job.{job.status}", "data": public_fields(job)}).encode()
+            send = self._webhooks.of_key(job.key_id).send
             loop = asyncio.get_running_loop()
             for wait_s in _NEWS_WAITS_S:
                 await asyncio.sleep(wait_s)
                 try:
                     async with senders:
                         message = (job.webhook, job.id, body, int(time.time()))
-                        await loop.run_in_executor(self._senders, self._webhooks.send, *message)
+                        await loop.run_in_executor(self._senders, send, *message)
                 except NotDeliveredError as error:
                     _log.info("webhook_not_delivered", job_id=job.id, problem=str(error))
                 else:

@@ -16,7 +16,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, urlsplit
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
@@ -48,6 +48,20 @@ class Webhooks:
 
     secret: bytes
     allows_private: bool = False
+
+    def of_key(self, key_id: str | None) -> "Webhooks":
+        """Those of a key, with a secret of its own: no other key can have news sent with it."""
+        if key_id is None:
+            return self
+        return replace(self, secret=hmac.digest(self.secret, key_id.encode(), "sha256"))
+
+    @property
+    def shown_secret(self) -> str:
+        """The secret as receivers write it.
+
+        Source: Standard Webhooks 1.0.0, "Signature scheme".
+        """
+        return f"whsec_{base64.b64encode(self.secret).decode()}"
 
     def check(self, url: str) -> None:
         """Check an address before a job is accepted for it; resolves no name.
