@@ -393,6 +393,24 @@ async def test_links_and_ids_are_checked(http: httpx.AsyncClient) -> None:
     assert (await http.get(url.partition("?")[0])).status_code == 400
 
 
+async def test_a_file_is_looked_for_beside_the_event_loop(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder may be a mount that does not answer."""
+    url = (await job_over(http, await submitted(http, **HELLO)))["result"]["url"]
+    threads: set[threading.Thread] = set()
+    is_file = Path.is_file
+
+    def noted(path: Path) -> bool:
+        if path.suffix == ".wav":
+            threads.add(threading.current_thread())
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", noted)
+    assert (await http.get(url)).status_code == 200
+    assert threads and threading.main_thread() not in threads
+
+
 async def test_jobs_belong_to_their_key(redis: RedisProcess, tmp_path: Path) -> None:
     """Another key does not see a job; its link works without any key."""
     settings = {**settings_of(redis, tmp_path / "jobs"), "api_keys": f"{ONE},{TWO}", "port": 0}

@@ -224,7 +224,7 @@ async def fetch_file(request: Request, name: str, expires: int, signature: str) 
     storage = jobs.storage
     if storage is None:
         raise InvalidRequestError("this server keeps no files", code=ErrorCode.NOT_FOUND)
-    path = storage.open_link(name, expires, signature)
+    path = await asyncio.to_thread(storage.open_link, name, expires, signature)
     types: dict[str, str] = {**CONTENT_TYPES}
     return FileResponse(path, media_type=types[path.suffix.removeprefix(".")])
 
