@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from testbed.http_server import Handler, answering
+from testbed.waiting import PATIENCE_S
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.jobs.webhook import NotDeliveredError, Webhooks
 
@@ -128,6 +129,24 @@ def test_a_receiver_that_never_ends_its_answer_is_a_failure(
             PRIVATE.send(f"http://127.0.0.1:{listener.getsockname()[1]}/", "job-1", b"{}", 0)
         is_over.set()
         thread.join()
+
+
+def test_a_name_whose_look_up_does_not_end_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its resolver may take half a minute; the thread that sends goes on to the next message."""
+    monkeypatch.setattr("voiceagent_tts.plugins.jobs.webhook.TIMEOUT_S", 0.1)
+    is_over, has_ended = threading.Event(), threading.Event()
+
+    def look_up(*_arguments: object, **_options: object) -> list[Any]:
+        is_over.wait(PATIENCE_S)
+        has_ended.set()
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with pytest.raises(NotDeliveredError):
+        PUBLIC.send("https://example.com/", "job-1", b"{}", 0)
+    assert not has_ended.is_set()
+    is_over.set()
+    assert has_ended.wait(PATIENCE_S)
 
 
 def test_names_of_this_machine_get_nothing(receiver: Receiver) -> None:
