@@ -27,9 +27,11 @@ from testbed.servers import StartServer, metric_value
 from testbed.waiting import PATIENCE_S, until
 from testbed.watermarks import TEST_KEY
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
+from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.jobs import routes
+from voiceagent_tts.plugins.jobs.queue import Job, JobQueue
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.provenance.detector import detect
 from voiceagent_tts.server import held
@@ -346,6 +348,47 @@ async def test_a_job_whose_file_is_too_large_fails(
     chars = server.state.metrics.registry.get_sample_value("tts_chars_total")
     assert chars == len(HELLO["input"])
     assert not server.state.held._of_callers
+
+
+@pytest.mark.parametrize(("scopes", "code"), [((), "unauthorized"), ((Scope.ADMIN,), "forbidden")])
+async def test_a_key_that_may_not_speak_any_more_is_not_spoken_for(
+    redis: RedisProcess, tmp_path: Path, scopes: tuple[Scope, ...], code: str
+) -> None:
+    """Its jobs, those that wait too, and its batch end with the error of a new request."""
+    new, other = [make_key(each, frozenset({each}), Quota()) for each in (Scope.SPEAK, Scope.ADMIN)]
+    path = tmp_path / "keys.json"
+    path.write_text(KeyDocument(keys=(new.key, other.key)).dump())
+    settings = settings_of(redis, tmp_path / "jobs") | {"keys": str(path)}
+    changed = [new.key.model_copy(update={"scopes": frozenset(scopes)})] if scopes else []
+    client = connect(redis.url)
+    queue = JobQueue(client, 100, max_waiting=9, share=9, share_bytes=9999)
+
+    async def over(job_id: str) -> Job:
+        while (job := await queue.get(job_id)) is None or not job.is_over:
+            await asyncio.sleep(0.05)
+        return job
+
+    with serving(**settings, throttle='{"rtf": 1.0}') as server:
+        headers = {"Authorization": f"Bearer {new.secret}"}
+        async with (
+            httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S, headers=headers) as http,
+            asyncio.timeout(PATIENCE_S),
+        ):
+            ids = [await submitted(http, **LONG) for _ in range(5)]
+            body = {"items": [LONG] * 6}
+            speaking = asyncio.create_task(http.post("/v1/audio/speech/batch", json=body))
+            observer = {"Authorization": f"Bearer {other.secret}"}
+            while (
+                "tts_contexts_active 7" not in (await http.get("/metrics", headers=observer)).text
+            ):
+                await asyncio.sleep(0.05)
+            path.write_text(KeyDocument(keys=(other.key, *changed)).dump())
+            jobs = [await over(job_id) for job_id in ids]
+            results = (await speaking).json()["results"]
+        _end(server)
+    await client.aclose()
+    assert [(job.error or {})["code"] for job in jobs] == [code] * 5
+    assert [each["error"]["code"] for each in results] == [code] * 6
 
 
 @pytest.mark.parametrize("text", ["", "👍"])
