@@ -17,7 +17,7 @@ from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.plugins.jobs import queue as queue_module
 from voiceagent_tts.plugins.jobs import runner as runner_module
-from voiceagent_tts.plugins.jobs.queue import Claim, Job, JobQueue, JobStatus
+from voiceagent_tts.plugins.jobs.queue import Claim, Job, JobLimits, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.runner import JobRunner
 
 pytestmark = pytest.mark.services
@@ -36,7 +36,7 @@ def patient_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 async def queue(redis: RedisProcess) -> AsyncIterator[JobQueue]:
     """A queue for three jobs."""
     client = connect(redis.url)
-    yield JobQueue(client, keep_s=100, max_waiting=3, share=3, share_bytes=1 << 20)
+    yield JobQueue(client, 100, JobLimits(of_all=3))
     await client.aclose()
 
 
@@ -113,7 +113,7 @@ async def test_one_key_has_a_share_of_the_queue(redis: RedisProcess) -> None:
     a server has removed it, as it still takes its place.
     """
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=2, share_bytes=1 << 20)
+    queue = JobQueue(client, 100, JobLimits(unfinished=2))
     outcomes = await asyncio.gather(
         *(queue.submit(new_job()) for _ in range(8)), return_exceptions=True
     )
@@ -143,7 +143,7 @@ async def test_one_key_has_a_share_of_the_queue(redis: RedisProcess) -> None:
 async def test_many_servers_take_every_job_once(redis: RedisProcess) -> None:
     """Eight takers of fifty jobs share them without a doublet."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=1 << 20)
+    queue = JobQueue(client, 100, JobLimits())
     jobs = [new_job() for _ in range(50)]
     for job in jobs:
         await queue.submit(job)
@@ -175,7 +175,7 @@ async def test_a_job_whose_answer_was_lost_is_taken_again(
     job = new_job()
     await queue.submit(job)
     client = connect(redis.url)
-    losing = JobQueue(client, keep_s=100, max_waiting=3, share=3, share_bytes=1 << 20)
+    losing = JobQueue(client, 100, JobLimits(of_all=3))
     take = losing._take
 
     async def lose_answer_and_retry(*arguments: Any) -> Any:
@@ -193,7 +193,7 @@ async def test_a_job_whose_answer_was_lost_is_taken_again(
 async def test_a_dead_server_s_job_is_found_behind_many_others(redis: RedisProcess) -> None:
     """Redis looks at ten entries at a time; all others are renewed, and the last one is not."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=1 << 20)
+    queue = JobQueue(client, 100, JobLimits())
     for _ in range(25):
         await queue.submit(new_job())
     claims = [await claimed(queue) for _ in range(25)]
@@ -206,7 +206,7 @@ async def test_a_dead_server_s_job_is_found_behind_many_others(redis: RedisProce
 async def test_no_consumer_is_left_behind(redis: RedisProcess) -> None:
     """However often a job changes hands, its former owners are forgotten."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=3, share=3, share_bytes=1 << 20)
+    queue = JobQueue(client, 100, JobLimits(of_all=3))
     await queue.submit(new_job())
     for _ in range(5):
         claim = await claimed(queue)
@@ -227,7 +227,7 @@ def of_key(key_id: str, webhook: str | None = None) -> Job:
 async def test_the_next_job_is_of_the_key_with_the_fewest_running(redis: RedisProcess) -> None:
     """In turns where they are equal, in order for each key, and never above the maximum of one."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=1 << 20)
+    queue = JobQueue(client, 100, JobLimits())
     many = [of_key("a") for _ in range(60)]
     for job in (*many, of_key("b"), of_key("b"), of_key("c")):
         await queue.submit(job)
@@ -263,7 +263,7 @@ class ScriptedRunner(JobRunner):
 async def test_many_long_jobs_of_one_key_delay_no_other(redis: RedisProcess) -> None:
     """A sentence of another key begins at once beside sixty jobs that do not end."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=1 << 20)
+    queue = JobQueue(client, 100, JobLimits())
     for _ in range(60):
         await queue.submit(of_key("a"))
     runner = ScriptedRunner(queue)
@@ -313,7 +313,7 @@ async def test_receivers_that_are_away_stop_the_jobs_of_their_key_alone(
     """64 dead webhooks of one key stopped the jobs of all; its threads leave room for others."""
     monkeypatch.setattr(runner_module, "_POLL_S", 0.01)
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=200, share=100, share_bytes=1 << 20)
+    queue = JobQueue(client, 100, JobLimits())
     for _ in range(80):
         await queue.submit(of_key("a", "https://a/"))
     webhooks = AwayWebhooks()
@@ -333,7 +333,7 @@ async def test_receivers_that_are_away_stop_the_jobs_of_their_key_alone(
 async def test_the_bytes_of_unfinished_jobs_are_limited(redis: RedisProcess) -> None:
     """Of each key, as they are in Redis; a job that is over gives its bytes back."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=10_000)
+    queue = JobQueue(client, 100, JobLimits(unfinished_bytes=10_000))
     text = "\u2003" * 1000 + "\ud800"
     small = {"input": text}  # 3 bytes a character
 
@@ -380,7 +380,7 @@ async def test_jobs_that_an_earlier_version_wrote_are_taken(queue: JobQueue) -> 
 async def test_the_bytes_of_a_job_are_those_of_all_its_fields(redis: RedisProcess) -> None:
     """Also the address that its client used, and that of its webhook."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=5_000)
+    queue = JobQueue(client, 100, JobLimits(unfinished_bytes=5_000))
     long = f"https://{'h' * 5_000}/"
     for base_url, webhook in ((long, None), ("http://host/", long)):
         with pytest.raises(OverloadedError, match="MiB"):
@@ -393,7 +393,7 @@ async def test_a_cancelled_job_leaves_the_queue_and_counts_until_it_is_forgotten
 ) -> None:
     """Its share is free at once, its record counts for ten minutes, and says `cancelled`."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=86_400, max_waiting=100, share=1, share_bytes=1000, max_kept=3)
+    queue = JobQueue(client, 86_400, JobLimits(unfinished=1, unfinished_bytes=1000, kept=3))
     jobs = [new_job() for _ in range(3)]
     for job in jobs:
         await queue.submit(job)
@@ -413,7 +413,7 @@ async def test_a_cancelled_job_leaves_the_queue_and_counts_until_it_is_forgotten
 async def test_jobs_that_are_over_count_until_they_are_forgotten(redis: RedisProcess) -> None:
     """For the whole time from their end, and without the address of their webhook."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=1000, max_waiting=100, share=10, share_bytes=9999, max_kept=2)
+    queue = JobQueue(client, 1000, JobLimits(kept=2))
     jobs = [new_job("https://host/") for _ in range(2)]
     for job in jobs:
         await queue.submit(job)
@@ -435,7 +435,7 @@ async def test_a_full_queue_takes_jobs_of_a_key_with_less_than_its_part(
 ) -> None:
     """Two keys that have filled it keep no third one out; each may have a third of it."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=6, share=3, share_bytes=9999)
+    queue = JobQueue(client, 100, JobLimits(of_all=6, unfinished=3))
     for _ in range(3):
         await queue.submit(of_key("a"))
         await queue.submit(of_key("b"))
@@ -468,8 +468,7 @@ async def test_a_command_that_is_sent_again_changes_nothing_more(queue: JobQueue
 async def test_the_files_of_a_key_have_a_bound(redis: RedisProcess) -> None:
     """They count until they are deleted, or their job is forgotten; no job is accepted beyond."""
     client = connect(redis.url)
-    limits = {"max_waiting": 100, "share": 10, "share_bytes": 9999, "max_file_bytes": 100}
-    queue = JobQueue(client, keep_s=1000, **limits)
+    queue = JobQueue(client, 1000, JobLimits(file_bytes=100))
     first, second, third = new_job(), new_job(), new_job()
     for job in (first, second, third):
         await queue.submit(job)

@@ -31,7 +31,7 @@ from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.jobs import routes
-from voiceagent_tts.plugins.jobs.queue import Job, JobQueue
+from voiceagent_tts.plugins.jobs.queue import Job, JobLimits, JobQueue
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.provenance.detector import detect
 from voiceagent_tts.server import held
@@ -265,7 +265,7 @@ async def test_a_job_whose_file_exceeds_the_bound_of_its_key_fails(
     redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is spoken once, nothing of it is stored, and a later file that is smaller is."""
-    monkeypatch.setattr(routes, "MAX_FILE_BYTES_OF_CALLER", 60_000)
+    monkeypatch.setattr(routes, "JobLimits", lambda: JobLimits(file_bytes=60_000))
     settings = {**settings_of(redis, tmp_path / "jobs"), "port": 0}
     async with (
         running(Settings.model_validate(settings)) as server,
@@ -361,7 +361,7 @@ async def test_a_key_that_may_not_speak_any_more_is_not_spoken_for(
     settings = settings_of(redis, tmp_path / "jobs") | {"keys": str(path)}
     changed = [new.key.model_copy(update={"scopes": frozenset(scopes)})] if scopes else []
     client = connect(redis.url)
-    queue = JobQueue(client, 100, max_waiting=9, share=9, share_bytes=9999)
+    queue = JobQueue(client, 100, JobLimits())
 
     async def over(job_id: str) -> Job:
         while (job := await queue.get(job_id)) is None or not job.is_over:

@@ -130,37 +130,59 @@ class Job:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """What a key may have in the queue; on a server without keys, an address.
+
+    Attributes:
+        unfinished: jobs that are not over.
+        unfinished_bytes: what Redis keeps of these in its memory.
+        kept: jobs, with those that are over.
+        file_bytes: files: 12 hours of WAV at 48 kHz, or 149 of MP3.
+        of_all: unfinished jobs of all keys, above which only a key with less than an equal part of
+            them may have more.
+    """
+
+    unfinished: int = 1000
+    unfinished_bytes: int = 16 << 20
+    kept: int = 10_000
+    file_bytes: int = 4 << 30
+    of_all: int = 10_000
+
+    def refusal(self, reason: str) -> OverloadedError:
+        """The error of a job or a file that was not stored, for a reason that its script names."""
+        if reason == "full":
+            return OverloadedError(
+                f"{self.of_all} jobs are waiting; try again later", retry_after_ms=10_000
+            )
+        most = {
+            "share": f"{self.unfinished} unfinished jobs of one key; wait for some to end",
+            "bytes": f"{self.unfinished_bytes >> 20} MiB of unfinished jobs of one key; wait for "
+            "some to end",
+            "kept": f"{self.kept} jobs of one key, with those that are over; delete some",
+            "files": f"{self.file_bytes >> 30} GiB of files of one key; delete jobs whose files "
+            "were fetched",
+        }[reason]
+        return OverloadedError(
+            f"expected at most {most}, and try again",
+            code=ErrorCode.JOB_QUOTA,
+            retry_after_ms=10_000,
+        )
+
+
 class JobQueue:
     """The jobs of all servers of one Redis.
 
     Args:
         redis: the client.
         keep_s: seconds for which a job is kept after its end, and before it.
-        max_waiting: number of jobs that are not over above which only a submitter with less than an
-            equal part of them may submit more.
-        share: maximum number of them that one key has submitted, or one address without keys.
-        share_bytes: maximum size of these in Redis.
-        max_kept: maximum number of jobs of one key that are kept, with those that are over.
-        max_file_bytes: maximum size of the files of one key that are kept.
+        limits: what one key may have.
     """
 
-    def __init__(
-        self,
-        redis: "Redis",
-        keep_s: float,
-        max_waiting: int,
-        share: int,
-        share_bytes: int,
-        max_kept: int = 10_000,
-        max_file_bytes: int = 4 << 30,
-    ) -> None:
+    def __init__(self, redis: "Redis", keep_s: float, limits: JobLimits) -> None:
         self._redis: Any = redis  # whose types say that every answer may be awaited or not
         self._keep_s = round(keep_s)
-        self._max_kept = max_kept
-        self._max_file_bytes = max_file_bytes
-        self._max_waiting = max_waiting
-        self._share = share
-        self._share_bytes = share_bytes
+        self._limits = limits
         self._submit = redis.register_script(scripts.SUBMIT)
         self._take = redis.register_script(scripts.TAKE)
         self._start = redis.register_script(scripts.START)
@@ -187,7 +209,7 @@ class JobQueue:
         """
         await self._create_group()
         fields = [part for pair in _as_fields(job).items() for part in pair]
-        submitter, size_bytes = job.submitter, sum(map(len, fields))
+        submitter, limits = job.submitter, self._limits
         outcome = await self._submit(
             [
                 *(_key(job.id), _STREAM, _share_key(submitter), _WAITING, _TURNS),
@@ -195,32 +217,13 @@ class JobQueue:
                 _files_key(submitter),
             ],
             [
-                *(self._share, self._max_waiting, self._keep_s, job.id, submitter),
-                *(size_bytes, self._share_bytes, self._max_kept, self._max_file_bytes, *fields),
+                *(limits.unfinished, limits.of_all, self._keep_s, job.id, submitter),
+                *(sum(map(len, fields)), limits.unfinished_bytes, limits.kept, limits.file_bytes),
+                *fields,
             ],
         )
         if outcome != b"queued":
-            raise self._refusal(outcome.decode())
-
-    def _refusal(self, reason: str) -> OverloadedError:
-        """The error of a job that was not stored, for a reason that the script names."""
-        if reason == "full":
-            return OverloadedError(
-                f"{self._max_waiting} jobs are waiting; try again later", retry_after_ms=10_000
-            )
-        if reason == "files":
-            return self._too_many_files()
-        mib = self._share_bytes >> 20
-        what = {
-            "share": f"{self._share} unfinished jobs of one key; wait for some to end",
-            "bytes": f"{mib} MiB of unfinished jobs of one key; wait for some to end",
-            "kept": f"{self._max_kept} jobs of one key, with those that are over; delete some",
-        }[reason]
-        return _quota(what)
-
-    def _too_many_files(self) -> OverloadedError:
-        gib = self._max_file_bytes >> 30
-        return _quota(f"{gib} GiB of files of one key; delete jobs whose files were fetched")
+            raise limits.refusal(outcome.decode())
 
     async def get(self, job_id: str) -> Job | None:
         """Return a job; None if it never existed or is no longer kept."""
@@ -315,9 +318,9 @@ class JobQueue:
             OverloadedError: the files of the key are too large together (`job_quota`).
         """
         keys = [_kept_key(job.submitter), _files_key(job.submitter)]
-        arguments = [job.id, size_bytes, self._max_file_bytes, self._keep_s]
+        arguments = [job.id, size_bytes, self._limits.file_bytes, self._keep_s]
         if not await self._reserve_file(keys, arguments):
-            raise self._too_many_files()
+            raise self._limits.refusal("files")
 
     async def free_file(self, job: Job) -> None:
         """Count the file of a job no more, which was deleted."""
@@ -381,12 +384,6 @@ def _files_key(submitter: str) -> str:
     return f"{PREFIX}:jobs:files:{submitter}"
 
 
-def _quota(most: str) -> OverloadedError:
-    return OverloadedError(
-        f"expected at most {most}, and try again", code=ErrorCode.JOB_QUOTA, retry_after_ms=10_000
-    )
-
-
 def _as_fields(job: Job) -> dict[bytes, bytes]:
     request = json.dumps(job.request, ensure_ascii=False).encode("utf-8", "surrogatepass")
     text = {
@@ -418,7 +415,7 @@ def _from_fields(job_id: str, fields: dict[bytes, bytes]) -> Job:
         text["key_id"] or None,
         text["ip"],
         text["base_url"],
-        text.get("webhook") or None,
+        text["webhook"] or None,
         text["webhook_state"] or None,
         float(text["created_at"]),
         number("started_at"),

@@ -19,7 +19,7 @@ from voiceagent_tts.access.redis_server import away_errors, connect
 from voiceagent_tts.audio.containers import CONTENT_TYPES
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
-from voiceagent_tts.plugins.jobs.queue import Job, JobQueue, JobStatus
+from voiceagent_tts.plugins.jobs.queue import Job, JobLimits, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.runner import KEEP_S, PATH, JobRunner, public_fields
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.jobs.webhook import Webhooks
@@ -31,15 +31,6 @@ from voiceagent_tts.server.state import ServerState
 FILES_PATH = f"{PATH}/files"
 """Links to files begin with this path; their signatures replace keys."""
 _LINK_S = 3600
-MAX_WAITING = 10_000
-MAX_OF_CALLER = 1000
-"""Unfinished jobs of one key, or of one address on a server without keys."""
-MAX_BYTES_OF_CALLER = 16 << 20
-"""What Redis keeps of them in its memory."""
-MAX_KEPT_OF_CALLER = 10_000
-"""Jobs of one key, with those that are over."""
-MAX_FILE_BYTES_OF_CALLER = 4 << 30
-"""Files of one key: 12 hours of WAV at 48 kHz, or 149 of MP3."""
 _MAX_HOST_CHARS = 255
 _RETRY_S = 1.0
 """Interval at which a Redis that was away at the start is tried again."""
@@ -85,15 +76,7 @@ class Jobs:
         """
         if self._redis is None:
             return
-        self._queue = JobQueue(
-            self._redis,
-            KEEP_S,
-            max_waiting=MAX_WAITING,
-            share=MAX_OF_CALLER,
-            share_bytes=MAX_BYTES_OF_CALLER,
-            max_kept=MAX_KEPT_OF_CALLER,
-            max_file_bytes=MAX_FILE_BYTES_OF_CALLER,
-        )
+        self._queue = JobQueue(self._redis, KEEP_S, JobLimits())
         try:
             await self._open(self._queue)
         except away_errors():

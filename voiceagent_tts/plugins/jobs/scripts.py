@@ -20,7 +20,7 @@ local function keep(record, kept, job, cancelled_keep_s, keep_s)
   end
   local left_s = redis.call('TTL', record)
   if left_s < 0 then return end
-  redis.call('HDEL', record, 'webhook')
+  redis.call('HSET', record, 'webhook', '')
   redis.call('ZADD', kept, redis.call('TIME')[1] + left_s, job)
   redis.call('EXPIRE', kept, keep_s)
 end
