@@ -16,11 +16,16 @@ class Router(Wire):
         self.accepted = 0
         self.refused = 0
         self._is_up = True
+        self._clients: set[asyncio.StreamWriter] = set()
         self._forgotten: set[asyncio.StreamWriter] = set()
 
     def forget(self) -> None:
         """Drop the data of all open connections from now on, without closing them."""
         self._forgotten |= self._writers
+
+    def lose_answers(self) -> None:
+        """Drop the answers of all open connections from now on; what they ask still arrives."""
+        self._forgotten |= self._clients
 
     def go_down(self) -> None:
         """Break all connections, and refuse new ones."""
@@ -42,6 +47,7 @@ class Router(Wire):
             writer.transport.abort()
             return
         self.accepted += 1
+        self._clients.add(writer)
         await super().serve(reader, writer)
 
     async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

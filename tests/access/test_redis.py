@@ -6,8 +6,12 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import pytest_asyncio
+from limits import RateLimitItemPerMinute
+from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
+from testbed.proxy import Router, routing
 from testbed.redis_process import USUAL_TIMEOUT_S, RedisProcess, clients_wait
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.access.access import Access
@@ -15,7 +19,7 @@ from voiceagent_tts.access.key_store import RedisKeys
 from voiceagent_tts.access.keys import Caller, Scope, key_of_settings, make_key
 from voiceagent_tts.access.limit_store import LEASE_S, RedisLimits
 from voiceagent_tts.access.limiter import Limiter
-from voiceagent_tts.access.redis_server import connect
+from voiceagent_tts.access.redis_server import away_errors, connect
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.plugins.usage.book import UsageBook, Used, today
@@ -217,6 +221,44 @@ async def test_usage_survives_a_restart_and_an_outage(
     await one.flush()
     third = UsageBook((await servers.start(Quota())).redis)
     assert await third.read(1) == {today(): {KEY_ID: Used(1, 1, 1)}}
+
+
+@pytest_asyncio.fixture
+async def losing(redis: RedisProcess) -> AsyncIterator[tuple[Router, Redis]]:
+    """A client of Redis, and what can lose the answers on their way to it."""
+    async with routing(redis.url) as (router, url):
+        with clients_wait(0.3):
+            client = connect(url)
+        yield router, client
+        await client.aclose()
+
+
+async def test_usage_whose_move_has_no_answer_counts_once(losing: tuple[Router, Redis]) -> None:
+    """A Redis that stalls executes every copy that it was sent."""
+    router, client = losing
+    book, expected = UsageBook(client), Used()
+    for is_lost in (False, True, True):
+        if is_lost:
+            router.lose_answers()
+        book.add(KEY_ID, Used(1, 10, 500))
+        await book.flush()
+        expected += Used(1, 10, 500)
+        assert await book.read(1) == {today(): {KEY_ID: expected}}
+    assert await UsageBook(client).read(1) == {today(): {KEY_ID: expected}}
+
+
+async def test_a_hit_of_a_limit_without_an_answer_counts_once(
+    losing: tuple[Router, Redis],
+) -> None:
+    """It is not sent again: the first one may have arrived."""
+    router, client = losing
+    limits, item = RedisLimits(client), RateLimitItemPerMinute(1000)
+    await limits.count(item, "anyone", 1)
+    router.lose_answers()
+    with pytest.raises(away_errors()):
+        await limits.count(item, "anyone", 300)
+    assert await limits.has_room(item, "anyone", 699)
+    assert not await limits.has_room(item, "anyone", 700)
 
 
 async def test_usage_that_is_on_its_way_survives_the_end_of_a_server(servers: Servers) -> None:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 TIMEOUT_S = 0.4
-"""Maximum time for one command; a command is tried twice, as a connection may be stale."""
+"""Half of the maximum time for one command. A command whose connection was closed is sent again, as
+it may be stale; one without an answer is not, as a Redis that stalls would execute both."""
 
 PREFIX = "voiceagent-tts"
 
@@ -28,15 +29,16 @@ def connect(address: str) -> "Redis":
     from redis.asyncio import BlockingConnectionPool, Redis
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
+    from redis.exceptions import ConnectionError
 
     try:
         pool = BlockingConnectionPool.from_url(
             address,
             max_connections=_MAX_CONNECTIONS,
             timeout=2 * TIMEOUT_S,
-            socket_timeout=TIMEOUT_S,
+            socket_timeout=2 * TIMEOUT_S,
             socket_connect_timeout=TIMEOUT_S,
-            retry=Retry(NoBackoff(), 1),
+            retry=Retry(NoBackoff(), 1, (ConnectionError,)),
         )
     except ValueError:
         raise InvalidRequestError(

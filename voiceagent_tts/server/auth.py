@@ -15,7 +15,6 @@ _BEARER_SUBPROTOCOL = "bearer."
 _SCHEMES = ("bearer", "api-key")  # the second is Baseten's
 _CALLER = "voiceagent_tts.caller"
 
-_VOICES = "/v1/audio/voices"
 _ANY_SCOPE = ("/v1/usage", "/openapi.json")
 """Paths that every key may read; `/v1/usage` shows a key its own usage."""
 
@@ -27,7 +26,7 @@ def scope_of(method: str, path: str) -> Scope | None:
     """
     if path in ("/metrics", "/v1/cache"):
         return Scope.ADMIN
-    if path.startswith("/v1/audio/voice") and (method != "GET" or path != _VOICES):
+    if path.startswith("/v1/audio/voice") and (method, path) != ("GET", "/v1/audio/voices"):
         return Scope.VOICES_WRITE
     return None if path in _ANY_SCOPE else Scope.SPEAK
 
@@ -58,7 +57,7 @@ def check(
     caller = Caller(host, None if key is None else key.id)
     request[_CALLER] = caller  # before its scope is checked: the log names who was refused
     if key is not None:
-        _check_scope(key, request.get("method", "GET"), request["path"])
+        check_scope(key, request.get("method", "GET"), request["path"])
     return caller
 
 
@@ -135,7 +134,8 @@ def _known_key(keys: KeyRing, offered: str | None) -> Key:
     return key
 
 
-def _check_scope(key: Key, method: str, path: str) -> None:
+def check_scope(key: Key, method: str, path: str) -> None:
+    """Check that a key has the scope of a route; raises as `check` does."""
     needed = scope_of(method, path)
     if needed is not None and needed not in key.scopes:
         raise UnauthorizedError(

@@ -17,7 +17,7 @@ from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.plugins.jobs import queue as queue_module
 from voiceagent_tts.plugins.jobs import runner as runner_module
-from voiceagent_tts.plugins.jobs.queue import Claim, Job, JobQueue, JobStatus
+from voiceagent_tts.plugins.jobs.queue import Claim, Job, JobLimits, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.runner import JobRunner
 
 pytestmark = pytest.mark.services
@@ -36,7 +36,7 @@ def patient_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 async def queue(redis: RedisProcess) -> AsyncIterator[JobQueue]:
     """A queue for three jobs."""
     client = connect(redis.url)
-    yield JobQueue(client, keep_s=100, max_waiting=3, share=3, share_bytes=1 << 20)
+    yield JobQueue(client, 100, JobLimits(of_all=3))
     await client.aclose()
 
 
@@ -50,6 +50,13 @@ async def claimed(queue: JobQueue) -> Claim:
     claim = await queue.claim()
     assert claim is not None
     return claim
+
+
+async def kept(queue: JobQueue, job_id: str) -> Job:
+    """A job that is still kept."""
+    job = await queue.get(job_id)
+    assert job is not None
+    return job
 
 
 async def test_a_released_job_is_taken_at_once(queue: JobQueue) -> None:
@@ -71,19 +78,22 @@ async def test_a_released_job_is_taken_at_once(queue: JobQueue) -> None:
 
 
 async def test_a_cancelled_job_is_not_spoken(queue: JobQueue) -> None:
-    """A cancel wins over the end of the work, and does nothing to a job that is over."""
-    waiting, running = new_job(), new_job()
+    """A cancel wins over the end of the work, and does nothing to a job that is over.
+
+    A server takes the one that waits, whose news it has to send.
+    """
+    waiting, running = new_job("https://host/"), new_job()
     await queue.submit(running)
     claim = await claimed(queue)
     await queue.start(claim)
     await queue.submit(waiting)
     for job in (waiting, running):
-        assert await queue.cancel(job.id) is JobStatus.CANCELLED
-        assert await queue.cancel(job.id) is JobStatus.CANCELLED
+        assert await queue.cancel(job) is JobStatus.CANCELLED
+        assert await queue.cancel(job) is JobStatus.CANCELLED
     assert await queue.renew(claim) is JobStatus.CANCELLED
     assert not await queue.finish(claim, JobStatus.DONE, DONE)
     assert await queue.start(await claimed(queue)) is JobStatus.CANCELLED
-    assert await queue.cancel("unknown") is None and await queue.get("unknown") is None
+    assert await queue.cancel(new_job()) is None and await queue.get("unknown") is None
 
 
 async def test_the_queue_is_bounded(queue: JobQueue) -> None:
@@ -103,7 +113,7 @@ async def test_one_key_has_a_share_of_the_queue(redis: RedisProcess) -> None:
     a server has removed it, as it still takes its place.
     """
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=2, share_bytes=1 << 20)
+    queue = JobQueue(client, 100, JobLimits(unfinished=2))
     outcomes = await asyncio.gather(
         *(queue.submit(new_job()) for _ in range(8)), return_exceptions=True
     )
@@ -116,7 +126,7 @@ async def test_one_key_has_a_share_of_the_queue(redis: RedisProcess) -> None:
     ):  # fmt: skip
         await queue.submit(Job.new(REQUEST, caller, "http://host/", None))
     first = await claimed(queue)
-    await queue.cancel(first.job_id)
+    await queue.cancel(await kept(queue, first.job_id))
     with pytest.raises(OverloadedError):
         await queue.submit(new_job())
     await queue.remove(first)
@@ -133,7 +143,7 @@ async def test_one_key_has_a_share_of_the_queue(redis: RedisProcess) -> None:
 async def test_many_servers_take_every_job_once(redis: RedisProcess) -> None:
     """Eight takers of fifty jobs share them without a doublet."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=1 << 20)
+    queue = JobQueue(client, 100, JobLimits())
     jobs = [new_job() for _ in range(50)]
     for job in jobs:
         await queue.submit(job)
@@ -165,7 +175,7 @@ async def test_a_job_whose_answer_was_lost_is_taken_again(
     job = new_job()
     await queue.submit(job)
     client = connect(redis.url)
-    losing = JobQueue(client, keep_s=100, max_waiting=3, share=3, share_bytes=1 << 20)
+    losing = JobQueue(client, 100, JobLimits(of_all=3))
     take = losing._take
 
     async def lose_answer_and_retry(*arguments: Any) -> Any:
@@ -183,7 +193,7 @@ async def test_a_job_whose_answer_was_lost_is_taken_again(
 async def test_a_dead_server_s_job_is_found_behind_many_others(redis: RedisProcess) -> None:
     """Redis looks at ten entries at a time; all others are renewed, and the last one is not."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=1 << 20)
+    queue = JobQueue(client, 100, JobLimits())
     for _ in range(25):
         await queue.submit(new_job())
     claims = [await claimed(queue) for _ in range(25)]
@@ -196,7 +206,7 @@ async def test_a_dead_server_s_job_is_found_behind_many_others(redis: RedisProce
 async def test_no_consumer_is_left_behind(redis: RedisProcess) -> None:
     """However often a job changes hands, its former owners are forgotten."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=3, share=3, share_bytes=1 << 20)
+    queue = JobQueue(client, 100, JobLimits(of_all=3))
     await queue.submit(new_job())
     for _ in range(5):
         claim = await claimed(queue)
@@ -217,7 +227,7 @@ def of_key(key_id: str, webhook: str | None = None) -> Job:
 async def test_the_next_job_is_of_the_key_with_the_fewest_running(redis: RedisProcess) -> None:
     """In turns where they are equal, in order for each key, and never above the maximum of one."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=1 << 20)
+    queue = JobQueue(client, 100, JobLimits())
     many = [of_key("a") for _ in range(60)]
     for job in (*many, of_key("b"), of_key("b"), of_key("c")):
         await queue.submit(job)
@@ -253,7 +263,7 @@ class ScriptedRunner(JobRunner):
 async def test_many_long_jobs_of_one_key_delay_no_other(redis: RedisProcess) -> None:
     """A sentence of another key begins at once beside sixty jobs that do not end."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=1 << 20)
+    queue = JobQueue(client, 100, JobLimits())
     for _ in range(60):
         await queue.submit(of_key("a"))
     runner = ScriptedRunner(queue)
@@ -272,6 +282,10 @@ class AwayWebhooks:
     def __init__(self) -> None:
         self.waiting = Counter[str]()
         self.end = threading.Event()
+
+    def of_key(self, _key_id: str | None) -> "AwayWebhooks":
+        """Those of all keys."""
+        return self
 
     def send(self, url: str, *_message: object) -> None:
         """Wait until the test is over."""
@@ -299,7 +313,7 @@ async def test_receivers_that_are_away_stop_the_jobs_of_their_key_alone(
     """64 dead webhooks of one key stopped the jobs of all; its threads leave room for others."""
     monkeypatch.setattr(runner_module, "_POLL_S", 0.01)
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=200, share=100, share_bytes=1 << 20)
+    queue = JobQueue(client, 100, JobLimits())
     for _ in range(80):
         await queue.submit(of_key("a", "https://a/"))
     webhooks = AwayWebhooks()
@@ -319,7 +333,7 @@ async def test_receivers_that_are_away_stop_the_jobs_of_their_key_alone(
 async def test_the_bytes_of_unfinished_jobs_are_limited(redis: RedisProcess) -> None:
     """Of each key, as they are in Redis; a job that is over gives its bytes back."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100, share_bytes=10_000)
+    queue = JobQueue(client, 100, JobLimits(unfinished_bytes=10_000))
     text = "\u2003" * 1000 + "\ud800"
     small = {"input": text}  # 3 bytes a character
 
@@ -332,8 +346,7 @@ async def test_the_bytes_of_unfinished_jobs_are_limited(redis: RedisProcess) -> 
     with pytest.raises(OverloadedError, match="MiB") as refused:
         await queue.submit(job("a"))
     assert refused.value.code is ErrorCode.JOB_QUOTA
-    kept = await queue.get(first.id)
-    assert kept is not None and kept.request == small
+    assert (await kept(queue, first.id)).request == small
     claims = {claim.job_id: claim async for claim in all_claims(queue)}
     claim = claims[first.id]
     await queue.start(claim)
@@ -343,7 +356,7 @@ async def test_the_bytes_of_unfinished_jobs_are_limited(redis: RedisProcess) -> 
     await queue.submit(job("a"))
     claims |= {claim.job_id: claim async for claim in all_claims(queue)}
     for claim in claims.values():
-        await queue.cancel(claim.job_id)
+        await queue.cancel(await kept(queue, claim.job_id))
         await queue.remove(claim)
     assert not await client.keys("voiceagent-tts:jobs:sizes:*")
     await client.aclose()
@@ -362,3 +375,119 @@ async def test_jobs_that_an_earlier_version_wrote_are_taken(queue: JobQueue) -> 
     await queue._redis.xadd(queue_module._STREAM, {"job": "old", "submitter": "key:old"})
     assert (await claimed(queue)).job_id == "old"
     assert await queue.claim() is None and first.submitter == "key:key-1"
+
+
+async def test_the_bytes_of_a_job_are_those_of_all_its_fields(redis: RedisProcess) -> None:
+    """Also the address that its client used, and that of its webhook."""
+    client = connect(redis.url)
+    queue = JobQueue(client, 100, JobLimits(unfinished_bytes=5_000))
+    long = f"https://{'h' * 5_000}/"
+    for base_url, webhook in ((long, None), ("http://host/", long)):
+        with pytest.raises(OverloadedError, match="MiB"):
+            await queue.submit(Job.new(REQUEST, Caller("192.0.2.1", "a"), base_url, webhook))
+    await client.aclose()
+
+
+async def test_a_cancelled_job_leaves_the_queue_and_counts_until_it_is_forgotten(
+    redis: RedisProcess,
+) -> None:
+    """Its share is free at once, its record counts for ten minutes, and says `cancelled`."""
+    client = connect(redis.url)
+    queue = JobQueue(client, 86_400, JobLimits(unfinished=1, unfinished_bytes=1000, kept=3))
+    jobs = [new_job() for _ in range(3)]
+    for job in jobs:
+        await queue.submit(job)
+        await queue.cancel(job)
+        assert (await kept(queue, job.id)).status is JobStatus.CANCELLED
+        assert 0 < await client.ttl(queue_module._key(job.id)) <= 600
+    assert await queue.claim() is None
+    with pytest.raises(OverloadedError, match="3 jobs") as refused:
+        await queue.submit(new_job())
+    assert refused.value.code is ErrorCode.JOB_QUOTA
+    await queue.submit(of_key("b"))
+    await client.zadd("voiceagent-tts:jobs:kept:key:key-1", {jobs[0].id: 1})  # its time is over
+    await queue.submit(new_job())
+    await client.aclose()
+
+
+async def test_jobs_that_are_over_count_until_they_are_forgotten(redis: RedisProcess) -> None:
+    """For the whole time from their end, and without the address of their webhook."""
+    client = connect(redis.url)
+    queue = JobQueue(client, 1000, JobLimits(kept=2))
+    jobs = [new_job("https://host/") for _ in range(2)]
+    for job in jobs:
+        await queue.submit(job)
+        await client.expire(queue_module._key(job.id), 10)  # it has waited for long
+        claim = await claimed(queue)
+        await queue.start(claim)
+        await queue.finish(claim, JobStatus.DONE, DONE)
+        await queue.remove(claim)
+        assert await client.ttl(queue_module._key(job.id)) > 900
+    with pytest.raises(OverloadedError, match="2 jobs"):
+        await queue.submit(new_job())
+    job = await kept(queue, jobs[0].id)
+    assert (job.status, job.webhook, job.webhook_state) == (JobStatus.DONE, None, "pending")
+    await client.aclose()
+
+
+async def test_a_full_queue_takes_jobs_of_a_key_with_less_than_its_part(
+    redis: RedisProcess,
+) -> None:
+    """Two keys that have filled it keep no third one out; each may have a third of it."""
+    client = connect(redis.url)
+    queue = JobQueue(client, 100, JobLimits(of_all=6, unfinished=3))
+    for _ in range(3):
+        await queue.submit(of_key("a"))
+        await queue.submit(of_key("b"))
+    for _ in range(2):
+        await queue.submit(of_key("c"))
+    for each in ("a", "b", "c"):
+        with pytest.raises(OverloadedError) as refused:
+            await queue.submit(of_key(each))
+        assert refused.value.code is (ErrorCode.OVERLOADED if each == "c" else ErrorCode.JOB_QUOTA)
+    await client.aclose()
+
+
+async def test_a_command_that_is_sent_again_changes_nothing_more(queue: JobQueue) -> None:
+    """Its answer was lost: a job waits once, is started once, and its end is told again."""
+    job = new_job()
+    for _ in range(2):
+        await queue.submit(job)
+    claim = await claimed(queue)
+    assert await queue.claim() is None
+    for _ in range(2):
+        assert await queue.start(claim) is JobStatus.RUNNING
+    for _ in range(2):
+        assert await queue.finish(claim, JobStatus.DONE, DONE)
+    await queue.submit(job)
+    assert await queue.claim() is None
+    over = await kept(queue, job.id)
+    assert (over.status, over.starts) == (JobStatus.DONE, 1)
+
+
+async def test_the_files_of_a_key_have_a_bound(redis: RedisProcess) -> None:
+    """They count until they are deleted, or their job is forgotten; no job is accepted beyond."""
+    client = connect(redis.url)
+    queue = JobQueue(client, 1000, JobLimits(file_bytes=100))
+    first, second, third = new_job(), new_job(), new_job()
+    for job in (first, second, third):
+        await queue.submit(job)
+    for _ in range(2):  # its answer was lost
+        await queue.reserve_file(first, 60)
+    for _ in range(2):
+        with pytest.raises(OverloadedError, match="files") as refused:
+            await queue.reserve_file(second, 41)
+        assert refused.value.code is ErrorCode.JOB_QUOTA
+    await queue.reserve_file(of_key("b"), 100)
+    await queue.reserve_file(second, 40)
+    with pytest.raises(OverloadedError, match="files"):
+        await queue.submit(new_job())
+    for _ in range(2):
+        await queue.delete(first)
+        await queue.free_file(second)
+    assert await queue.get(first.id) is None
+    await queue.reserve_file(third, 100)
+    await client.zadd("voiceagent-tts:jobs:kept:key:key-1", {third.id: 1})  # its time is over
+    await queue.submit(new_job())
+    await queue.reserve_file(second, 100)
+    await client.aclose()

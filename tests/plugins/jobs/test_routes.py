@@ -1,7 +1,9 @@
 """Jobs against a real Redis: spoken once, whatever happens to the servers meanwhile."""
 
 import asyncio
+import base64
 import errno
+import hmac
 import io
 import json
 import os
@@ -25,8 +27,11 @@ from testbed.servers import StartServer, metric_value
 from testbed.waiting import PATIENCE_S, until
 from testbed.watermarks import TEST_KEY
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
+from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.config import Settings
+from voiceagent_tts.plugins.jobs import routes
+from voiceagent_tts.plugins.jobs.queue import Job, JobLimits, JobQueue
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.provenance.detector import detect
 from voiceagent_tts.server import held
@@ -75,6 +80,7 @@ class News(HTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.got: list[dict[str, Any]] = []
+        self.signed: dict[str, tuple[bytes, str]] = {}
 
 
 class _Handler(Handler):
@@ -82,7 +88,10 @@ class _Handler(Handler):
 
     def do_POST(self) -> None:
         """Keep a message."""
-        self.server.got.append(json.loads(self.read_body()))
+        body, headers = self.read_body(), self.headers
+        signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+        self.server.signed[headers["webhook-id"]] = signed, headers["webhook-signature"]
+        self.server.got.append(json.loads(body))
         self.send_response(204)
         self.end_headers()
 
@@ -231,6 +240,74 @@ async def test_a_running_job_is_cancelled(redis: RedisProcess, tmp_path: Path) -
     assert not list((tmp_path / "jobs").glob("*"))
 
 
+async def test_a_job_that_is_over_is_deleted_with_its_file(
+    http: httpx.AsyncClient, server: RunningServer, tmp_path: Path
+) -> None:
+    """The answer shows it for the last time, without a link; what it took is free again."""
+    jobs = [
+        await job_over(http, await submitted(http, **HELLO | {"input": text}))
+        for text in ("Hello.", "९८७")
+    ]
+    assert [job["status"] for job in jobs] == ["done", "failed"]
+    assert len(list((tmp_path / "jobs").iterdir())) == 1
+    for job in jobs:
+        deleted = (await http.delete(f"{JOBS}/{job['id']}")).json()
+        assert deleted["status"] == job["status"] and "url" not in (deleted["result"] or {})
+        assert (await http.get(f"{JOBS}/{job['id']}")).status_code == 404
+    assert (await http.get(jobs[0]["result"]["url"])).status_code == 404
+    assert not list((tmp_path / "jobs").iterdir())
+    redis = server.state.access.redis
+    assert redis is not None
+    assert await redis.hgetall("voiceagent-tts:jobs:files:ip:127.0.0.1") == {b"total": b"0"}
+
+
+async def test_a_job_whose_file_exceeds_the_bound_of_its_key_fails(
+    redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is spoken once, nothing of it is stored, and a later file that is smaller is."""
+    monkeypatch.setattr(routes, "JobLimits", lambda: JobLimits(file_bytes=60_000))
+    settings = {**settings_of(redis, tmp_path / "jobs"), "port": 0}
+    async with (
+        running(Settings.model_validate(settings)) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http,
+    ):
+        large = await job_over(http, await submitted(http, **HELLO))
+        small = await job_over(http, await submitted(http, **HELLO | {"input": "Hi."}))
+        spoken = metric_value(server, "tts_contexts_total", reason="complete")
+    assert (large["status"], large["error"]["code"]) == ("failed", "job_quota")
+    assert small["status"] == "done" and spoken == 2
+    assert [path.name for path in (tmp_path / "jobs").iterdir()] == [f"{small['id']}.wav"]
+
+
+async def test_a_job_that_is_cancelled_while_it_is_stored_leaves_no_file(
+    http: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that stores it cannot be stopped; the file is deleted when it has ended."""
+    begun, goes_on = threading.Event(), threading.Event()
+    save = JobStorage.save
+
+    def slowly(storage: JobStorage, name: str, data: bytes) -> None:
+        begun.set()
+        goes_on.wait(PATIENCE_S)
+        save(storage, name, data)
+
+    monkeypatch.setattr(JobStorage, "save", slowly)
+    deleted = threading.Event()
+    delete = JobStorage.delete
+
+    def noted(storage: JobStorage, job_id: str) -> None:
+        delete(storage, job_id)
+        deleted.set()
+
+    monkeypatch.setattr(JobStorage, "delete", noted)
+    job_id = await submitted(http, **HELLO)
+    await until(begun.is_set, "the file is being stored")
+    assert (await http.delete(f"{JOBS}/{job_id}")).json()["status"] == "cancelled"
+    goes_on.set()
+    await until(deleted.is_set, "its file is deleted")
+    assert not list((tmp_path / "jobs").iterdir())
+
+
 async def test_a_job_that_cannot_be_spoken_fails(http: httpx.AsyncClient) -> None:
     """It has the error, and no file."""
     job = await job_over(http, await submitted(http, **{**HELLO, "input": "९८७"}))
@@ -273,6 +350,47 @@ async def test_a_job_whose_file_is_too_large_fails(
     assert not server.state.held._of_callers
 
 
+@pytest.mark.parametrize(("scopes", "code"), [((), "unauthorized"), ((Scope.ADMIN,), "forbidden")])
+async def test_a_key_that_may_not_speak_any_more_is_not_spoken_for(
+    redis: RedisProcess, tmp_path: Path, scopes: tuple[Scope, ...], code: str
+) -> None:
+    """Its jobs, those that wait too, and its batch end with the error of a new request."""
+    new, other = [make_key(each, frozenset({each}), Quota()) for each in (Scope.SPEAK, Scope.ADMIN)]
+    path = tmp_path / "keys.json"
+    path.write_text(KeyDocument(keys=(new.key, other.key)).dump())
+    settings = settings_of(redis, tmp_path / "jobs") | {"keys": str(path)}
+    changed = [new.key.model_copy(update={"scopes": frozenset(scopes)})] if scopes else []
+    client = connect(redis.url)
+    queue = JobQueue(client, 100, JobLimits())
+
+    async def over(job_id: str) -> Job:
+        while (job := await queue.get(job_id)) is None or not job.is_over:
+            await asyncio.sleep(0.05)
+        return job
+
+    with serving(**settings, throttle='{"rtf": 1.0}') as server:
+        headers = {"Authorization": f"Bearer {new.secret}"}
+        async with (
+            httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S, headers=headers) as http,
+            asyncio.timeout(PATIENCE_S),
+        ):
+            ids = [await submitted(http, **LONG) for _ in range(5)]
+            body = {"items": [LONG] * 6}
+            speaking = asyncio.create_task(http.post("/v1/audio/speech/batch", json=body))
+            observer = {"Authorization": f"Bearer {other.secret}"}
+            while (
+                "tts_contexts_active 7" not in (await http.get("/metrics", headers=observer)).text
+            ):
+                await asyncio.sleep(0.05)
+            path.write_text(KeyDocument(keys=(other.key, *changed)).dump())
+            jobs = [await over(job_id) for job_id in ids]
+            results = (await speaking).json()["results"]
+        _end(server)
+    await client.aclose()
+    assert [(job.error or {})["code"] for job in jobs] == [code] * 5
+    assert [each["error"]["code"] for each in results] == [code] * 6
+
+
 @pytest.mark.parametrize("text", ["", "👍"])
 async def test_a_job_with_nothing_to_speak_succeeds(http: httpx.AsyncClient, text: str) -> None:
     """Its file has no samples."""
@@ -301,6 +419,14 @@ async def test_a_wrong_job_is_refused_at_once(
     assert (await http.post(JOBS, json=body)).status_code == status
 
 
+async def test_the_host_that_a_job_keeps_is_bounded(http: httpx.AsyncClient) -> None:
+    """A header may have 60,000 characters, and the job would keep them for a day."""
+    for chars, status in ((255, 202), (256, 400)):
+        response = await http.post(JOBS, json=HELLO, headers={"Host": "h" * chars})
+        assert response.status_code == status
+    assert response.json()["error"]["code"] == "invalid_param"
+
+
 async def test_links_and_ids_are_checked(http: httpx.AsyncClient) -> None:
     """An unknown job, a changed link and a link without a signature are refused."""
     for method in ("GET", "DELETE"):
@@ -308,6 +434,24 @@ async def test_links_and_ids_are_checked(http: httpx.AsyncClient) -> None:
     url = (await job_over(http, await submitted(http, **HELLO)))["result"]["url"]
     assert (await http.get(url + "0")).status_code == 403
     assert (await http.get(url.partition("?")[0])).status_code == 400
+
+
+async def test_a_file_is_looked_for_beside_the_event_loop(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder may be a mount that does not answer."""
+    url = (await job_over(http, await submitted(http, **HELLO)))["result"]["url"]
+    threads: set[threading.Thread] = set()
+    is_file = Path.is_file
+
+    def noted(path: Path) -> bool:
+        if path.suffix == ".wav":
+            threads.add(threading.current_thread())
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", noted)
+    assert (await http.get(url)).status_code == 200
+    assert threads and threading.main_thread() not in threads
 
 
 async def test_jobs_belong_to_their_key(redis: RedisProcess, tmp_path: Path) -> None:
@@ -325,6 +469,30 @@ async def test_jobs_belong_to_their_key(redis: RedisProcess, tmp_path: Path) -> 
         del http.headers["Authorization"]
         assert (await http.get(f"{JOBS}/{job['id']}")).status_code == 401
         assert (await http.get(job["result"]["url"])).status_code == 200
+
+
+async def test_the_news_of_a_key_is_signed_with_its_own_secret(
+    redis: RedisProcess, tmp_path: Path, news: News
+) -> None:
+    """The answer to the job has it: no other key can have news signed with it."""
+    settings = {**settings_of(redis, tmp_path / "jobs"), "api_keys": f"{ONE},{TWO}", "port": 0}
+    url, secrets = f"http://127.0.0.1:{news.server_port}/", dict[str, str]()
+    async with (
+        running(Settings.model_validate(settings)) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http,
+    ):
+        for key in (ONE, TWO):
+            http.headers["Authorization"] = f"Bearer {key}"
+            job = (await http.post(JOBS, json=HELLO | {"webhook": url})).json()
+            secrets[job["id"]] = job["webhook_secret"]
+            silent = (await http.post(JOBS, json=HELLO)).json()
+            assert "webhook_secret" not in silent
+        await until(lambda: len(news.got) == 2, "the news arrives")
+    assert len(set(secrets.values())) == 2
+    for job_id, secret in secrets.items():
+        signed, signature = news.signed[job_id]
+        digest = hmac.digest(base64.b64decode(secret.removeprefix("whsec_")), signed, "sha256")
+        assert signature == f"v1,{base64.b64encode(digest).decode()}"
 
 
 async def test_a_job_is_spoken_with_its_keys_voice(

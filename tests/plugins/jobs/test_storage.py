@@ -80,6 +80,16 @@ def test_old_files_are_deleted(tmp_path: Path) -> None:
     assert sorted(path.name for path in storage.folder.iterdir()) == [NAME, "notes.txt"]
 
 
+def test_the_file_of_a_job_is_deleted(tmp_path: Path) -> None:
+    """Whatever its format, and no other; without a file there is nothing to do."""
+    storage = JobStorage(tmp_path, b"secret")
+    for name in (NAME, "f" * 32 + ".wav", "e" * 32 + ".pcm"):
+        storage.save(name, b"sound")
+    for job_id in (NAME[:32], "f" * 32, "d" * 32):
+        storage.delete(job_id)
+    assert [path.name for path in tmp_path.iterdir()] == ["e" * 32 + ".pcm"]
+
+
 def test_a_file_that_vanishes_does_not_end_the_deletion(tmp_path: Path) -> None:
     """Another server deletes old files at the same time; broken links stand for its work."""
     storage = JobStorage(tmp_path, b"secret")

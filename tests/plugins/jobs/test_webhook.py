@@ -4,14 +4,19 @@ import base64
 import contextlib
 import hashlib
 import hmac
+import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import HTTPServer
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testbed.http_server import Handler, answering
+from testbed.waiting import PATIENCE_S
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.jobs.webhook import NotDeliveredError, Webhooks
 
@@ -63,6 +68,22 @@ def test_a_message_is_signed(receiver: Receiver) -> None:
     assert headers["webhook-signature"] == f"v1,{digest}"
 
 
+def test_each_key_has_a_secret_of_its_own(receiver: Receiver) -> None:
+    """The code in the documentation tells the key's messages from those of others, and old ones."""
+    (code,) = re.findall(r"```python\n(.*?)```", Path("docs/jobs.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    is_genuine = names["is_genuine"]
+    for key_id, sent_at in (("one", time.time()), ("other", time.time()), ("one", 0)):
+        PRIVATE.of_key(key_id).send(receiver.url, "job-1", b"{}", int(sent_at))
+    PRIVATE.of_key(None).send(receiver.url, "job-1", b"{}", int(time.time()))
+    secret = PRIVATE.of_key("one").shown_secret
+    got = [(headers, body) for _, headers, body in receiver.got]
+    assert [is_genuine(secret, *each) for each in got] == [True, False, False, False]
+    changed = (got[0][0], b"{ }")
+    assert not is_genuine(secret, *changed)
+
+
 @pytest.mark.parametrize("status", [302, 404, 500])
 def test_other_answers_are_failures(receiver: Receiver, status: int) -> None:
     """A redirect is not followed, and an error is no delivery."""
@@ -108,6 +129,24 @@ def test_a_receiver_that_never_ends_its_answer_is_a_failure(
             PRIVATE.send(f"http://127.0.0.1:{listener.getsockname()[1]}/", "job-1", b"{}", 0)
         is_over.set()
         thread.join()
+
+
+def test_a_name_whose_look_up_does_not_end_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its resolver may take half a minute; the thread that sends goes on to the next message."""
+    monkeypatch.setattr("voiceagent_tts.plugins.jobs.webhook.TIMEOUT_S", 0.1)
+    is_over, has_ended = threading.Event(), threading.Event()
+
+    def look_up(*_arguments: object, **_options: object) -> list[Any]:
+        is_over.wait(PATIENCE_S)
+        has_ended.set()
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with pytest.raises(NotDeliveredError):
+        PUBLIC.send("https://example.com/", "job-1", b"{}", 0)
+    assert not has_ended.is_set()
+    is_over.set()
+    assert has_ended.wait(PATIENCE_S)
 
 
 def test_names_of_this_machine_get_nothing(receiver: Receiver) -> None:

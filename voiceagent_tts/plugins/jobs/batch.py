@@ -9,14 +9,21 @@ import base64
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.access.keys import Caller
+from voiceagent_tts.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    UnauthorizedError,
+    VoiceAgentError,
+)
+from voiceagent_tts.server.auth import check_scope
 from voiceagent_tts.server.error_answers import log_if_unexpected
 from voiceagent_tts.server.speaking import (
     Listener,
@@ -40,6 +47,8 @@ MAX_WAIT_S = 60.0
 """Longest wait for capacity or for a limit; a limit of a day fails the text at once."""
 BUSY = frozenset({ErrorCode.OVERLOADED, ErrorCode.RATE_LIMITED, ErrorCode.MODEL_NOT_READY})
 """Codes after which a file that has no audio yet tries again: other contexts use the capacity."""
+
+_PATH = "/v1/audio/speech/batch"
 
 router = APIRouter(tags=["speech"])
 
@@ -93,7 +102,7 @@ def _over(shared: dict[str, Any], item: dict[str, Any]) -> dict[str, Any]:
     return {name: shared[name] for name, field in names if field not in own} | item
 
 
-@router.post("/v1/audio/speech/batch", response_class=JSONResponse)
+@router.post(_PATH, response_class=JSONResponse)
 async def speak_batch(request: Request, body: BatchRequest) -> Response:
     """Speak several texts; the results have the files in base64, or an error."""
     state: ServerState = request.app.state.server
@@ -188,11 +197,29 @@ async def speak_file(state: ServerState, listener: Listener, request: SpeechRequ
     A text whose audio ends early is not spoken again: it was charged, and may end there again.
 
     Raises:
+        UnauthorizedError: the key was removed meanwhile, or has lost the scope `speak`.
         VoiceAgentError: the text cannot be spoken, or the client has disconnected.
     """
+
+    async def is_gone() -> bool:
+        _check_key(state, listener.origin.caller)
+        return await listener_is_gone()
+
+    listener_is_gone = listener.is_gone
+    listener = replace(listener, is_gone=is_gone)
     speech = await _start_when_free(state, listener, request)
     container_format = request.response_format or "mp3"
     return await collect_file(state, listener, speech, container_format, request.sample_rate)
+
+
+def _check_key(state: ServerState, caller: Caller) -> None:
+    """Check that a caller may still speak: its request was checked some time ago."""
+    if caller.key_id is None or not state.keys.needs_key:
+        return
+    key = state.keys.get(caller.key_id)
+    if key is None:
+        raise UnauthorizedError("this key was revoked")
+    check_scope(key, "POST", _PATH)
 
 
 async def _start_when_free(
@@ -200,6 +227,7 @@ async def _start_when_free(
 ) -> Speech:
     options = request.file_options(state.served(listener.origin.caller.key_id))
     while True:
+        _check_key(state, listener.origin.caller)
         try:
             return await start_speaking(state, listener, request.input, options)
         except VoiceAgentError as error:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from voiceagent_tts.access.keys import Caller, network_of
 from voiceagent_tts.access.redis_server import PREFIX
 from voiceagent_tts.errors import ErrorCode, OverloadedError
+from voiceagent_tts.plugins.jobs import scripts
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -40,102 +41,8 @@ _TURN = f"{PREFIX}:jobs:turn"
 _LISTS = f"{PREFIX}:jobs:waiting:"
 """The waiting jobs of a submitter, whose name follows."""
 _SECRET = f"{PREFIX}:jobs:secret"
-
-_SUBMIT = """
-if redis.call('SCARD', KEYS[3]) >= tonumber(ARGV[1]) then return 'share' end
-local unfinished = redis.call('XLEN', KEYS[2]) + redis.call('SCARD', KEYS[4])
-if unfinished >= tonumber(ARGV[2]) then return 'full' end
-local bytes = tonumber(ARGV[6])
-for _, each in ipairs(redis.call('HVALS', KEYS[8])) do bytes = bytes + tonumber(each) end
-if bytes > tonumber(ARGV[7]) then return 'bytes' end
-redis.call('HSET', KEYS[8], ARGV[4], ARGV[6])
-redis.call('HSET', KEYS[1], unpack(ARGV, 8))
-redis.call('EXPIRE', KEYS[1], ARGV[3])
-redis.call('SADD', KEYS[3], ARGV[4])
-redis.call('SADD', KEYS[4], ARGV[4])
-if not redis.call('ZSCORE', KEYS[5], ARGV[5]) then
-  redis.call('ZADD', KEYS[5], redis.call('INCR', KEYS[7]), ARGV[5])
-end
-redis.call('RPUSH', KEYS[6], ARGV[4])
-return 'queued'
-"""
-"""Stores a job, unless its submitter's share, also of bytes, or the whole queue is used up."""
-_TAKE = """
-local function read()
-  local streams = redis.call(
-    'XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', 1, 'STREAMS', KEYS[1], '>')
-  return streams and streams[1][2][1]
-end
-local written_before = read()
-if written_before then return written_before end
-local running, submitter, fewest = cjson.decode(ARGV[3]), nil, tonumber(ARGV[4])
-for _, each in ipairs(redis.call('ZRANGE', KEYS[2], 0, 999)) do
-  local jobs = running[each] or 0
-  if jobs < fewest then submitter, fewest = each, jobs end
-end
-if not submitter then return false end
-local job = redis.call('LPOP', ARGV[5] .. submitter)
-redis.call('SREM', KEYS[3], job)
-if redis.call('EXISTS', ARGV[5] .. submitter) == 0 then
-  redis.call('ZREM', KEYS[2], submitter)
-else
-  redis.call('ZADD', KEYS[2], redis.call('INCR', KEYS[4]), submitter)
-end
-redis.call('XADD', KEYS[1], '*', 'job', job, 'submitter', submitter)
-return read()
-"""
-"""Makes the next job of the submitter with the fewest running ones an entry, and takes it. Entries
-that nobody has read are of earlier versions, whose stream had waiting jobs too."""
-_START = """
-local status = redis.call('HGET', KEYS[1], 'status')
-if status == 'queued' or status == 'running' then
-  redis.call('HSET', KEYS[1], 'status', 'running', 'owner', ARGV[1], 'started_at', ARGV[2])
-  redis.call('HINCRBY', KEYS[1], 'starts', 1)
-  return 'running'
-end
-if status then redis.call('HSET', KEYS[1], 'owner', ARGV[1]) end
-return status
-"""
-_RENEW = """
-if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return false end
-redis.call('XCLAIM', KEYS[2], ARGV[2], ARGV[1], 0, ARGV[3], 'IDLE', ARGV[4], 'JUSTID')
-return redis.call('HGET', KEYS[1], 'status')
-"""
-_FINISH = """
-if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
-if redis.call('HGET', KEYS[1], 'status') ~= 'running' then return 0 end
-redis.call('HSET', KEYS[1], 'request', '{}', unpack(ARGV, 2))
-return 1
-"""
-"""Ends a job, whose request is needed no more."""
-_DROP_IDLE = """
-for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
-  if consumer[4] == 0 then redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], consumer[2]) end
-end
-"""
-"""Deletes the consumers without a job. One whose answer was lost has a job that is not known here;
-Redis would forget the job with the consumer."""
-_REMOVE = """
-local owner = redis.call('HGET', KEYS[1], 'owner')
-if owner and owner ~= ARGV[1] then return 0 end
-redis.call('XACK', KEYS[2], ARGV[2], ARGV[3])
-redis.call('XDEL', KEYS[2], ARGV[3])
-redis.call('SREM', KEYS[3], ARGV[4])
-redis.call('HDEL', KEYS[4], ARGV[4])
-return 1
-"""
-_CANCEL = """
-local status = redis.call('HGET', KEYS[1], 'status')
-if status == 'queued' or status == 'running' then
-  redis.call('HSET', KEYS[1], 'status', 'cancelled', 'finished_at', ARGV[1], 'request', '{}')
-  return 'cancelled'
-end
-return status
-"""
-_SET_WEBHOOK_STATE = """
-if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], 'webhook_state', ARGV[1]) end
-"""
-"""Without the check it would create a hash that never expires."""
+_CANCELLED_KEEP_S = 600
+"""Time for which a job is kept that was cancelled."""
 
 
 class JobStatus(StrEnum):
@@ -223,34 +130,71 @@ class Job:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """What a key may have in the queue; on a server without keys, an address.
+
+    Attributes:
+        unfinished: jobs that are not over.
+        unfinished_bytes: what Redis keeps of these in its memory.
+        kept: jobs, with those that are over.
+        file_bytes: files: 12 hours of WAV at 48 kHz, or 149 of MP3.
+        of_all: unfinished jobs of all keys, above which only a key with less than an equal part of
+            them may have more.
+    """
+
+    unfinished: int = 1000
+    unfinished_bytes: int = 16 << 20
+    kept: int = 10_000
+    file_bytes: int = 4 << 30
+    of_all: int = 10_000
+
+    def refusal(self, reason: str) -> OverloadedError:
+        """The error of a job or a file that was not stored, for a reason that its script names."""
+        if reason == "full":
+            return OverloadedError(
+                f"{self.of_all} jobs are waiting; try again later", retry_after_ms=10_000
+            )
+        most = {
+            "share": f"{self.unfinished} unfinished jobs of one key; wait for some to end",
+            "bytes": f"{self.unfinished_bytes >> 20} MiB of unfinished jobs of one key; wait for "
+            "some to end",
+            "kept": f"{self.kept} jobs of one key, with those that are over; delete some",
+            "files": f"{self.file_bytes >> 30} GiB of files of one key; delete jobs whose files "
+            "were fetched",
+        }[reason]
+        return OverloadedError(
+            f"expected at most {most}, and try again",
+            code=ErrorCode.JOB_QUOTA,
+            retry_after_ms=10_000,
+        )
+
+
 class JobQueue:
     """The jobs of all servers of one Redis.
 
     Args:
         redis: the client.
-        keep_s: seconds for which a job is kept.
-        max_waiting: maximum number of jobs that are not over.
-        share: maximum number of them that one key has submitted, or one address without keys.
-        share_bytes: maximum size of the requests of these.
+        keep_s: seconds for which a job is kept after its end, and before it.
+        limits: what one key may have.
     """
 
-    def __init__(
-        self, redis: "Redis", keep_s: float, max_waiting: int, share: int, share_bytes: int
-    ) -> None:
+    def __init__(self, redis: "Redis", keep_s: float, limits: JobLimits) -> None:
         self._redis: Any = redis  # whose types say that every answer may be awaited or not
-        self._keep_s = keep_s
-        self._max_waiting = max_waiting
-        self._share = share
-        self._share_bytes = share_bytes
-        self._submit = redis.register_script(_SUBMIT)
-        self._take = redis.register_script(_TAKE)
-        self._start = redis.register_script(_START)
-        self._renew = redis.register_script(_RENEW)
-        self._finish = redis.register_script(_FINISH)
-        self._remove = redis.register_script(_REMOVE)
-        self._cancel = redis.register_script(_CANCEL)
-        self._drop_idle = redis.register_script(_DROP_IDLE)
-        self._set_webhook_state = redis.register_script(_SET_WEBHOOK_STATE)
+        self._keep_s = round(keep_s)
+        self._limits = limits
+        self._submit = redis.register_script(scripts.SUBMIT)
+        self._take = redis.register_script(scripts.TAKE)
+        self._start = redis.register_script(scripts.START)
+        self._renew = redis.register_script(scripts.RENEW)
+        self._finish = redis.register_script(scripts.FINISH)
+        self._remove = redis.register_script(scripts.REMOVE)
+        self._cancel = redis.register_script(scripts.CANCEL)
+        self._reserve_file = redis.register_script(scripts.RESERVE_FILE)
+        self._free_file = redis.register_script(scripts.FREE_FILE)
+        self._delete = redis.register_script(scripts.DELETE)
+        self._drop_idle = redis.register_script(scripts.DROP_IDLE)
+        self._set_webhook_state = redis.register_script(scripts.SET_WEBHOOK_STATE)
 
     async def secret(self) -> bytes:
         """The secret that signs links, the same for all servers; made by the first."""
@@ -264,37 +208,22 @@ class JobQueue:
             OverloadedError: too many jobs wait, in all or of this key (`job_quota`).
         """
         await self._create_group()
-        fields = _as_fields(job)
-        submitter, size_bytes = job.submitter, len(fields["request"])
+        fields = [part for pair in _as_fields(job).items() for part in pair]
+        submitter, limits = job.submitter, self._limits
         outcome = await self._submit(
             [
-                *(_key(job.id), _STREAM, _share_key(submitter)),
-                *(_WAITING, _TURNS, _LISTS + submitter, _TURN, _sizes_key(submitter)),
+                *(_key(job.id), _STREAM, _share_key(submitter), _WAITING, _TURNS),
+                *(_LISTS + submitter, _TURN, _sizes_key(submitter), _kept_key(submitter)),
+                _files_key(submitter),
             ],
             [
-                *(self._share, self._max_waiting, round(self._keep_s), job.id, submitter),
-                *(size_bytes, self._share_bytes),
-                *(part for pair in fields.items() for part in pair),
+                *(limits.unfinished, limits.of_all, self._keep_s, job.id, submitter),
+                *(sum(map(len, fields)), limits.unfinished_bytes, limits.kept, limits.file_bytes),
+                *fields,
             ],
         )
-        if outcome == b"bytes":
-            raise OverloadedError(
-                f"expected the unfinished jobs of one key to have at most "
-                f"{self._share_bytes >> 20} MiB together, got more; wait for some to end",
-                code=ErrorCode.JOB_QUOTA,
-                retry_after_ms=10_000,
-            )
-        if outcome == b"share":
-            raise OverloadedError(
-                f"expected at most {self._share} unfinished jobs of one key, got one more; wait "
-                "for some to end",
-                code=ErrorCode.JOB_QUOTA,
-                retry_after_ms=10_000,
-            )
-        if outcome == b"full":
-            raise OverloadedError(
-                f"{self._max_waiting} jobs are waiting; try again later", retry_after_ms=10_000
-            )
+        if outcome != b"queued":
+            raise limits.refusal(outcome.decode())
 
     async def get(self, job_id: str) -> Job | None:
         """Return a job; None if it never existed or is no longer kept."""
@@ -364,15 +293,44 @@ class JobQueue:
         self, claim: Claim, status: JobStatus, outcome: Mapping[str, dict[str, Any]]
     ) -> bool:
         """End a job with its `result` or `error`; returns whether it was running, and here."""
-        fields: dict[str, str | float] = {"status": status, "finished_at": time.time()}
+        fields: dict[str, str | float] = {"finished_at": time.time()}
         fields |= {name: json.dumps(value) for name, value in outcome.items()}
         flat = [part for pair in fields.items() for part in pair]
-        return bool(await self._finish([_key(claim.job_id)], [claim.owner, *flat]))
+        arguments = [claim.owner, self._keep_s, status, *flat]
+        return bool(await self._finish([_key(claim.job_id)], arguments))
 
-    async def cancel(self, job_id: str) -> JobStatus | None:
+    async def cancel(self, job: Job) -> JobStatus | None:
         """Cancel a job that is not over; returns its status, None if there is no such job."""
-        status = await self._cancel([_key(job_id)], [time.time()])
+        submitter = job.submitter
+        status = await self._cancel(
+            [
+                *(_key(job.id), _share_key(submitter), _sizes_key(submitter), _WAITING, _TURNS),
+                *(_LISTS + submitter, _kept_key(submitter)),
+            ],
+            [time.time(), job.id, submitter, _CANCELLED_KEEP_S, self._keep_s],
+        )
         return None if status is None else JobStatus(status.decode())
+
+    async def reserve_file(self, job: Job, size_bytes: int) -> None:
+        """Count the file of a job, before it is stored, until it is deleted or forgotten.
+
+        Raises:
+            OverloadedError: the files of the key are too large together (`job_quota`).
+        """
+        keys = [_kept_key(job.submitter), _files_key(job.submitter)]
+        arguments = [job.id, size_bytes, self._limits.file_bytes, self._keep_s]
+        if not await self._reserve_file(keys, arguments):
+            raise self._limits.refusal("files")
+
+    async def free_file(self, job: Job) -> None:
+        """Count the file of a job no more, which was deleted."""
+        await self._free_file([_files_key(job.submitter)], [job.id])
+
+    async def delete(self, job: Job) -> None:
+        """Forget a job that is over, whose file was deleted."""
+        submitter = job.submitter
+        keys = [_key(job.id), _kept_key(submitter), _files_key(submitter)]
+        await self._delete(keys, [job.id])
 
     async def set_webhook_state(self, job_id: str, state: str) -> None:
         """Note whether the news of a job's end has arrived."""
@@ -381,8 +339,16 @@ class JobQueue:
     async def remove(self, claim: Claim) -> None:
         """Remove a job from the queue, as nothing is left to do; not if another server has it."""
         submitter = claim.submitter
-        keys = [_key(claim.job_id), _STREAM, _share_key(submitter), _sizes_key(submitter)]
-        await self._remove(keys, [claim.owner, _GROUP, claim.entry_id, claim.job_id])
+        await self._remove(
+            [
+                *(_key(claim.job_id), _STREAM, _share_key(submitter), _sizes_key(submitter)),
+                _kept_key(submitter),
+            ],
+            [
+                *(claim.owner, _GROUP, claim.entry_id, claim.job_id),
+                *(_CANCELLED_KEEP_S, self._keep_s),
+            ],
+        )
         await self._drop_idle([_STREAM], [_GROUP])
 
     async def _create_group(self) -> None:
@@ -408,10 +374,20 @@ def _sizes_key(submitter: str) -> str:
     return f"{PREFIX}:jobs:sizes:{submitter}"
 
 
-def _as_fields(job: Job) -> dict[str, str | bytes]:
-    return {
+def _kept_key(submitter: str) -> str:
+    """The jobs of a submitter that are over, by the time at which they are forgotten."""
+    return f"{PREFIX}:jobs:kept:{submitter}"
+
+
+def _files_key(submitter: str) -> str:
+    """The bytes of each file of a submitter, and their total."""
+    return f"{PREFIX}:jobs:files:{submitter}"
+
+
+def _as_fields(job: Job) -> dict[bytes, bytes]:
+    request = json.dumps(job.request, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    text = {
         "status": job.status,
-        "request": json.dumps(job.request, ensure_ascii=False).encode("utf-8", "surrogatepass"),
         "key_id": job.key_id or "",
         "ip": job.ip,
         "base_url": job.base_url,
@@ -419,6 +395,7 @@ def _as_fields(job: Job) -> dict[str, str | bytes]:
         "webhook_state": job.webhook_state or "",
         "created_at": str(job.created_at),
     }
+    return {b"request": request} | {k.encode(): value.encode() for k, value in text.items()}
 
 
 def _from_fields(job_id: str, fields: dict[bytes, bytes]) -> Job:

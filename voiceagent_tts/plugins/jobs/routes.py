@@ -19,7 +19,7 @@ from voiceagent_tts.access.redis_server import away_errors, connect
 from voiceagent_tts.audio.containers import CONTENT_TYPES
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
-from voiceagent_tts.plugins.jobs.queue import Job, JobQueue
+from voiceagent_tts.plugins.jobs.queue import Job, JobLimits, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.runner import KEEP_S, PATH, JobRunner, public_fields
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.jobs.webhook import Webhooks
@@ -31,11 +31,7 @@ from voiceagent_tts.server.state import ServerState
 FILES_PATH = f"{PATH}/files"
 """Links to files begin with this path; their signatures replace keys."""
 _LINK_S = 3600
-MAX_WAITING = 10_000
-MAX_OF_CALLER = 1000
-"""Unfinished jobs of one key, or of one address on a server without keys."""
-MAX_BYTES_OF_CALLER = 16 << 20
-"""Their requests, which Redis keeps in its memory."""
+_MAX_HOST_CHARS = 255
 _RETRY_S = 1.0
 """Interval at which a Redis that was away at the start is tried again."""
 
@@ -80,7 +76,7 @@ class Jobs:
         """
         if self._redis is None:
             return
-        self._queue = JobQueue(self._redis, KEEP_S, MAX_WAITING, MAX_OF_CALLER, MAX_BYTES_OF_CALLER)
+        self._queue = JobQueue(self._redis, KEEP_S, JobLimits())
         try:
             await self._open(self._queue)
         except away_errors():
@@ -138,6 +134,28 @@ class Jobs:
         """Keeps the files; None without jobs, or before Redis was reached."""
         return self._storage
 
+    async def delete_file(self, job: Job) -> None:
+        """Delete the file of a job.
+
+        Raises:
+            InvalidRequestError: it cannot be deleted (`storage_unavailable`).
+        """
+        if self._storage is None:
+            return
+        try:
+            await asyncio.to_thread(self._storage.delete, job.id)
+        except OSError as error:
+            raise InvalidRequestError(
+                f"the file of the job cannot be deleted: {error.strerror}; try again later",
+                code=ErrorCode.STORAGE_UNAVAILABLE,
+            ) from error
+
+    def secret_of(self, job: Job) -> dict[str, str]:
+        """What a job's news is signed with, where its key has a secret of its own."""
+        if self.webhooks is None or job.webhook is None or job.key_id is None:
+            return {}
+        return {"webhook_secret": self.webhooks.of_key(job.key_id).shown_secret}
+
     def shown(self, job: Job) -> dict[str, Any]:
         """What a client sees of its job, with a new link to its file."""
         fields = public_fields(job)
@@ -150,14 +168,14 @@ class Jobs:
 
 @router.post(PATH, status_code=202)
 async def submit_job(request: Request, body: JobRequest) -> dict[str, Any]:
-    """Accept a text that is spoken later; the answer has the id of the job."""
+    """Accept a text that is spoken later; the answer has its id, and the secret of its news."""
     jobs: Jobs = request.app.state.jobs
     _check(request.app.state.server, jobs, body, caller_of(request.scope).key_id)
     fields = body.model_dump(exclude={"webhook"}, exclude_unset=True)
-    job = Job.new(fields, caller_of(request.scope), str(request.base_url), body.webhook)
+    job = Job.new(fields, caller_of(request.scope), _base_url_of(request), body.webhook)
     async with jobs.queue() as queue:
         await queue.submit(job)
-    return jobs.shown(job)
+    return jobs.shown(job) | jobs.secret_of(job)
 
 
 @router.get(PATH + "/{job_id}")
@@ -169,12 +187,16 @@ async def show_job(request: Request, job_id: str) -> dict[str, Any]:
 
 @router.delete(PATH + "/{job_id}")
 async def cancel_job(request: Request, job_id: str) -> dict[str, Any]:
-    """Cancel a job; a job that is over stays as it is."""
+    """Cancel a job; one that is done or has failed is deleted, with its file."""
     jobs: Jobs = request.app.state.jobs
-    await _job_of(request, job_id)
+    job = await _job_of(request, job_id)
     async with jobs.queue() as queue:
-        await queue.cancel(job_id)
-    return jobs.shown(await _job_of(request, job_id))
+        await queue.cancel(job)
+        job = await _job_of(request, job_id)
+        if job.status is not JobStatus.CANCELLED:
+            await jobs.delete_file(job)
+            await queue.delete(job)
+    return public_fields(job)
 
 
 # Not in the schema: clients get whole links, whose signature replaces a key.
@@ -185,9 +207,19 @@ async def fetch_file(request: Request, name: str, expires: int, signature: str) 
     storage = jobs.storage
     if storage is None:
         raise InvalidRequestError("this server keeps no files", code=ErrorCode.NOT_FOUND)
-    path = storage.open_link(name, expires, signature)
+    path = await asyncio.to_thread(storage.open_link, name, expires, signature)
     types: dict[str, str] = {**CONTENT_TYPES}
     return FileResponse(path, media_type=types[path.suffix.removeprefix(".")])
+
+
+def _base_url_of(request: Request) -> str:
+    """The address of this server that the client has used, which its job keeps."""
+    if len(request.base_url.netloc) > _MAX_HOST_CHARS:
+        raise InvalidRequestError(
+            f"Host: expected at most {_MAX_HOST_CHARS} characters, got more",
+            code=ErrorCode.INVALID_PARAM,
+        )
+    return str(request.base_url)
 
 
 def _check(state: ServerState, jobs: Jobs, body: JobRequest, key_id: str | None) -> None:

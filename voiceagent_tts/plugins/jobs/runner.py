@@ -11,7 +11,7 @@ import errno
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from weakref import WeakValueDictionary
@@ -20,7 +20,13 @@ import structlog
 
 from voiceagent_tts.access.keys import Caller
 from voiceagent_tts.access.redis_server import away_errors
-from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import (
+    EngineError,
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    VoiceAgentError,
+)
 from voiceagent_tts.plugins.jobs.batch import MAX_WAIT_S, speak_file
 from voiceagent_tts.plugins.jobs.queue import LEASE_S, MAX_STARTS, Claim, Job, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.storage import JobStorage
@@ -64,7 +70,11 @@ class _LostError(Exception):
 
 
 class _NotStoredError(Exception):
-    """A file was spoken, which the storage does not accept; to speak it again would not help."""
+    """A file was spoken, and cannot be stored; to speak it again would not help."""
+
+    def __init__(self, failure: VoiceAgentError) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
 
 
 class JobRunner:
@@ -158,10 +168,10 @@ class JobRunner:
         sending.add_done_callback(self._sending.pop)
 
     async def _end(self, claim: Claim) -> None:
-        """Send the news of a job that is over, and remove it from the queue."""
+        """Conclude a job that is over, and remove it from the queue."""
         try:
             async with self._given_back(claim):
-                await self._while_ours(claim, self._send_news(claim.job_id))
+                await self._while_ours(claim, self._conclude(claim))
                 await self._queue.remove(claim)
         except Exception as error:  # it is tried again
             _log.error("job_news_not_sent", job_id=claim.job_id, problem=type(error).__name__)
@@ -218,11 +228,7 @@ class JobRunner:
         except VoiceAgentError as error:
             failure = error
         except _NotStoredError as error:
-            failure = InvalidRequestError(
-                f"the file cannot be stored: {error}; the server needs a writable folder with free "
-                "space (VOICEAGENT_TTS_JOBS_STORAGE), then submit the job again",
-                code=ErrorCode.STORAGE_UNAVAILABLE,
-            )
+            failure = error.failure
         return JobStatus.FAILED, {"error": error_fields(failure)}
 
     async def _speak_and_save(self, job: Job) -> dict[str, Any]:
@@ -260,31 +266,53 @@ class JobRunner:
 
     async def _store(self, job: Job, name: str, data: bytes | bytearray) -> None:
         """Store a file, with some attempts: a mounted folder may be away for a while."""
+        try:
+            await self._queue.reserve_file(job, len(data))
+        except OverloadedError as error:
+            raise _NotStoredError(error) from error
         for attempt in range(_ATTEMPTS):
             try:
-                await asyncio.to_thread(self._storage.save, name, data)
+                await _in_a_thread(lambda: self._storage.save(name, data))
                 return
             except OSError as error:
                 if error.errno in _FULL or attempt == _ATTEMPTS - 1:
                     _log.error("job_not_stored", job_id=job.id, problem=str(error))
-                    raise _NotStoredError(error.strerror) from error
+                    raise _NotStoredError(_storage_error(error)) from error
             await asyncio.sleep(_RETRY_S)
 
-    async def _send_news(self, job_id: str) -> None:
+    async def _conclude(self, claim: Claim) -> None:
+        """Delete what a job without a result has stored, and send the news of its end."""
+        job = await self._queue.get(claim.job_id)
+        if job is None or not job.is_over:
+            return
+        if job.status is not JobStatus.DONE:
+            await self._delete_file(job)
+        await self._send_news(job)
+
+    async def _delete_file(self, job: Job) -> None:
+        """Delete a file of a job; one that stays counts until the job is forgotten."""
+        try:
+            await asyncio.to_thread(self._storage.delete, job.id)
+        except OSError as error:
+            _log.warning("job_files_not_deleted", problem=str(error))
+        else:
+            await self._queue.free_file(job)
+
+    async def _send_news(self, job: Job) -> None:
         """Send the end of a job to its webhook, with some attempts."""
-        job = await self._queue.get(job_id)
-        if job is None or not job.is_over or job.webhook_state != "pending":
+        if job.webhook_state != "pending":
             return
         if self._webhooks is not None and job.webhook is not None:
             senders = self._senders_of.setdefault(job.submitter, asyncio.Semaphore(_SENDERS_OF_ONE))
             body = json.dumps({"type": f"job.{job.status}", "data": public_fields(job)}).encode()
+            send = self._webhooks.of_key(job.key_id).send
             loop = asyncio.get_running_loop()
             for wait_s in _NEWS_WAITS_S:
                 await asyncio.sleep(wait_s)
                 try:
                     async with senders:
                         message = (job.webhook, job.id, body, int(time.time()))
-                        await loop.run_in_executor(self._senders, self._webhooks.send, *message)
+                        await loop.run_in_executor(self._senders, send, *message)
                 except NotDeliveredError as error:
                     _log.info("webhook_not_delivered", job_id=job.id, problem=str(error))
                 else:
@@ -302,6 +330,24 @@ class JobRunner:
             except OSError as error:
                 _log.warning("job_files_not_deleted", problem=str(error))
             await asyncio.sleep(_CLEAN_S)
+
+
+async def _in_a_thread(work: Callable[[], None]) -> None:
+    """Call what blocks. A cancel waits for its end: no thread can be stopped."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait({working})
+        raise
+
+
+def _storage_error(error: OSError) -> VoiceAgentError:
+    return InvalidRequestError(
+        f"the file cannot be stored: {error.strerror}; the server needs a writable folder with "
+        "free space (VOICEAGENT_TTS_JOBS_STORAGE), then submit the job again",
+        code=ErrorCode.STORAGE_UNAVAILABLE,
+    )
 
 
 def public_fields(job: Job) -> dict[str, Any]:

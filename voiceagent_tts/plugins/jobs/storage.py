@@ -13,7 +13,8 @@ from urllib.parse import urlencode
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, UnauthorizedError
 
-_NAME = re.compile(r"[0-9a-f]{32}\.(mp3|opus|aac|flac|wav|pcm)")
+_FORMATS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
+_NAME = re.compile(rf"[0-9a-f]{{32}}\.({'|'.join(_FORMATS)})")
 _UNFINISHED = ".unfinished"
 
 
@@ -45,6 +46,15 @@ class JobStorage:
             unfinished.replace(self.folder / name)
         finally:
             unfinished.unlink(missing_ok=True)
+
+    def delete(self, job_id: str) -> None:
+        """Delete the file of a job, if there is one.
+
+        Raises:
+            OSError: it cannot be deleted.
+        """
+        for each in _FORMATS:
+            (self.folder / f"{job_id}.{each}").unlink(missing_ok=True)
 
     def link(self, name: str, base_url: str, expires_at: int) -> str:
         """A link to a server, which works without an API key until `expires_at` (s since 1970)."""

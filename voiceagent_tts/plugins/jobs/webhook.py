@@ -16,7 +16,8 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, urlsplit
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
@@ -49,6 +50,20 @@ class Webhooks:
     secret: bytes
     allows_private: bool = False
 
+    def of_key(self, key_id: str | None) -> "Webhooks":
+        """Those of a key, with a secret of its own: no other key can have news sent with it."""
+        if key_id is None:
+            return self
+        return replace(self, secret=hmac.digest(self.secret, key_id.encode(), "sha256"))
+
+    @property
+    def shown_secret(self) -> str:
+        """The secret as receivers write it.
+
+        Source: Standard Webhooks 1.0.0, "Signature scheme".
+        """
+        return f"whsec_{base64.b64encode(self.secret).decode()}"
+
     def check(self, url: str) -> None:
         """Check an address before a job is accepted for it; resolves no name.
 
@@ -74,7 +89,7 @@ class Webhooks:
             raise _refused("a public address")
 
     def send(self, url: str, message_id: str, body: bytes, now_s: int) -> None:
-        """Send one message; blocks, at most for the search of the name and `TIMEOUT_S`.
+        """Send one message; blocks, for at most `TIMEOUT_S`.
 
         Raises:
             NotDeliveredError: the message was not accepted.
@@ -91,7 +106,7 @@ class Webhooks:
         target = f"{path}?{parts.query}" if parts.query else path
         ends_at = time.monotonic() + TIMEOUT_S
         try:
-            with self._connect(parts) as raw, _deadline(raw, ends_at - time.monotonic()):
+            with self._connect(parts, ends_at) as raw, _deadline(raw, _left_s(ends_at)):
                 connection = _http_over(raw, parts)
                 with contextlib.closing(connection):
                     connection.request("POST", target, body, headers)
@@ -115,16 +130,15 @@ class Webhooks:
     def _schemes(self) -> tuple[str, ...]:
         return ("https", "http") if self.allows_private else ("https",)
 
-    def _connect(self, parts: SplitResult) -> socket.socket:
+    def _connect(self, parts: SplitResult, ends_at: float) -> socket.socket:
         """Connect to an address that was checked, and not to a name that may change meanwhile."""
         host = parts.hostname or ""
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses = {str(each[4][0]) for each in found}
+        addresses = _addresses_of(host, port, _left_s(ends_at))
         for address in addresses:
             if not self._is_allowed(ipaddress.ip_address(address.partition("%")[0])):
                 raise NotDeliveredError("the name has an address of a private network")
-        return socket.create_connection((str(found[0][4][0]), port), TIMEOUT_S)
+        return socket.create_connection((addresses[0], port), _left_s(ends_at))
 
     def _is_allowed(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
         inner = _ipv4_within(address) if isinstance(address, ipaddress.IPv6Address) else None
@@ -133,6 +147,39 @@ class Webhooks:
             each in network for each in (address, inner or address) for network in _NEVER_PUBLIC
         )
         return is_public or self.allows_private
+
+
+def _left_s(ends_at: float) -> float:
+    """Seconds until a moment of `time.monotonic`.
+
+    Raises:
+        TimeoutError: it is over.
+    """
+    left_s = ends_at - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s
+
+
+def _addresses_of(host: str, port: int, timeout_s: float) -> list[str]:
+    """Resolve a name in a thread of its own, which ends when the resolver gives up.
+
+    Raises:
+        OSError: the name has no address, or none within the time.
+        ValueError: the name cannot be looked up.
+    """
+    answer: Future[list[str]] = Future()
+
+    def resolve() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, ValueError) as error:
+            answer.set_exception(error)
+        else:
+            answer.set_result([str(each[4][0]) for each in found])
+
+    threading.Thread(target=resolve, name="webhook-name", daemon=True).start()
+    return answer.result(timeout_s)
 
 
 def _ipv4_within(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
@@ -169,7 +216,7 @@ def _deadline(raw: socket.socket, remaining_s: float) -> Iterator[None]:
         with contextlib.suppress(OSError):  # the receiver has closed it meanwhile
             twin.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(max(0.0, remaining_s), cut)
+    timer = threading.Timer(remaining_s, cut)
     timer.daemon = True
     timer.start()
     try:

@@ -5,7 +5,11 @@ add to the same numbers and a restart loses none.
 """
 
 import asyncio
+import contextlib
+import json
+import uuid
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Self
@@ -23,7 +27,19 @@ if TYPE_CHECKING:
 MAX_DAYS = 90
 """Days for which usage is kept."""
 
+_MOVE = """
+if tonumber(redis.call('GET', KEYS[1]) or 0) >= tonumber(ARGV[1]) then return end
+redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[4])
+for day, counts in pairs(cjson.decode(ARGV[3])) do
+  for field, count in pairs(counts) do redis.call('HINCRBY', day, field, count) end
+  redis.call('EXPIRE', day, ARGV[2])
+end
+"""
+"""Adds the counts of one batch, unless this or a later batch of the book was added: a batch whose
+answer was lost is sent again."""
 _FLUSH_S = 1.0
+_NUMBER_KEPT_S = 86_400
+"""Time for which Redis remembers the number of a book's last batch."""
 _FIELDS = ("contexts", "chars", "audio_ms")
 
 
@@ -41,8 +57,32 @@ class Used:
         )
 
 
-Days = dict[date, dict[str, Used]]
+Days = Mapping[date, Mapping[str, Used]]
 """Use by day and key id."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Counts that were sent to Redis, which may have added them.
+
+    Attributes:
+        number: one more than that of the batch before.
+        days: the counts; empty once Redis is known to have them.
+    """
+
+    number: int
+    days: Days
+
+    def fields(self) -> dict[str, dict[str, str]]:
+        """The counts by the names that they have in Redis."""
+        return {
+            _redis_key(day): {
+                f"{name}:{key_id}": str(getattr(used, name))
+                for key_id, used in keys.items()
+                for name in _FIELDS
+            }
+            for day, keys in self.days.items()
+        }
 
 
 def today() -> date:
@@ -59,6 +99,9 @@ class UsageBook:
 
     def __init__(self, redis: "Redis | None") -> None:
         self._redis = redis
+        self._move_batch = None if redis is None else redis.register_script(_MOVE)
+        self._moved_key = f"{PREFIX}:usage:moved:{uuid.uuid4().hex}"
+        self._batch = _Batch(0, {})
         self._days: defaultdict[date, defaultdict[str, Used]] = defaultdict(_new_day)
         self._flushing: asyncio.Task[None] | None = None
         self._moving = asyncio.Lock()  # counts on their way to Redis are neither here nor there
@@ -89,14 +132,14 @@ class UsageBook:
         """
         wanted = [today() - timedelta(days=back) for back in range(days)]
         async with self._moving:
+            await self._send_batch()
             stored = await self._stored(wanted)
-            for day in wanted:
-                for key_id, used in self._days.get(day, {}).items():
-                    there = stored.setdefault(day, {})
-                    there[key_id] = there.get(key_id, Used()) + used
-        return stored
+            for own in (self._batch.days, self._days):
+                for day in wanted:
+                    _add(stored.setdefault(day, {}), own.get(day, {}))
+        return {day: keys for day, keys in stored.items() if keys}
 
-    async def _stored(self, wanted: list[date]) -> Days:
+    async def _stored(self, wanted: list[date]) -> dict[date, dict[str, Used]]:
         if self._redis is None:
             return {}
         async with self._redis.pipeline(transaction=False) as pipe:
@@ -112,7 +155,7 @@ class UsageBook:
         """Move the counts to Redis; they stay here while it is away."""
         if self._redis is not None:
             # A caller that is cancelled cannot know whether Redis has counted; so moving goes on.
-            await asyncio.shield(self._move(self._redis))
+            await asyncio.shield(self._move())
 
     async def start(self) -> None:
         """Begin to move counts to Redis, if there is one."""
@@ -131,25 +174,29 @@ class UsageBook:
             await asyncio.wait({self._flushing})
         await self.flush()
 
-    async def _move(self, redis: "Redis") -> None:
+    async def _move(self) -> None:
         async with self._moving:
-            if self._days:
-                await self._move_days(redis)
+            await self._send_batch()
+            if self._days and not self._batch.days:
+                self._batch = _Batch(self._batch.number + 1, dict(self._days))
+                self._days = defaultdict(_new_day)
+                await self._send_batch()
 
-    async def _move_days(self, redis: "Redis") -> None:
-        moving, self._days = self._days, defaultdict(_new_day)
-        try:
-            async with redis.pipeline(transaction=True) as pipe:
-                for day, keys in moving.items():
-                    for key_id, used in keys.items():
-                        for name in _FIELDS:
-                            pipe.hincrby(_redis_key(day), f"{name}:{key_id}", getattr(used, name))
-                    pipe.expire(_redis_key(day), timedelta(days=MAX_DAYS + 1))
-                await pipe.execute()
-        except away_errors():
-            for day, keys in moving.items():
-                for key_id, used in keys.items():
-                    self._days[day][key_id] += used
+    async def _send_batch(self) -> None:
+        """Send the last batch, unless Redis is known to have it; it stays while Redis is away."""
+        batch = self._batch
+        if self._move_batch is None or not batch.days:
+            return
+        keep_s = round(timedelta(days=MAX_DAYS + 1).total_seconds())
+        arguments = [batch.number, keep_s, json.dumps(batch.fields()), _NUMBER_KEPT_S]
+        with contextlib.suppress(*away_errors()):
+            await self._move_batch([self._moved_key], arguments)
+            self._batch = _Batch(batch.number, {})
+
+
+def _add(there: dict[str, Used], more: Mapping[str, Used]) -> None:
+    for key_id, used in more.items():
+        there[key_id] = there.get(key_id, Used()) + used
 
 
 def _new_day() -> defaultdict[str, Used]:
