@@ -96,7 +96,7 @@ def main(
     except SoundError as error:
         raise SystemExit(f"{error}; without devices: --wav in.wav --out out.wav") from error
     except OSError as error:
-        raise SystemExit(str(error)) from error
+        raise SystemExit(str(error) or "no answer in time from the voice server") from error
     except VoiceAgentError as error:
         raise SystemExit(error.message) from error
 

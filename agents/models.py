@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAIError
 from openai.types.chat import ChatCompletionMessageParam
 
 from agents import stand_ins
@@ -134,7 +134,10 @@ class OpenAITranscriber:
         answer = await self._client.audio.transcriptions.create(
             model=self._model, file=("speech.wav", file.getvalue())
         )
-        return answer.text.strip()
+        text = getattr(answer, "text", None)
+        if not isinstance(text, str):  # the package passes on any answer that is no error
+            raise OpenAIError("its answer has no text; does the address end in /v1?")
+        return text.strip()
 
     async def aclose(self) -> None:
         """Close the connections to the server."""

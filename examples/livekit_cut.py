@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 
-from livekit.agents import Agent, AgentSession, utils
+from livekit.agents import Agent, AgentSession, APIError, utils
 
 from livekit.plugins import voiceagent
 from voiceagent_tts.plugins.bench.livekit_devices import Loudspeaker, Screen, on_devices
@@ -30,6 +30,10 @@ async def main() -> None:
     loudspeaker = Loudspeaker()  # plays in real time; in your agent, the room does
     async with utils.http_context.open():  # in your agent, LiveKit's job has one
         tts = voiceagent.TTS(url=URL, voice="nova", language="en")
+        try:
+            await tts.list_voices()
+        except APIError as error:
+            raise SystemExit(f"nothing can be spoken: {error.message}") from error
         session: AgentSession[None] = AgentSession(tts=tts, tts_text_transforms=None)
         agent = Agent(instructions="You are a shop's voice.")
         async with on_devices(session, agent, loudspeaker, None, Screen()):

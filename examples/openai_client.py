@@ -11,6 +11,8 @@ from openai import OpenAI
 URL = os.environ.get("TTS_HTTP_URL", "http://127.0.0.1:8765")
 KEY = os.environ.get("VOICEAGENT_TTS_API_KEY", "none needed on this machine")
 
+if len(sys.argv) != 3 or "." not in sys.argv[1]:
+    raise SystemExit(__doc__)
 path, text = sys.argv[1:]
 client = OpenAI(base_url=f"{URL}/v1", api_key=KEY)
 with client.audio.speech.with_streaming_response.create(

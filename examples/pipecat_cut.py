@@ -45,7 +45,10 @@ async def main() -> None:
     await asyncio.sleep(0.5)
     await worker.cancel()
     await running
-    print("in the history:", history.get_messages()[-1]["content"])
+    said = history.get_messages()[-1]
+    if said["role"] != "assistant":
+        raise SystemExit(f"nothing was spoken; is there a server at {URL}? voiceagent-tts serve")
+    print("in the history:", said["content"])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Subtitles for a spoken text, from the word times at its end: `pip install voiceagent-tts`, then
 
-    python examples/subtitles.py "A text of any length." > speech.srt
+    python examples/subtitles.py "A text of up to 20,000 characters." > speech.srt
 
 The server sends each word's time before the word is heard. At the end of the text it repeats all
 words with better times (`words_final`) if it has found any since.
@@ -11,6 +11,7 @@ import os
 import sys
 
 from voiceagent_tts.client import DoneMessage, TTSClient, WordTimestamp
+from voiceagent_tts.errors import VoiceAgentError
 
 URL = os.environ.get("VOICEAGENT_TTS_URL", "ws://127.0.0.1:8765")
 LINE_CHARS = 42
@@ -47,6 +48,12 @@ def clock(ms: int) -> str:
     return f"{ms // 3_600_000:02}:{ms // 60_000 % 60:02}:{ms // 1000 % 60:02},{ms % 1000:03}"
 
 
-for number, line in enumerate(lines_of(asyncio.run(speak(sys.argv[1]))), 1):
+if len(sys.argv) != 2:
+    raise SystemExit(__doc__)
+try:
+    timed = asyncio.run(speak(sys.argv[1]))
+except VoiceAgentError as error:
+    raise SystemExit(error.message) from error
+for number, line in enumerate(lines_of(timed) if timed else [], 1):
     times = f"{clock(line[0][1])} --> {clock(line[-1][2])}"
     print(number, times, " ".join(word for word, _, _ in line), sep="\n", end="\n\n")

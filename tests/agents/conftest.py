@@ -18,13 +18,15 @@ with warnings.catch_warnings():
 async def local_models() -> AsyncIterator[str]:
     """An OpenAI-compatible server with one transcript and one answer, which name its model.
 
-    The model `broken` is refused.
+    The model `broken` is refused; of `page` the answer is a web page, as of a wrong address.
     """
 
     async def transcribe(request: web.Request) -> web.Response:
         form = await request.post()
         if form["model"] == "broken":
             return web.json_response({"error": {"message": "no such model"}}, status=400)
+        if form["model"] == "page":
+            return web.Response(text="<html></html>", content_type="text/html")
         response = web.json_response({"text": f"heard by {form['model']}"})
         response.force_close()  # LiveKit's plugin never closes its connections
         return response

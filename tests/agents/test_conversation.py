@@ -219,10 +219,11 @@ async def test_local_models_transcribe_and_answer(
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "model", "sentence"),
     [
-        ("STT", "the transcription server failed: Error code: 400"),
-        ("LLM", "the language model's server failed: Error code: 400"),
+        ("STT", "broken", "the transcription server failed: Error code: 400"),
+        ("STT", "page", "the transcription server failed: its answer has no text"),
+        ("LLM", "broken", "the language model's server failed: Error code: 400"),
     ],
 )
 async def test_a_model_that_fails_leaves_the_agent_listening(
@@ -230,11 +231,12 @@ async def test_a_model_that_fails_leaves_the_agent_listening(
     local_models: str,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
+    model: str,
     sentence: str,
 ) -> None:
     """The problem is reported, and the next turn starts as usual."""
     monkeypatch.setenv(f"LOCAL_{name}_URL", local_models)
-    monkeypatch.setenv(f"LOCAL_{name}_MODEL", "broken")
+    monkeypatch.setenv(f"LOCAL_{name}_MODEL", model)
     question = await user_sounds.speech(served.websocket_url, QUESTION)
     models = choose_transcriber(), choose_language_model()
     async with conversing(served.websocket_url, *models) as (conversation, user):

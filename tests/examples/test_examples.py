@@ -124,6 +124,26 @@ async def test_subtitles(served: ServerProcess) -> None:
     assert starts_and_ends == sorted(starts_and_ends)
 
 
+@pytest.mark.parametrize("example", ["livekit_cut.py", "pipecat_cut.py", "subtitles.py"])
+async def test_an_example_without_a_server_ends_with_an_error(example: str, free_port: int) -> None:
+    """It says in a line that nothing was spoken, and does not wait for ever."""
+    arguments = ["Hello."] if example == "subtitles.py" else []
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(EXAMPLES / example), *arguments,
+        env={**os.environ, "VOICEAGENT_TTS_URL": f"ws://127.0.0.1:{free_port}"},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(PATIENCE_S):
+        output, errors = await process.communicate()
+    assert (process.returncode, output) == (1, b"")
+    assert f":{free_port}" in errors.decode().strip().splitlines()[-1]
+
+
+async def test_subtitles_of_nothing(served: ServerProcess) -> None:
+    """A text of which nothing is said has none."""
+    assert await run(served, "subtitles.py", "...") == ""
+
+
 async def test_twilio_stream(served: ServerProcess, free_port: int) -> None:
     """A caller hears µ-law, interrupts with µ-law, and the example prints what was heard."""
     audio = AudioFormat(encoding="pcm_mulaw", sample_rate=8000)

@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
     except VoiceAgentError as error:
         _stop(error.message)
     except OSError as error:  # such as a full disk or a file without read permission
-        _stop(str(error))
+        _stop(str(error) or f"{type(error).__name__}: nothing was answered in time")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("voiceagent_tts"):
             raise  # a bug of this package, not a missing one

@@ -66,6 +66,18 @@ async def test_every_text_becomes_sound_and_words(
     assert len(list((tmp_path / "wavs").iterdir())) == 6
 
 
+def test_words_of_a_text_in_a_folder_have_its_folder(
+    texts: Path, served: ServerProcess, command_here: CommandHere, tmp_path: Path
+) -> None:
+    """It is made before the first file, whichever that is."""
+    (texts / "sub").mkdir()
+    (texts / "one.txt").rename(texts / "sub" / "one.txt")
+    argv = ("batch", "texts", "-o", "wavs", "--words", "--url", served.websocket_url)
+    outcome = command_here(*argv)
+    assert outcome.status == 0, outcome.errors
+    assert {each.name for each in (tmp_path / "wavs" / "sub").iterdir()} == {"one.wav", "one.json"}
+
+
 def test_a_warning_is_printed_once(
     texts: Path, served: ServerProcess, command_here: CommandHere
 ) -> None:

@@ -40,6 +40,16 @@ def test_a_choice_that_is_none_is_refused(command_here: CommandHere) -> None:
     assert refused.errors == "voiceagent-tts: --bad: expected skip or refuse; got maybe\n"
 
 
+@pytest.mark.parametrize("command", ["prepare", "train"])
+def test_a_folder_that_is_missing_is_said_before_a_model_is_fetched(
+    command_here: CommandHere, command: str
+) -> None:
+    """The default model is gigabytes, and a model hub may be away."""
+    refused = command_here("finetune", command, "typo", "-o", "out")
+    assert refused.status == 2
+    assert "'typo' does not exist" in refused.errors
+
+
 def test_a_dataset_becomes_a_checkpoint(command_here: CommandHere, tmp_path: Path) -> None:
     """`train` says how it ended, and `export` writes a model that loads; the base is unchanged."""
     random_dataset(tmp_path / "data", REFERENCE / "base-0b6", clips=4)

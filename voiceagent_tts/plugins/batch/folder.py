@@ -367,9 +367,9 @@ class _ChapterSpeaker:
         if not self.samples:
             write_samples(self._file, SILENT_SAMPLE)
         self._file.close()  # writes what is missing of the file's header and end
+        _make_folder(chapter.audio.parent)
         if chapter.words is not None:
             write_words(chapter.words, self._words)
-        _make_folder(chapter.audio.parent)
         data = filtered(
             self._buffer.getvalue(),
             chapter.audio.suffix,

@@ -93,11 +93,11 @@ async def measure(
         VoiceAgentError, OSError: a target cannot be reached.
     """
     documents: list[dict[str, Any]] = []
+    targets = [(address, address.open()) for address in addresses]
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}")
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        for address in addresses:
+        for address, target in targets:
             meter = Meter(address.options.server_pid)
-            target = address.open()
             for section in sections:
                 task = progress.add_task(f"{address.name}, {section.name}", figures="")
                 callers = Callers(target, _Display(progress, task, section))
@@ -239,6 +239,8 @@ def publish(
     console, warnings = Console(), list(warnings)
     console.width = max(least_width, console.width)
     _show(console, table, warnings)
+    sys.stdout.write(line_of(document) + "\n")  # before the files, which may fail
+    sys.stdout.flush()
     if outputs.json is not None:
         write_document(document, outputs.json)
     if outputs.html is not None:
@@ -248,7 +250,6 @@ def publish(
         for name in ("command", "machine", "load_1_min", "versions", "commit", "started_at"):
             page.print(f"{name}: {document[name]}", highlight=False, markup=False)
         page.save_html(str(outputs.html))
-    sys.stdout.write(line_of(document) + "\n")
 
 
 def _show(console: Console, table: RenderableType, warnings: Iterable[str]) -> None:

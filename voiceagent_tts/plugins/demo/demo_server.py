@@ -105,7 +105,11 @@ async def server_process(
         )
     try:
         assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), _START_TIMEOUT_S)
+        try:
+            line = await asyncio.wait_for(process.stdout.readline(), _START_TIMEOUT_S)
+        except TimeoutError as error:
+            late = f"the server did not start within {_START_TIMEOUT_S:g} s; see {log}"
+            raise EngineError(late) from error
         word, _, url = line.decode().strip().partition(" ")
         if word != "ready":
             raise EngineError(f"the server did not start; see {log}")

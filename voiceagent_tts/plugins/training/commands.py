@@ -27,7 +27,10 @@ def add_commands(root: typer.Typer) -> None:
 def prepare(
     context: typer.Context,
     source: Annotated[
-        Path, typer.Argument(help="Folder of audio files with .txt files, or a manifest.jsonl.")
+        Path,
+        typer.Argument(
+            exists=True, help="Folder of audio files with .txt files, or a manifest.jsonl."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the dataset.")],
     model: Base = BASE_ID,
@@ -78,7 +81,9 @@ def _print_report(report: dict, output: Path) -> None:
 @app.command(context_settings=KEPT)
 def train(
     context: typer.Context,
-    dataset: Annotated[Path, typer.Argument(help="Folder of a prepared dataset.")],
+    dataset: Annotated[
+        Path, typer.Argument(exists=True, file_okay=False, help="Folder of a prepared dataset.")
+    ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder of the run; one that is there resumes.")
     ],

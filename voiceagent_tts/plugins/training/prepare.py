@@ -92,6 +92,8 @@ def prepare(
         EngineError: the recogniser does not answer.
     """
     clips, rejected = read_clips(source)
+    if options.reference is not None and options.reference not in {clip.name for clip in clips}:
+        raise _no_reference(options.reference)
     encoder = _ClipEncoder(base, output / "clips", options.limits)
     (output / DATASET_FILE).unlink(missing_ok=True)  # not valid until this run has succeeded
     kept: list[ClipEntry] = []
@@ -223,14 +225,18 @@ def _choose_reference(kept: list[ClipEntry], name: str | None) -> ClipEntry | No
     if name is not None:
         found = next((entry for entry in kept if entry.name == name), None)
         if found is None:
-            raise InvalidRequestError(
-                f"--reference: expected the name of a clip that was kept, got {name!r}"
-            )
+            raise _no_reference(name)
         return found
     long_enough = [e for e in kept if SHORTEST_S <= e.frames * FRAME_S <= LONGEST_S]
     if long_enough:
         return max(long_enough, key=lambda entry: entry.snr_db)
     return max(kept, key=lambda entry: entry.frames, default=None)
+
+
+def _no_reference(name: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"--reference: expected the name of a clip that was kept, got {name!r}"
+    )
 
 
 def _refused(rejected: list[Rejection], output: Path) -> InvalidRequestError:

@@ -41,6 +41,8 @@ def test_an_address_has_a_name_and_arguments() -> None:
         "x" * 100_000,
         'ws://host{"server_pid": "all"}',
         'ws://host{"server_pid": 0}',
+        'ws://host{"api_key": 3}',
+        'http://host{"voice": ["a"]}',
     ],  # fmt: skip
 )
 def test_what_is_no_address_is_refused(text: str) -> None:

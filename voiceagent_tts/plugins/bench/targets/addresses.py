@@ -58,6 +58,9 @@ class TargetAddress:
         is_class = address.startswith(("pipecat:", "livekit:"))
         own = ("server_pid",) if is_class else ("voice", "model", "api_key", "server_pid")
         known = {name: arguments.pop(name) for name in own if name in arguments}
+        for name in known.keys() - {"server_pid"}:
+            if not isinstance(known[name], str | None):
+                raise _invalid(f"{name} as a string", repr(known[name]))
         if not isinstance(pid := known.get("server_pid", 1), int) or pid < 1:
             raise _invalid("server_pid as the number of a process", str(pid))
         merged = replace(options, **known, arguments={**options.arguments, **arguments})

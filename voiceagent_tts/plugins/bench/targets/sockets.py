@@ -98,8 +98,17 @@ class SocketTarget:
             ) from error
         dialect = self._make_dialect()
         if dialect.read_greeting is not None:
-            dialect.read_greeting(await asyncio.wait_for(websocket.recv(), _TIMEOUT_S))
+            dialect.read_greeting(await _greeting(websocket))
         return SocketConnection(websocket, dialect)
+
+
+async def _greeting(websocket: WebSocket) -> str | bytes:
+    try:
+        return await asyncio.wait_for(websocket.recv(), _TIMEOUT_S)
+    except (TimeoutError, WebSocketException) as error:
+        await websocket.close()
+        reason = str(error) or f"none within {_TIMEOUT_S:g} s"
+        raise ConnectionLostError(f"expected the target's greeting, got {reason}") from error
 
 
 class SocketConnection:
