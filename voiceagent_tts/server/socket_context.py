@@ -527,8 +527,9 @@ class ContextWriter:
         return Outgoing(messages, on_sent, self._connection.late)
 
     def _to_clock(self, sample_offset: int) -> int:
-        """A position at the client's rate, on the context's clock (24 kHz)."""
-        return round(sample_offset * SAMPLE_RATE_HZ / self._format.sample_rate)
+        """How many samples at 24 kHz become `sample_offset` at the client's rate, at most."""
+        rounded_up = sample_offset and sample_offset + 0.5
+        return int(rounded_up * SAMPLE_RATE_HZ / self._format.sample_rate)
 
     def _encode(self, event: ContextAnswer) -> WireMessages:
         context_id = self._context_id
