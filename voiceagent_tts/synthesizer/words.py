@@ -124,10 +124,10 @@ class Words:
             words += self._growing_words.finish()
         self._expect(words)
 
-    def complete_word(self) -> None:
-        """Expect the last word of the text so far; later text begins another word."""
+    def complete_word(self, char_end: int | None = None) -> None:
+        """Expect the last word of the text so far, if it begins before `char_end`."""
         if self._growing_words is not None:
-            self._expect(self._growing_words.finish())
+            self._expect(self._growing_words.finish(char_end))
 
     def _expect(self, words: list[Word]) -> None:
         """Expect words as they are said."""
@@ -160,6 +160,7 @@ class Words:
     def end_segment(self, char_end: int, end_sample: int) -> None:
         """Record that the text before `char_end` is generated in the audio before `end_sample`."""
         self.policy.end_segment(char_end, end_sample)
+        self.complete_word(char_end)  # a run of the engine may have ended with it
         if self._aligners is not None:
             self._aligners.end_segment(char_end, end_sample)
 
