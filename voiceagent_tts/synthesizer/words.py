@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
@@ -159,8 +160,8 @@ class Words:
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
         """Record that the text before `char_end` is generated in the audio before `end_sample`."""
-        self.policy.end_segment(char_end, end_sample)
         self.complete_word(char_end)  # a run of the engine may have ended with it
+        self.policy.end_segment(char_end, end_sample)
         if self._aligners is not None:
             self._aligners.end_segment(char_end, end_sample)
 
@@ -248,7 +249,8 @@ class Words:
         """Return the words to publish at `now` (`time.monotonic()`), as the client wrote them."""
         if self._aligners is not None and self._aligners.is_given_up(now):
             self._stop_aligning()
-        words = self._as_heard(self._due(now)) if self.policy.next_char is not None else ()
+        due = self._due(now) if self.policy.next_char is not None else ()
+        words = self._as_heard(due, self.published[-1:]) if due else ()
         if words:
             past_samples = self._playout.played_samples(now) - words[0].start_sample
             self.worst_lag_s = max(self.worst_lag_s, past_samples / SAMPLE_RATE_HZ)
@@ -428,7 +430,7 @@ class WordPolicy:
             self._may_be_better |= place < len(self._published)
             if source is not Source.NATIVE:  # whose words are never estimated
                 usual = self._usual_samples_before(place)
-                self._speech_clock.calibrate(known.timestamp.start_sample, usual)
+                self.speech_clock.calibrate(known.timestamp.start_sample, usual)
 
     def set_tentative(self, timestamps: Iterable[WordTimestamp]) -> None:
         """Replace the tentative times of the online aligner."""
@@ -629,13 +631,13 @@ class WordPolicy:
         place = len(self._published)
         if self._words[place].char_start < self._generated_char_end:
             return True
-        return start < self._speech_clock.made_samples and self._has_ended(place - 1)
+        return start < self.speech_clock.made_samples and self._has_ended(place - 1)
 
     def _has_ended(self, place: int) -> bool:
         """Whether the word may be over: none ends before its vowel. Only aligners know whispers."""
         if place < 0 or Source.ONLINE not in self._sources:
             return True
-        return self._speech_clock.was_loud_since(self._start_of(place))
+        return self.speech_clock.was_loud_since(self._start_of(place))
 
     def _publish(self, source: Source, timestamp: WordTimestamp, played_sample: int) -> None:
         self.counts.sources[source] += 1
