@@ -137,8 +137,7 @@ class EventQueue:
 
     def is_held(self, granted_samples: float) -> bool:
         """Whether the next event, words apart, is audio that playback does not allow yet."""
-        head = self.others[0] if self.others else None
-        return isinstance(head, AudioChunk) and head.start_sample >= granted_samples
+        return bool(self.others) and _is_audio_from(self.others[0], granted_samples)
 
     def has_audio_next(self, granted_samples: float) -> bool:
         """Whether `pop` would return audio."""
@@ -163,12 +162,11 @@ class EventQueue:
         """Drop the audio of lost text, from a sample on, and words that end behind a character."""
         self.words = [each for each in self.words if each.word.char_end <= char_end]
         self.moved = [each for each in self.moved if each.word.char_end <= char_end]
-        heard = [each for each in self.others if _begins_before(each, end_sample)]
-        self.others = deque(heard)
+        self.others = deque(each for each in self.others if not _is_audio_from(each, end_sample))
 
 
-def _begins_before(event: ContextEvent, end_sample: int) -> bool:
-    return not isinstance(event, AudioChunk) or event.start_sample < end_sample
+def _is_audio_from(event: ContextEvent, start_sample: float) -> bool:
+    return isinstance(event, AudioChunk) and event.start_sample >= start_sample
 
 
 class Context:
@@ -735,8 +733,9 @@ class Context:
     def _fail(self, error: VoiceAgentError) -> None:
         with contextlib.suppress(Exception):  # the failed part may fail again
             if error.code is ErrorCode.TEXT_LOST:
-                error.spoken_chars = self._words.lose_text(self._intake.generated_char_end)
-                self._events.drop_lost(error.spoken_chars, self._generated_end_sample)
+                ends = self._intake.generated_char_end, self._generated_end_sample
+                error.spoken_chars, end_sample = self._words.lose_text(*ends)
+                self._events.drop_lost(error.spoken_chars, end_sample)
             else:
                 self._words.break_off()
                 self._publish(time.monotonic())

@@ -292,10 +292,17 @@ class Words:
         refined = self.policy.refined()
         return None if refined is None else self._as_heard(refined)
 
-    def _as_heard(self, words: Iterable[WordTimestamp]) -> tuple[WordTimestamp, ...]:
-        """Words at their place on the listener's clock, with the client's characters."""
+    def _as_heard(
+        self, words: Iterable[WordTimestamp], before: Sequence[WordTimestamp] = ()
+    ) -> tuple[WordTimestamp, ...]:
+        """Words at their place on the listener's clock, with the client's characters.
+
+        None is earlier than the last word `before`: stretched audio is shorter than its words say.
+        """
         if not self.listener.is_identity:
-            words = map(self.listener.place, words)
+            placed = (*before, *map(self.listener.place, words))
+            ordered = accumulate(placed, lambda last, word: _not_before(word, last.start_sample))
+            words = tuple(ordered)[len(before) :]
         if (verbatim := self._verbatim) is not None:
             words = (replace(each, word=verbatim(each.word)) for each in words)
         return tuple(words)
@@ -307,16 +314,17 @@ class Words:
         self._is_broken_off = True
         self._stop_aligning()
 
-    def lose_text(self, char_end: int) -> int:
+    def lose_text(self, char_end: int, end_sample: int) -> tuple[int, int]:
         """Take back the words of a sequence that has lost its text, unless they surely sounded.
 
         An aligner is certain of words that it hears, and of none in noise.
 
         Args:
             char_end: end of the text before that sequence.
+            end_sample: end of its audio, for the listener.
 
         Returns:
-            The end of the text that was generated as speech.
+            The ends of the text that was generated as speech, and of its audio.
         """
         char_end = max([char_end, *(w.word.char_end for w in self.published if w.is_exact)])
         self.published = [word for word in self.published if word.word.char_end <= char_end]
