@@ -219,6 +219,7 @@ class Context:
         self._slices = slices or Slices()
         self._counted_surplus = 0
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
+        self._is_stretched = request.stretch != 1.0
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
         self._aligners = attach_aligners and attach_aligners(
             self._on_aligner_event, request.voice.recording
@@ -560,6 +561,8 @@ class Context:
                 if self.state >= ContextState.ENDED:  # breaks, too, count as audio
                     return
                 self._intake.mark_generated(char_end)
+                if self._is_stretched and self._is_awaited(char_end):
+                    self._events.put(*self._listener.drain(char_end))
                 self._generated_end_sample = self._listener.end_sample
             case Warned(_, code, message):
                 self._warn(ContextWarned(code, message))
@@ -570,6 +573,11 @@ class Context:
                 self._fail(class_of(code)(message, code=code, retry_after_ms=retry_after_ms))
             case _:
                 pass
+
+    def _is_awaited(self, char_end: int) -> bool:
+        """Whether the text before `char_end` was flushed, or no more text waits to be spoken."""
+        rest = self._intake.text_between(char_end, self._intake.divided_char_end)
+        return not rest.strip() or any(flush.char_end <= char_end for flush in self._flushes)
 
     def _put_audio(self, chunk: AudioChunk, now: float) -> None:
         if chunk.start_sample == 0 and self._cached_segments:
@@ -600,8 +608,7 @@ class Context:
         self._put_breaks(self._intake.chars, now)
         if self.state >= ContextState.ENDED:
             return
-        if (rest := self._listener.end_audio()) is not None:
-            self._events.put(rest)
+        self._events.put(*self._listener.drain(self._intake.chars))
         self._intake.mark_generated(self._intake.chars)
         self._words.end_audio(now)
 

@@ -326,14 +326,18 @@ class Words:
         Returns:
             The ends of the text that was generated as speech, and of its audio.
         """
-        char_end = max([char_end, *(w.word.char_end for w in self.published if w.is_exact)])
+        for each in self.best:
+            if each.is_exact and each.word.char_end > char_end:
+                char_end = each.word.char_end
+                end = each.end_sample or each.start_sample + round(typical_samples(each.word))
+                end_sample = max(end_sample, end)
         self.published = [word for word in self.published if word.word.char_end <= char_end]
-        return char_end
+        return char_end, end_sample
 
     def stop(self) -> None:
         """Disconnect the aligners, and remember how loud the voice speaks; idempotent."""
         if self._aligners is not None:
-            self._aligners.stop(self.policy.level, self.listener.end_sample)
+            self._aligners.stop(self.policy.speech_clock.level, self.listener.end_sample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +400,7 @@ class WordPolicy:
         """Whether a published word may have another time now than the one that it left with."""
 
     @cached_property
-    def _speech_clock(self) -> SpeechClock:
+    def speech_clock(self) -> SpeechClock:
         """The pace of the voice, for estimates."""
         return SpeechClock(self._voice_level)
 
@@ -414,7 +418,7 @@ class WordPolicy:
 
     def push_audio(self, pcm: bytes) -> None:
         """Measure the pace of the engine's next audio (PCM16, 24 kHz)."""
-        self._speech_clock.push(pcm)
+        self.speech_clock.push(pcm)
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
         """Record that the words before `char_end` are generated in the audio up to `end_sample`."""
@@ -491,11 +495,6 @@ class WordPolicy:
         start = max(timestamp.start_sample, self._earliest_start)
         return start if self._may_be_heard(source, start) else None
 
-    @property
-    def level(self) -> float:
-        """As of `SpeechClock`."""
-        return self._speech_clock.level
-
     def known_between(
         self, char_start: int, char_end: int, is_final: bool
     ) -> tuple[WordTimestamp, ...] | None:
@@ -563,8 +562,8 @@ class WordPolicy:
                 timestamp = _with_doubt(known)
             else:
                 timestamp = self._tentative_of(place) or published
-            start = max(start, timestamp.start_sample)
-            refined.append(_moved_to(timestamp, start))
+            refined.append(_not_before(timestamp, start))
+            start = refined[-1].start_sample
         return refined
 
     def _best(self, place: int) -> tuple[Source, WordTimestamp]:
@@ -588,9 +587,9 @@ class WordPolicy:
         if place == 0:
             return self._first_speech
         usual = typical_samples(self._words[place - 1])
-        start = self._speech_clock.sample_after(self._start_of(place - 1), usual)
+        start = self.speech_clock.sample_after(self._start_of(place - 1), usual)
         if self.has_all_audio:
-            return min(start, self._speech_clock.made_samples)
+            return min(start, self.speech_clock.made_samples)
         is_generated = self._words[place].char_start < self._generated_char_end
         limit = (
             min if is_generated else max
@@ -606,7 +605,7 @@ class WordPolicy:
     @property
     def _first_speech(self) -> int:
         # Only the online aligner recognizes a voice that is quieter than before.
-        clock = self._speech_clock
+        clock = self.speech_clock
         return clock.first_speech if Source.ONLINE in self._sources else clock.first_sound
 
     def _start_of(self, place: int) -> int:
@@ -650,8 +649,8 @@ class WordPolicy:
     def _publish(self, source: Source, timestamp: WordTimestamp, played_sample: int) -> None:
         self.counts.sources[source] += 1
         self.counts.late += timestamp.start_sample < played_sample
-        start = max(timestamp.start_sample, played_sample, self._earliest_start)
-        self._published.append(_moved_to(timestamp, start))
+        earliest = max(played_sample, self._earliest_start)
+        self._published.append(_not_before(timestamp, earliest))
         self._told.append(self._published[-1])
         self._may_be_better |= source < Source.ONLINE or self._published[-1] != timestamp
 
@@ -671,9 +670,9 @@ def _with_doubt(known: _Known) -> WordTimestamp:
     return replace(timestamp, confidence=min(timestamp.confidence, _DOUBTFUL_CONFIDENCE))
 
 
-def _moved_to(timestamp: WordTimestamp, start_sample: int) -> WordTimestamp:
-    """Move a start to `start_sample`, which is not earlier; the end is never before the start."""
-    end = timestamp.end_sample
+def _not_before(timestamp: WordTimestamp, earliest_sample: int) -> WordTimestamp:
+    """Move a start that is earlier; the end is never before the start."""
+    end, start_sample = timestamp.end_sample, max(timestamp.start_sample, earliest_sample)
     is_moved = start_sample - timestamp.start_sample > _MOVED_SAMPLES
     return WordTimestamp(
         timestamp.word,
