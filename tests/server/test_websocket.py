@@ -162,9 +162,12 @@ async def test_a_list_begins_after_a_break_or_a_flush(wire: Wire) -> None:
     assert flushed.done.reason == "complete"
 
 
-@pytest.mark.parametrize("call", ["push", "flush", "finish", "settle", "release"])
+@pytest.mark.parametrize(
+    ("call", "is_ended"),
+    [("push", False), ("flush", False), ("flush", True), ("settle", False), ("release", False)],
+)
 async def test_an_unexpected_failure_ends_its_context_alone(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch, call: str
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, call: str, *, is_ended: bool
 ) -> None:
     """In a message or a timer of a context; the others speak on, and the log has no text."""
     secret = "Reading a secret"
@@ -190,10 +193,10 @@ async def test_an_unexpected_failure_ends_its_context_alone(
     failing = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=50)
     with capture_logs() as logs:
         await wire.text(failing, secret + ("." if call == "settle" else ", and"))
-        if call == "flush":
-            await wire.flush(failing)
-        if call == "finish":
+        if is_ended:
             await wire.end(failing)
+        elif call == "flush":
+            await wire.flush(failing)
         await wire.finish(failing)
     assert failing.done.reason == "error"
     assert failing.error is not None and failing.error.code == ErrorCode.INTERNAL
