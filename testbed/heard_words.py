@@ -1,5 +1,6 @@
 """One context's words as its listener gets them, wired as in `Context`, without any process."""
 
+import sys
 from collections.abc import Iterable
 
 from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
@@ -44,7 +45,7 @@ class HeardWords:
 
     def end_audio(self, now: float = 0.0) -> AudioChunk | None:
         """Receive the end of the audio; return what the listener gets."""
-        rest = self.listener.end_audio()
+        (rest,) = self.listener.drain(sys.maxsize) or (None,)
         self.words.end_audio(now)
         return rest
 

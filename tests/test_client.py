@@ -52,11 +52,12 @@ from voiceagent_tts.protocol.messages import (
     ContextText,
     Prepare,
     SessionLimits,
+    WordList,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
 from voiceagent_tts.protocol.server_connection import Answer, ServerConnection, WireMessages
 from voiceagent_tts.settings.access import Quota
-from voiceagent_tts.text.cut import cut_text
+from voiceagent_tts.text.cut import TimedText
 
 WORD_SAMPLES = 1_920  # every word sounds for 80 ms
 LIMITS = SessionLimits(
@@ -157,11 +158,9 @@ class Peer:
 
     def cut(self, context_id: str, played_ms: int) -> Cut:
         """Return the cut at a playback position."""
-        played_samples = min(ms_to_samples(played_ms), len(self.words[context_id]) * WORD_SAMPLES)
-        is_final = context_id not in self.connection.contexts
-        return cut_text(
-            self.texts[context_id], self.words[context_id], played_samples, is_final=is_final
-        )
+        words, is_final = self.words[context_id], context_id not in self.connection.contexts
+        timed_text = TimedText(self.texts[context_id], words, len(words) * WORD_SAMPLES, is_final)
+        return timed_text.cut(ms_to_samples(played_ms))
 
 
 class SmallServer:
@@ -324,6 +323,20 @@ async def test_the_local_cut_is_the_servers(small_server: SmallServer, played_ms
     async with TTSClient(small_server.url) as client:
         context = await _spoken(client, "one two three ", audio=AudioFormat(sample_rate=8000))
         assert context.cut_locally(played_ms) == await context.cut(played_ms)
+
+
+async def test_the_local_cut_goes_by_the_final_times(small_server: SmallServer) -> None:
+    """The times that came before the end were estimates, where the server has better ones."""
+    async with TTSClient(small_server.url) as client:
+        context = await _speaking(client, "one two")
+        peer = small_server.peers[0]
+        one, two = peer.words[context.context_id]
+        final = WordList.of([one, two.later(WORD_SAMPLES // 2)])
+        done = peer.connection.done(context.context_id, "complete", chars=7, words_final=final)
+        await peer.send(done)
+        await _events(context)
+        assert context.cut_locally(100).text_spoken == "one"
+        assert context.cut_locally(125).text_spoken == "one two"
 
 
 async def test_cuts_asked_together_are_answered_in_order(small_server: SmallServer) -> None:

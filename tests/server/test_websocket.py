@@ -4,7 +4,7 @@ import asyncio
 import io
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import get_args
 
 import numpy as np
@@ -18,7 +18,7 @@ from testbed.raw_websocket import PING, PONG, TEXT, frame, raw_websocket
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.wire import Wire, check_coverage
 from voiceagent_tts.audio.output import DeliveredAudio
-from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, Segment, ms_to_samples
+from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, Segment, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import (
@@ -26,6 +26,7 @@ from voiceagent_tts.protocol.messages import (
     ContextOpen,
     ContextOpened,
     CutMessage,
+    ErrorMessage,
     FlushedMessage,
     PongMessage,
     SampleRate,
@@ -33,7 +34,7 @@ from voiceagent_tts.protocol.messages import (
     WarningMessage,
     WordsMessage,
 )
-from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.protocol.server_connection import ServerConnection, ServerContext
 from voiceagent_tts.server.admission import AdmittedContext
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.socket_context import ContextWriter
@@ -161,9 +162,12 @@ async def test_a_list_begins_after_a_break_or_a_flush(wire: Wire) -> None:
     assert flushed.done.reason == "complete"
 
 
-@pytest.mark.parametrize("call", ["push", "flush", "finish", "settle", "release"])
+@pytest.mark.parametrize(
+    ("call", "is_ended"),
+    [("push", False), ("flush", False), ("flush", True), ("settle", False), ("release", False)],
+)
 async def test_an_unexpected_failure_ends_its_context_alone(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch, call: str
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, call: str, *, is_ended: bool
 ) -> None:
     """In a message or a timer of a context; the others speak on, and the log has no text."""
     secret = "Reading a secret"
@@ -189,10 +193,10 @@ async def test_an_unexpected_failure_ends_its_context_alone(
     failing = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=50)
     with capture_logs() as logs:
         await wire.text(failing, secret + ("." if call == "settle" else ", and"))
-        if call == "flush":
-            await wire.flush(failing)
-        if call == "finish":
+        if is_ended:
             await wire.end(failing)
+        elif call == "flush":
+            await wire.flush(failing)
         await wire.finish(failing)
     assert failing.done.reason == "error"
     assert failing.error is not None and failing.error.code == ErrorCode.INTERNAL
@@ -302,6 +306,28 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
         assert outgoing is not None, "the context is still owed its `done`"
         messages += outgoing.messages
     assert '"type":"done"' in str(messages[-1])
+
+
+async def test_a_context_whose_messages_cannot_be_made_ends_alone(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is sent is checked; a defect in one context is its error, and the socket goes on."""
+    record_words = ServerContext.record_words
+
+    def refusing(context: ServerContext, words: Sequence[WordTimestamp]) -> None:
+        assert all(each.word.text != "Boom." for each in words)
+        record_words(context, words)
+
+    monkeypatch.setattr(ServerContext, "record_words", refusing)
+    other = await wire.start(SENTENCE, language="en")
+    broken = await wire.open(language="en")
+    await wire.text(broken, "Boom.")
+    await wire.end(broken)
+    assert (await wire.until(ErrorMessage, broken)).code == ErrorCode.INTERNAL
+    assert (await wire.finish(broken)).done.reason == "error"
+    await wire.send_raw(wire.connection.cut(broken.record.context_id, 0))
+    assert (await wire.until(CutMessage)).text_remaining == "Boom."
+    assert (await wire.finish(other)).done.reason == "complete"
 
 
 async def test_contexts_share_a_socket_evenly(wire: Wire) -> None:

@@ -103,6 +103,26 @@ def test_a_break_is_exact(speed: float) -> None:
     assert second.start_sample == start + 6_000 + round(600 / speed)
 
 
+def test_words_stay_in_order_across_a_break() -> None:
+    """Stretched audio is shorter than its words say, by more than a short break takes."""
+    heard = HeardWords([Source.NATIVE], 0.25)
+    half = SAMPLE_RATE_HZ // 2
+    heard.add_times(
+        Source.NATIVE,
+        WordTimestamp(Word("Hello", 0, 5), 50, half, 1.0),
+        WordTimestamp(Word("你", 6, 7), half, half, 1.0),  # the engine does not say it
+    )
+    published = heard.pop_due(NOW)
+    heard.listener.expect_break(Pause(27, 240))
+    heard.push_audio(AudioChunk(0, SECOND[:SAMPLE_RATE_HZ]))
+    heard.listener.push_break()
+    heard.add_times(Source.NATIVE, WordTimestamp(Word("World.", 28, 34), half, SAMPLE_RATE_HZ, 1.0))
+    published += heard.pop_due(NOW)
+    starts = [each.start_sample for each in published]
+    assert starts == sorted(starts)
+    assert starts[-1] == pytest.approx(heard.listener.end_sample, abs=SAMPLE_RATE_HZ // 10)
+
+
 def test_words_after_a_break_wait_for_it() -> None:
     """An estimate is not published while the listener hears the silence before it."""
     heard = HeardWords()

@@ -4,18 +4,49 @@ The events are scripted, so that the order in which they come is the test's.
 """
 
 import asyncio
-from typing import Any, cast
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 import pytest
 
+from testbed.protocol_ends import session_limits
 from testbed.waiting import until
+from voiceagent_tts.audio.output import DeliveredAudio
 from voiceagent_tts.audio.stretch import TimeStretch
-from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.errors import EngineError
+from voiceagent_tts.core import (
+    SAMPLE_RATE_HZ,
+    AudioChunk,
+    Cut,
+    Word,
+    WordTimestamp,
+    ms_to_samples,
+)
+from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
+from voiceagent_tts.protocol.client_connection import ClientConnection
+from voiceagent_tts.protocol.messages import AudioFormat, ContextOpen, DoneMessage, SampleRate
+from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned
-from voiceagent_tts.seam.commands import Cancel, Command, Credit, SpeechOptions, Submit
-from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Event, SegmentEnd, Words
+from voiceagent_tts.seam.commands import (
+    Cancel,
+    Command,
+    Credit,
+    Feeding,
+    SpeechOptions,
+    Submit,
+)
+from voiceagent_tts.seam.events import (
+    AudioStep,
+    Capabilities,
+    ContextAudio,
+    Done,
+    Event,
+    Failed,
+    SegmentEnd,
+    Words,
+)
+from voiceagent_tts.server.socket_context import ContextWriter
 from voiceagent_tts.synthesizer.aligners import ContextAligners, OnAlignerEvent, VoiceLevels
 from voiceagent_tts.synthesizer.context import Context, ContextState
 from voiceagent_tts.synthesizer.events import (
@@ -31,7 +62,11 @@ from voiceagent_tts.synthesizer.events import (
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, WorkerClient
+from voiceagent_tts.text.words import split_words
 from voiceagent_tts.voices import Voice
+
+if TYPE_CHECKING:
+    from voiceagent_tts.server.metrics import Metrics
 
 TEXT = "One two."
 ONE, TWO = Word("One", 0, 3), Word("two.", 4, 8)
@@ -44,6 +79,8 @@ def at(word: Word, seconds: float) -> WordTimestamp:
 
 class Engine:
     """A worker whose events the test sends."""
+
+    capabilities = Capabilities("e", "m", True, ("segment", "token"), ("en",), ("v",), 1)
 
     def __init__(self) -> None:
         self.commands: list[Command] = []
@@ -93,6 +130,10 @@ class Aligner:
     worst_lag_s = 0.0
     is_active, number = True, 1
 
+    def __init__(self) -> None:
+        self.told: list[str | int] = []
+        """Words that it was asked for, and ends of segments in the text."""
+
     def attach(self, on_event: OnAlignerEvent, recording: str) -> ContextAligners:
         """Connect the context."""
         self._on_event = on_event
@@ -112,12 +153,15 @@ class Aligner:
 
     def expect(self, words: list[Word]) -> None:
         """Receive words."""
+        self.told += [word.text for word in words]
 
     def push_audio(self, chunk: AudioChunk) -> None:
         """Receive audio."""
 
     def send(self, command: AlignCommand) -> None:
         """Receive the end of a segment, or of the text."""
+        if isinstance(command, SegmentEnd):
+            self.told.append(command.char_end)
 
 
 class Opened:
@@ -130,13 +174,14 @@ class Opened:
         options: ContextOptions | None = None,
         stretch: float = 1.0,
         limits: Limits | None = None,
+        feeding: Feeding = "segment",
     ) -> None:
         self.engine, self.calls, self.reports = Engine(), 0, list[ContextReport]()
         request = ContextRequest(
             options or ContextOptions(language="en", max_lead_s=2.0),
             Voice("v", "w"),
             "en",
-            "segment",
+            feeding,
             SpeechOptions(),
             stretch,
         )
@@ -250,6 +295,30 @@ async def test_flushes_of_the_same_text_are_answered_together() -> None:
     answers = [each for each in opened.read() if isinstance(each, ContextFlushed)]
     assert [each.flush_id for each in answers] == [1, 2]
     assert opened.read() == []
+    context.abandon()
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+async def test_stretched_audio_has_left_when_its_text_is_spoken(*, is_flushed: bool) -> None:
+    """Not only with the next text; a flush ends where its audio does."""
+    opened = Opened(stretch=0.8)
+    context, engine = opened.context, opened.engine
+    context.push_text(f"{TEXT} Three.")
+    if is_flushed:
+        context.flush(1)
+        context.push_text(" And")  # is spoken with what comes after it
+    await until(lambda: len(engine.commands) > 1, "the text is spoken")
+    engine.answer(Words(1, (at(ONE, 0.0), at(TWO, 0.4))))
+    engine.make(0.8, is_loud=True)
+    engine.end_segment(len(TEXT))
+    engine.answer(Words(1, (at(Word("Three.", 9, 15), 0.8),)))
+    engine.make(0.8, is_loud=True)
+    engine.end_segment(len(f"{TEXT} Three."))
+    events = opened.read()
+    samples = sum(each.samples for each in events if isinstance(each, AudioChunk))
+    assert samples == pytest.approx(2 * SAMPLE_RATE_HZ, abs=ms_to_samples(15))
+    if is_flushed:
+        assert events[-1] == ContextFlushed(1, samples)
     context.abandon()
 
 
@@ -427,7 +496,92 @@ async def test_better_times_lie_inside_the_audio() -> None:
     assert final is not None and final[-1].start_sample == 2 * SAMPLE_RATE_HZ - 1
 
 
+@pytest.mark.parametrize(("emoji", "more"), [("", ""), ("\N{WAVING HAND SIGN}", " "), ("", "Any")])
+async def test_the_last_word_of_a_run_that_has_ended_is_announced(emoji: str, more: str) -> None:
+    """An engine that is fed tokens speaks a sentence to its end, while the LLM pauses behind it."""
+    aligner, said = Aligner(), "Your table is booked."
+    opened = Opened(aligner, feeding="token")
+    opened.context.push_text(f"{said} {emoji}{more}")
+    opened.engine.make(2.0, is_loud=True)
+    opened.engine.end_segment(len(said))
+    assert aligner.told[-1] == len(said), "no word of it is asked for with those behind it"
+    assert aligner.told[:-1] == [*said.split()[:-1], f"booked. {emoji}".strip()]
+    words = enumerate(split_words(said))
+    aligner.answer(*(at(word, 0.4 * place) for place, word in words))
+    opened.context.sent(2 * SAMPLE_RATE_HZ)
+    assert opened.context.cut(2 * SAMPLE_RATE_HZ).text_spoken.startswith(said)
+    opened.context.abandon()
+
+
+def sent_by(context: Context, sample_rate: SampleRate) -> DoneMessage:
+    """Send what a context has to send, to its end."""
+    client, connection = ClientConnection(), ServerConnection(session_limits())
+    client.receive(*connection.ready(session_id="s", model="m"))
+    audio = AudioFormat(sample_rate=sample_rate)
+    (message,) = connection.receive(client.open("c", audio=audio))
+    assert isinstance(message, ContextOpen)
+    connection.opened("c", voice="v", language="en", seed=None, queue_ms=0)
+    metrics = SimpleNamespace(frame_gap=SimpleNamespace(observe=lambda _: None))
+    writer = ContextWriter(
+        connection,
+        message,
+        context,
+        DeliveredAudio(None),
+        lambda: None,
+        lambda _: None,
+        cast("Metrics", metrics),
+    )
+    last: str | bytes = ""
+    while (outgoing := writer.next_message()) is not None:
+        outgoing.on_sent()
+        *_, last = outgoing.messages
+        if writer.done is not None:
+            break
+    return DoneMessage.model_validate_json(last)
+
+
+@pytest.mark.parametrize("sample_rate", get_args(SampleRate))
+async def test_the_end_of_the_audio_is_the_end_of_the_text(sample_rate: SampleRate) -> None:
+    """At `done.audio_ms` all words were heard, however long the audio is, and at any rate.
+
+    An engine may leave a word unsaid, which then has no length; another one ends with the audio.
+    """
+    text = f"{TEXT} "
+    for samples in range(SAMPLE_RATE_HZ, SAMPLE_RATE_HZ + 24):
+        for last in (at(TWO, 1.5), replace(at(TWO, 0.5), end_sample=samples)):
+            opened = Opened(options=ContextOptions(language="en", max_lead_s=0))
+            opened.context.push_text(text)
+            opened.context.finish()
+            opened.engine.answer(Words(1, (at(ONE, 0.0), last)))
+            opened.engine.make(samples / SAMPLE_RATE_HZ)
+            opened.engine.end_segment(len(text))
+            opened.engine.answer(Done(1, samples))
+            done = sent_by(opened.context, sample_rate)
+            for played_ms in (done.audio_ms, 10**9):
+                cut = opened.context.cut(ms_to_samples(played_ms))
+                assert cut == Cut(text, "", is_partial=False), (samples, played_ms)
+
+
 # Failures.
+
+
+async def test_a_lost_text_leaves_the_audio_of_the_words_that_surely_sounded() -> None:
+    """They count as spoken, and whoever resumes the turn goes on behind them."""
+    aligner = Aligner()
+    opened = Opened(aligner)
+    opened.context.push_text(TEXT)
+    opened.context.flush(1)
+    opened.engine.make(0.5, is_loud=True)
+    sure = replace(at(ONE, 0.1), end_sample=ms_to_samples(900))
+    aligner.answer(sure)
+    for _ in range(10):
+        opened.engine.make(0.1, is_loud=True)
+    opened.engine.answer(Failed(1, ErrorCode.TEXT_LOST, "the text is lost"))
+    *audio, failed = (each for each in opened.read() if not isinstance(each, ContextWords))
+    assert isinstance(failed, ContextFailed) and isinstance(failed.error, VoiceAgentError)
+    assert failed.error.spoken_chars == len("One")
+    ends = [each.end_sample for each in audio if isinstance(each, AudioChunk)]
+    assert ends[-1] == sure.end_sample
 
 
 async def test_a_cancelled_failure_is_a_cancel() -> None:

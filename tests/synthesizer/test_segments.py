@@ -48,6 +48,19 @@ def test_silence_waits_for_no_speech_that_may_never_come() -> None:
     assert "".join(each.segment.text for each in queued(text)) == text
 
 
+@pytest.mark.parametrize("before", ["pre" * 8, "Say pre", "(" * 100])
+def test_no_segment_ends_inside_a_reading(before: str) -> None:
+    """However long the word is that it is part of: an engine would spell the rest of its mask."""
+    element = '<sub alias="Bee">' + "c" * 210 + "</sub>"
+    text = f"{before}{element} end."
+    segments = [each.segment for each in queued(text)]
+    assert "".join(each.text for each in segments) == text.replace(element, "x" * len(element))
+    (spoken,) = (each for each in segments if each.readings)
+    (reading,) = spoken.readings
+    assert (reading.char_start, reading.char_end) == (len(before), len(before + element))
+    assert spoken.char_start <= reading.char_start < reading.char_end <= spoken.char_end
+
+
 @pytest.mark.parametrize("lengths", [[1] * 100, [7, 1, 1, 90, 2, 3], [60, 30, 20, 10], [200]])
 def test_a_part_of_the_text_is_that_part_however_it_came(lengths: list[int]) -> None:
     """Words are cut out of the text by their offsets, whatever was received at once."""

@@ -170,5 +170,5 @@ def test_a_lost_text_takes_back_the_words_that_no_aligner_is_sure_of() -> None:
     for ended_at, spoken in [(0, "one two"), (len(TEXT), TEXT)]:
         publisher = publisher_with(SlowAligner())
         publisher.published = list(sent)
-        assert publisher.lose_text(ended_at) == len(spoken)
+        assert publisher.lose_text(ended_at, 0)[0] == len(spoken)
         assert [each.word.text for each in publisher.published] == spoken.split()

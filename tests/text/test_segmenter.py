@@ -19,7 +19,7 @@ def segments_of(*deltas: str, first_clause: bool = False, max_chars: int = 250) 
     """Texts of all segments of a context, without timers."""
     segmenter = Segmenter(max_chars, first_clause)
     segments = [segment for delta in deltas for segment in segmenter.push(delta)]
-    return [segment.text for segment in segments + segmenter.finish()]
+    return [segment.text for segment in segments + segmenter.flush()]
 
 
 def texts(segments: list[Segment]) -> list[str]:
@@ -70,7 +70,7 @@ def test_segments_tile_the_text(text: str, actions: list[tuple[str, int]]) -> No
             flushed.add(position)
             assert segmenter.pending == 0
         assert segmenter.pending == position - (segments[-1].char_end if segments else 0)
-    segments += segmenter.finish()
+    segments += segmenter.flush()
     assert "".join(texts(segments)) == text
     for segment in segments:
         assert segment.text == text[segment.char_start : segment.char_end] != ""
@@ -106,7 +106,7 @@ def test_lists_survive_timers_anywhere(lines: list[tuple[str, ...]], by_characte
         text += piece
         for delta in piece if by_characters else [piece]:
             segments += segmenter.push(delta)
-    segments += segmenter.finish()
+    segments += segmenter.flush()
     assert "".join(texts(segments)) == text
     for segment in segments:
         assert segment.text == text[segment.char_start : segment.char_end] != ""
@@ -201,7 +201,7 @@ def test_a_block_begins_after_a_flush(before: str, after: str, expected: list[st
     segmenter = Segmenter(first_clause=False)
     segmenter.push(before)
     segmenter.flush()
-    assert texts(segmenter.push(after) + segmenter.finish()) == expected
+    assert texts(segmenter.push(after) + segmenter.flush()) == expected
 
 
 def test_a_sentence_is_certain_at_white_space() -> None:
@@ -325,16 +325,14 @@ def test_release_keeps_what_may_still_grow(text: str, expected: list[str]) -> No
     assert texts(segmenter.release()) == expected
 
 
-def test_flush_returns_everything_and_finish_ends() -> None:
-    """Flush also returns an incomplete word; a push after finish is an assertion error."""
+def test_flush_returns_everything() -> None:
+    """Also an incomplete word; text may follow."""
     segmenter = Segmenter()
     assert segmenter.push("Hello wor") == []
     assert segmenter.flush() == [Segment("Hello wor", 0)]
     assert segmenter.flush() == []
     assert segmenter.push("ld. Bye") == [Segment("ld.", 9)]
-    assert segmenter.finish() == [Segment(" Bye", 12)]
-    with pytest.raises(AssertionError):
-        segmenter.push("more")
+    assert segmenter.flush() == [Segment(" Bye", 12)]
 
 
 @pytest.mark.parametrize("language", TEXTS)
@@ -427,7 +425,7 @@ def test_a_pause_divides_no_number_and_no_address(before: str, after: str) -> No
     segmenter = Segmenter(first_clause=False)
     segments = segmenter.push(before) + segmenter.settle() + segmenter.release()
     assert not any(set(segment.text) & set("0123456789@.") for segment in segments)
-    rest = segmenter.push(after) + segmenter.finish()
+    rest = segmenter.push(after) + segmenter.flush()
     assert "".join(texts(segments + rest)) == before + after
     assert len(rest) == 1
 

@@ -29,7 +29,7 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
     WordsMovedMessage,
 )
-from voiceagent_tts.text.cut import cut_text, keep_inside
+from voiceagent_tts.text.cut import TimedText, keep_inside
 
 Event = (
     ClientAudio
@@ -151,13 +151,12 @@ class ClientContext:
 
     def cut_locally(self, played_ms: int) -> Cut:
         """Return which text was heard, by the words received so far; exact when all arrived."""
-        done = self._record.done
+        done, words = self._record.done, self._record.best_words
         is_final = done is not None and done.reason in ("complete", "idle")
-        played_samples = min(ms_to_samples(played_ms), self._clock.sent_samples)
-        words = self._record.words
         if is_final:
             words = keep_inside(words, self._clock.sent_samples)
-        return cut_text(self.text, words, played_samples, is_final=is_final)
+        timed_text = TimedText(self.text, words, self._clock.sent_samples, is_final)
+        return timed_text.cut(ms_to_samples(played_ms))
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self

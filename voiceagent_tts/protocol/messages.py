@@ -359,7 +359,7 @@ class ReadyMessage(_ServerMessage):
 
 
 class ContextOpened(_ServerMessage):
-    """The context has a row in the engine, or is queued for one.
+    """The context has a row in the engine.
 
     `handle` names the context in binary messages.
     """
@@ -523,7 +523,7 @@ class DoneMessage(_ServerMessage):
     ttfa_ms: int | None
     """Time from the first text to the first audio message, in milliseconds; None without audio."""
     gen_ms: int | None
-    """Time that the engine worked on the context, in milliseconds, if known."""
+    """Time from the first text to the end of the context, in milliseconds, if known."""
     words_final: WordList | None = None
     """All words again, with refined times, for subtitles."""
     provenance: ProvenanceFields | None = None

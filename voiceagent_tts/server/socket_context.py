@@ -14,7 +14,7 @@ import contextlib
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -25,7 +25,6 @@ from voiceagent_tts.core import (
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
     AudioChunk,
-    WordTimestamp,
     ms_to_samples,
     samples_to_ms,
 )
@@ -35,7 +34,6 @@ from voiceagent_tts.protocol.messages import (
     ContextFlush,
     ContextOpen,
     ContextText,
-    ProvenanceFields,
     WordList,
 )
 from voiceagent_tts.protocol.server_connection import MakeMessages, ServerConnection, WireMessages
@@ -46,6 +44,7 @@ from voiceagent_tts.server.speaking import provenance_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
+    ContextAnswer,
     ContextCancelled,
     ContextDone,
     ContextEvent,
@@ -65,14 +64,6 @@ _REFUSED_LINES_PER_S = 10
 """Lines of the log for refused messages of one socket."""
 
 Input = ContextText | ContextFlush | ContextEnd
-_Answer = (
-    ContextWords
-    | ContextWordsMoved
-    | ContextFlushed
-    | ContextWarned
-    | ContextCancelled
-    | ContextFailed
-)
 
 _log = structlog.get_logger(__name__)
 
@@ -197,7 +188,7 @@ class SocketContext:
         self._writer: ContextWriter | None = None
         self._inbox = _Inbox(state.settings.max_text_chars)  # messages that wait for the task
         self._dropped_text = ""  # text that still waited at the end
-        self._is_over = False  # without ever having been open
+        self._is_over = False  # its `done` was sent as an answer
         # Not longer than it runs: a task that was cancelled names its frames, which name `self`.
         self._task: asyncio.Task[None] | None = asyncio.create_task(self._open())
 
@@ -228,7 +219,7 @@ class SocketContext:
         cut = self.timed_text.cut(0)
         basis = "clock" if played_ms is None else "played_ms"
         self._socket.answer(self._connection.cancelled(self.context_id, cut, basis))
-        self._end_unopened("cancelled")
+        self._end_at_once("cancelled")
 
     def fail(self, error: VoiceAgentError) -> None:
         """End the context with an error: a message of the client could not be handled."""
@@ -272,7 +263,11 @@ class SocketContext:
         """The next message, or None if there is none yet."""
         if self._writer is None:
             return None
-        message = self._writer.next_message()
+        try:
+            message = self._writer.next_message()
+        except Exception as error:  # other contexts of the socket continue
+            self._abandon()
+            return self._refuse(VoiceAgentError.unexpected(error))
         if self._writer.done is not None:
             self.done = self._writer.done
             self._stop_task()
@@ -332,13 +327,14 @@ class SocketContext:
 
     def _refuse(self, error: VoiceAgentError) -> None:
         self._refusals.answer(error, self.context_id, self._message.metadata)
-        self.is_refused = True
-        self._end_unopened("error")
+        self.is_refused = self._admitted is None
+        self._end_at_once("error")
 
-    def _end_unopened(self, reason: DoneReason) -> None:
-        """Send the `done` of a context that was never open."""
+    def _end_at_once(self, reason: DoneReason) -> None:
+        """Send the `done` of a context that was never open, or cannot send it in its turn."""
         self._is_over = True
-        self._socket.answer(self._connection.done(self.context_id, reason, chars=0))
+        chars = 0 if self._admitted is None else len(self._admitted.context.text)
+        self._socket.answer(self._connection.done(self.context_id, reason, chars=chars))
         self._socket.remove(self.context_id)
 
     async def _empty_inbox(self, admitted: AdmittedContext) -> None:
@@ -531,10 +527,11 @@ class ContextWriter:
         return Outgoing(messages, on_sent, self._connection.late)
 
     def _to_clock(self, sample_offset: int) -> int:
-        """A position at the client's rate, on the context's clock (24 kHz)."""
-        return round(sample_offset * SAMPLE_RATE_HZ / self._format.sample_rate)
+        """How many samples at 24 kHz become `sample_offset` at the client's rate, at most."""
+        rounded_up = sample_offset and sample_offset + 0.5
+        return int(rounded_up * SAMPLE_RATE_HZ / self._format.sample_rate)
 
-    def _encode(self, event: _Answer) -> WireMessages:
+    def _encode(self, event: ContextAnswer) -> WireMessages:
         context_id = self._context_id
         match event:
             case ContextWords(words):
@@ -552,24 +549,16 @@ class ContextWriter:
                 return self._connection.error(error, context_id)
 
     def _encode_done(self, done: ContextDone) -> WireMessages:
-        report = done.report
+        report, words, model = done.report, done.words_final, self.context.model
         return self._connection.done(
             self._context_id,
             done.reason,
             chars=report.chars,
             ttfa_ms=None if report.ttfa_s is None else round(report.ttfa_s * 1000),
             gen_ms=round(report.gen_s * 1000),
-            words_final=self._encode_final(done.words_final),
-            provenance=self._provenance(),
+            words_final=WordList.of(words) if words is not None and self._sends_words else None,
+            provenance=provenance_of(self._delivered, model) if self._sample_offset else None,
         )
-
-    def _encode_final(self, words: Sequence[WordTimestamp] | None) -> WordList | None:
-        return WordList.of(words) if words is not None and self._sends_words else None
-
-    def _provenance(self) -> ProvenanceFields | None:
-        if not self._sample_offset:
-            return None
-        return provenance_of(self._delivered, self.context.model)
 
 
 class _Inbox:

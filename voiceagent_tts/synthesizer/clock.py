@@ -10,6 +10,7 @@ import math
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from voiceagent_tts.core import (
@@ -75,7 +76,6 @@ class ListenerClock:
         self._breaks: list[_Break] = []
         self._expected_breaks: deque[Pause] = deque()
         """Breaks that wait for the audio of the text before them."""
-        self._silence_samples = 0
 
     # Audio.
 
@@ -110,19 +110,19 @@ class ListenerClock:
         start, size = self.end_sample, pause.samples * BYTES_PER_SAMPLE
         chunks += [self._append(_SILENCE[: size - at]) for at in range(0, size, len(_SILENCE))]
         self._breaks.append(_Break(pause.char_end, self._engine_end_sample, start, self.end_sample))
-        self._silence_samples += pause.samples
         return [chunk for chunk in chunks if chunk is not None]
 
-    def end_audio(self) -> AudioChunk | None:
-        """Return the rest of the audio; the engine has sent all of it."""
-        return None if self._stretch is None else self._append(self._stretch.finish())
+    def drain(self, char_end: int) -> list[AudioChunk]:
+        """Return the rest of the stretched audio so far, of the text before `char_end`, if any."""
+        if self._stretch is None:
+            return []
+        self._expected_breaks.appendleft(Pause(char_end, 0))
+        return self.push_break()
 
     def to_engine_samples(self, samples: int) -> int:
         """Return the samples that the engine must generate so that `samples` can be played."""
-        samples = max(0, samples - self._silence_samples)
-        if self._stretch is None:
-            return samples
-        return round(samples * self._speed) + self._stretch.HELD_SAMPLES
+        held_samples = 0 if self._stretch is None else self._stretch.HELD_SAMPLES
+        return self.to_engine(samples, in_break=0) + held_samples
 
     def _append(self, pcm: bytes) -> AudioChunk | None:
         start, self.end_sample = self.end_sample, self.end_sample + len(pcm) // BYTES_PER_SAMPLE
@@ -188,12 +188,8 @@ class ListenerClock:
         return last.engine_sample + math.ceil((listener_sample - last.end_sample) * self._speed)
 
 
-def _char_end(each: _Break) -> int:
-    return each.char_end
-
-
-def _start_sample(each: _Break) -> int:
-    return each.start_sample
+_char_end = attrgetter("char_end")
+_start_sample = attrgetter("start_sample")
 
 
 class Pacer:

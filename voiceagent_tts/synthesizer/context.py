@@ -137,8 +137,7 @@ class EventQueue:
 
     def is_held(self, granted_samples: float) -> bool:
         """Whether the next event, words apart, is audio that playback does not allow yet."""
-        head = self.others[0] if self.others else None
-        return isinstance(head, AudioChunk) and head.start_sample >= granted_samples
+        return bool(self.others) and _is_audio_from(self.others[0], granted_samples)
 
     def has_audio_next(self, granted_samples: float) -> bool:
         """Whether `pop` would return audio."""
@@ -163,12 +162,11 @@ class EventQueue:
         """Drop the audio of lost text, from a sample on, and words that end behind a character."""
         self.words = [each for each in self.words if each.word.char_end <= char_end]
         self.moved = [each for each in self.moved if each.word.char_end <= char_end]
-        heard = [each for each in self.others if _begins_before(each, end_sample)]
-        self.others = deque(heard)
+        self.others = deque(each for each in self.others if not _is_audio_from(each, end_sample))
 
 
-def _begins_before(event: ContextEvent, end_sample: int) -> bool:
-    return not isinstance(event, AudioChunk) or event.start_sample < end_sample
+def _is_audio_from(event: ContextEvent, start_sample: float) -> bool:
+    return isinstance(event, AudioChunk) and event.start_sample >= start_sample
 
 
 class Context:
@@ -221,6 +219,7 @@ class Context:
         self._slices = slices or Slices()
         self._counted_surplus = 0
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
+        self._is_stretched = request.stretch != 1.0
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
         self._aligners = attach_aligners and attach_aligners(
             self._on_aligner_event, request.voice.recording
@@ -562,6 +561,8 @@ class Context:
                 if self.state >= ContextState.ENDED:  # breaks, too, count as audio
                     return
                 self._intake.mark_generated(char_end)
+                if self._is_stretched and self._is_awaited(char_end):
+                    self._events.put(*self._listener.drain(char_end))
                 self._generated_end_sample = self._listener.end_sample
             case Warned(_, code, message):
                 self._warn(ContextWarned(code, message))
@@ -572,6 +573,11 @@ class Context:
                 self._fail(class_of(code)(message, code=code, retry_after_ms=retry_after_ms))
             case _:
                 pass
+
+    def _is_awaited(self, char_end: int) -> bool:
+        """Whether the text before `char_end` was flushed, or no more text waits to be spoken."""
+        rest = self._intake.text_between(char_end, self._intake.divided_char_end)
+        return not rest.strip() or any(flush.char_end <= char_end for flush in self._flushes)
 
     def _put_audio(self, chunk: AudioChunk, now: float) -> None:
         if chunk.start_sample == 0 and self._cached_segments:
@@ -602,8 +608,7 @@ class Context:
         self._put_breaks(self._intake.chars, now)
         if self.state >= ContextState.ENDED:
             return
-        if (rest := self._listener.end_audio()) is not None:
-            self._events.put(rest)
+        self._events.put(*self._listener.drain(self._intake.chars))
         self._intake.mark_generated(self._intake.chars)
         self._words.end_audio(now)
 
@@ -735,8 +740,9 @@ class Context:
     def _fail(self, error: VoiceAgentError) -> None:
         with contextlib.suppress(Exception):  # the failed part may fail again
             if error.code is ErrorCode.TEXT_LOST:
-                error.spoken_chars = self._words.lose_text(self._intake.generated_char_end)
-                self._events.drop_lost(error.spoken_chars, self._generated_end_sample)
+                ends = self._intake.generated_char_end, self._generated_end_sample
+                error.spoken_chars, end_sample = self._words.lose_text(*ends)
+                self._events.drop_lost(error.spoken_chars, end_sample)
             else:
                 self._words.break_off()
                 self._publish(time.monotonic())

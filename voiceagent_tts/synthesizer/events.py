@@ -201,13 +201,12 @@ class ContextDone:
     words_final: tuple[WordTimestamp, ...] | None = None
 
 
-ContextEvent = (
-    AudioChunk
-    | ContextWords
+ContextAnswer = (
+    ContextWords
     | ContextWordsMoved
     | ContextFlushed
     | ContextWarned
     | ContextCancelled
     | ContextFailed
-    | ContextDone
 )
+ContextEvent = AudioChunk | ContextAnswer | ContextDone

@@ -117,7 +117,7 @@ class Intake:
     @cached_property
     def _segmenter(self) -> Segmenter:
         """Divides sentences; made with the first text."""
-        return Segmenter(language=self._language)
+        return Segmenter(language=self._language, readings=self._readings)
 
     @property
     def text(self) -> str:
@@ -204,7 +204,7 @@ class Intake:
     def finish(self) -> list[QueuedSegment | Pause]:
         """Return all buffered text; its last segment is the last of the context."""
         parts = self._read_rest()
-        queued = [*self._queued(self._segmenter.finish()), *self._take_silent()]
+        queued = [*self._queued(self._segmenter.flush()), *self._take_silent()]
         if queued:
             queued[-1] = replace(queued[-1], is_last=True)
         self._settle_at = self._release_at = self._give_up_at = self.due_at = None

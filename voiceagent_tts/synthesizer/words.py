@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
@@ -124,10 +125,10 @@ class Words:
             words += self._growing_words.finish()
         self._expect(words)
 
-    def complete_word(self) -> None:
-        """Expect the last word of the text so far; later text begins another word."""
+    def complete_word(self, char_end: int | None = None) -> None:
+        """Expect the last word of the text so far, if it begins before `char_end`."""
         if self._growing_words is not None:
-            self._expect(self._growing_words.finish())
+            self._expect(self._growing_words.finish(char_end))
 
     def _expect(self, words: list[Word]) -> None:
         """Expect words as they are said."""
@@ -159,6 +160,7 @@ class Words:
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
         """Record that the text before `char_end` is generated in the audio before `end_sample`."""
+        self.complete_word(char_end)  # a run of the engine may have ended with it
         self.policy.end_segment(char_end, end_sample)
         if self._aligners is not None:
             self._aligners.end_segment(char_end, end_sample)
@@ -247,7 +249,8 @@ class Words:
         """Return the words to publish at `now` (`time.monotonic()`), as the client wrote them."""
         if self._aligners is not None and self._aligners.is_given_up(now):
             self._stop_aligning()
-        words = self._as_heard(self._due(now)) if self.policy.next_char is not None else ()
+        due = self._due(now) if self.policy.next_char is not None else ()
+        words = self._as_heard(due, self.published[-1:]) if due else ()
         if words:
             past_samples = self._playout.played_samples(now) - words[0].start_sample
             self.worst_lag_s = max(self.worst_lag_s, past_samples / SAMPLE_RATE_HZ)
@@ -289,10 +292,17 @@ class Words:
         refined = self.policy.refined()
         return None if refined is None else self._as_heard(refined)
 
-    def _as_heard(self, words: Iterable[WordTimestamp]) -> tuple[WordTimestamp, ...]:
-        """Words at their place on the listener's clock, with the client's characters."""
+    def _as_heard(
+        self, words: Iterable[WordTimestamp], before: Sequence[WordTimestamp] = ()
+    ) -> tuple[WordTimestamp, ...]:
+        """Words at their place on the listener's clock, with the client's characters.
+
+        None is earlier than the last word `before`: stretched audio is shorter than its words say.
+        """
         if not self.listener.is_identity:
-            words = map(self.listener.place, words)
+            placed = (*before, *map(self.listener.place, words))
+            ordered = accumulate(placed, lambda last, word: _not_before(word, last.start_sample))
+            words = tuple(ordered)[len(before) :]
         if (verbatim := self._verbatim) is not None:
             words = (replace(each, word=verbatim(each.word)) for each in words)
         return tuple(words)
@@ -304,25 +314,30 @@ class Words:
         self._is_broken_off = True
         self._stop_aligning()
 
-    def lose_text(self, char_end: int) -> int:
+    def lose_text(self, char_end: int, end_sample: int) -> tuple[int, int]:
         """Take back the words of a sequence that has lost its text, unless they surely sounded.
 
         An aligner is certain of words that it hears, and of none in noise.
 
         Args:
             char_end: end of the text before that sequence.
+            end_sample: end of its audio, for the listener.
 
         Returns:
-            The end of the text that was generated as speech.
+            The ends of the text that was generated as speech, and of its audio.
         """
-        char_end = max([char_end, *(w.word.char_end for w in self.published if w.is_exact)])
+        for each in self.best:
+            if each.is_exact and each.word.char_end > char_end:
+                char_end = each.word.char_end
+                end = each.end_sample or each.start_sample + round(typical_samples(each.word))
+                end_sample = max(end_sample, end)
         self.published = [word for word in self.published if word.word.char_end <= char_end]
-        return char_end
+        return char_end, end_sample
 
     def stop(self) -> None:
         """Disconnect the aligners, and remember how loud the voice speaks; idempotent."""
         if self._aligners is not None:
-            self._aligners.stop(self.policy.level, self.listener.end_sample)
+            self._aligners.stop(self.policy.speech_clock.level, self.listener.end_sample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +400,7 @@ class WordPolicy:
         """Whether a published word may have another time now than the one that it left with."""
 
     @cached_property
-    def _speech_clock(self) -> SpeechClock:
+    def speech_clock(self) -> SpeechClock:
         """The pace of the voice, for estimates."""
         return SpeechClock(self._voice_level)
 
@@ -403,7 +418,7 @@ class WordPolicy:
 
     def push_audio(self, pcm: bytes) -> None:
         """Measure the pace of the engine's next audio (PCM16, 24 kHz)."""
-        self._speech_clock.push(pcm)
+        self.speech_clock.push(pcm)
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
         """Record that the words before `char_end` are generated in the audio up to `end_sample`."""
@@ -427,7 +442,7 @@ class WordPolicy:
             self._may_be_better |= place < len(self._published)
             if source is not Source.NATIVE:  # whose words are never estimated
                 usual = self._usual_samples_before(place)
-                self._speech_clock.calibrate(known.timestamp.start_sample, usual)
+                self.speech_clock.calibrate(known.timestamp.start_sample, usual)
 
     def set_tentative(self, timestamps: Iterable[WordTimestamp]) -> None:
         """Replace the tentative times of the online aligner."""
@@ -479,11 +494,6 @@ class WordPolicy:
         source, timestamp = self._best(len(self._published))
         start = max(timestamp.start_sample, self._earliest_start)
         return start if self._may_be_heard(source, start) else None
-
-    @property
-    def level(self) -> float:
-        """As of `SpeechClock`."""
-        return self._speech_clock.level
 
     def known_between(
         self, char_start: int, char_end: int, is_final: bool
@@ -552,8 +562,8 @@ class WordPolicy:
                 timestamp = _with_doubt(known)
             else:
                 timestamp = self._tentative_of(place) or published
-            start = max(start, timestamp.start_sample)
-            refined.append(_moved_to(timestamp, start))
+            refined.append(_not_before(timestamp, start))
+            start = refined[-1].start_sample
         return refined
 
     def _best(self, place: int) -> tuple[Source, WordTimestamp]:
@@ -577,9 +587,9 @@ class WordPolicy:
         if place == 0:
             return self._first_speech
         usual = typical_samples(self._words[place - 1])
-        start = self._speech_clock.sample_after(self._start_of(place - 1), usual)
+        start = self.speech_clock.sample_after(self._start_of(place - 1), usual)
         if self.has_all_audio:
-            return min(start, self._speech_clock.made_samples)
+            return min(start, self.speech_clock.made_samples)
         is_generated = self._words[place].char_start < self._generated_char_end
         limit = (
             min if is_generated else max
@@ -595,7 +605,7 @@ class WordPolicy:
     @property
     def _first_speech(self) -> int:
         # Only the online aligner recognizes a voice that is quieter than before.
-        clock = self._speech_clock
+        clock = self.speech_clock
         return clock.first_speech if Source.ONLINE in self._sources else clock.first_sound
 
     def _start_of(self, place: int) -> int:
@@ -628,19 +638,19 @@ class WordPolicy:
         place = len(self._published)
         if self._words[place].char_start < self._generated_char_end:
             return True
-        return start < self._speech_clock.made_samples and self._has_ended(place - 1)
+        return start < self.speech_clock.made_samples and self._has_ended(place - 1)
 
     def _has_ended(self, place: int) -> bool:
         """Whether the word may be over: none ends before its vowel. Only aligners know whispers."""
         if place < 0 or Source.ONLINE not in self._sources:
             return True
-        return self._speech_clock.was_loud_since(self._start_of(place))
+        return self.speech_clock.was_loud_since(self._start_of(place))
 
     def _publish(self, source: Source, timestamp: WordTimestamp, played_sample: int) -> None:
         self.counts.sources[source] += 1
         self.counts.late += timestamp.start_sample < played_sample
-        start = max(timestamp.start_sample, played_sample, self._earliest_start)
-        self._published.append(_moved_to(timestamp, start))
+        earliest = max(played_sample, self._earliest_start)
+        self._published.append(_not_before(timestamp, earliest))
         self._told.append(self._published[-1])
         self._may_be_better |= source < Source.ONLINE or self._published[-1] != timestamp
 
@@ -660,9 +670,9 @@ def _with_doubt(known: _Known) -> WordTimestamp:
     return replace(timestamp, confidence=min(timestamp.confidence, _DOUBTFUL_CONFIDENCE))
 
 
-def _moved_to(timestamp: WordTimestamp, start_sample: int) -> WordTimestamp:
-    """Move a start to `start_sample`, which is not earlier; the end is never before the start."""
-    end = timestamp.end_sample
+def _not_before(timestamp: WordTimestamp, earliest_sample: int) -> WordTimestamp:
+    """Move a start that is earlier; the end is never before the start."""
+    end, start_sample = timestamp.end_sample, max(timestamp.start_sample, earliest_sample)
     is_moved = start_sample - timestamp.start_sample > _MOVED_SAMPLES
     return WordTimestamp(
         timestamp.word,

@@ -7,9 +7,10 @@ module knows no clock and no network: the caller passes the number of samples pl
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Protocol
 
-from voiceagent_tts.core import Cut, WordTimestamp
+from voiceagent_tts.core import Cut, WordTimestamp, ms_to_samples
 
 
 class TimedWords(Protocol):
@@ -28,7 +29,7 @@ class TimedText:
         text: the text, verbatim.
         words: its words with their times, as far as they are known.
         sent_samples: audio sent to the listener.
-        is_final: whether no more words will come.
+        is_final: whether all of `text` has its words: no more will come.
     """
 
     text: str
@@ -37,8 +38,13 @@ class TimedText:
     is_final: bool = False
 
     def cut(self, played_samples: int) -> Cut:
-        """Return the cut at a playback position, limited to the audio sent."""
+        """Return the cut at a playback position, limited to the audio sent.
+
+        At the end the last millisecond counts as played: clients know the length in whole ones.
+        """
         heard = max(0, min(played_samples, self.sent_samples))
+        if self.is_final and heard >= max(1, self.sent_samples - ms_to_samples(1)):
+            heard = self.sent_samples
         return cut_text(self.text, self.words, heard, is_final=self.is_final)
 
 
@@ -62,29 +68,24 @@ def cut_text(text: str, words: TimedWords, played_samples: int, *, is_final: boo
     """
     heard = bisect_left(words, played_samples, key=_start_sample)
     last = words[heard - 1] if heard else None
-    if is_final and played_samples > 0 and heard == len(words) and _is_over(last, played_samples):
+    end_sample = None if last is None else last.end_sample
+    has_end_ahead = end_sample is not None and end_sample > played_samples
+    if is_final and played_samples > 0 and heard == len(words) and not has_end_ahead:
         return Cut(text, "", is_partial=False)
     if last is None:
         return Cut("", text, is_partial=False)
     end = last.word.char_end
-    is_partial = last.end_sample is None or last.end_sample > played_samples
-    return Cut(text[:end], text[end:], is_partial)
+    return Cut(text[:end], text[end:], end_sample is None or has_end_ahead)
 
 
-def _start_sample(word: WordTimestamp) -> int:
-    return word.start_sample
-
-
-def _is_over(last: WordTimestamp | None, played_samples: int) -> bool:
-    """Whether the last word was played to its end, as far as that end is known."""
-    return last is None or last.end_sample is None or last.end_sample <= played_samples
+_start_sample = attrgetter("start_sample")
 
 
 def keep_inside(words: Sequence[WordTimestamp], audio_samples: int) -> list[WordTimestamp]:
-    """Move every start and end into the audio, now that its length is known.
+    """Return the words with every start and end moved into the audio, whose length is known.
 
-    An estimate is sent before its audio exists and may lie after the end of it; with stretched
-    audio, ends do by some samples. When the audio was played to the end, all words were heard.
+    A time that was sent before its audio existed may lie behind the end of it, as an estimate or
+    where audio was stretched. When the audio was played to the end, all words were heard.
     """
     return [_inside(word, audio_samples) for word in words]
 

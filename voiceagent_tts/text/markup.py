@@ -25,7 +25,7 @@ from voiceagent_tts.text.spelling import spell
 MAX_BREAK_MS = 10_000
 MAX_TAG_CHARS = 160
 MAX_ELEMENT_CHARS = 240
-"""Longest element with its tags; less than a segment, which must not split it."""
+"""Longest element with its tags: it fits into a segment, as no segment ends inside one."""
 
 _NAMES = ("break", "spell", "say-as", "sub", "phoneme", "speak")
 _ATTRIBUTE = r"\s+[A-Za-z-]+\s*=\s*(?:\"[^\"<>]*\"|'[^'<>]*')"

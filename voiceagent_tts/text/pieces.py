@@ -44,7 +44,7 @@ class TextPiece:
 def split_pieces(segment: Segment) -> Iterator[TextPiece]:
     """Cut a segment where the server would; its words are those of the whole segment."""
     segmenter = Segmenter(first_clause=False)
-    parts = [*segmenter.push(segment.text), *segmenter.finish()] or [Segment(segment.text, 0)]
+    parts = [*segmenter.push(segment.text), *segmenter.flush()] or [Segment(segment.text, 0)]
     words = split_words(segment.text, segment.char_start)
     starts = [word.char_start for word in words]
     for index, part in enumerate(parts):

@@ -21,10 +21,10 @@ borders from the characters around them. The segmenter has no clock: its owner c
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
-from voiceagent_tts.core import Segment
+from voiceagent_tts.core import Reading, Segment
 from voiceagent_tts.text.entities import last_character
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,
@@ -70,6 +70,8 @@ class Segmenter:
             1,000 of them cannot be a segment by themselves.
         first_clause: whether the first segment may end with a clause.
         language: code of the text's language, if known; selects the abbreviations.
+        readings: readings of the pending text, whose spans are not split. The owner adds each
+            before its text, and removes it afterwards.
     """
 
     def __init__(
@@ -77,11 +79,12 @@ class Segmenter:
         max_chars: int = MAX_SEGMENT_CHARS,
         first_clause: bool = True,
         language: str | None = None,
+        readings: Iterable[Reading] = (),
     ) -> None:
         self._max_chars = max_chars
         self._language = language
+        self._readings = readings
         self._is_first = first_clause
-        self._is_finished = False
         self._has_kept_number = False
         """Whether `release` has kept a number since the last text."""
         self._lines = _Lines()
@@ -107,7 +110,6 @@ class Segmenter:
 
     def push(self, delta: str) -> list[Segment]:
         """Append text; return the segments that it completes."""
-        assert not self._is_finished, "push after finish"
         self._has_kept_number = False
         segments: list[Segment] = []
         for character in delta:
@@ -139,11 +141,6 @@ class Segmenter:
         """Make all that is buffered a segment, even if it has no letter or digit."""
         return [self._pop(len(self._text))] if self._text else []
 
-    def finish(self) -> list[Segment]:
-        """Make the rest of the text a segment; no text can be pushed afterwards."""
-        self._is_finished = True
-        return self.flush()
-
     def _split_at(self, end: int | None) -> list[Segment]:
         segments: list[Segment] = []
         if end is not None:
@@ -164,7 +161,7 @@ class Segmenter:
 
     def _split(self, end: int, segments: list[Segment]) -> None:
         """End a segment at `end` if it has speech; judge the rest as the start of a new segment."""
-        if not self._speaks_before(end):
+        if self._speech_start is None or self._speech_start >= end:
             return
         rest = self._text[end:]
         segments.append(self._pop(end))
@@ -179,9 +176,6 @@ class Segmenter:
         self._is_first = self._is_first and self._speech_start is None
         self._speech_start = self._undecided = None
         return segment
-
-    def _speaks_before(self, end: int) -> bool:
-        return self._speech_start is not None and self._speech_start < end
 
     # Each of the following returns the index at which the segment ends, or None.
 
@@ -232,7 +226,9 @@ class Segmenter:
         uncounted = start if start > self._max_chars // 2 else 0
         if at < self._max_chars + uncounted:
             return None
-        return _best_border(self._text, start, at)
+        end = self._char_start + _best_border(self._text, start, at)
+        starts = (r.char_start for r in self._readings if r.char_start < end < r.char_end)
+        return next(starts, end) - self._char_start
 
     def _settled_end(self) -> int | None:
         if self._speech_start is None or _UNFINISHED.search(self._before(len(self._text))):

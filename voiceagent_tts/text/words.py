@@ -153,9 +153,11 @@ class GrowingWords:
             self._unspoken_chars = 0
         return words
 
-    def finish(self) -> list[Word]:
-        """Return the remaining words; later text begins another word."""
+    def finish(self, char_end: int | None = None) -> list[Word]:
+        """Return the remaining words, if before `char_end`; later text begins another word."""
         words = self._split()
+        if char_end is not None and not (words and words[0].char_start < char_end):
+            return []
         self._char_start += len(self._rest)
         self._rest = ""
         self._unspoken_chars = 0

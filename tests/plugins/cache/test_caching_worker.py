@@ -55,6 +55,7 @@ from voiceagent_tts.synthesizer.context import Context, ContextState
 from voiceagent_tts.synthesizer.events import ContextEvent, ContextFailed, ContextWords, Source
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.workers import EventHandler
+from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS
 from voiceagent_tts.voices import Voice
 
 PARAMS = SynthesisParams("qwen3", "m", "r", PhraseVoice("nova"), None, 1.0, None, None)
@@ -474,6 +475,19 @@ async def _run_to_the_end(steps: list[str], ttl_ticks: int) -> None:
                 opened.context.finish()
     await opened.end()
     assert opened.context.close().reason in ("complete", "cancelled")
+
+
+async def test_a_reading_that_is_divided_is_no_phrase() -> None:
+    """A long word is held in parts; the text of a reading inside it goes to the engine whole."""
+    cache = Opened(GREETING).cache
+    own = ContextPhrases(cache, PARAMS, needs_words=True, lacks_lead=True, has_pauses=False)
+    held = Segment(24 * "p" + 240 * "x" + " end.", 0, (Reading(24, 264, GREETING),))
+    key = key_of(PARAMS, FIRST, held.part(0, MAX_SEGMENT_CHARS))
+    assert key is not None
+    cache.store(key, Phrase(key.text, PARAMS.voice, bytes(9_600), (WordTime(0, None, 1),)))
+    hold = PhraseHold(own, "en")
+    parts = [*hold.push(held, 100.0), *hold.flush()]
+    assert [(part.segment, part.phrase) for part in parts] == [(held, None)]
 
 
 async def test_text_is_held_for_40_ms_and_keeps_its_place() -> None:

@@ -14,6 +14,7 @@ from voiceagent_tts.plugins.cache.phrases import (
     SynthesisParams,
     WordTime,
     key_of,
+    said_text,
 )
 from voiceagent_tts.plugins.cache.store import params_of
 from voiceagent_tts.seam.commands import SpeechOptions
@@ -69,6 +70,16 @@ def test_readings_are_part_of_the_key() -> None:
         )
     }
     assert len(keys) == 4
+
+
+def test_where_the_words_begin_is_part_of_the_key() -> None:
+    """A word may be said as several; with equal words in all, they have other times."""
+    first = Segment("xxx or New York.", 0, (Reading(0, 3, "New York"),))
+    last = Segment("New York or xxx.", 0, (Reading(12, 15, "New York"),))
+    assert said_text(first) == said_text(last) == "New York or New York."
+    assert key_of(params(), FIRST, first) != key_of(params(), FIRST, last)
+    moved = Segment(f" {first.text}", 40, (Reading(41, 44, "New York"),))
+    assert key_of(params(), FIRST, moved) == key_of(params(), FIRST, first)
 
 
 def test_everything_that_shapes_the_sound_is_in_the_key() -> None:

@@ -41,7 +41,7 @@ async def test_a_phrase_of_one_server_is_a_hit_on_the_others(start_cache: StartC
     one, other = start_cache(), start_cache()
     one.store(key("a"), phrase())
     await refresh(one, other)
-    assert other.find(key("a"), 1, needs_words=True) == phrase()
+    assert other.find(key("a"), needs_words=True) == phrase()
     late = start_cache()
     for number in range(40):
         other.store(key(str(number)), phrase())
@@ -165,13 +165,13 @@ async def test_without_redis_each_server_has_its_own_phrases(
     one.store(key("b"), phrase())
     await refresh(one, other)
     assert not one.is_shared
-    assert one.find(key("a"), 1, needs_words=True) is not None
-    assert other.find(key("b"), 1, needs_words=True) is None
+    assert one.find(key("a"), needs_words=True) is not None
+    assert other.find(key("b"), needs_words=True) is None
     assert not await other.clear()
     redis.start()
     await refresh(one, other)
     assert one.is_shared
-    assert other.find(key("b"), 1, needs_words=True) is not None
+    assert other.find(key("b"), needs_words=True) is not None
 
 
 async def test_a_lookup_never_waits_for_redis(start_cache: StartCache, redis: RedisProcess) -> None:
@@ -182,7 +182,7 @@ async def test_a_lookup_never_waits_for_redis(start_cache: StartCache, redis: Re
     with redis.suspended():
         tending = asyncio.create_task(one.refresh())
         await asyncio.sleep(0)
-        assert one.find(key("a"), 1, needs_words=True) is not None
+        assert one.find(key("a"), needs_words=True) is not None
         assert not tending.done()
         await tending
     assert not one.is_shared

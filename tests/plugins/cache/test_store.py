@@ -4,8 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, PhraseVoice, WordTime
-from voiceagent_tts.plugins.cache.store import PhraseCache, PhraseMemory, UseCounts
+from voiceagent_tts.core import AudioChunk, Segment, WordTimestamp
+from voiceagent_tts.plugins.cache.phrases import (
+    Phrase,
+    PhraseKey,
+    PhraseVoice,
+    SynthesisParams,
+    WordTime,
+    words_of,
+)
+from voiceagent_tts.plugins.cache.store import (
+    ContextPhrases,
+    PhraseCache,
+    PhraseMemory,
+    Recorder,
+    UseCounts,
+)
 from voiceagent_tts.voices import VoiceFolder
 
 NOVA = PhraseVoice("nova")
@@ -19,14 +33,31 @@ def phrase(voice: PhraseVoice = NOVA, words: tuple[WordTime, ...] | None = WORDS
 
 
 def test_a_phrase_without_the_words_that_are_needed_is_a_miss() -> None:
-    """Files need no word times; a listener's context does, and as many as it has words."""
+    """Files need no word times; a listener's context does."""
     cache = PhraseCache(1e6, 60, 1)
     cache.store(KEY, phrase(words=None))
-    assert cache.find(KEY, 2, needs_words=True) is None
-    assert cache.find(KEY, 2, needs_words=False) is not None
+    assert cache.find(KEY, needs_words=True) is None
+    assert cache.find(KEY, needs_words=False) is not None
     cache.store(KEY, phrase())
-    assert cache.find(KEY, 3, needs_words=True) is None
-    assert cache.find(KEY, 2, needs_words=True) is not None
+    assert cache.find(KEY, needs_words=True) is not None
+
+
+@pytest.mark.parametrize(("confidence", "stored"), [(0.0, 0), (0.3, 1), (1.0, 1)])
+def test_a_word_that_no_aligner_has_found_is_not_stored(confidence: float, stored: int) -> None:
+    """For as long as it was kept, each phrase would have its word at the end of the audio."""
+    segment = Segment(KEY.text, 0)
+    params = SynthesisParams("e", "m", "1", NOVA, None, 1.0, None, None)
+    phrases = ContextPhrases(
+        PhraseCache(1e6, 60, 1), params, needs_words=True, lacks_lead=False, has_pauses=False
+    )
+    recorder = Recorder(phrases)
+    recorder.expect(segment, phrases.find(segment, "en"))
+    recorder.push_audio(AudioChunk(0, bytes(48_000)))
+    recorder.end_segment(segment.char_end)
+    one, moment = words_of(segment)
+    times = WordTimestamp(one, 0, 9_000, 1.0), WordTimestamp(moment, 24_000, 24_000, confidence)
+    recorder.store_known(lambda *_: times, is_final=True)
+    assert (phrases.stored, recorder.complete) == (stored, [])
 
 
 async def test_the_phrases_of_a_voice_that_is_replaced_or_removed_are_dropped(

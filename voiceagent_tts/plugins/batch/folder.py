@@ -212,7 +212,7 @@ def sections_of(text: str, language: str | None) -> list[str]:
     """Cut a text into sections, at sentence ends if possible; joined, they are the text."""
     segmenter = Segmenter(first_clause=False, language=language)
     sections = [""]
-    for segment in (*segmenter.push(text), *segmenter.finish()):
+    for segment in (*segmenter.push(text), *segmenter.flush()):
         if len(sections[-1]) + len(segment.text) > _MAX_SECTION_CHARS:
             sections.append("")
         sections[-1] += segment.text

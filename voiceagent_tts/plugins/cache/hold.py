@@ -96,6 +96,8 @@ class PhraseHold:
     def _say(self, chars: int) -> list[Part]:
         """Return a sentence as a phrase, or all held text if the cache does not have it."""
         sentence = self._part(chars)
+        if any(each.char_end > sentence.char_end for each in sentence.readings):
+            return self.give_up()  # a long word is divided, and what is said for it is not
         phrase = self._phrases.find(sentence, self._language).phrase
         if phrase is None:
             return self.give_up()

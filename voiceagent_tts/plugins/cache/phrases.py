@@ -7,6 +7,7 @@ the pacing and the transport do to the audio comes after the cache and is in no 
 import asyncio
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
@@ -19,7 +20,7 @@ from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.words import split_words
 from voiceagent_tts.voices import VoiceFolder
 
-_FORMAT = 2
+_FORMAT = 3
 """Version of the keys: after a change no stored phrase is found. `Phrase.dump` keeps its names, as
 servers of other versions read it too, and drop the phrases of a clone that is removed."""
 _WORD_BYTES = 100
@@ -250,13 +251,23 @@ def said_text(segment: Segment) -> str:
     return _said_of(segment)[0]
 
 
-def _said_of(segment: Segment) -> tuple[str, list[list[int | str]]]:
-    """What a segment says, and the sounds that are given for parts of it."""
-    if not segment.readings:
-        return speakable(segment.text).spoken.strip(), []
-    spoken = said(segment.text, segment.char_start, segment.readings)
-    ipa = [[reach.start, reach.stop, sounds] for reach, sounds in spoken.ipa]
-    return spoken.text.strip(), ipa
+def _said_of(segment: Segment) -> tuple[str, list[list[int | str]], list[int]]:
+    """What a segment says, the sounds that are given for parts of it, and where its words begin.
+
+    A word of the client's text may say several, so equal texts may have their words elsewhere.
+    """
+    starts = [word.char_start for word in words_of(segment)]
+    ipa: list[list[int | str]] = []
+    if segment.readings:
+        spoken = said(segment.text, segment.char_start, segment.readings)
+        text, offsets = spoken.text, spoken.offsets
+        ipa = [[reach.start, reach.stop, sounds] for reach, sounds in spoken.ipa]
+    else:
+        cleaned = speakable(segment.text)
+        text, offsets = cleaned.spoken, cleaned.offsets
+        starts = [start - segment.char_start for start in starts]
+    lead = len(text) - len(text.lstrip())
+    return text.strip(), ipa, [max(0, bisect_left(offsets, start) - lead) for start in starts]
 
 
 def key_of(params: SynthesisParams, variant: SegmentVariant, segment: Segment) -> PhraseKey | None:
@@ -268,10 +279,10 @@ def keys_of(
     all_params: Iterable[SynthesisParams], variant: SegmentVariant, segment: Segment
 ) -> Iterator[PhraseKey]:
     """Yield the key of a segment for each of `all_params`; none if there is nothing to speak."""
-    text, ipa = _said_of(segment)
+    text, ipa, word_starts = _said_of(segment)
     if not text:
         return
     for params in all_params:
-        parts = [_FORMAT, __version__, asdict(params), asdict(variant), text, ipa]
+        parts = [_FORMAT, __version__, asdict(params), asdict(variant), text, ipa, word_starts]
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         yield PhraseKey(digest, text, params.voice.owner)

@@ -130,27 +130,26 @@ class PhraseCache:
         """Whether Redis has no memory for the phrases of this server."""
         return self._shared is not None and self._shared.is_full
 
-    def find(self, key: PhraseKey, words: int, *, needs_words: bool) -> Phrase | None:
+    def find(self, key: PhraseKey, *, needs_words: bool) -> Phrase | None:
         """Return a phrase, and count the use of its key.
 
         Args:
             key: the key of a segment.
-            words: number of words in which the segment is written.
             needs_words: whether a phrase without word times is of no use.
         """
         phrase = self.memory.get(key.digest)
         self._uses.add(key)
-        if phrase is None or not _fits(phrase, words, needs_words=needs_words):
+        if phrase is None or not _fits(phrase, needs_words=needs_words):
             self.counts.misses += 1
             return None
         self.counts.hits += 1
         self.counts.samples += phrase.samples
         return phrase
 
-    def has(self, key: PhraseKey, words: int, *, needs_words: bool) -> bool:
+    def has(self, key: PhraseKey, *, needs_words: bool) -> bool:
         """Whether `find` would return a phrase; counts nothing."""
         phrase = self.memory.get(key.digest)
-        return phrase is not None and _fits(phrase, words, needs_words=needs_words)
+        return phrase is not None and _fits(phrase, needs_words=needs_words)
 
     def admits(self, key: PhraseKey) -> bool:
         """Whether the phrase, which `find` has not found, was used often enough to be stored."""
@@ -242,8 +241,8 @@ class PhraseCache:
             await asyncio.sleep(_REFRESH_S)
 
 
-def _fits(phrase: Phrase, words: int, *, needs_words: bool) -> bool:
-    return not needs_words if phrase.words is None else len(phrase.words) == words
+def _fits(phrase: Phrase, *, needs_words: bool) -> bool:
+    return phrase.words is not None or not needs_words
 
 
 class UseCounts:
@@ -470,18 +469,17 @@ class ContextPhrases:
             lacks_lead=self._lacks_lead and not self.has_sound,
             lacks_pause=self.has_pauses and is_last,
         )
-        words = len(words_of(segment))
         keys = list(keys_of(self._all_params, variant, segment))
         if not keys:
             return Lookup(self._nothing(segment))
         self.has_sound = True
-        key = next((each for each in keys if self._has(each, words)), keys[0])
-        phrase = self._cache.find(key, words, needs_words=self.needs_words)
+        key = next((each for each in keys if self._has(each)), keys[0])
+        phrase = self._cache.find(key, needs_words=self.needs_words)
         self.cached += phrase is not None
         return Lookup(phrase, key, self._is_filling or self._cache.admits(key))
 
-    def _has(self, key: PhraseKey, words: int) -> bool:
-        return self._cache.has(key, words, needs_words=self.needs_words)
+    def _has(self, key: PhraseKey) -> bool:
+        return self._cache.has(key, needs_words=self.needs_words)
 
     def begins(self, segment: Segment) -> bool:
         """Whether a text may become a phrase of this voice."""
@@ -586,6 +584,8 @@ class Recorder:
             if [word.char_start for word in words_of(segment)] != [
                 each.word.char_start for each in times
             ]:
+                return True
+            if not all(each.confidence for each in times):  # no aligner has found one of them
                 return True
             words = word_times(times, start_sample)
         self._phrases.store(key, b"".join(recording.pcm), words)

@@ -18,6 +18,7 @@ export class Utterance {
   #sentAt = null; // performance.now() of the first text
   #cut = Promise.withResolvers(); // the server's answer to cancel or cut
   #stoppedAtMs = null; // what was heard, when it is interrupted
+  #audioMs = Infinity; // length of the audio, when all text is spoken
   #begun = Promise.withResolvers();
   #over = Promise.withResolvers();
   #state = State.SPEAKING;
@@ -125,7 +126,8 @@ export class Utterance {
     this.#answerCut();
   }
 
-  async #onDone({ reason, words_final }) {
+  async #onDone({ reason, words_final, audio_ms }) {
+    if (reason === "complete" || reason === "idle") this.#audioMs = audio_ms;
     if (this.#state === State.INTERRUPTING) {
       // A cancel that crosses the end of its context is not answered, but a cut is.
       if (this.#stoppedAtMs !== null && reason !== "cancelled") this.#askForCut();
@@ -148,6 +150,7 @@ export class Utterance {
   }
 
   #computeCut() {
+    if (this.#stoppedAtMs >= this.#audioMs) return { text_spoken: this.text, text_remaining: "" };
     const last = this.#words.findLast(({ startMs }) => startMs < this.#stoppedAtMs);
     const codePoints = [...this.text];
     const heard = codePoints.slice(0, last?.charEnd ?? 0).join("");
