@@ -206,8 +206,9 @@ def test_nothing_may_precede_the_config() -> None:
     for data in (_message("input.text", text="Hi"), _message("input.done")):
         assert "session.config first" in refusal(connection, data).message
     [answer] = connection.receive(_message("voice.list"))
-    assert isinstance(answer, Answer)
-    assert json.loads(answer.data) == {
+    assert isinstance(answer, Answer) and callable(answer.data)
+    [listed] = answer.data()
+    assert json.loads(listed) == {
         "type": "voice.list",
         "voices": ["nova", "ash"],
         "uploaded_voices": [],
