@@ -136,8 +136,8 @@ async def test_no_client_says_where_it_is(rules: str, is_believed: bool, tmp_pat
     config = tmp_path / "haproxy.cfg"
     config.write_text(text.replace(DROP, rules))
     front, statistics, port, agent = free_ports(4)
-    limits = {"ip_limits": "chars_per_minute=20", "trusted_proxies": "127.0.0.0/8"}
-    with serving(port=str(port), slots_port=str(agent), **limits):
+    with serving(port=str(port), slots_port=str(agent), ip_limits="chars_per_minute=20",
+                 trusted_proxies="127.0.0.0/8"):  # fmt: skip
         with HAProxyProcess(config, (front, statistics), [(port, agent)] * 2) as haproxy:
             haproxy.wait_for("UP", "UP")
             async with httpx.AsyncClient(base_url=haproxy.url, timeout=20) as http:
