@@ -170,11 +170,16 @@ def test_the_replicas_and_their_balancer_find_each_other() -> None:
     text = (ROOT / "deploy" / "haproxy.cfg").read_text()
     defaults = dict(re.findall(r"presetenv (\w+)\s+(\S+)", text))
     for number in (1, 2):
-        environment = SERVICES[f"tts-{number}"]["environment"]
-        assert defaults[f"TTS_{number}"] == f"tts-{number}:{DEFAULT_PORT}"
+        name = f"tts-{number}"
+        environment = SERVICES[name]["environment"]
+        assert defaults[f"TTS_{number}"] == f"{name}:{DEFAULT_PORT}"
         assert defaults[f"TTS_{number}_AGENT"] == environment["VOICEAGENT_TTS_SLOTS_PORT"]
         assert environment["VOICEAGENT_TTS_REDIS"].startswith("redis://redis:")
-        Settings(trusted_proxies=environment["VOICEAGENT_TTS_TRUSTED_PROXIES"])
+        trusted = Settings(trusted_proxies=environment["VOICEAGENT_TTS_TRUSTED_PROXIES"])
+        of_balancer = SERVICES["haproxy"]["networks"]["replicas"]["ipv4_address"]
+        assert (
+            trusted.trusted_proxies == (of_balancer,) and "replicas" in SERVICES[name]["networks"]
+        )
     (port,) = SERVICES["haproxy"]["ports"]
     assert port.endswith(defaults["TTS_BIND"])
 

@@ -39,7 +39,6 @@ REACHED_THROUGH = {
 BROUGHT_BY = {
     "faster_whisper": "voiceagent_tts/plugins/bench/quality/transcribers.py",
     "modelscope": "voiceagent_tts/hub.py",
-    "starlette": "fastapi",
     "opentelemetry": "opentelemetry-sdk",
     "pydantic_core": "pydantic",
     "tokenizers": "transformers",

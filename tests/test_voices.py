@@ -48,6 +48,7 @@ def test_ordinary_names_are_names(name: str) -> None:
     [
         "", " ", ".", "..", "../anna", "/etc/passwd", "a/b", "a\\b", "C:anna", "anna\0", "an\nna",
         " anna", "anna.", "-anna", "anna+f1", "x" * 65, "~", "a*", "\ud800",
+        pytest.param("x" * 10**6, id="long"),
     ],
 )  # fmt: skip
 def test_what_could_be_a_path_is_no_name(name: str, folder: VoiceFolder) -> None:
@@ -63,7 +64,7 @@ def test_a_name_too_long_for_a_file_is_no_voice(folder: VoiceFolder) -> None:
     """A name of four-byte letters may be legal and still too long for a file."""
     folder.save("anna", b"prompt")
     book = VoiceBook({"a": worker(clone_width=8)}, folder)
-    with pytest.raises(InvalidRequestError, match="known are anna") as refused:
+    with pytest.raises(InvalidRequestError, match="list` show them") as refused:
         book.resolve("\N{MATHEMATICAL BOLD SMALL A}" * 64)
     assert refused.value.code is ErrorCode.INVALID_VOICE
 
@@ -449,3 +450,17 @@ def test_a_replaced_voice_is_not_the_expected_one(folder: VoiceFolder) -> None:
         with pytest.raises(InvalidRequestError, match="'anna' .*open a new context") as changed:
             look("anna@k", version)
         assert changed.value.code is ErrorCode.INVALID_VOICE
+
+
+def test_no_name_of_a_client_has_the_names_of_clones_read(
+    folder: VoiceFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be thousands, of all keys: others' audio would wait meanwhile."""
+    folder.save("anna", b"prompt")
+    monkeypatch.setattr(VoiceFolder, "names", None)
+    for own in ((), ("Vivian",)):
+        book = VoiceBook({"base": worker(*own, clone_width=64)}, folder)
+        for name in ("ann", "c0ffee00-0000-4000-8000-000000000000"):
+            with pytest.raises(InvalidRequestError, match="list` show them") as refused:
+                book.resolve(name)
+            assert ("known are Vivian" in refused.value.message) == bool(own)

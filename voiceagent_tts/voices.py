@@ -38,30 +38,13 @@ _MAX_HEADER_BYTES = 65_536
 _LISTED = "GET /v1/audio/voices and `voiceagent-tts voices list` show them"
 
 
+_ALIASES: dict[Gender | None, str] = {
+    None: "default",
+    "female": "alloy coral fable nova sage shimmer marin vivian serena ono_anna sohee",
+    "male": "ash ballad echo onyx verse cedar uncle_fu dylan eric ryan aiden",
+}
 ALIASES: dict[str, Gender | None] = {
-    "default": None,
-    "alloy": "female",
-    "ash": "male",
-    "ballad": "male",
-    "coral": "female",
-    "echo": "male",
-    "fable": "male",
-    "nova": "female",
-    "onyx": "male",
-    "sage": "female",
-    "shimmer": "female",
-    "verse": "male",
-    "marin": "female",
-    "cedar": "male",
-    "vivian": "female",
-    "serena": "female",
-    "uncle_fu": "male",
-    "dylan": "male",
-    "eric": "male",
-    "ryan": "male",
-    "aiden": "male",
-    "ono_anna": "female",
-    "sohee": "female",
+    name: gender for gender, names in _ALIASES.items() for name in names.split()
 }
 """Names that every server accepts: `default`, and the voices of OpenAI's API and of Qwen3-TTS with
 their gender."""
@@ -117,8 +100,9 @@ def clone_name(name: str) -> str:
     Raises:
         InvalidRequestError: with code `invalid_voice`, if the name is not a valid file name.
     """
-    normal = unicodedata.normalize("NFC", name).casefold()
-    if not _NAME.fullmatch(normal) or len(normal.encode()) > _MAX_NAME_BYTES:
+    normal = unicodedata.normalize("NFC", name[:_MAX_NAME_BYTES]).casefold()
+    is_long = len(name) > _MAX_NAME_BYTES
+    if is_long or not _NAME.fullmatch(normal) or len(normal.encode()) > _MAX_NAME_BYTES:
         raise InvalidRequestError(
             "expected a voice's name of at most 64 letters, digits, spaces, '.', '-' and '_', "
             f"with a letter or digit at both ends; got {name[:64]!r}",
@@ -401,8 +385,7 @@ class VoiceBook:
         Voices that are made from a description come last: a client that names no voice, or one of
         `ALIASES`, sends none.
         """
-        fixed = self._voices.values()
-        described = [voice.name for voice in fixed if voice.worker in self._describing]
+        described = [each.name for each in self._voices.values() if each.worker in self._describing]
         clones = [] if self._clones is None else self._clones.names()
         clones = [name for name in clones if name not in self._voices]
         return [*self._ready_names(), *clones, *described]
@@ -541,10 +524,17 @@ class VoiceBook:
             return self._stand_in(base)
         if known is None or (plus and variant not in self._voices):
             raise InvalidRequestError(
-                f"expected the name of a voice, got {name[:64]!r}; {name_hint(name, self.names())}",
+                f"expected the name of a voice, got {name[:64]!r}; {self._hint(name)}",
                 code=ErrorCode.INVALID_VOICE,
             )
         return Voice(name, known.worker) if plus else known
+
+    def _hint(self, name: str) -> str:
+        """As `name_hint`; no mistake of a client has the names of all clones read."""
+        if self._clones is not None and not self._voices:
+            return _LISTED
+        hint = name_hint(name, [voice.name for voice in self._voices.values()])
+        return hint if self._clones is None else f"{hint}; {_LISTED}"
 
     def _clone(self, clones: SeenClones, stored: str) -> Voice:
         """Select the worker whose model size matches the clone; else the first."""

@@ -110,6 +110,45 @@ async def test_links_to_jobs_begin_as_the_address_of_the_proxy(behind_tls: str) 
         assert (await http.get(job["result"]["url"])).content[:4] == b"RIFF"
 
 
+def of_chart(ingress: str) -> str:
+    """The rules of the chart's balancer that say whose headers count."""
+    rules = re.findall(
+        r"^ *((?:acl|http-request) .*(?:ingress|Forwarded).*)", BALANCER.read_text(), re.M
+    )
+    return "\n    ".join(rules).replace("{{ .Values.balancer.ingress }}", ingress)
+
+
+DROP = "http-request del-header X-Forwarded-For"
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_believed"),
+    [(DROP, False), (of_chart("192.0.2.1"), False), (of_chart("192.0.2.1 127.0.0.0/8"), True)],
+    ids=["compose", "chart", "chart behind an ingress"],
+)
+async def test_no_client_says_where_it_is(rules: str, is_believed: bool, tmp_path: Path) -> None:
+    """Its address is in a network of trusted proxies, as the gateway of Docker's network is.
+
+    Its limit is that of its own address, and not of one that it names; an ingress may name others.
+    """
+    text = CONFIG.read_text()
+    assert DROP in text
+    config = tmp_path / "haproxy.cfg"
+    config.write_text(text.replace(DROP, rules))
+    front, statistics, port, agent = free_ports(4)
+    with serving(port=str(port), slots_port=str(agent), ip_limits="chars_per_minute=20",
+                 trusted_proxies="127.0.0.0/8"):  # fmt: skip
+        with HAProxyProcess(config, (front, statistics), [(port, agent)] * 2) as haproxy:
+            haproxy.wait_for("UP", "UP")
+            async with httpx.AsyncClient(base_url=haproxy.url, timeout=20) as http:
+                body = {"input": "Fifteen letters", "response_format": "pcm"}
+                statuses = [
+                    (await http.post("/v1/audio/speech", json=body, headers=claim)).status_code
+                    for claim in ({"X-Forwarded-For": f"203.0.113.{number}"} for number in (1, 2))
+                ]
+    assert statuses == [200, 200 if is_believed else 429]
+
+
 PATHS_OF_METRICS = (
     "/metrics", "/%6detrics", "/%6D%65trics", "//metrics", "/metrics/", "/metrics?a=b",
     "/%2fmetrics", "http://127.0.0.1/metrics", "/metrics%3F", "/metrics;a", "/./metrics",

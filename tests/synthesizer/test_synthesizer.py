@@ -8,6 +8,7 @@ from testbed.contexts import SENTENCE, UNPACED, collect
 from testbed.servers import StartSynthesizer, worker_of
 from testbed.waiting import until
 from voiceagent_tts.errors import OverloadedError
+from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.options import ContextOptions
 
@@ -22,6 +23,18 @@ async def test_a_probe_is_not_observed(start_synthesizer: StartSynthesizer) -> N
     context.finish()
     assert (await collect(context)).samples > 0
     assert reports == []
+
+
+async def test_a_lexicon_is_kept_for_its_owner(start_synthesizer: StartSynthesizer) -> None:
+    """Contexts of one key share it; no other key finds out by the time which lexicons there are."""
+    synthesizer = await start_synthesizer()
+    lexicon = check_entries({"nginx": "engine x"})
+    (first, second, other) = (
+        synthesizer.check(ContextOptions(lexicon=lexicon, owner=owner)).lexicons[0]
+        for owner in ("one", "one", "two")
+    )
+    assert first is second
+    assert other is not first
 
 
 async def test_closing_ends_every_context(start_synthesizer: StartSynthesizer) -> None:

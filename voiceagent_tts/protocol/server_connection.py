@@ -75,9 +75,9 @@ NO_MORE_CONTEXTS = "this socket accepts no more contexts; open another socket"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A message that the dialect answers with by itself; the server sends it unchanged."""
+    """A message that the dialect answers with by itself, or what makes it."""
 
-    data: str
+    data: str | MakeMessages
 
 
 Closing = tuple[int, str]

@@ -23,7 +23,7 @@ from pydantic import (
 from voiceagent_tts.audio.containers import ContainerFormat
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, mistake_in
-from voiceagent_tts.protocol.messages import SampleRate, SpeechFields
+from voiceagent_tts.protocol.messages import Name, SampleRate, SpeechFields
 from voiceagent_tts.server.admission import options_of
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.language import normalize_language
@@ -92,6 +92,8 @@ def _voice_of_others(field: str, value: object) -> str | None:
 
 
 _BLANK: tuple[object, ...] = (None, "", [], {})
+_MOST_NAMES, _MAX_NAME_CHARS = 256, 64
+"""Of the fields of a body: each unknown name is searched for words of a voice."""
 _TEXTS = ("input", "text")
 """Fields that may be empty."""
 _OPUS_RATES = (8000, 16000, 24000, 48000)
@@ -114,7 +116,7 @@ class Served:
 class VoiceId(BaseModel):
     """A voice in the form of newer OpenAI clients."""
 
-    id: Annotated[str, StringConstraints(min_length=1, max_length=256)]
+    id: Name
 
 
 class SpeechRequest(SpeechFields):
@@ -124,13 +126,14 @@ class SpeechRequest(SpeechFields):
 
     model: str = Field(
         "qwen3-tts",
+        max_length=256,
         description="A name of `GET /v1/models`; may end with a language code: `tts-1-hd-zh`.",
     )
     input: str = Field(
         description="The text to speak; also as `text`.",
         validation_alias=AliasChoices("input", "text"),
     )
-    voice: str | VoiceId | None = Field(
+    voice: Name | VoiceId | None = Field(
         None,
         description="Also as `speaker`, and either with `_id` or `_name`.",
         validation_alias=AliasChoices(*_VOICE_NAMES),
@@ -163,7 +166,7 @@ class SpeechRequest(SpeechFields):
         description="`live` for audio that is played on arrival, `batch` for files, which never "
         "delay a listener. By default `live`, and `batch` if `stream` is false.",
     )
-    language: str | None = Field(
+    language: Name | None = Field(
         None,
         description="Also as `language_type`, and as Kokoro's `lang_code`.",
         validation_alias=AliasChoices("language", "language_type", "lang_code"),
@@ -184,7 +187,17 @@ class SpeechRequest(SpeechFields):
 
     @classmethod
     def meant(cls, given: dict[str, Any]) -> dict[str, str]:
-        """The names in a body that mean something, each with its field; others are ignored."""
+        """The names in a body that mean something, each with its field; others are ignored.
+
+        Raises:
+            InvalidRequestError: there are too many names, or one is too long.
+        """
+        if len(given) > _MOST_NAMES or max(map(len, given), default=0) > _MAX_NAME_CHARS:
+            raise InvalidRequestError(
+                f"the body: expected at most {_MOST_NAMES} fields, with names of at most "
+                f"{_MAX_NAME_CHARS} characters, got more",
+                code=ErrorCode.INVALID_PARAM,
+            )
         fields = cls._field_of()
         meant = {name: fields.get(name) or _voice_of_others(name, given[name]) for name in given}
         return {name: field for name, field in meant.items() if field}
@@ -195,8 +208,7 @@ class SpeechRequest(SpeechFields):
         """Leave out fields that are null or empty: many clients send all fields that they know."""
         if not isinstance(given, dict):
             return given
-        fields = {name: given[name] for name in cls.meant(given)}
-        fields = {k: v for k, v in fields.items() if k in _TEXTS or v not in _BLANK}
+        fields = {k: given[k] for k in cls.meant(given) if k in _TEXTS or given[k] not in _BLANK}
         cls._check_one_voice(fields)
         return fields
 

@@ -133,14 +133,9 @@ class RecordFiles(Generic[_Record]):
         except (OSError, ValidationError) as error:
             raise unreadable(path, error) from error
 
-    def read_all(self) -> dict[str, _Record]:
-        """Read all records by name."""
-        records = {name: self.read(name) for name in self._names()}
-        return {name: record for name, record in records.items() if record is not None}
-
     def readable(self) -> Iterator[tuple[str, _Record]]:
         """Yield the records by name, without those that cannot be read."""
-        for name in self._names():
+        for name in self.names():
             try:
                 record = self.read(name)
             except InvalidRequestError:
@@ -148,7 +143,8 @@ class RecordFiles(Generic[_Record]):
             if record is not None:
                 yield name, record
 
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
+        """Return the names of all records."""
         folder = self._clones.path / self._folder
         try:
             return [path.stem for path in folder.iterdir() if path.suffix == ".json"]

@@ -305,14 +305,14 @@ class SocketWriter:
         self._session_id = session_id
         self._is_sequential = is_sequential
         self._on_over = on_over
-        self._answers: deque[str | bytes] = deque()
+        self._answers: deque[str | bytes | Callable[[], list[str]]] = deque()
         self._answers_bytes = 0
         self._ready: deque[str] = deque()  # contexts with something to send, each once
         self._closing: tuple[int, str] | None = None
         self._has_work = asyncio.Event()
         self._has_room = asyncio.Event()
 
-    def answer(self, messages: Iterable[str | bytes]) -> None:
+    def answer(self, messages: Iterable[str | bytes | Callable[[], list[str]]]) -> None:
         """Send `messages` before the messages of the contexts."""
         for message in messages:
             self._answers.append(message)
@@ -373,7 +373,7 @@ class SocketWriter:
             self._has_work.clear()
             while self._answers or (self._ready and self._closing is None):
                 if self._answers:
-                    await self._send(Outgoing([self._next_answer()]))
+                    await self._send(self._next_answer())
                 elif outgoing := self._next_of_contexts():
                     await self._send(outgoing)
                     if self._ready:
@@ -383,11 +383,11 @@ class SocketWriter:
                 return
             await self._has_work.wait()
 
-    def _next_answer(self) -> str | bytes:
+    def _next_answer(self) -> Outgoing:
         answer = self._answers.popleft()
         self._answers_bytes -= sys.getsizeof(answer)
         self._has_room.set()
-        return answer
+        return Outgoing([], late=answer) if callable(answer) else Outgoing([answer])
 
     def _next_of_contexts(self) -> Outgoing | None:
         """One message of the context whose turn it is."""

@@ -384,7 +384,7 @@ class Synthesizer:
 
     def _lexicons_of(self, options: ContextOptions, voice: Voice) -> "tuple[EntryMatcher, ...]":
         """The lexicons of a context, in order of precedence."""
-        given = _matcher(tuple(options.lexicon.items())) if options.lexicon else None
+        given = _matcher(tuple(options.lexicon.items()), options.owner) if options.lexicon else None
         of_voice = None
         if self.voice_lexicons is not None:
             of_voice = self.voice_lexicons.find(voice.engine_name)
@@ -407,11 +407,11 @@ class Synthesizer:
 
 
 @lru_cache(maxsize=64)
-def _matcher(entries: "tuple[tuple[str, Pronunciation], ...]") -> "EntryMatcher":
-    """A lexicon's matcher; that of a client, which comes with every context, is built once."""
+def _matcher(items: "tuple[tuple[str, Pronunciation], ...]", _key: object = "") -> "EntryMatcher":
+    """A lexicon's matcher, built once for a key, whose lexicon no other one learns by the time."""
     from voiceagent_tts.text.entries import EntryMatcher
 
-    return EntryMatcher(dict(entries))
+    return EntryMatcher(dict(items))
 
 
 def _refusal(

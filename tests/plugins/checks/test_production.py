@@ -90,6 +90,18 @@ async def test_a_gap_is_found(change: dict[str, str], what: str, production: Non
 
 
 @pytest.mark.parametrize(
+    ("proxies", "verdict"),
+    [("10.0.0.0/8", "note"), ("10.2.0.0/16", "ok"), ("127.0.0.1,::1", "ok"), ("8.8.8.8", "ok")],
+)
+async def test_a_wide_network_of_proxies_is_noted(
+    proxies: str, verdict: str, production: None
+) -> None:
+    """Whoever has one of its addresses may state that of a client."""
+    settings = Settings.model_validate({"trusted_proxies": proxies})
+    assert (await verdicts(settings))["proxies"] == verdict
+
+
+@pytest.mark.parametrize(
     "keys",
     [
         (),

@@ -18,10 +18,10 @@ from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones import cloning
-from voiceagent_tts.plugins.clones.cloner_processes import MAX_PLACES
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.consents import EVERYTHING, Consent, Consents
 from voiceagent_tts.plugins.clones.messages import VoiceFile
+from voiceagent_tts.plugins.recordings.places import MAX_PLACES
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +15,6 @@ from websockets.exceptions import InvalidStatus
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import OverloadedError
-from voiceagent_tts.plugins.clones.cloner_processes import MAX_PLACES, ClonerProcesses
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.messages import VoiceFile
 from voiceagent_tts.server.serve import RunningServer, running
@@ -97,20 +95,6 @@ async def test_a_consent_is_its_keys_and_every_admins(clients: Clients) -> None:
     for name in ("one", "admin"):
         assert (await clients[name].get(CONSENTS)).json()["data"] == [consent]
     assert (await clients["admin"].delete(one)).json()["deleted"]
-
-
-def test_a_key_leaves_places_to_others() -> None:
-    """A key that clones many voices waits for itself; others are served meanwhile."""
-    cloners = ClonerProcesses()
-    with ExitStack() as stack:
-        for _ in range(MAX_PLACES // 4):
-            stack.enter_context(cloners.place("one"))
-        with pytest.raises(OverloadedError), cloners.place("one"):
-            pass
-        with cloners.place("two"):
-            pass
-    with cloners.place("one"):
-        pass
 
 
 @pytest.mark.parametrize("replace", [False, True])

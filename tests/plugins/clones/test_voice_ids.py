@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from testbed.servers import StartServer
+from testbed.waiting import until
 from voiceagent_tts.plugins.clones.voice_ids import VoiceIds
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecord, VoiceRecords
 from voiceagent_tts.voices import VoiceFolder
@@ -13,44 +15,72 @@ from voiceagent_tts.voices import VoiceFolder
 OWNER, OTHER = Viewer("k", is_admin=False), Viewer("other", is_admin=False)
 
 
-def records_of(folder: Path) -> VoiceRecords:
-    """The records of a folder, whose voices are found by id."""
+def ids_of(folder: Path) -> tuple[VoiceIds, VoiceRecords]:
+    """The ids and records of a folder, whose voices are found by id."""
     clones = VoiceFolder(folder)
     records = VoiceRecords(clones)
-    records.find_id = VoiceIds(clones, records).find
-    return records
+    ids = VoiceIds(clones, records)
+    records.find_id = ids.find
+    return ids, records
 
 
 def test_a_clone_is_found_by_its_id(tmp_path: Path) -> None:
-    """By who may speak with it alone, until another voice has its name."""
-    records = records_of(tmp_path)
+    """By who may speak with it alone, until another voice has its name, or it is gone."""
+    ids, records = ids_of(tmp_path)
     record = VoiceRecord(name="anna", key_id="k")
     records.add_voice(record, b"first")
+    ids.add(record)
     assert records.seen_by(OWNER).find(record.id) == "anna@k"
     assert records.seen_by(OTHER).find(record.id) is None
     second = VoiceRecord(name="anna", key_id="k")
     records.add_voice(second, b"second")
     assert records.seen_by(OWNER).find(record.id) is None
+    ids.add(second)
     assert records.seen_by(OWNER).find(second.id) == "anna@k"
+    records.remove_voice("anna@k")
+    assert records.seen_by(OWNER).find(second.id) is None
 
 
-def test_ids_that_no_voice_has_read_the_voices_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_id_of_another_server_is_found_after_a_reading(tmp_path: Path) -> None:
+    """The two share a folder; one that has not changed since is not read again."""
+    ids, records = ids_of(tmp_path)
+    _, other_records = ids_of(tmp_path)
+    for number in range(3):
+        record = VoiceRecord(name=f"anna{number}", key_id="k")
+        other_records.add_voice(record, b"voice")
+        ids.read()
+        assert records.seen_by(OWNER).find(record.id) == f"anna{number}@k"
+
+
+async def test_a_server_finds_what_another_one_has_stored(
+    start_server: StartServer, tmp_path: Path
 ) -> None:
-    """Any client may ask for one: the work does not grow with the voices of others."""
-    records = records_of(tmp_path)
+    """Before its start, and while it runs."""
+    _, of_other = ids_of(tmp_path)
+    early, late = VoiceRecord(name="early"), VoiceRecord(name="late")
+    of_other.add_voice(early, b"voice")
+    server = await start_server(voices_folder=tmp_path)
+    seen = server.state.voice_records.seen_by(Viewer(None, is_admin=True))
+    assert seen.find(early.id) == "early"
+    of_other.add_voice(late, b"voice")
+    await until(lambda: seen.find(late.id) == "late", "the voices are read again")
+
+
+@pytest.mark.parametrize("is_at_rest", [True, False])
+def test_ids_that_no_voice_has_read_no_voices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_at_rest: bool
+) -> None:
+    """Any client may ask for one, also while voices change: others' audio would wait meanwhile."""
+    ids, records = ids_of(tmp_path)
     for name in ("anna", "ben", "cleo"):
         records.add_voice(VoiceRecord(name=name, key_id="k"), b"voice")
-    for folder in (tmp_path, tmp_path / "records"):
-        os.utime(folder, (1, 1))  # at rest
+    if is_at_rest:
+        for folder in (tmp_path, tmp_path / "records"):
+            os.utime(folder, (1, 1))
+    ids.read()
     read: list[str] = []
-    voice = records.voice
-
-    def noted(stored: str) -> VoiceRecord | None:
-        read.append(stored)
-        return voice(stored)
-
-    monkeypatch.setattr(records, "voice", noted)
+    monkeypatch.setattr(records, "voice", read.append)
+    monkeypatch.setattr(VoiceFolder, "names", lambda _: read.append("names"))
     for _ in range(3):
         assert records.seen_by(OTHER).find(str(uuid.uuid4())) is None
-    assert sorted(read) == ["anna@k", "ben@k", "cleo@k"]
+    assert read == []

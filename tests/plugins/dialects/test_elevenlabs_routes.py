@@ -284,10 +284,12 @@ async def test_sockets_without_a_key_are_few(
 ) -> None:
     """Those that wait for their key have a limit, also those of one address.
 
-    One that leaves makes room, without a trace.
+    When all places are taken, the address with the most loses its oldest socket to a newcomer. One
+    that leaves makes room, without a trace.
     """
     async with contextlib.AsyncExitStack() as stack:
-        for _ in range(MAX_WAITING_PER_ADDRESS):
+        oldest = await stack.enter_async_context(connected(locked))
+        for _ in range(MAX_WAITING_PER_ADDRESS - 1):
             await stack.enter_async_context(connected(locked))
         with pytest.raises(InvalidStatus) as refused:
             await stack.enter_async_context(connected(locked))
@@ -296,8 +298,12 @@ async def test_sockets_without_a_key_are_few(
         for address in others:
             for _ in range(MAX_WAITING_PER_ADDRESS):
                 await stack.enter_async_context(connected(locked, address=address))
-        with pytest.raises(InvalidStatus):
-            await stack.enter_async_context(connected(locked, address="198.51.100.1"))
+        newcomer = connected(locked, "stream", output_format="pcm_8000", address="198.51.100.1")
+        async with newcomer as websocket:
+            assert json.loads(await oldest.recv())["error"] == "invalid_api_key"
+            await send(websocket, text="Yes. ", xi_api_key="right")
+            await send(websocket, text="")
+            assert audio_of(await until_final(websocket))
     await until(lambda: not locked.uvicorn_server.server_state.connections, "all are closed")
     async with connected(locked, "stream", output_format="pcm_8000") as websocket:
         await send(websocket, text="Yes. ", xi_api_key="right")

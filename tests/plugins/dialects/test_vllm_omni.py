@@ -206,8 +206,9 @@ def test_nothing_may_precede_the_config() -> None:
     for data in (_message("input.text", text="Hi"), _message("input.done")):
         assert "session.config first" in refusal(connection, data).message
     [answer] = connection.receive(_message("voice.list"))
-    assert isinstance(answer, Answer)
-    assert json.loads(answer.data) == {
+    assert isinstance(answer, Answer) and callable(answer.data)
+    [listed] = answer.data()
+    assert json.loads(listed) == {
         "type": "voice.list",
         "voices": ["nova", "ash"],
         "uploaded_voices": [],
@@ -230,7 +231,7 @@ def test_an_end_without_text_is_answered_at_once() -> None:
     connection = _configured()
     for index in range(2):
         [answer] = connection.receive(_message("input.done"))
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, Answer) and isinstance(answer.data, str)
         assert json.loads(answer.data) == {
             "type": "session.done",
             "utterance_index": index,
@@ -459,7 +460,8 @@ def test_a_failure_is_told_and_ends_the_utterance() -> None:
     assert json.loads(messages[-1])["error"] is True
     assert connection.receive(_message("input.text", text="More.")) == []
     [answer] = connection.receive(_message("input.done"))
-    assert isinstance(answer, Answer) and '"session.done"' in answer.data
+    assert isinstance(answer, Answer) and isinstance(answer.data, str)
+    assert '"session.done"' in answer.data
     assert _say(connection) != context_id
 
 

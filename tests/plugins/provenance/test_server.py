@@ -1,15 +1,21 @@
 """All endpoints of the server mark their audio and say whence it comes; files can be examined."""
 
+import asyncio
 import base64
 import hashlib
 import io
 import json
-from collections.abc import AsyncIterator
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import av
 import httpx
 import numpy as np
+import numpy.typing as npt
 import pytest
 import pytest_asyncio
 import soundfile
@@ -19,12 +25,16 @@ from testbed.c2pa_certificates import certificate_files, manifest_of
 from testbed.waiting import PATIENCE_S, until
 from testbed.watermarks import OTHER_KEY, TEST_KEY, as_floats, speech_pcm
 from testbed.wire import Wire
+from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.provenance.detector import detect
 from voiceagent_tts.plugins.provenance.watermark import mark
+from voiceagent_tts.plugins.recordings.file_reader import AudioLimits
+from voiceagent_tts.plugins.recordings.places import MAX_PLACES, Places
 from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.settings.access import Quota
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -226,6 +236,85 @@ async def test_a_file_is_needed(http: httpx.AsyncClient) -> None:
     for request in ({"json": {}}, {"data": {"file": "text"}}):
         response = await http.post("/v1/provenance/detect", **request)
         assert response.status_code == 400
+
+
+class Decoding:
+    """In place of `read_audio`: notes each file, and holds it until the test ends."""
+
+    def __init__(self) -> None:
+        self.begun: list[bytes] = []
+        self._is_free = threading.Event()
+
+    def __call__(self, data: bytes, limits: AudioLimits) -> npt.NDArray[np.float32]:
+        self.begun.append(data)
+        self._is_free.wait(PATIENCE_S)
+        return np.zeros(SAMPLE_RATE_HZ, np.float32)
+
+    def end(self) -> None:
+        """Go on."""
+        self._is_free.set()
+
+
+@pytest.fixture
+def decoding(monkeypatch: pytest.MonkeyPatch) -> Iterator[Decoding]:
+    """Files that stay in the decoder."""
+    decoding = Decoding()
+    monkeypatch.setattr("voiceagent_tts.plugins.provenance.server.read_audio", decoding)
+    yield decoding
+    decoding.end()
+
+
+async def test_a_key_that_examines_many_files_leaves_places_to_others(
+    tmp_path: Path, decoding: Decoding
+) -> None:
+    """It has a quarter of them, and is refused beyond that, before another key is."""
+    keys = {name: make_key(name, frozenset({Scope.SPEAK}), Quota()) for name in ("one", "two")}
+    document = KeyDocument(keys=tuple(each.key for each in keys.values()))
+    (tmp_path / "keys.json").write_text(document.dump())
+    settings = Settings(port=0, keys=str(tmp_path / "keys.json"))
+    async with running(settings) as server, httpx.AsyncClient(timeout=PATIENCE_S) as http:
+
+        def examine(name: str) -> asyncio.Task[httpx.Response]:
+            headers = {"Authorization": f"Bearer {keys[name].secret}"}
+            url = f"{server.url}/v1/provenance/detect"
+            asked = http.post(url, files={"file": ("a.wav", b"x")}, headers=headers)
+            return asyncio.create_task(asked)
+
+        of_one = [examine("one") for _ in range(MAX_PLACES // 4 + 3)]
+        await until(lambda: sum(each.done() for each in of_one) == 3, "three are refused")
+        of_two = examine("two")
+        decoding.end()
+        assert (await of_two).status_code == 200
+        codes = Counter([answer.status_code for answer in await asyncio.gather(*of_one)])
+    assert codes == {200: MAX_PLACES // 4, 503: 3}
+
+
+async def test_a_file_whose_client_has_left_is_not_examined(
+    shared_server: RunningServer, decoding: Decoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it waited for its turn."""
+    taken, take = list[str | None](), Places.take
+
+    def noted(places: Places, key_id: str | None) -> AbstractContextManager[None]:
+        taken.append(key_id)
+        return take(places, key_id)
+
+    monkeypatch.setattr(Places, "take", noted)
+
+    async def examine(name: bytes) -> httpx.Response:
+        async with httpx.AsyncClient(base_url=shared_server.url, timeout=PATIENCE_S) as http:
+            return await http.post("/v1/provenance/detect", files={"file": ("a.wav", name)})
+
+    first = [asyncio.create_task(examine(name)) for name in (b"a", b"b")]
+    await until(lambda: len(decoding.begun) == 2, "both decoders work")
+    leaving = asyncio.create_task(examine(b"gone"))
+    await until(lambda: len(taken) == 3, "the third waits")
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    decoding.end()
+    await asyncio.gather(*first)
+    assert (await examine(b"last")).status_code == 200
+    assert sorted(decoding.begun) == [b"a", b"b", b"last"]
 
 
 async def test_a_server_without_marks_has_no_detector() -> None:

@@ -26,13 +26,12 @@ TONE_SAMPLES = len(TONE) // 2
 TEXT = "One is here. Two is here. Three is here."
 
 FAULTS = [
-    (Answer(401, b"{}"), "refuses the key"),
-    (Answer(404, b"{}"), "the model 'm'"),
-    (Answer(422, b"Hello."), "does not accept"),
-    (Answer(body=b"<html>", headers={"Content-Type": "text/html"}), "got text/html"),
-    (Answer(body=b"RIFFxxxxWAVE"), "got an audio file"),
-    (Answer(body=b""), "sent no audio"),
+    Answer(401, b"{}"),
+    Answer(422, b"Hello."),
+    Answer(body=b"<html>", headers={"Content-Type": "text/html"}),
+    Answer(body=b""),
 ]
+NOT_SPOKEN = "the server behind this voice did not speak the text to its end"
 
 Start = Callable[..., Awaitable[Synthesizer]]
 
@@ -106,19 +105,19 @@ async def test_audio_that_breaks_off_is_not_spoken_twice(
     spoken = await say(synthesizer, "Hello.")
     assert spoken.report.reason == "error"
     assert isinstance(spoken.error, EngineError)
-    assert "broke off" in str(spoken.error)
     assert len(upstream.requests) == 1
 
 
-async def test_each_fault_has_a_clear_error(start: Start, upstream: ScriptedUpstream) -> None:
-    """Without the text; the next context is spoken."""
+async def test_no_fault_tells_a_client_of_the_upstream(
+    start: Start, upstream: ScriptedUpstream
+) -> None:
+    """Neither its address nor the settings; the next context is spoken."""
     synthesizer = await start()
-    for number, (answer, part) in enumerate(FAULTS, start=1):
+    for number, answer in enumerate(FAULTS, start=1):
         upstream.script.append(answer)
         spoken = await say(synthesizer, "Hello.")
-        assert isinstance(spoken.error, EngineError), part
-        assert part in spoken.error.message
-        assert "Hello" not in spoken.error.message
+        assert isinstance(spoken.error, EngineError)
+        assert spoken.error.message == NOT_SPOKEN
         assert len(upstream.requests) == number
     assert (await say(synthesizer, "Hello.")).report.reason == "complete"
 
@@ -132,8 +131,6 @@ async def test_an_upstream_that_falls_silent_is_given_up(
         upstream.script.append(answer)
         spoken = await say(synthesizer, "Hello.")
         assert isinstance(spoken.error, EngineError)
-        assert "sent nothing for 0.5 s" in spoken.error.message
-        assert "Hello" not in spoken.error.message
         await until(lambda n=number: upstream.closed_by_client == n, "the request has ended")
         assert len(upstream.requests) == number
     while (await say(synthesizer, "Hello.")).error is not None:
@@ -254,7 +251,7 @@ async def test_the_characters_of_a_day_are_limited(start: Start) -> None:
     synthesizer = await start(chars_per_day=20)
     assert (await say(synthesizer, "Hello there.")).report.reason == "complete"
     error = (await say(synthesizer, "Hello there.")).error
-    assert isinstance(error, OverloadedError)
+    assert isinstance(error, OverloadedError) and "VOICEAGENT" not in error.message
     assert 86_000_000 < (error.retry_after_ms or 0) <= 86_400_000
 
 

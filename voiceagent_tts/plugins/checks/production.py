@@ -30,6 +30,8 @@ _MOST_OF_KEYS = {
 """Highest limits of a key: half of the rows of the embedded voice, and a hundred calls all day."""
 _MOST_OF_ADDRESSES = {"contexts": 1_000, "contexts_per_s": 500}
 """Highest limits of an address, behind which many callers may be."""
+_WIDE = 65_536
+"""Addresses of a network of proxies, of which a private one has more than any proxy needs."""
 _PERSIST = "start Redis with --appendonly yes, its data on a disk that outlives it"
 
 
@@ -117,11 +119,7 @@ def _rest(settings: Settings) -> Iterator[Finding]:
         "webhooks", not settings.webhook_private, "bad", "callers may send to private networks",
         "unset VOICEAGENT_TTS_WEBHOOK_PRIVATE",
     )  # fmt: skip
-    yield _either(
-        "proxies", not _trusts_strangers(settings.trusted_proxies), "bad",
-        "anyone on the internet may state the address that limits count by",
-        "VOICEAGENT_TTS_TRUSTED_PROXIES=ADDRESS of the proxy, or its private network",
-    )  # fmt: skip
+    yield _proxies(settings.trusted_proxies)
     yield _either(
         "TLS", settings.has_tls or settings.is_loopback, "note",
         f"{settings.host} is reached without encryption, unless by a proxy on a private network",
@@ -138,12 +136,20 @@ def _rest(settings: Settings) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _trusts_strangers(proxies: tuple[str, ...]) -> bool:
-    """Whether a network of proxies has public addresses beside one proxy's own."""
-    networks = [] if proxies == ("*",) else [ip_network(each) for each in proxies]
-    return not networks or any(
-        network.num_addresses > 1 and not network.is_private for network in networks
-    )
+def _proxies(trusted: tuple[str, ...]) -> Finding:
+    """Whether only a proxy may state the address of a client."""
+    networks = [ip_network(each) for each in trusted if each != "*"]
+    several = [each for each in networks if each.num_addresses > 1]
+    if "*" in trusted or any(not each.is_private for each in several):
+        return Finding(
+            "proxies", "bad", "anyone on the internet may state the address that limits count by",
+            "VOICEAGENT_TTS_TRUSTED_PROXIES=ADDRESS of the proxy, or its private network",
+        )  # fmt: skip
+    return _either(
+        "proxies", all(each.num_addresses <= _WIDE for each in several), "note",
+        f"all of {', '.join(map(str, several))} may state the address that limits count by",
+        "VOICEAGENT_TTS_TRUSTED_PROXIES=ADDRESS of the proxy, or a smaller network",
+    )  # fmt: skip
 
 
 def _either(

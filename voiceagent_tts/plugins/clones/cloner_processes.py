@@ -4,17 +4,14 @@ Knows no requests, and nothing of a voice file's contents.
 """
 
 import asyncio
-import contextlib
 import os
 import sys
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from voiceagent_tts.errors import EngineError, InvalidRequestError, OverloadedError
+from voiceagent_tts.errors import EngineError, InvalidRequestError
 from voiceagent_tts.plugins.clones.messages import (
     CheckVoiceFile,
     CloneRecording,
@@ -26,11 +23,6 @@ from voiceagent_tts.plugins.clones.messages import (
 
 _TIMEOUT_S = 180.0
 """Reading the encoders from a slow disk takes most of it."""
-
-MAX_PLACES = 16
-"""A place holds a recording in memory: 16 MiB of upload, and 6 MB of samples. A clone takes some
-ten seconds of a CPU, so the last one waits for minutes."""
-_RETRY_MS = 10_000
 
 _ENVIRONMENT = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
 """Contexts are spoken meanwhile, and need their cores."""
@@ -54,29 +46,6 @@ class ClonerProcesses:
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
-        self._used = Counter[str | None]()
-
-    @contextlib.contextmanager
-    def place(self, key_id: str | None) -> Iterator[None]:
-        """Have a place among the requests that wait for a clone, or are being served.
-
-        Args:
-            key_id: the key, which may have a quarter of the places; None on a server without keys.
-
-        Raises:
-            OverloadedError: all places are taken, or those of the key.
-        """
-        most_of_key = MAX_PLACES if key_id is None else MAX_PLACES // 4
-        if self._used.total() >= MAX_PLACES or self._used[key_id] >= most_of_key:
-            raise OverloadedError(
-                f"{self._used.total()} voices are being made; try again later",
-                retry_after_ms=_RETRY_MS,
-            )
-        self._used[key_id] += 1
-        try:
-            yield
-        finally:
-            self._used[key_id] -= 1
 
     async def clone(
         self,

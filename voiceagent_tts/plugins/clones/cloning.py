@@ -13,7 +13,9 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.plugins.clones.consents import Consent, Consents
 from voiceagent_tts.plugins.clones.messages import VoiceFile
+from voiceagent_tts.plugins.clones.voice_ids import VoiceIds
 from voiceagent_tts.plugins.recordings.file_reader import read_audio
+from voiceagent_tts.plugins.recordings.places import Places
 from voiceagent_tts.server.state import NewVoices, ServerState
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecord
 
@@ -34,11 +36,18 @@ class Cloning:
 
     Args:
         state: the server.
+
+    Attributes:
+        places: for requests that make a voice. A place holds a recording in memory: 16 MiB of
+            upload, and 6 MB of samples. A clone takes some ten seconds of a CPU, so the last one
+            waits for minutes.
     """
 
     def __init__(self, state: ServerState) -> None:
         self.consents = Consents(state.clones, state.voice_records)
+        self.places = Places("voices are being made")
         self.processes = ClonerProcesses()
+        self.ids = VoiceIds(state.clones, state.voice_records)
         self._state = state
         self._clones = state.clones
         self._records = state.voice_records
@@ -48,6 +57,7 @@ class Cloning:
 
     async def close(self) -> None:
         """Wait for no change of the voices any more; idempotent."""
+        await self.ids.close()
         self._changes.shutdown(wait=False, cancel_futures=True)
 
     # What the models can do.
@@ -228,6 +238,7 @@ class Cloning:
             self._check_taken(record, replace=replace)
             self.check_quota(record)
             self._records.add_voice(record, voice.content)
+        self.ids.add(record)
 
     async def save_consent(self, consent: Consent, voice_file: bytes | None) -> None:
         """Store a consent, and the voice of its recording.

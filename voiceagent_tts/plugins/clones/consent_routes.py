@@ -109,7 +109,7 @@ async def withdraw_consent(request: Request, consent_id: str) -> dict[str, Any]:
 
 
 async def _voice_of(cloning: Cloning, recording: UploadFile, key_id: str | None) -> bytes:
-    with cloning.processes.place(key_id):
+    with cloning.places.take(key_id):
         samples = await cloning.read_upload(recording)
         return (await cloning.processes.clone(cloning.model, samples, "")).content
 

@@ -5,6 +5,7 @@ Knows no requests and nothing of how voices are made.
 
 import re
 import uuid
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -133,13 +134,19 @@ class Consents:
         """
         with self._clones.changing():
             consent = self.find(consent_id, viewer)
-            records = self._records.files.read_all().items()
-            files = sorted(stored for stored, each in records if consent.id in each.consent_ids)
+            files = sorted(self._made_with(consent.id))
             for stored in files:
                 self._records.remove_voice(stored)
             self._clones.delete(f"{_FOLDER}/{consent.id}.voice")
             self._files.delete(consent.id)
         return [self._records.seen_by(viewer).shown(stored) for stored in files]
+
+    def _made_with(self, consent_id: str) -> Iterator[str]:
+        """Yield the names of the files of the voices that a consent allows."""
+        for stored in self._records.files.names():
+            record = self._records.files.read(stored)
+            if record is not None and consent_id in record.consent_ids:
+                yield stored
 
 
 def speaker_embedding(voice_file: bytes) -> npt.NDArray[np.float32] | None:

@@ -2,7 +2,6 @@
 
 from voiceagent_tts.plugins.clones import consent_routes, voice_routes
 from voiceagent_tts.plugins.clones.cloning import Cloning
-from voiceagent_tts.plugins.clones.voice_ids import VoiceIds
 from voiceagent_tts.server.hooks import ServerHooks
 
 _MAX_UPLOAD_BYTES = 16 << 20
@@ -18,6 +17,6 @@ def add_to_server(hooks: ServerHooks) -> None:
     for path in (voice_routes.PATH, consent_routes.PATH):
         hooks.upload_bytes[path] = _MAX_UPLOAD_BYTES
     hooks.state.new_voices = cloning.new_voices
-    records = hooks.state.voice_records
-    records.find_id = VoiceIds(hooks.state.clones, records).find
+    hooks.state.voice_records.find_id = cloning.ids.find
+    hooks.state.on_start.append(cloning.ids.start)
     hooks.state.on_close.append(cloning.close)

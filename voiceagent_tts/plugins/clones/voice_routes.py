@@ -41,14 +41,16 @@ class DesignRequest(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    name: str = Field(description="Name of the new voice.")
+    name: str = Field(max_length=256, description="Name of the new voice.")
     instruct: Annotated[str, Field(min_length=1, max_length=2000)] = Field(
         description="Description of the voice: age, timbre, speaking style."
     )
     text: Annotated[str, Field(min_length=1, max_length=500)] = Field(
         description="Text of the reference recording: a sentence or two."
     )
-    language: str | None = Field(None, description="Language of `text`; detected by default.")
+    language: Annotated[str, Field(max_length=64)] | None = Field(
+        None, description="Language of `text`; detected by default."
+    )
     seed: Annotated[int, Field(ge=0, lt=2**53)] = Field(
         0, description="Another seed gives another voice."
     )
@@ -101,7 +103,7 @@ async def add_voice(
     cloning.check_name(record, replace=replace)
     agreed = await asyncio.to_thread(cloning.check_consent, viewer, consent, consent_id)
     await asyncio.to_thread(cloning.check_quota, record)
-    with cloning.processes.place(viewer.key_id):
+    with cloning.places.take(viewer.key_id):
         if audio_sample is not None and voice_file is None:
             samples = await cloning.read_upload(audio_sample)
             voice = await cloning.processes.clone(model, samples, ref_text)
@@ -145,7 +147,7 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
         wants_words=False,
         cache="off",
     )
-    with cloning.processes.place(viewer.key_id):
+    with cloning.places.take(viewer.key_id):
         samples = await _record(request, body.text, options)
         voice = await cloning.processes.clone(model, samples, body.text, is_designed=True)
     saved = await _save(cloning, record, voice, replace=body.replace)

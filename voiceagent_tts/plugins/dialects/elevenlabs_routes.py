@@ -33,6 +33,7 @@ from voiceagent_tts.plugins.dialects.elevenlabs_messages import (
 )
 from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.seam.events import VoiceDetails
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.encoding import AnswerEncoder, sample_encoder, stream_encoder
 from voiceagent_tts.server.speaking import SpeechResponse, provenance_headers, speak_for
@@ -71,23 +72,17 @@ async def list_voices(request: Request) -> dict[str, Any]:
     """List the voices, the default first, as ElevenLabs' API does."""
     state: ServerState = request.app.state.server
     book = state.synthesizer.voices_of(caller_of(request.scope).key_id)
+    listed = await asyncio.to_thread(book.listed)  # reads the record of each clone
+    return {"voices": [_shown(voice.details) for voice in listed]}
+
+
+def _shown(voice: VoiceDetails) -> dict[str, Any]:
+    labels = {"language": voice.language, "gender": voice.gender}
     return {
-        "voices": [
-            {
-                "voice_id": voice.details.name,
-                "name": voice.details.name,
-                "category": "cloned" if voice.details.kind == "clone" else "premade",
-                "labels": {
-                    name: value
-                    for name, value in (
-                        ("language", voice.details.language),
-                        ("gender", voice.details.gender),
-                    )
-                    if value is not None
-                },
-            }
-            for voice in book.listed()
-        ]
+        "voice_id": voice.name,
+        "name": voice.name,
+        "category": "cloned" if voice.kind == "clone" else "premade",
+        "labels": {name: value for name, value in labels.items() if value is not None},
     }
 
 
@@ -173,54 +168,61 @@ def _line(data: bytes, characters: dict[str, Any] | None) -> str | None:
 
 
 class KeyWaiters:
-    """Counts the sockets that are open without a key, to limit them, also those of an address."""
+    """The sockets that are open without a key, of which there are a number at most."""
 
     def __init__(self) -> None:
-        self._waiting = Counter[str]()
+        self._waiting: dict[asyncio.Timeout, str] = {}
+        """What ends the wait of each, and the network of its client; the oldest first."""
 
     async def await_key(self, websocket: WebSocket) -> tuple[WebSocket, str | None]:
-        """As `_await_key`.
+        """As `_await_key`; one beyond `MAX_WAITING` ends the wait of another one.
 
         Raises:
-            OverloadedError: too many sockets wait already, in all or of this address; this one was
-                not accepted.
+            OverloadedError: too many sockets of this address wait already; this one was not
+                accepted.
         """
         client = websocket.client
         address = "unknown" if client is None else network_of(client.host)
-        self._check_room(address)
-        self._waiting[address] += 1
+        if Counter(self._waiting.values())[address] >= MAX_WAITING_PER_ADDRESS:
+            raise OverloadedError(
+                f"{MAX_WAITING_PER_ADDRESS} sockets of this address have not sent their key yet; "
+                "send it as the header xi-api-key",
+                retry_after_ms=1000,
+            )
+        if len(self._waiting) >= MAX_WAITING:
+            self._end_one()
+        wait = asyncio.timeout(_FIRST_MESSAGE_S)
+        self._waiting[wait] = address
         try:
-            return await _await_key(websocket)
+            return await _await_key(websocket, wait)
         finally:
-            self._waiting[address] -= 1
-            if not self._waiting[address]:
-                del self._waiting[address]
+            self._waiting.pop(wait, None)
 
-    def _check_room(self, address: str) -> None:
-        for waiting, most, whose in (
-            (self._waiting[address], MAX_WAITING_PER_ADDRESS, " of this address"),
-            (self._waiting.total(), MAX_WAITING, ""),
-        ):
-            if waiting >= most:
-                raise OverloadedError(
-                    f"{most} sockets{whose} have not sent their key yet; send it as the header "
-                    "xi-api-key",
-                    retry_after_ms=1000,
-                )
+    def _end_one(self) -> None:
+        """End the oldest wait of the network with the most: strangers shut out themselves."""
+        (most, _) = Counter(self._waiting.values()).most_common(1)[0]
+        wait = next(wait for wait, network in self._waiting.items() if network == most)
+        del self._waiting[wait]
+        with contextlib.suppress(RuntimeError):  # it ends just now
+            wait.reschedule(asyncio.get_running_loop().time())
 
 
-async def _await_key(websocket: WebSocket) -> tuple[WebSocket, str | None]:
+async def _await_key(websocket: WebSocket, wait: asyncio.Timeout) -> tuple[WebSocket, str | None]:
     """Accept a socket without a key in its headers, and read the key in its first message.
+
+    Args:
+        websocket: the socket.
+        wait: ends the wait for the message.
 
     Returns:
         The socket as if it were new, which receives its first message again and turns a refusal
         into an error message; and the key, None if the message has none.
     """
-    await websocket.accept()
     first: Message = {"type": "websocket.disconnect", "code": 1008}
     key: str | None = None
     try:
-        async with asyncio.timeout(_FIRST_MESSAGE_S):
+        async with wait:
+            await websocket.accept()
             first = await websocket.receive()
         key = Credentials.model_validate_json(first.get("text") or "").xi_api_key
     except (TimeoutError, ValidationError):

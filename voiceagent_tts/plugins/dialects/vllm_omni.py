@@ -18,6 +18,7 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -148,7 +149,7 @@ class VllmOmni:
             case SessionClose():
                 return [Close()]
             case VoiceList():
-                return [Answer(_encode("voice.list", voices=self._voices(), uploaded_voices=[]))]
+                return [Answer(partial(_voice_list, self._voices))]
             case VoiceAdd():
                 raise RefusedMessageError(
                     "voice.add: clone voices on the server with `voiceagent-tts voices add`",
@@ -271,6 +272,11 @@ class VllmOmni:
             done = {"utterance_index": utterance.index, "total_sentences": utterance.sentences}
             messages.append(_encode("session.done", **done))
         return messages
+
+
+def _voice_list(voices: Callable[[], Sequence[str]]) -> list[str]:
+    """The answer to `voice.list`: the records of all clones are read, if there are some."""
+    return [_encode("voice.list", voices=voices(), uploaded_voices=[])]
 
 
 def _sound(utterance: _Utterance, pcm: bytes) -> WireMessages:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Request, UploadFile
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import ConnectionLostError, ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.provenance.detector import FILE_LIMITS, Detection, detect
 from voiceagent_tts.plugins.provenance.keys import WatermarkKey, watermark_keys
 from voiceagent_tts.plugins.provenance.manifest import (
@@ -18,8 +18,10 @@ from voiceagent_tts.plugins.provenance.manifest import (
 )
 from voiceagent_tts.plugins.provenance.marking import Marking
 from voiceagent_tts.plugins.recordings.file_reader import read_audio
+from voiceagent_tts.plugins.recordings.places import Places
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.hooks import ServerHooks
+from voiceagent_tts.server.speaking import Listener, listener_of
 from voiceagent_tts.server.state import AudioFile
 
 _PATH = "/v1/provenance/detect"
@@ -65,22 +67,33 @@ class _Watermarks:
 
     def __init__(self, keys: tuple[WatermarkKey, ...]) -> None:
         self._keys = keys
+        self._places = Places("files are being examined")
         self._decoders = asyncio.Semaphore(_MAX_DECODERS)
 
-    async def find(self, file: UploadFile) -> Detection:
-        """Look for them in an audio file.
+    async def find(self, file: UploadFile, listener: Listener) -> Detection:
+        """Look for them in an audio file; begins no part of the work for a client that has gone.
 
         Raises:
             InvalidRequestError: the file cannot be read, or this server has no keys.
+            OverloadedError: all places are taken, or those of the key.
+            ConnectionLostError: the client has gone.
         """
         if not self._keys:
             raise InvalidRequestError(
                 "this server marks no audio and has no keys to look for; start it with --watermark",
                 code=ErrorCode.NOT_SUPPORTED,
             )
-        async with self._decoders:
-            samples = await asyncio.to_thread(read_audio, await file.read(), FILE_LIMITS)
-            return await asyncio.to_thread(detect, samples, self._keys)
+        with self._places.take(listener.origin.caller.key_id):
+            async with self._decoders:
+                await _check_here(listener)
+                samples = await asyncio.to_thread(read_audio, await file.read(), FILE_LIMITS)
+                await _check_here(listener)
+                return await asyncio.to_thread(detect, samples, self._keys)
+
+
+async def _check_here(listener: Listener) -> None:
+    if await listener.is_gone():
+        raise ConnectionLostError("the client disconnected before its file was examined")
 
 
 @router.post(_PATH)
@@ -94,4 +107,4 @@ async def detect_watermark(
     reported as marked. `marked_s` lists the marked parts in seconds, at a resolution of 4 s.
     """
     watermarks: _Watermarks = request.app.state.watermarks
-    return asdict(await watermarks.find(file))
+    return asdict(await watermarks.find(file, listener_of(request)))

@@ -133,8 +133,7 @@ class CharBudget:
         begun_at = self._begin_day(now)
         if self._max_chars is not None and self._used + chars > self._max_chars:
             raise OverloadedError(
-                f"the limit of {self._max_chars} characters a day for the upstream is reached; "
-                "raise VOICEAGENT_TTS_UPSTREAM_CHARS_PER_DAY",
+                "no more text of this day can be spoken with this voice; try again later",
                 retry_after_ms=round(1000 * (begun_at + _DAY_S - now)),
             )
 

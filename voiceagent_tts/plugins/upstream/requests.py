@@ -1,19 +1,23 @@
 """Requests to the upstream, on a thread of their own: PCM arrives while the engine steps.
 
-A request is repeated only before its first byte of audio. To cancel it closes its connection.
+A request is repeated only before its first byte of audio. To cancel it closes its connection. Those
+who speak are told that their text was not spoken; the upstream's address, and what its operator has
+to set, are for the log.
 """
 
 import asyncio
+import logging
 import threading
 from dataclasses import dataclass
 from typing import Any
 
-from voiceagent_tts.errors import EngineError, VoiceAgentError
+from voiceagent_tts.errors import EngineError, OverloadedError, VoiceAgentError
 from voiceagent_tts.plugins.upstream.download import Download
 from voiceagent_tts.plugins.upstream.speech_api import SpeechRequest
 from voiceagent_tts.plugins.upstream.speech_http import OpenAISpeech
 
 _RETRY_WAITS_S = (0.1, 0.4)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -83,13 +87,16 @@ class Upstream:
         try:
             await self._request(request, download)
         except VoiceAgentError as error:
-            self.counts.failures += 1
-            download.complete(error)
+            self._fail(download, error)
         except Exception as error:  # its context would wait forever
-            self.counts.failures += 1
-            download.complete(EngineError.of(f"the upstream {self._service.address}", error))
+            self._fail(download, EngineError.of(f"the upstream {self._service.address}", error))
         else:
             download.complete()
+
+    def _fail(self, download: Download, error: VoiceAgentError) -> None:
+        self.counts.failures += 1
+        _logger.warning("a text was not spoken: %s", error.message)
+        download.complete(_told(error))
 
     async def _request(self, request: SpeechRequest, download: Download) -> None:
         for usual_s in (*_RETRY_WAITS_S, None):
@@ -99,3 +106,12 @@ class Upstream:
                 return
             self.counts.retries += 1
             await asyncio.sleep(wait_s)
+
+
+def _told(error: VoiceAgentError) -> VoiceAgentError:
+    """What the client learns: whether it may try again, and when."""
+    if isinstance(error, OverloadedError):
+        return OverloadedError(
+            "the server behind this voice has no capacity", retry_after_ms=error.retry_after_ms
+        )
+    return EngineError("the server behind this voice did not speak the text to its end")
