@@ -122,7 +122,7 @@ class _Simulation:
             now, _, action = heapq.heappop(self._events)
             action(now)
             self._send_words(now)
-        self._levels.add(self._spoken.speaker, self._policy.level)
+        self._levels.add(self._spoken.speaker, self._policy.speech_clock.level)
         return self._playback
 
     def _at(self, time: float, action: Callable[[float], None]) -> None:
