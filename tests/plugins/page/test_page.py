@@ -411,6 +411,50 @@ async def test_a_server_with_keys_asks_for_one(browser: Browser) -> None:
             await expect(dialog).not_to_be_visible()
 
 
+async def test_the_dialog_of_the_key_can_be_left(browser: Browser) -> None:
+    """Escape keeps the key of before, whatever is half typed, and the page offers to ask again."""
+    with serving(api_keys="a-key-for-the-page") as server:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, log):
+            dialog = page.get_by_role("dialog")
+            field = dialog.get_by_label("API key")
+            stored = "Object.values(sessionStorage)"
+            await field.fill("a-key-f")
+            await field.press("Escape")
+            await expect(page.get_by_role("alert")).to_contain_text("needs an API key")
+            await expect(dialog).not_to_be_visible()
+            assert await page.evaluate(stored) == []
+            await page.get_by_role("button", name="API key").click()
+            await expect(field).to_have_value("")
+            await field.fill("a-key-for-the-page")
+            await field.press("Enter")
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            await page.get_by_role("button", name="API key").click()
+            await field.fill("another")
+            await field.press("Escape")
+            await expect(dialog).not_to_be_visible()
+            assert await page.evaluate(stored) == ["a-key-for-the-page"]
+            await speak(page, "The key is as before.")
+            await spoken_to_the_end(page)
+
+
+async def test_a_search_for_the_server_ends_where_it_needs_a_key(
+    browser: Browser, free_port: int
+) -> None:
+    """A server that comes back with keys asks for one, once."""
+    with serving(port=str(free_port)) as server:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            server.process.terminate()
+            server.process.wait()
+            await expect(page.locator("#server")).to_contain_text("looking for the server")
+            with serving(port=str(free_port), api_keys="a-key-for-the-page"):
+                dialog = page.get_by_role("dialog")
+                await expect(dialog).to_be_visible(timeout=30_000)
+                await dialog.get_by_label("API key").press("Escape")
+                await expect(page.locator("#server")).to_contain_text("an API key is needed")
+                await expect(dialog).not_to_be_visible()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_the_page_fits_a_phone(browser: Browser, served: ServerProcess, scheme: str) -> None:
     """Nothing is wider than the screen, and both buttons stay in reach while it speaks."""
@@ -520,18 +564,112 @@ async def test_what_was_heard_is_saved(opening: tuple[Page, PageLog]) -> None:
     assert request.endswith("/v1/audio/speech")
 
 
-async def test_the_example_of_the_documentation_speaks(opening: tuple[Page, PageLog]) -> None:
-    """The code in docs/browser.md speaks, names the sounding word, and is interrupted."""
-    page, log = opening
+async def add_example(page: Page) -> None:
+    """Add the functions `speak` and `interrupt` of docs/browser.md to the page."""
     (code,) = re.findall(r"```js\n(.*?)```", (DOCS / "browser.md").read_text(), re.DOTALL)
     code = code.replace("export ", "") + "Object.assign(window, { speak, interrupt });"
     await page.add_script_tag(type="module", content=code)
     await page.wait_for_function("typeof speak === 'function'")
-    await page.evaluate("speak(`One, two, three. ${'And nobody hears the rest. '.repeat(9)}`)")
+
+
+@pytest.mark.parametrize(
+    ("rest", "answer"),
+    [
+        pytest.param(" And nobody hears the rest." * 9, "cancelled", id="cancel"),
+        pytest.param(" And nobody hears the rest.", "cut", id="cut"),
+    ],
+)
+async def test_the_example_of_the_documentation_speaks(
+    opening: tuple[Page, PageLog], rest: str, answer: str
+) -> None:
+    """The code in docs/browser.md speaks, names the sounding word, and says what was heard.
+
+    A short reply has been sent in full by then.
+    """
+    page, log = opening
+    await add_example(page)
+    await page.evaluate("(text) => void speak(text)", f"One, two, three.{rest}")
     await page.wait_for_function("document.title === 'three.'")
-    async with page.expect_console_message() as printed:
+    async with page.expect_console_message(timeout=5_000) as printed:
         await page.evaluate("interrupt()")
-    assert (await printed.value).text == "heard: " + message(log.received, "cancelled")[
-        "text_spoken"
-    ]
-    assert message(log.received, "cancelled")["text_spoken"] == "One, two, three."
+    assert (await printed.value).text == "heard: One, two, three."
+    assert message(log.received, answer)["text_spoken"] == "One, two, three."
+
+
+async def test_the_example_speaks_again_over_the_same_socket(
+    opening: tuple[Page, PageLog],
+) -> None:
+    """Words of the first speech are not lit in the second, which ends the first."""
+    page, log = opening
+    await add_example(page)
+    before = len(log.urls)
+    await page.evaluate("(text) => void speak(text)", "One, two. Nobody hears the rest of it.")
+    await page.wait_for_function("document.title === 'two.'")
+    await page.evaluate("void speak('Three, four.')")
+    await page.wait_for_function("document.title === 'Three,'")
+    await page.evaluate("titles = []")
+    await page.evaluate(
+        """new MutationObserver(() => titles.push(document.title)).observe(
+            document.querySelector("title"), { childList: true })"""
+    )
+    await page.wait_for_function("document.title === 'four.'")
+    assert set(await page.evaluate("titles")) <= {"Three,", "four."}
+    assert len([url for url in log.urls[before:] if url.startswith("ws")]) == 1
+
+
+async def objects_of(page: Page, class_name: str, module: str) -> int:
+    """Return how many objects of a class of a module are in use."""
+    tools = await page.context.new_cdp_session(page)
+    prototype = f"import('/static/{module}').then((each) => each.{class_name}.prototype)"
+    found = await tools.send("Runtime.evaluate", {"expression": prototype, "awaitPromise": True})
+    of = {"prototypeObjectId": found["result"]["objectId"]}
+    objects = await tools.send("Runtime.queryObjects", of)
+    length = {
+        "objectId": objects["objects"]["objectId"],
+        "functionDeclaration": "function() { return this.length; }",
+    }
+    count = await tools.send("Runtime.callFunctionOn", length)
+    await tools.detach()
+    return int(count["result"]["value"])
+
+
+async def test_only_the_last_utterance_is_kept(opening: tuple[Page, PageLog]) -> None:
+    """Its audio can be played again and saved; that of those before it is free."""
+    page, _ = opening
+    for text in ("One.", "Two.", "Three."):
+        await speak(page, text)
+        await expect(page.get_by_text("Speaking.", exact=True)).to_be_visible(timeout=20_000)
+        await spoken_to_the_end(page)
+    assert await objects_of(page, "Utterance", "utterance.js") == 1
+
+
+async def test_a_context_is_forgotten_when_the_server_no_longer_answers(
+    opening: tuple[Page, PageLog],
+) -> None:
+    """For 120 s after `done` a `cut` is answered; then the listener and what it holds are free."""
+    page, _ = opening
+    await page.clock.install()
+    await page.evaluate(
+        """async () => {
+            const { TtsSocket } = await import("/static/socket.js");
+            window.tts = await TtsSocket.connect(new URL("/v1/tts/ws", location.href), null);
+            window.sound = { done: Promise.withResolvers(), cut: Promise.withResolvers() };
+            const listener = {
+                audio: () => {},
+                done: (message) => sound.done.resolve(message),
+                cut: (message) => sound.cut.resolve(message.text_spoken),
+            };
+            window.kept = new WeakRef(listener);
+            window.context = tts.open({}, listener);
+            context.text("One.");
+            context.end();
+        }"""
+    )
+    assert (await page.evaluate("sound.done.promise"))["reason"] == "complete"
+    await page.clock.run_for(115_000)
+    assert await page.evaluate("context.cut(9000), sound.cut.promise") == "One."
+    await page.clock.run_for(6_000)
+    assert await page.evaluate("context.isReachable") is False
+    await page.evaluate("delete window.context")
+    await page.request_gc()
+    assert await page.evaluate("kept.deref() === undefined")

@@ -3,7 +3,7 @@
 import { NO_ANSWER } from "./answered.js";
 import { save, srtOf, wavOf } from "./downloads.js";
 import { hideHistory, showHistory, wordCount } from "./history.js";
-import { askForKey, ensureKey } from "./key-dialog.js";
+import { NoKeyError, askForKey, ensureKey } from "./key-dialog.js";
 import { removeVoice, saveVoice, showOwnVoices } from "./own-voices.js";
 import { Player, obstacle } from "./player.js";
 import { SCRIPT, writeTokens } from "./scripted-llm.js";
@@ -41,6 +41,13 @@ async function openSocket() {
   $("server").textContent = `${socket.ready.model} · ${socket.ready.sample_rate / 1000} kHz`;
 }
 
+// What follows an attempt to connect that failed: it is repeated, unless a person has to act first.
+function onNotConnected(error) {
+  if (!(error instanceof NoKeyError)) return findServer();
+  $("server").textContent = "not connected: an API key is needed";
+  $("change-key").hidden = false;
+}
+
 // Tries to reach the server until it answers, and shows its voices then.
 function findServer() {
   $("server").textContent = "not connected: looking for the server…";
@@ -50,13 +57,16 @@ function findServer() {
       try {
         await connect();
         await showVoices();
+        if (!active) showAlert(obstacle());
         break;
-      } catch {
-        // It is not there yet.
+      } catch (error) {
+        if (error instanceof NoKeyError) {
+          onNotConnected(error);
+          break;
+        }
       }
     }
     searching = null;
-    if (!active) showAlert(obstacle());
   })();
 }
 
@@ -85,7 +95,7 @@ async function speak(whole, options, write) {
   } catch (error) {
     if (!llm.signal.aborted) showAlert(error.message);
     say("Not spoken.");
-    if (!socket?.acceptsContexts) findServer();
+    if (!socket?.acceptsContexts) onNotConnected(error);
   }
   over.abort();
   setActive(null);
@@ -284,7 +294,7 @@ function listen() {
   );
   $("save-mp3").addEventListener("click", () => attempt(saveMp3));
   $("change-key").addEventListener("click", async () => {
-    await askForKey("");
+    if (!(await askForKey(""))) return;
     socket?.close();
     await start();
   });
@@ -324,7 +334,7 @@ async function start() {
     showAlert(obstacle());
   } catch (error) {
     showAlert(error.message);
-    findServer();
+    onNotConnected(error);
   }
 }
 

@@ -165,6 +165,7 @@ export class Utterance {
     this.#state = state;
     this.played = played;
     this.heardText = heardText;
+    this.#context.forget();
     this.#over.resolve();
   }
 }
