@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from testbed.browser import PageLog, headless, lit_words, onsets, opened, recorded_samples
 from testbed.server_process import ServerProcess, serving
@@ -513,6 +513,203 @@ async def test_a_voice_is_cloned_and_designed_on_the_page(browser: Browser, tmp_
             await page.get_by_label("Remove anna").click()
             await expect(page.get_by_label("Hear anna")).not_to_be_attached()
             assert log.errors == []
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def designing(opening: tuple[Page, PageLog]) -> tuple[Page, PageLog]:
+    """The page of a server that, as it says, can clone and design voices; it sounds as espeak."""
+    page, log = opening
+
+    async def list_voices(route: Route) -> None:
+        answer = await (await route.fetch()).json()
+        answer["voices"][0]["needs_instruct"] = True
+        await route.fulfill(json={**answer, "can_clone": True, "can_design": True})
+
+    await page.route("**/v1/audio/voices", list_voices)
+    await page.reload()
+    await page.get_by_text("Clone a voice").click()
+    await page.get_by_text("Design a voice").click()
+    return page, log
+
+
+WATCH_MICROPHONE = """() => {
+    const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+    window.allowed = Promise.withResolvers();
+    window.tracks = [];
+    navigator.mediaDevices.getUserMedia = async (options) => {
+        await allowed.promise;
+        const stream = await ask(options);
+        tracks.push(...stream.getTracks());
+        return stream;
+    };
+}"""
+"""The microphone as the page gets it, after the answer to a question for permission."""
+TRACK_STATES = "tracks.map(({ readyState }) => readyState)"
+
+
+async def test_the_microphone_is_off_after_the_recording(designing: tuple[Page, PageLog]) -> None:
+    """A second click while the browser asks for permission starts no second recording."""
+    page, _ = designing
+    await page.evaluate(WATCH_MICROPHONE)
+    status = page.locator("#clone-result")
+    await page.get_by_role("button", name="Record").click()
+    await page.get_by_role("button", name="Record").click()
+    await page.evaluate("allowed.resolve()")
+    await expect(status).to_have_text(re.compile(r"Recording: \d"))
+    await page.get_by_role("button", name="Stop recording").click()
+    await expect(status).to_have_text(re.compile(r"Recorded \d"))
+    assert await page.evaluate(TRACK_STATES) == ["ended"]
+
+
+async def test_the_microphone_is_off_where_a_recording_cannot_start(
+    designing: tuple[Page, PageLog],
+) -> None:
+    """The recorder does not load, as the server is away: a sentence says so."""
+    page, _ = designing
+    await page.evaluate(WATCH_MICROPHONE)
+    await page.evaluate("allowed.resolve()")
+    await page.evaluate(
+        "() => void (AudioWorklet.prototype.addModule = () => Promise.reject(Error('not loaded')))"
+    )
+    await page.get_by_role("button", name="Record").click()
+    await expect(page.locator("#clone-result")).to_have_text(
+        "The recording cannot start: not loaded"
+    )
+    assert await page.evaluate(TRACK_STATES) == ["ended"]
+
+
+async def test_the_designed_voice_that_was_heard_is_kept(designing: tuple[Page, PageLog]) -> None:
+    """Not one that did not sound, as another speech did, nor one of another description."""
+    page, log = designing
+    asked: list[dict[str, Any]] = []
+
+    async def keep(route: Route) -> None:
+        asked.append(route.request.post_data_json)
+        await route.fulfill(json={"id": "nova", "warnings": []})
+
+    await page.route("**/v1/audio/voices/design", keep)
+    hear = page.get_by_role("button", name="Hear such a voice")
+    clone = page.get_by_role("button", name="Clone the design")
+    status = page.locator("#design-result")
+    await page.get_by_label("Keep the last one").fill("Anna")
+    await clone.click()
+    await expect(status).to_contain_text("Hear this voice first")
+    await page.get_by_label("Sample text").fill("Good evening.")
+    await hear.click()
+    await spoken_to_the_end(page)
+    seed = message(log.sent, "context.open")["seed"]
+    await speak(page, "Another speech, which is long enough. " * 4)
+    await expect(page.get_by_text("Speaking.", exact=True)).to_be_visible(timeout=20_000)
+    await hear.click()
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#history")).to_be_visible()
+    await clone.click()
+    await expect(status).to_contain_text("is ready")
+    assert [each["seed"] for each in asked] == [seed]
+    await page.get_by_label("Describe it").fill("An old man.")
+    await clone.click()
+    await expect(status).to_contain_text("Hear this voice first")
+    assert len(asked) == 1
+
+
+async def test_boxes_of_words_stand_where_their_sound_is(opening: tuple[Page, PageLog]) -> None:
+    """Also far into a text: the box of a word begins at the playhead of its first sample."""
+    page, _ = opening
+    box, playhead = await page.evaluate(
+        """async () => {
+            const { Waveform } = await import("/static/waveform.js");
+            const drawn = {};
+            for (const name of ["roundRect", "fillRect"]) {
+                CanvasRenderingContext2D.prototype[name] = (x) => (drawn[name] = x);
+            }
+            const waveform = new Waveform(document.getElementById("waveform"));
+            waveform.addSamples(new Float32Array(60 * 24000));
+            waveform.addWords([{ text: "word", startMs: 55_000, endMs: 56_000 }]);
+            waveform.moveTo(55 * 24000);
+            return [drawn.roundRect, drawn.fillRect + 1];
+        }"""
+    )
+    assert abs(box - playhead) < 0.01
+
+
+async def test_a_long_text_is_sent_as_the_server_has_room(browser: Browser) -> None:
+    """Text beyond `max_text_chars` waits in the page, and all of it is spoken."""
+    with serving(max_text_chars="300") as server:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, log):
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            await page.locator("#speed").fill("4")
+            text = "These words are many, and each of them is spoken in its turn. " * 10
+            await speak(page, text)
+            await expect(page.get_by_text("Spoken to the end.")).to_be_visible(timeout=60_000)
+            await expect(page.get_by_role("alert")).to_be_hidden()
+            sent = [json.loads(line) for line in log.sent]
+            pieces = [each["text"] for each in sent if each["type"] == "text"]
+            assert "".join(pieces) == text and max(map(len, pieces)) <= 75
+
+
+async def test_an_interruption_while_the_sound_starts_sends_nothing(
+    opening: tuple[Page, PageLog],
+) -> None:
+    """The page has what it needs, and the loudspeaker is about to start."""
+    page, log = opening
+    await page.evaluate(
+        """async () => {
+            const { Player } = await import("/static/player.js");
+            const start = Player.prototype.start;
+            Player.prototype.start = async function (...rest) {
+                const playback = await start.apply(this, rest);
+                document.getElementById("interrupt").click();
+                return playback;
+            };
+        }"""
+    )
+    await speak(page, "Nobody hears this.")
+    await expect(page.get_by_text("Not spoken.")).to_be_visible(timeout=20_000)
+    assert [line for line in log.sent if '"context.open"' in line] == []
+
+
+async def test_a_text_without_speech_is_named(opening: tuple[Page, PageLog]) -> None:
+    """Nothing sounds for a picture alone, and the page does not say that it was spoken."""
+    page, _ = opening
+    await speak(page, "😀")
+    await expect(page.get_by_text("There was nothing to speak")).to_be_visible(timeout=20_000)
+
+
+async def test_keys_that_are_held_or_compose_text_do_not_interrupt(
+    opening: tuple[Page, PageLog],
+) -> None:
+    """A key that was pressed before the speech began, and Escape within an input method."""
+    page, _ = opening
+    await speak(page, "This reply is long, and nobody will listen to the end of it. " * 4)
+    await expect(page.locator(".word.heard").first).to_be_visible(timeout=20_000)
+    for key in ({"key": " ", "repeat": True}, {"key": "Escape", "isComposing": True}):
+        await page.evaluate(
+            """(key) => document.body.dispatchEvent(
+                new KeyboardEvent("keydown", { ...key, bubbles: true }))""",
+            key,
+        )
+        await expect(page.locator("#interrupt")).to_be_enabled()
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#history")).to_be_visible()
+
+
+async def test_a_dialog_keeps_its_keys(opening: tuple[Page, PageLog]) -> None:
+    """Ctrl+Enter there does not speak."""
+    page, _ = opening
+    await page.evaluate("document.getElementById('change-key').hidden = false")
+    await page.get_by_role("button", name="API key").click()
+    await page.get_by_role("dialog").get_by_label("API key").press("Control+Enter")
+    await expect(page.locator("#speak")).to_be_enabled()
+    await expect(page.get_by_text("Ready.")).to_be_visible()
+
+
+async def test_the_focus_on_pause_goes_to_speak_at_the_end(opening: tuple[Page, PageLog]) -> None:
+    """A button that is disabled keeps no focus: the next key would act nowhere."""
+    page, _ = opening
+    await speak(page, "One.")
+    await page.locator("#pause").focus()
+    await spoken_to_the_end(page)
+    await expect(page.locator("#speak")).to_be_focused()
 
 
 async def test_an_insecure_page_says_what_to_do(browser: Browser) -> None:

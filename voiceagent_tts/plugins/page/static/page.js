@@ -70,19 +70,20 @@ function findServer() {
   })();
 }
 
-// Speaks what `write(utterance, signal)` writes; `whole` is all that it would write.
+// Speaks what `write(utterance, signal)` writes; `whole` is all that it would write. Resolves with
+// whether something was heard.
 async function speak(whole, options, write) {
-  if (active) return;
+  if (active) return false;
   showAlert(null);
   const llm = new AbortController();
   const over = new AbortController();
   setActive({ interrupt: () => llm.abort(), state: "Waiting for the server." });
+  let utterance = null;
   try {
-    await unlessAborted(prepare(), llm.signal);
-    const playback = await player.start();
+    const playback = await startPlayback(llm.signal);
     stage.clear();
     hideHistory();
-    const utterance = new Utterance(socket, playback, options, stage);
+    utterance = new Utterance(socket, playback, options, stage);
     spoken = { utterance, whole, options };
     active.interrupt = () => (llm.abort(), interruptUtterance(spoken));
     utterance.begun().then(() => setState("Speaking."));
@@ -91,7 +92,7 @@ async function speak(whole, options, write) {
     write(utterance, llm.signal);
     await utterance.finished();
     if (utterance.error) showAlert(utterance.error);
-    if (!utterance.isInterrupted) say(utterance.error ? "Ended by an error." : "Spoken to the end.");
+    if (!utterance.isInterrupted) say(endOf(utterance));
   } catch (error) {
     if (!llm.signal.aborted) showAlert(error.message);
     say("Not spoken.");
@@ -99,6 +100,21 @@ async function speak(whole, options, write) {
   }
   over.abort();
   setActive(null);
+  return utterance?.played > 0;
+}
+
+function endOf({ error, played }) {
+  if (error) return "Ended by an error.";
+  return played ? "Spoken to the end." : "There was nothing to speak in this text.";
+}
+
+// Gets ready to play, unless it is interrupted meanwhile.
+async function startPlayback(signal) {
+  await unlessAborted(prepare(), signal);
+  const playback = await player.start();
+  if (signal.aborted) playback.stop();
+  signal.throwIfAborted();
+  return playback;
 }
 
 // Gets what a speech needs, once for all that ask meanwhile.
@@ -106,6 +122,7 @@ async function prepare() {
   preparing ??= (async () => {
     player ??= await Player.create();
     player.setVolume(Number($("volume").value));
+    await player.resume();
     await connect();
   })().finally(() => (preparing = null));
   await preparing;
@@ -118,6 +135,7 @@ async function unlessAborted(promise, signal) {
 }
 
 async function interruptUtterance({ utterance, whole }) {
+  await player.resume(); // a paused loudspeaker would never come to its end
   const sent = utterance.text;
   const { heard, unheard, playedMs } = await utterance.interrupt();
   stage.cut(utterance.played);
@@ -137,7 +155,8 @@ async function replay(firstSample) {
   playback.complete();
   stage.rewind();
   stage.follow(playback);
-  setActive({ interrupt: () => playback.stop(), state: "Playing again." });
+  const stop = async () => (await player.resume(), await playback.stop());
+  setActive({ interrupt: stop, state: "Playing again." });
   const played = await playback.finished();
   if (spoken.utterance.isInterrupted) stage.cut(played);
   say("Played again.");
@@ -147,7 +166,6 @@ async function replay(firstSample) {
 async function interrupt() {
   if ($("interrupt").disabled) return; // it is interrupted already
   $("interrupt").disabled = $("pause").disabled = true;
-  await player?.resume(); // a paused loudspeaker would never come to its end
   await active?.interrupt();
 }
 
@@ -172,7 +190,7 @@ function showState() {
 }
 
 function setActive(sounding) {
-  const hadFocus = [$("speak"), $("interrupt"), $("replay")].includes(document.activeElement);
+  const hadFocus = [$("speak"), $("interrupt"), $("pause"), $("replay")].includes(document.activeElement);
   active = sounding;
   $("speak").disabled = $("replay").disabled = sounding !== null;
   $("interrupt").disabled = $("pause").disabled = sounding === null;
@@ -230,15 +248,12 @@ function speakComposed() {
   });
 }
 
-function speakWhole(text, options) {
+async function speakWhole(text, options) {
   if (!text.trim()) {
     showAlert("Type a text first.");
-    return;
+    return false;
   }
-  speak(text, options, (utterance) => {
-    utterance.write(text);
-    utterance.end();
-  });
+  return speak(text, options, (utterance) => utterance.writeAll(text));
 }
 
 async function saveMp3() {
@@ -263,9 +278,11 @@ function listen() {
   });
   $("interrupt").addEventListener("click", interrupt);
   document.addEventListener("keydown", (event) => {
-    const isInterruption =
-      event.key === "Escape" || (event.key === " " && !usesSpace(event.target));
-    if (active && isInterruption && !event.target.closest("dialog")) {
+    if (event.isComposing || event.target.closest("dialog")) return;
+    const isSpace = event.key === " " && !usesSpace(event.target);
+    if (event.repeat) {
+      if (isSpace) event.preventDefault(); // still held after an interruption, it presses nothing
+    } else if (active && (event.key === "Escape" || isSpace)) {
       event.preventDefault();
       interrupt();
     } else if (event.key === "Enter" && event.ctrlKey) {
