@@ -581,7 +581,7 @@ async def test_the_microphone_is_off_where_a_recording_cannot_start(
 async def test_the_designed_voice_that_was_heard_is_kept(designing: tuple[Page, PageLog]) -> None:
     """Not one that did not sound, as another speech did, nor one of another description."""
     page, log = designing
-    asked: list[dict[str, Any]] = []
+    asked: list[Any] = []
 
     async def keep(route: Route) -> None:
         asked.append(route.request.post_data_json)

@@ -114,7 +114,7 @@ async function clone(onChange) {
 async function design(onChange) {
   const { instruct, text } = describedVoice();
   if (heardDesign?.instruct !== instruct || heardDesign.text !== text) {
-    throw new Error("Hear this voice first: each time a description is spoken, the voice is another one.");
+    throw new Error("Hear this voice first: each hearing of a description gives another voice.");
   }
   const body = { name: $("design-name").value, ...heardDesign };
   return add($("design"), () => postJson(`${VOICES}/design`, body), onChange);

@@ -60,10 +60,9 @@ function findServer() {
         if (!active) showAlert(obstacle());
         break;
       } catch (error) {
-        if (error instanceof NoKeyError) {
-          onNotConnected(error);
-          break;
-        }
+        if (!(error instanceof NoKeyError)) continue; // it is not there yet
+        onNotConnected(error);
+        break;
       }
     }
     searching = null;
@@ -190,7 +189,8 @@ function showState() {
 }
 
 function setActive(sounding) {
-  const hadFocus = [$("speak"), $("interrupt"), $("pause"), $("replay")].includes(document.activeElement);
+  const buttons = [$("speak"), $("interrupt"), $("pause"), $("replay")];
+  const hadFocus = buttons.includes(document.activeElement);
   active = sounding;
   $("speak").disabled = $("replay").disabled = sounding !== null;
   $("interrupt").disabled = $("pause").disabled = sounding === null;
