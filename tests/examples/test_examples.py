@@ -5,6 +5,7 @@ import base64
 import contextlib
 import functools
 import http.server
+import itertools
 import json
 import os
 import re
@@ -18,16 +19,15 @@ import pytest
 import soundfile
 from aiohttp import web
 from livekit.protocol.agent_pb.agent_session import ChatRole
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidMessage
 
-from testbed.browser import headless, opened
+from testbed.browser import PageLog, headless, opened
 from testbed.caller import calling
 from testbed.http_server import answering
 from testbed.openai_server import openai_server, stream_reply
-from testbed.server_process import ServerProcess
-from testbed.servers import StartServer
+from testbed.server_process import ServerProcess, serving
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.client import AudioFormat, ClientAudio, TTSClient
 
@@ -223,21 +223,117 @@ def folder_url() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}"
 
 
+BROWSER_CLOCK = """
+const start = AudioBufferSourceNode.prototype.start;
+window.starts = []; // of sounds: when, how long, and the time of the clock
+window.audios = [];
+AudioBufferSourceNode.prototype.start = function (when) {
+  if (!audios.includes(this.context)) audios.push(this.context);
+  starts.push({ when, seconds: this.buffer.duration, now: this.context.currentTime });
+  return start.call(this, when);
+};
+"""
+"""Records when examples/browser.html lets its sounds begin."""
+
+
+@contextlib.asynccontextmanager
+async def browser_example(
+    server: ServerProcess, folder_url: str
+) -> AsyncIterator[tuple[Page, PageLog]]:
+    """Open examples/browser.html, and check afterwards that it threw no error."""
+    url = f"{folder_url}/browser.html?url={server.url.replace('http', 'ws', 1)}"
+    async with headless() as browser, opened(browser, url) as (page, log):
+        await page.add_script_tag(content=BROWSER_CLOCK)
+        yield page, log
+        assert [each for each in log.errors if "favicon" not in each and "404" not in each] == []
+
+
+@pytest.fixture
+def server_for_folder(folder_url: str) -> Iterator[ServerProcess]:
+    """A server that lets the pages of the folder connect."""
+    with serving(allowed_origins=folder_url) as server:
+        yield server
+
+
 @pytest.mark.browser
-async def test_browser(start_server: StartServer, folder_url: str) -> None:
+async def test_browser(server_for_folder: ServerProcess, folder_url: str) -> None:
     """Words light as they sound, and Interrupt shows what was heard."""
-    server = await start_server(allowed_origins=[folder_url])
-    address = f"{folder_url}/browser.html?url={server.url.replace('http', 'ws', 1)}"
-    async with headless() as browser, opened(browser, address) as (page, log):
+    async with browser_example(server_for_folder, folder_url) as (page, _):
         await page.get_by_role("button", name="Speak").click()
         await expect(page.locator("#words span").nth(2)).to_have_attribute("style", "color: green;")
         await page.get_by_role("button", name="Interrupt").click()
         await expect(page.locator("#cut")).to_have_text(re.compile("^heard: Words light up"))
         heard = await page.locator("#cut").inner_text()
         assert "Words light up when they sound. Interrupt me.".startswith(heard[7:])
-        assert [
-            error for error in log.errors if "favicon" not in error and "404" not in error
-        ] == []
+
+
+@pytest.mark.browser
+async def test_browser_after_underruns(folder_url: str) -> None:
+    """No sound begins before the one before it has ended, and gaps do not count as played."""
+    throttle = '{"rtf": 1.5}'
+    async with contextlib.AsyncExitStack() as stack:
+        server = stack.enter_context(serving(allowed_origins=folder_url, throttle=throttle))
+        page, log = await stack.enter_async_context(browser_example(server, folder_url))
+        await page.locator("#text").fill("Words come later than they sound. " * 4)
+        await page.get_by_role("button", name="Speak").click()
+        await page.wait_for_function("starts.reduce((sum, each) => sum + each.seconds, 0) > 4")
+        await page.get_by_role("button", name="Interrupt").click()
+        await expect(page.locator("#cut")).to_have_text(re.compile("^heard: Words"))
+        starts = await page.evaluate("starts")
+        for before, after in itertools.pairwise(starts):
+            assert after["when"] > before["when"] + before["seconds"] - 1e-6
+        assert all(each["when"] >= each["now"] for each in starts)
+        sent = [json.loads(line) for line in log.sent]
+        (asked,) = [each for each in sent if each["type"] in ("cancel", "cut")]
+        received_ms = 1000 * sum(each["seconds"] for each in starts)
+        assert received_ms - 1000 < asked["played_ms"] <= received_ms
+
+
+@pytest.mark.browser
+async def test_browser_speaks_again(server_for_folder: ServerProcess, folder_url: str) -> None:
+    """The second click on Speak ends the sound of the first."""
+    async with browser_example(server_for_folder, folder_url) as (page, _):
+        for count in (1, 2):
+            await page.get_by_role("button", name="Speak").click()
+            await page.wait_for_function("(count) => audios.length === count", arg=count)
+        assert await page.evaluate("audios.map(({ state }) => state)") == ["closed", "running"]
+
+
+@pytest.mark.browser
+async def test_browser_interrupted_before_it_sounds(
+    server_for_folder: ServerProcess, folder_url: str
+) -> None:
+    """While it connects, nothing is sent; when all is sent, nothing was heard."""
+    async with browser_example(server_for_folder, folder_url) as (page, log):
+        await page.get_by_role("button", name="Interrupt").click()
+        await page.evaluate(
+            "for (const id of ['speak', 'interrupt']) document.getElementById(id).click()"
+        )
+        await page.evaluate(
+            """() => {
+                const { parse } = JSON;
+                JSON.parse = (text) => {
+                    const message = parse(text);
+                    const interrupt = document.getElementById("interrupt");
+                    if (message.type === "context.opened") interrupt.click();
+                    return message;
+                };
+            }"""
+        )
+        await page.get_by_role("button", name="Speak").click()
+        await expect(page.locator("#cut")).to_have_text("heard: ")
+        sent = [json.loads(line) for line in log.sent]
+        assert [each["type"] for each in sent] == ["context.open", "text", "end", "cancel"]
+        assert sent[-1]["played_ms"] == 0
+
+
+@pytest.mark.browser
+async def test_browser_shows_errors(server_for_folder: ServerProcess, folder_url: str) -> None:
+    """What the server refuses is shown to who typed it."""
+    async with browser_example(server_for_folder, folder_url) as (page, _):
+        await page.locator("#text").fill("Word. " * 4000)
+        await page.get_by_role("button", name="Speak").click()
+        await expect(page.locator("#cut")).to_contain_text("at most 20000 characters")
 
 
 def test_agents_listen_on_this_machine_alone() -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from testbed.browser import PageLog, headless, lit_words, onsets, opened, recorded_samples
 from testbed.server_process import ServerProcess, serving
@@ -411,6 +411,50 @@ async def test_a_server_with_keys_asks_for_one(browser: Browser) -> None:
             await expect(dialog).not_to_be_visible()
 
 
+async def test_the_dialog_of_the_key_can_be_left(browser: Browser) -> None:
+    """Escape keeps the key of before, whatever is half typed, and the page offers to ask again."""
+    with serving(api_keys="a-key-for-the-page") as server:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, log):
+            dialog = page.get_by_role("dialog")
+            field = dialog.get_by_label("API key")
+            stored = "Object.values(sessionStorage)"
+            await field.fill("a-key-f")
+            await field.press("Escape")
+            await expect(page.get_by_role("alert")).to_contain_text("needs an API key")
+            await expect(dialog).not_to_be_visible()
+            assert await page.evaluate(stored) == []
+            await page.get_by_role("button", name="API key").click()
+            await expect(field).to_have_value("")
+            await field.fill("a-key-for-the-page")
+            await field.press("Enter")
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            await page.get_by_role("button", name="API key").click()
+            await field.fill("another")
+            await field.press("Escape")
+            await expect(dialog).not_to_be_visible()
+            assert await page.evaluate(stored) == ["a-key-for-the-page"]
+            await speak(page, "The key is as before.")
+            await spoken_to_the_end(page)
+
+
+async def test_a_search_for_the_server_ends_where_it_needs_a_key(
+    browser: Browser, free_port: int
+) -> None:
+    """A server that comes back with keys asks for one, once."""
+    with serving(port=str(free_port)) as server:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            server.process.terminate()
+            server.process.wait()
+            await expect(page.locator("#server")).to_contain_text("looking for the server")
+            with serving(port=str(free_port), api_keys="a-key-for-the-page"):
+                dialog = page.get_by_role("dialog")
+                await expect(dialog).to_be_visible(timeout=30_000)
+                await dialog.get_by_label("API key").press("Escape")
+                await expect(page.locator("#server")).to_contain_text("an API key is needed")
+                await expect(dialog).not_to_be_visible()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_the_page_fits_a_phone(browser: Browser, served: ServerProcess, scheme: str) -> None:
     """Nothing is wider than the screen, and both buttons stay in reach while it speaks."""
@@ -471,6 +515,203 @@ async def test_a_voice_is_cloned_and_designed_on_the_page(browser: Browser, tmp_
             assert log.errors == []
 
 
+@pytest_asyncio.fixture(loop_scope="module")
+async def designing(opening: tuple[Page, PageLog]) -> tuple[Page, PageLog]:
+    """The page of a server that, as it says, can clone and design voices; it sounds as espeak."""
+    page, log = opening
+
+    async def list_voices(route: Route) -> None:
+        answer = await (await route.fetch()).json()
+        answer["voices"][0]["needs_instruct"] = True
+        await route.fulfill(json={**answer, "can_clone": True, "can_design": True})
+
+    await page.route("**/v1/audio/voices", list_voices)
+    await page.reload()
+    await page.get_by_text("Clone a voice").click()
+    await page.get_by_text("Design a voice").click()
+    return page, log
+
+
+WATCH_MICROPHONE = """() => {
+    const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+    window.allowed = Promise.withResolvers();
+    window.tracks = [];
+    navigator.mediaDevices.getUserMedia = async (options) => {
+        await allowed.promise;
+        const stream = await ask(options);
+        tracks.push(...stream.getTracks());
+        return stream;
+    };
+}"""
+"""The microphone as the page gets it, after the answer to a question for permission."""
+TRACK_STATES = "tracks.map(({ readyState }) => readyState)"
+
+
+async def test_the_microphone_is_off_after_the_recording(designing: tuple[Page, PageLog]) -> None:
+    """A second click while the browser asks for permission starts no second recording."""
+    page, _ = designing
+    await page.evaluate(WATCH_MICROPHONE)
+    status = page.locator("#clone-result")
+    await page.get_by_role("button", name="Record").click()
+    await page.get_by_role("button", name="Record").click()
+    await page.evaluate("allowed.resolve()")
+    await expect(status).to_have_text(re.compile(r"Recording: \d"))
+    await page.get_by_role("button", name="Stop recording").click()
+    await expect(status).to_have_text(re.compile(r"Recorded \d"))
+    assert await page.evaluate(TRACK_STATES) == ["ended"]
+
+
+async def test_the_microphone_is_off_where_a_recording_cannot_start(
+    designing: tuple[Page, PageLog],
+) -> None:
+    """The recorder does not load, as the server is away: a sentence says so."""
+    page, _ = designing
+    await page.evaluate(WATCH_MICROPHONE)
+    await page.evaluate("allowed.resolve()")
+    await page.evaluate(
+        "() => void (AudioWorklet.prototype.addModule = () => Promise.reject(Error('not loaded')))"
+    )
+    await page.get_by_role("button", name="Record").click()
+    await expect(page.locator("#clone-result")).to_have_text(
+        "The recording cannot start: not loaded"
+    )
+    assert await page.evaluate(TRACK_STATES) == ["ended"]
+
+
+async def test_the_designed_voice_that_was_heard_is_kept(designing: tuple[Page, PageLog]) -> None:
+    """Not one that did not sound, as another speech did, nor one of another description."""
+    page, log = designing
+    asked: list[Any] = []
+
+    async def keep(route: Route) -> None:
+        asked.append(route.request.post_data_json)
+        await route.fulfill(json={"id": "nova", "warnings": []})
+
+    await page.route("**/v1/audio/voices/design", keep)
+    hear = page.get_by_role("button", name="Hear such a voice")
+    clone = page.get_by_role("button", name="Clone the design")
+    status = page.locator("#design-result")
+    await page.get_by_label("Keep the last one").fill("Anna")
+    await clone.click()
+    await expect(status).to_contain_text("Hear this voice first")
+    await page.get_by_label("Sample text").fill("Good evening.")
+    await hear.click()
+    await spoken_to_the_end(page)
+    seed = message(log.sent, "context.open")["seed"]
+    await speak(page, "Another speech, which is long enough. " * 4)
+    await expect(page.get_by_text("Speaking.", exact=True)).to_be_visible(timeout=20_000)
+    await hear.click()
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#history")).to_be_visible()
+    await clone.click()
+    await expect(status).to_contain_text("is ready")
+    assert [each["seed"] for each in asked] == [seed]
+    await page.get_by_label("Describe it").fill("An old man.")
+    await clone.click()
+    await expect(status).to_contain_text("Hear this voice first")
+    assert len(asked) == 1
+
+
+async def test_boxes_of_words_stand_where_their_sound_is(opening: tuple[Page, PageLog]) -> None:
+    """Also far into a text: the box of a word begins at the playhead of its first sample."""
+    page, _ = opening
+    box, playhead = await page.evaluate(
+        """async () => {
+            const { Waveform } = await import("/static/waveform.js");
+            const drawn = {};
+            for (const name of ["roundRect", "fillRect"]) {
+                CanvasRenderingContext2D.prototype[name] = (x) => (drawn[name] = x);
+            }
+            const waveform = new Waveform(document.getElementById("waveform"));
+            waveform.addSamples(new Float32Array(60 * 24000));
+            waveform.addWords([{ text: "word", startMs: 55_000, endMs: 56_000 }]);
+            waveform.moveTo(55 * 24000);
+            return [drawn.roundRect, drawn.fillRect + 1];
+        }"""
+    )
+    assert abs(box - playhead) < 0.01
+
+
+async def test_a_long_text_is_sent_as_the_server_has_room(browser: Browser) -> None:
+    """Text beyond `max_text_chars` waits in the page, and all of it is spoken."""
+    with serving(max_text_chars="300") as server:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, log):
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            await page.locator("#speed").fill("4")
+            text = "These words are many, and each of them is spoken in its turn. " * 10
+            await speak(page, text)
+            await expect(page.get_by_text("Spoken to the end.")).to_be_visible(timeout=60_000)
+            await expect(page.get_by_role("alert")).to_be_hidden()
+            sent = [json.loads(line) for line in log.sent]
+            pieces = [each["text"] for each in sent if each["type"] == "text"]
+            assert "".join(pieces) == text and max(map(len, pieces)) <= 75
+
+
+async def test_an_interruption_while_the_sound_starts_sends_nothing(
+    opening: tuple[Page, PageLog],
+) -> None:
+    """The page has what it needs, and the loudspeaker is about to start."""
+    page, log = opening
+    await page.evaluate(
+        """async () => {
+            const { Player } = await import("/static/player.js");
+            const start = Player.prototype.start;
+            Player.prototype.start = async function (...rest) {
+                const playback = await start.apply(this, rest);
+                document.getElementById("interrupt").click();
+                return playback;
+            };
+        }"""
+    )
+    await speak(page, "Nobody hears this.")
+    await expect(page.get_by_text("Not spoken.")).to_be_visible(timeout=20_000)
+    assert [line for line in log.sent if '"context.open"' in line] == []
+
+
+async def test_a_text_without_speech_is_named(opening: tuple[Page, PageLog]) -> None:
+    """Nothing sounds for a picture alone, and the page does not say that it was spoken."""
+    page, _ = opening
+    await speak(page, "😀")
+    await expect(page.get_by_text("There was nothing to speak")).to_be_visible(timeout=20_000)
+
+
+async def test_keys_that_are_held_or_compose_text_do_not_interrupt(
+    opening: tuple[Page, PageLog],
+) -> None:
+    """A key that was pressed before the speech began, and Escape within an input method."""
+    page, _ = opening
+    await speak(page, "This reply is long, and nobody will listen to the end of it. " * 4)
+    await expect(page.locator(".word.heard").first).to_be_visible(timeout=20_000)
+    for key in ({"key": " ", "repeat": True}, {"key": "Escape", "isComposing": True}):
+        await page.evaluate(
+            """(key) => document.body.dispatchEvent(
+                new KeyboardEvent("keydown", { ...key, bubbles: true }))""",
+            key,
+        )
+        await expect(page.locator("#interrupt")).to_be_enabled()
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#history")).to_be_visible()
+
+
+async def test_a_dialog_keeps_its_keys(opening: tuple[Page, PageLog]) -> None:
+    """Ctrl+Enter there does not speak."""
+    page, _ = opening
+    await page.evaluate("document.getElementById('change-key').hidden = false")
+    await page.get_by_role("button", name="API key").click()
+    await page.get_by_role("dialog").get_by_label("API key").press("Control+Enter")
+    await expect(page.locator("#speak")).to_be_enabled()
+    await expect(page.get_by_text("Ready.")).to_be_visible()
+
+
+async def test_the_focus_on_pause_goes_to_speak_at_the_end(opening: tuple[Page, PageLog]) -> None:
+    """A button that is disabled keeps no focus: the next key would act nowhere."""
+    page, _ = opening
+    await speak(page, "One.")
+    await page.locator("#pause").focus()
+    await spoken_to_the_end(page)
+    await expect(page.locator("#speak")).to_be_focused()
+
+
 async def test_an_insecure_page_says_what_to_do(browser: Browser) -> None:
     """Over HTTP from another machine there is no sound, and the page names the option."""
     with serving(api_keys="a-key-for-the-page") as server:
@@ -520,18 +761,112 @@ async def test_what_was_heard_is_saved(opening: tuple[Page, PageLog]) -> None:
     assert request.endswith("/v1/audio/speech")
 
 
-async def test_the_example_of_the_documentation_speaks(opening: tuple[Page, PageLog]) -> None:
-    """The code in docs/browser.md speaks, names the sounding word, and is interrupted."""
-    page, log = opening
+async def add_example(page: Page) -> None:
+    """Add the functions `speak` and `interrupt` of docs/browser.md to the page."""
     (code,) = re.findall(r"```js\n(.*?)```", (DOCS / "browser.md").read_text(), re.DOTALL)
     code = code.replace("export ", "") + "Object.assign(window, { speak, interrupt });"
     await page.add_script_tag(type="module", content=code)
     await page.wait_for_function("typeof speak === 'function'")
-    await page.evaluate("speak(`One, two, three. ${'And nobody hears the rest. '.repeat(9)}`)")
+
+
+@pytest.mark.parametrize(
+    ("rest", "answer"),
+    [
+        pytest.param(" And nobody hears the rest." * 9, "cancelled", id="cancel"),
+        pytest.param(" And nobody hears the rest.", "cut", id="cut"),
+    ],
+)
+async def test_the_example_of_the_documentation_speaks(
+    opening: tuple[Page, PageLog], rest: str, answer: str
+) -> None:
+    """The code in docs/browser.md speaks, names the sounding word, and says what was heard.
+
+    A short reply has been sent in full by then.
+    """
+    page, log = opening
+    await add_example(page)
+    await page.evaluate("(text) => void speak(text)", f"One, two, three.{rest}")
     await page.wait_for_function("document.title === 'three.'")
-    async with page.expect_console_message() as printed:
+    async with page.expect_console_message(timeout=5_000) as printed:
         await page.evaluate("interrupt()")
-    assert (await printed.value).text == "heard: " + message(log.received, "cancelled")[
-        "text_spoken"
-    ]
-    assert message(log.received, "cancelled")["text_spoken"] == "One, two, three."
+    assert (await printed.value).text == "heard: One, two, three."
+    assert message(log.received, answer)["text_spoken"] == "One, two, three."
+
+
+async def test_the_example_speaks_again_over_the_same_socket(
+    opening: tuple[Page, PageLog],
+) -> None:
+    """Words of the first speech are not lit in the second, which ends the first."""
+    page, log = opening
+    await add_example(page)
+    before = len(log.urls)
+    await page.evaluate("(text) => void speak(text)", "One, two. Nobody hears the rest of it.")
+    await page.wait_for_function("document.title === 'two.'")
+    await page.evaluate("void speak('Three, four.')")
+    await page.wait_for_function("document.title === 'Three,'")
+    await page.evaluate("titles = []")
+    await page.evaluate(
+        """new MutationObserver(() => titles.push(document.title)).observe(
+            document.querySelector("title"), { childList: true })"""
+    )
+    await page.wait_for_function("document.title === 'four.'")
+    assert set(await page.evaluate("titles")) <= {"Three,", "four."}
+    assert len([url for url in log.urls[before:] if url.startswith("ws")]) == 1
+
+
+async def objects_of(page: Page, class_name: str, module: str) -> int:
+    """Return how many objects of a class of a module are in use."""
+    tools = await page.context.new_cdp_session(page)
+    prototype = f"import('/static/{module}').then((each) => each.{class_name}.prototype)"
+    found = await tools.send("Runtime.evaluate", {"expression": prototype, "awaitPromise": True})
+    of = {"prototypeObjectId": found["result"]["objectId"]}
+    objects = await tools.send("Runtime.queryObjects", of)
+    length = {
+        "objectId": objects["objects"]["objectId"],
+        "functionDeclaration": "function() { return this.length; }",
+    }
+    count = await tools.send("Runtime.callFunctionOn", length)
+    await tools.detach()
+    return int(count["result"]["value"])
+
+
+async def test_only_the_last_utterance_is_kept(opening: tuple[Page, PageLog]) -> None:
+    """Its audio can be played again and saved; that of those before it is free."""
+    page, _ = opening
+    for text in ("One.", "Two.", "Three."):
+        await speak(page, text)
+        await expect(page.get_by_text("Speaking.", exact=True)).to_be_visible(timeout=20_000)
+        await spoken_to_the_end(page)
+    assert await objects_of(page, "Utterance", "utterance.js") == 1
+
+
+async def test_a_context_is_forgotten_when_the_server_no_longer_answers(
+    opening: tuple[Page, PageLog],
+) -> None:
+    """For 120 s after `done` a `cut` is answered; then the listener and what it holds are free."""
+    page, _ = opening
+    await page.clock.install()
+    await page.evaluate(
+        """async () => {
+            const { TtsSocket } = await import("/static/socket.js");
+            window.tts = await TtsSocket.connect(new URL("/v1/tts/ws", location.href), null);
+            window.sound = { done: Promise.withResolvers(), cut: Promise.withResolvers() };
+            const listener = {
+                audio: () => {},
+                done: (message) => sound.done.resolve(message),
+                cut: (message) => sound.cut.resolve(message.text_spoken),
+            };
+            window.kept = new WeakRef(listener);
+            window.context = tts.open({}, listener);
+            context.text("One.");
+            context.end();
+        }"""
+    )
+    assert (await page.evaluate("sound.done.promise"))["reason"] == "complete"
+    await page.clock.run_for(115_000)
+    assert await page.evaluate("context.cut(9000), sound.cut.promise") == "One."
+    await page.clock.run_for(6_000)
+    assert await page.evaluate("context.isReachable") is False
+    await page.evaluate("delete window.context")
+    await page.request_gc()
+    assert await page.evaluate("kept.deref() === undefined")

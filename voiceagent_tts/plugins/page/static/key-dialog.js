@@ -15,12 +15,21 @@ dialog.innerHTML = `
     <label for="key">API key</label>
     <input id="key" type="password" autocomplete="off" required>
     <p class="hint">The key stays in this tab and is forgotten when the tab closes.</p>
-    <button type="submit" class="primary">Use this key</button>
+    <button type="submit" value="use" class="primary">Use this key</button>
   </form>`;
 document.body.append(dialog);
 const problem = document.getElementById("key-problem");
+const input = document.getElementById("key");
 
-// Resolves when the server accepts the key of this tab, or needs none.
+// The server needs a key, and nobody gave one.
+export class NoKeyError extends Error {
+  constructor() {
+    super("This server needs an API key. Reload the page to enter one.");
+  }
+}
+
+// Resolves when the server accepts the key of this tab, or needs none. Throws a NoKeyError when the
+// dialog is left.
 export async function ensureKey() {
   while (true) {
     try {
@@ -28,23 +37,25 @@ export async function ensureKey() {
       return;
     } catch (error) {
       if (error.status !== 401) throw error;
-      await askForKey(storedKey() === null ? "" : "The server does not know this key.");
+      const sentence = storedKey() === null ? "" : "The server does not know this key.";
+      if (!(await askForKey(sentence))) throw new NoKeyError();
     }
   }
 }
 
+// Returns whether a key was given; who leaves the dialog keeps the key of before.
 export async function askForKey(sentence) {
   problem.textContent = sentence;
-  const input = document.getElementById("key");
   while (true) {
     dialog.returnValue = "";
     dialog.showModal();
     await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
     const key = input.value.trim();
+    if (dialog.returnValue !== "use" || SENDABLE.test(key)) input.value = "";
+    if (dialog.returnValue !== "use") return false;
     if (SENDABLE.test(key)) {
-      input.value = "";
       storeKey(key);
-      return;
+      return true;
     }
     problem.textContent = key
       ? "A browser can send only keys of letters, digits and !#$%&'*+-.^_`|~ over a WebSocket; " +

@@ -11,9 +11,12 @@ const TICK_MS = 200;
 const $ = (id) => document.getElementById(id);
 let recording = null;
 let recorded = null; // a WAV file, or null
+let toggling = null; // the start or the end of a recording, on its way
+let heardDesign = null; // {instruct, text, seed} of the last designed voice that was heard
 
 // Shows what the server can do. `onChange` is called when a voice was added or removed, with its
-// id; `onHear(text, instruct, seed)` when a description is to be heard.
+// id; `onHear(text, instruct, seed)` when a description is to be heard, and resolves with whether it
+// was.
 export function showOwnVoices({ can_clone, can_design }, onChange, onHear) {
   $("clone").hidden = $("cannot-clone").hidden = !can_clone;
   $("cannot-clone").hidden = can_clone;
@@ -23,15 +26,16 @@ export function showOwnVoices({ can_clone, can_design }, onChange, onHear) {
   const problem = obstacle();
   $("record").disabled = problem !== null;
   $("record-problem").textContent = problem ?? "";
-  $("record").onclick = () => report("clone-result", "", toggleRecording);
+  $("record").onclick = () => report("clone-result", "", toggleOnce);
   $("clone-file").onchange = () => (recorded = null);
   $("clone").onsubmit = (event) => {
     event.preventDefault();
     report("clone-result", "Cloning the voice", () => clone(onChange));
   };
-  $("hear-design").onclick = () => {
-    $("design-seed").value = crypto.getRandomValues(new Uint32Array(1))[0];
-    onHear($("design-text").value, $("design-instruct").value, designSeed());
+  $("hear-design").onclick = async () => {
+    const seed = crypto.getRandomValues(new Uint32Array(1))[0];
+    const design = { ...describedVoice(), seed };
+    if (await onHear(design.text, design.instruct, seed)) heardDesign = design;
   };
   $("design").onsubmit = (event) => {
     event.preventDefault();
@@ -48,8 +52,8 @@ export async function removeVoice(id) {
   await request(`${VOICES}/${encodeURIComponent(id)}`, { method: "DELETE" });
 }
 
-function designSeed() {
-  return Number($("design-seed").value);
+function describedVoice() {
+  return { instruct: $("design-instruct").value, text: $("design-text").value };
 }
 
 // Runs a step, and shows what it does and for how long, then its sentence or its error.
@@ -66,6 +70,12 @@ async function report(id, doing, step) {
   } finally {
     clearInterval(ticking);
   }
+}
+
+// Starts or ends a recording, once for all clicks while the browser asks for the microphone.
+async function toggleOnce() {
+  toggling ??= toggleRecording().finally(() => (toggling = null));
+  return toggling;
 }
 
 async function toggleRecording() {
@@ -102,12 +112,11 @@ async function clone(onChange) {
 }
 
 async function design(onChange) {
-  const body = {
-    name: $("design-name").value,
-    instruct: $("design-instruct").value,
-    text: $("design-text").value,
-    seed: designSeed(),
-  };
+  const { instruct, text } = describedVoice();
+  if (heardDesign?.instruct !== instruct || heardDesign.text !== text) {
+    throw new Error("Hear this voice first: each hearing of a description gives another voice.");
+  }
+  const body = { name: $("design-name").value, ...heardDesign };
   return add($("design"), () => postJson(`${VOICES}/design`, body), onChange);
 }
 

@@ -3,7 +3,7 @@
 import { NO_ANSWER } from "./answered.js";
 import { save, srtOf, wavOf } from "./downloads.js";
 import { hideHistory, showHistory, wordCount } from "./history.js";
-import { askForKey, ensureKey } from "./key-dialog.js";
+import { NoKeyError, askForKey, ensureKey } from "./key-dialog.js";
 import { removeVoice, saveVoice, showOwnVoices } from "./own-voices.js";
 import { Player, obstacle } from "./player.js";
 import { SCRIPT, writeTokens } from "./scripted-llm.js";
@@ -41,6 +41,13 @@ async function openSocket() {
   $("server").textContent = `${socket.ready.model} · ${socket.ready.sample_rate / 1000} kHz`;
 }
 
+// What follows an attempt to connect that failed: it is repeated, unless a person has to act first.
+function onNotConnected(error) {
+  if (!(error instanceof NoKeyError)) return findServer();
+  $("server").textContent = "not connected: an API key is needed";
+  $("change-key").hidden = false;
+}
+
 // Tries to reach the server until it answers, and shows its voices then.
 function findServer() {
   $("server").textContent = "not connected: looking for the server…";
@@ -50,29 +57,32 @@ function findServer() {
       try {
         await connect();
         await showVoices();
+        if (!active) showAlert(obstacle());
         break;
-      } catch {
-        // It is not there yet.
+      } catch (error) {
+        if (!(error instanceof NoKeyError)) continue; // it is not there yet
+        onNotConnected(error);
+        break;
       }
     }
     searching = null;
-    if (!active) showAlert(obstacle());
   })();
 }
 
-// Speaks what `write(utterance, signal)` writes; `whole` is all that it would write.
+// Speaks what `write(utterance, signal)` writes; `whole` is all that it would write. Resolves with
+// whether something was heard.
 async function speak(whole, options, write) {
-  if (active) return;
+  if (active) return false;
   showAlert(null);
   const llm = new AbortController();
   const over = new AbortController();
   setActive({ interrupt: () => llm.abort(), state: "Waiting for the server." });
+  let utterance = null;
   try {
-    await unlessAborted(prepare(), llm.signal);
-    const playback = await player.start();
+    const playback = await startPlayback(llm.signal);
     stage.clear();
     hideHistory();
-    const utterance = new Utterance(socket, playback, options, stage);
+    utterance = new Utterance(socket, playback, options, stage);
     spoken = { utterance, whole, options };
     active.interrupt = () => (llm.abort(), interruptUtterance(spoken));
     utterance.begun().then(() => setState("Speaking."));
@@ -81,14 +91,29 @@ async function speak(whole, options, write) {
     write(utterance, llm.signal);
     await utterance.finished();
     if (utterance.error) showAlert(utterance.error);
-    if (!utterance.isInterrupted) say(utterance.error ? "Ended by an error." : "Spoken to the end.");
+    if (!utterance.isInterrupted) say(endOf(utterance));
   } catch (error) {
     if (!llm.signal.aborted) showAlert(error.message);
     say("Not spoken.");
-    if (!socket?.acceptsContexts) findServer();
+    if (!socket?.acceptsContexts) onNotConnected(error);
   }
   over.abort();
   setActive(null);
+  return utterance?.played > 0;
+}
+
+function endOf({ error, played }) {
+  if (error) return "Ended by an error.";
+  return played ? "Spoken to the end." : "There was nothing to speak in this text.";
+}
+
+// Gets ready to play, unless it is interrupted meanwhile.
+async function startPlayback(signal) {
+  await unlessAborted(prepare(), signal);
+  const playback = await player.start();
+  if (signal.aborted) playback.stop();
+  signal.throwIfAborted();
+  return playback;
 }
 
 // Gets what a speech needs, once for all that ask meanwhile.
@@ -96,6 +121,7 @@ async function prepare() {
   preparing ??= (async () => {
     player ??= await Player.create();
     player.setVolume(Number($("volume").value));
+    await player.resume();
     await connect();
   })().finally(() => (preparing = null));
   await preparing;
@@ -108,6 +134,7 @@ async function unlessAborted(promise, signal) {
 }
 
 async function interruptUtterance({ utterance, whole }) {
+  await player.resume(); // a paused loudspeaker would never come to its end
   const sent = utterance.text;
   const { heard, unheard, playedMs } = await utterance.interrupt();
   stage.cut(utterance.played);
@@ -127,7 +154,8 @@ async function replay(firstSample) {
   playback.complete();
   stage.rewind();
   stage.follow(playback);
-  setActive({ interrupt: () => playback.stop(), state: "Playing again." });
+  const stop = async () => (await player.resume(), await playback.stop());
+  setActive({ interrupt: stop, state: "Playing again." });
   const played = await playback.finished();
   if (spoken.utterance.isInterrupted) stage.cut(played);
   say("Played again.");
@@ -137,7 +165,6 @@ async function replay(firstSample) {
 async function interrupt() {
   if ($("interrupt").disabled) return; // it is interrupted already
   $("interrupt").disabled = $("pause").disabled = true;
-  await player?.resume(); // a paused loudspeaker would never come to its end
   await active?.interrupt();
 }
 
@@ -162,7 +189,8 @@ function showState() {
 }
 
 function setActive(sounding) {
-  const hadFocus = [$("speak"), $("interrupt"), $("replay")].includes(document.activeElement);
+  const buttons = [$("speak"), $("interrupt"), $("pause"), $("replay")];
+  const hadFocus = buttons.includes(document.activeElement);
   active = sounding;
   $("speak").disabled = $("replay").disabled = sounding !== null;
   $("interrupt").disabled = $("pause").disabled = sounding === null;
@@ -220,15 +248,12 @@ function speakComposed() {
   });
 }
 
-function speakWhole(text, options) {
+async function speakWhole(text, options) {
   if (!text.trim()) {
     showAlert("Type a text first.");
-    return;
+    return false;
   }
-  speak(text, options, (utterance) => {
-    utterance.write(text);
-    utterance.end();
-  });
+  return speak(text, options, (utterance) => utterance.writeAll(text));
 }
 
 async function saveMp3() {
@@ -253,9 +278,11 @@ function listen() {
   });
   $("interrupt").addEventListener("click", interrupt);
   document.addEventListener("keydown", (event) => {
-    const isInterruption =
-      event.key === "Escape" || (event.key === " " && !usesSpace(event.target));
-    if (active && isInterruption && !event.target.closest("dialog")) {
+    if (event.isComposing || event.target.closest("dialog")) return;
+    const isSpace = event.key === " " && !usesSpace(event.target);
+    if (event.repeat) {
+      if (isSpace) event.preventDefault(); // still held after an interruption, it presses nothing
+    } else if (active && (event.key === "Escape" || isSpace)) {
       event.preventDefault();
       interrupt();
     } else if (event.key === "Enter" && event.ctrlKey) {
@@ -284,7 +311,7 @@ function listen() {
   );
   $("save-mp3").addEventListener("click", () => attempt(saveMp3));
   $("change-key").addEventListener("click", async () => {
-    await askForKey("");
+    if (!(await askForKey(""))) return;
     socket?.close();
     await start();
   });
@@ -324,7 +351,7 @@ async function start() {
     showAlert(obstacle());
   } catch (error) {
     showAlert(error.message);
-    findServer();
+    onNotConnected(error);
   }
 }
 

@@ -24,12 +24,21 @@ export class Recording {
     const recording = new Recording();
     recording.#stream = await microphone();
     recording.#context = new AudioContext();
-    const module = new URL("recorder-worklet.js", import.meta.url);
-    await recording.#context.audioWorklet.addModule(module);
-    const node = new AudioWorkletNode(recording.#context, "recorder");
-    node.port.onmessage = ({ data }) => recording.#chunks.push(data);
-    recording.#context.createMediaStreamSource(recording.#stream).connect(node);
+    try {
+      await recording.#record();
+    } catch (error) {
+      await recording.#release();
+      throw new Error(`The recording cannot start: ${error.message}`);
+    }
     return recording;
+  }
+
+  async #record() {
+    const module = new URL("recorder-worklet.js", import.meta.url);
+    await this.#context.audioWorklet.addModule(module);
+    const node = new AudioWorkletNode(this.#context, "recorder");
+    node.port.onmessage = ({ data }) => this.#chunks.push(data);
+    this.#context.createMediaStreamSource(this.#stream).connect(node);
   }
 
   get seconds() {
@@ -38,10 +47,13 @@ export class Recording {
   }
 
   async stop() {
+    await this.#release();
+    return wavOf(this.#chunks, this.#context.sampleRate);
+  }
+
+  async #release() {
     for (const track of this.#stream.getTracks()) track.stop();
-    const rate = this.#context.sampleRate;
     await this.#context.close();
-    return wavOf(this.#chunks, rate);
   }
 }
 

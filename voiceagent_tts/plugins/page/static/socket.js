@@ -6,6 +6,7 @@ const PROTOCOL = "tts.v1";
 const HEADER_BYTES = 16;
 const AUDIO = 1;
 const PING_MS = 4000;
+const MEMORY_MS = 120_000; // how long the server answers `cut` after `done`
 
 export class TtsSocket {
   #socket;
@@ -71,7 +72,8 @@ export class TtsSocket {
 
   // Opens a context. `options` are the fields of context.open; `listener` has methods named
   // after what comes: words, audio, warning, cancelled, cut, done, error; and `lost`, for a context
-  // that was done when the connection was lost.
+  // that was done when the connection was lost. The context and its listener are forgotten when the
+  // server no longer answers `cut`, or at `forget`.
   open(options, listener) {
     const context = new Context(`page-${++this.#opened}`, this, listener);
     this.#contexts.set(context.id, context);
@@ -89,7 +91,19 @@ export class TtsSocket {
 
   close() {
     this.onLost = null;
+    this.acceptsContexts = false;
     this.#socket.close(1000);
+  }
+
+  // Passes nothing more to the listener of a context.
+  forget(context) {
+    clearTimeout(context.forgetting);
+    this.#contexts.delete(context.id);
+    this.#handles.delete(context.handle);
+  }
+
+  knows(context) {
+    return this.#contexts.has(context.id);
   }
 
   #onAudio(data) {
@@ -105,8 +119,14 @@ export class TtsSocket {
       if (message.type === "draining") this.acceptsContexts = false;
       return;
     }
-    if (message.type === "context.opened") this.#handles.set(message.handle, context);
-    if (message.type === "done") context.isDone = true;
+    if (message.type === "context.opened") {
+      context.handle = message.handle;
+      this.#handles.set(message.handle, context);
+    }
+    if (message.type === "done") {
+      context.isDone = true;
+      context.forgetting = setTimeout(() => this.forget(context), MEMORY_MS);
+    }
     if (message.type === "words") message = wordsOf(message);
     context.listener[message.type]?.(message);
   }
@@ -114,6 +134,7 @@ export class TtsSocket {
   #onClose(error) {
     this.acceptsContexts = false;
     for (const context of this.#contexts.values()) {
+      this.forget(context);
       if (context.isDone) {
         context.listener.lost?.();
         continue;
@@ -128,7 +149,9 @@ export class TtsSocket {
 
 class Context {
   #socket;
+  handle = null; // its number in audio messages
   isDone = false;
+  forgetting = null; // the timer that ends its memory
 
   constructor(id, socket, listener) {
     this.id = id;
@@ -138,7 +161,7 @@ class Context {
 
   // Whether the server can still answer.
   get isReachable() {
-    return this.#socket.isOpen;
+    return this.#socket.isOpen && this.#socket.knows(this);
   }
 
   text(text) {
@@ -155,6 +178,11 @@ class Context {
 
   cut(played_ms) {
     this.#send({ type: "cut", played_ms });
+  }
+
+  // Says that nothing more will be asked, so that what its listener holds is free.
+  forget() {
+    this.#socket.forget(this);
   }
 
   #send(fields) {

@@ -3,6 +3,8 @@
 import { SAMPLE_RATE_HZ } from "./player.js";
 
 const CUT_MS = 2000; // longest wait for the server's answer what was heard
+const PIECE_CHARS = 2000; // of one message
+const ROOM_MS = 5000; // without a word, after which more is sent: punctuation alone yields no words
 
 const State = Object.freeze({
   SPEAKING: "speaking",
@@ -23,6 +25,8 @@ export class Utterance {
   #over = Promise.withResolvers();
   #state = State.SPEAKING;
   #words = [];
+  #maxWaitingChars; // sent, without their words yet; the server counts until their audio has left
+  #hasRoom = Promise.withResolvers(); // until more words come, or the end
   #chunks = []; // Float32Arrays of the received audio
   text = ""; // sent so far
   heardText = null; // when it is over
@@ -34,6 +38,7 @@ export class Utterance {
   constructor(socket, playback, options, view) {
     this.#playback = playback;
     this.#view = view;
+    this.#maxWaitingChars = Math.floor(socket.ready.limits.max_text_chars / 2);
     this.#context = socket.open(options, {
       words: ({ words }) => this.#onWords(words),
       audio: (samples) => this.#onAudio(samples),
@@ -73,6 +78,17 @@ export class Utterance {
     this.#view.text(piece);
   }
 
+  // Writes a text of any length, as the server has room for it, and ends it.
+  async writeAll(text) {
+    const codePoints = [...text];
+    const length = Math.ceil(Math.min(PIECE_CHARS, this.#maxWaitingChars / 2));
+    for (let start = 0; start < codePoints.length; start += length) {
+      await this.#roomAfter(start);
+      this.write(codePoints.slice(start, start + length).join(""));
+    }
+    this.end();
+  }
+
   end() {
     if (!this.#context.isDone && this.#state === State.SPEAKING) this.#context.end();
   }
@@ -91,6 +107,7 @@ export class Utterance {
   // as the words that have come say, if it does not answer.
   async interrupt() {
     this.#state = State.INTERRUPTING;
+    this.#hasRoom.resolve();
     const played = await this.#playback.stop();
     const playedMs = Math.round(msOf(played));
     this.#stoppedAtMs = playedMs;
@@ -103,10 +120,22 @@ export class Utterance {
     return { heard, unheard, playedMs };
   }
 
+  async #roomAfter(sentChars) {
+    const mustWait = () => sentChars - (this.#words.at(-1)?.charEnd ?? 0) > this.#maxWaitingChars;
+    while (!this.#context.isDone && this.#state === State.SPEAKING && mustWait()) {
+      this.#hasRoom = Promise.withResolvers();
+      const timer = setTimeout(() => this.#hasRoom.resolve("late"), ROOM_MS);
+      const answer = await this.#hasRoom.promise;
+      clearTimeout(timer);
+      if (answer === "late") return;
+    }
+  }
+
   #onWords(words) {
     const last = this.#words.at(-1);
     if (last && last.endMs === null) last.endMs = words[0].startMs;
     this.#words.push(...words);
+    this.#hasRoom.resolve();
     this.#view.words(words);
   }
 
@@ -127,6 +156,7 @@ export class Utterance {
   }
 
   async #onDone({ reason, words_final, audio_ms }) {
+    this.#hasRoom.resolve();
     if (reason === "complete" || reason === "idle") this.#audioMs = audio_ms;
     if (this.#state === State.INTERRUPTING) {
       // A cancel that crosses the end of its context is not answered, but a cut is.
@@ -168,6 +198,7 @@ export class Utterance {
     this.#state = state;
     this.played = played;
     this.heardText = heardText;
+    this.#context.forget();
     this.#over.resolve();
   }
 }

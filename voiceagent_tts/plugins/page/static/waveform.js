@@ -3,8 +3,7 @@
 
 import { SAMPLE_RATE_HZ } from "./player.js";
 
-const PIXELS_PER_S = 140;
-const SAMPLES_PER_COLUMN = Math.round(SAMPLE_RATE_HZ / PIXELS_PER_S);
+const SAMPLES_PER_COLUMN = 171; // about 140 columns a second
 const LABEL_HEIGHT = 22;
 const PLAYHEAD_AT = 0.6; // share of the width that shows what has been heard
 
@@ -53,7 +52,7 @@ export class Waveform {
   }
 
   addWords(words) {
-    const toColumn = (ms) => (ms * PIXELS_PER_S) / 1000;
+    const toColumn = (ms) => (ms * SAMPLE_RATE_HZ) / 1000 / SAMPLES_PER_COLUMN;
     for (const { text, startMs, endMs } of words) {
       const last = this.#words.at(-1);
       if (last && last.end === null) last.end = toColumn(startMs);
