@@ -350,7 +350,7 @@ async def test_the_request_log_has_hashes_and_no_text(
         await refusal_of(wire, voice="no such voice")
     async with httpx.AsyncClient(base_url=server.url, headers={"X-API-Key": "key"}) as http:
         spoken = await http.post("/v1/audio/speech", json=SPEECH)
-        await http.post("/v1/audio/speech", json={"input": "Hello.", "voice": "x" * 100_000})
+        await http.post("/v1/audio/speech", json={"input": "Hello.", "voice": "x" * 128})
     await until(lambda: path.exists() and path.read_text().count("\n") == 7, "the log is written")
     text = path.read_text()
     assert "fish" not in text and "Hello" not in text and 'key"' not in text.replace("key_id", "")
