@@ -1,7 +1,8 @@
 """Simulate a user at an agent's console: microphone, loudspeaker, and the agent's history.
 
 Uses the protocol of `lk agent console`: protobuf messages over TCP, each after its length, with
-audio at 48 kHz.
+audio at 48 kHz. As that program (livekit-cli, `pkg/console/pipeline.go`) it plays what it has until
+it is told to clear it: there is no message about a pause.
 """
 
 import asyncio
@@ -14,7 +15,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from livekit.protocol.agent_pb.agent_session import (
-    AS_SPEAKING,
     AgentSessionMessage,
     ChatMessage,
     ChatRole,
@@ -41,7 +41,6 @@ class Caller:
         self._received_s = 0.0
         self._began_at = 0.0
         self._is_whole = False
-        self._paused_s: float | None = None
         self._changed = asyncio.Condition()
 
     async def run(self) -> None:
@@ -67,8 +66,6 @@ class Caller:
         """Played seconds of the agent's current utterance; 0 while the agent is silent."""
         if not self._received_s:
             return 0.0
-        if self._paused_s is not None:
-            return self._paused_s
         return min(time.monotonic() - self._began_at, self._received_s)
 
     def said(self, role: ChatRole) -> list[ChatMessage]:
@@ -87,28 +84,17 @@ class Caller:
             case "audio_output":
                 if not self._received_s:
                     self._began_at, self._is_whole = time.monotonic(), False
-                    self._paused_s = None
                 self._received_s += message.audio_output.samples_per_channel / RATE_HZ
             case "audio_playback_flush":
                 self._is_whole = True
             case "audio_playback_clear" if self._received_s:
                 self._end_utterance()
-            case "event" if message.event.HasField("agent_state_changed"):
-                self._pause_or_resume(message.event.agent_state_changed.new_state == AS_SPEAKING)
             case "event" if message.event.HasField("conversation_item_added"):
                 item = message.event.conversation_item_added.item
                 if item.HasField("message"):
                     self.history.append(item.message)
             case _:
                 pass
-
-    def _pause_or_resume(self, is_speaking: bool) -> None:
-        """Follow the agent's state: a console receives no message about a pause itself."""
-        if not is_speaking:
-            self._paused_s = self.playing_s
-        elif self._paused_s is not None:
-            self._began_at = time.monotonic() - self._paused_s
-            self._paused_s = None
 
     def _end_utterance(self) -> None:
         self.played_s.append(self.playing_s)
