@@ -127,22 +127,28 @@ def test_a_reference_whose_part_failed_is_computed_anew(
     assert spoken == pcm_of(other.run(*other.open(2, TEXT, voice="long")), 2) != b""
 
 
-def test_a_long_reference_delays_others_by_a_part_at_a_time(
-    folder: VoiceFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While the first use of a voice is computed, other rows make a frame in every step."""
-    driver = Driver(BASE, voices=folder.path)
-    folder.save("long", clone(4, frames=200).to_bytes())
+def counted_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets an item with each part of a reference that is computed from now on."""
     parts, advance = list[int](), Priming.advance
 
     def count(priming: Priming) -> None:
         parts.append(1)
         advance(priming)
 
+    monkeypatch.setattr(Priming, "advance", count)
+    return parts
+
+
+def test_a_long_reference_delays_others_by_a_part_at_a_time(
+    folder: VoiceFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the first use of a voice is computed, other rows make a frame in every step."""
+    driver = Driver(BASE, voices=folder.path)
+    folder.save("long", clone(4, frames=200).to_bytes())
     driver.run(*driver.open(1, TEXT, voice="bert", feeding="token", more=True))
     driver.send(*driver.open(2, TEXT, voice="long"), *driver.open(3, TEXT, voice="long"))
     driver.send(Append(1, 9 * TEXT, len(TEXT), True, None))
-    monkeypatch.setattr(Priming, "advance", count)
+    parts = counted_parts(monkeypatch)
     for step in range(1, 18):
         frames = driver.engine.metrics["frames_total"]
         driver.engine.step()
@@ -161,17 +167,11 @@ def test_the_voice_of_a_file_is_computed_where_it_delays_no_listener(
     """Beside a listener whose audio is made just in time it waits; it needs no more than time."""
     driver = Driver(BASE, voices=folder.path, step_s=step_s)
     folder.save("long", clone(4, frames=200).to_bytes())
-    parts, advance = list[int](), Priming.advance
-
-    def count(priming: Priming) -> None:
-        parts.append(1)
-        advance(priming)
-
     driver.run(*driver.open(1, TEXT, voice="bert", feeding="token", more=True))
     driver.send(Append(1, 9 * TEXT, len(TEXT), True, None))
     for _ in range(10):
         driver.engine.step()
-    monkeypatch.setattr(Priming, "advance", count)
+    parts = counted_parts(monkeypatch)
     driver.send(*driver.open(2, TEXT, voice="long", is_batch=True))
     for _ in range(10):
         driver.engine.step()

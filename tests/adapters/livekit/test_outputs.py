@@ -1,5 +1,6 @@
 """The history of a reply whose output skips or does not pause, or beside which others speak."""
 
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from livekit.agents import Agent, AgentStateChangedEvent, ModelSettings, function_tool, llm, tts
 from livekit.agents.voice import io
+from livekit.agents.voice.speech_handle import SpeechHandle
 
 from testbed.livekit_audio import MakeVoice
 from testbed.livekit_conversation import Conversation, talking
@@ -72,9 +74,11 @@ def first_words(seconds: float) -> str:
     return " ".join(TEXT.split()[: sum(ms + 20 <= 1000 * seconds for ms in WORDS_MS)])
 
 
-async def test_what_an_output_skips_after_a_pause_counts_as_played(make_voice: MakeVoice) -> None:
-    """The position that a room's output reports is believed: LiveKit never revises it."""
-    loudspeaker = RoomLoudspeaker()
+@contextlib.asynccontextmanager
+async def replying(
+    make_voice: MakeVoice, loudspeaker: Loudspeaker
+) -> AsyncIterator[tuple[Conversation, SpeechHandle]]:
+    """Play a reply of `TEXT` on a loudspeaker, which LiveKit pauses after 0.45 s."""
     async with (
         ScriptedServer(script(*WORDS_MS)).running() as server,
         talking(make_voice(server.addresses["ws"]), loudspeaker=loudspeaker) as conversation,
@@ -82,6 +86,13 @@ async def test_what_an_output_skips_after_a_pause_counts_as_played(make_voice: M
         handle = conversation.reply(TEXT)
         await conversation.played(0.45)
         pause(conversation)
+        yield conversation, handle
+
+
+async def test_what_an_output_skips_after_a_pause_counts_as_played(make_voice: MakeVoice) -> None:
+    """The position that a room's output reports is believed: LiveKit never revises it."""
+    loudspeaker = RoomLoudspeaker()
+    async with replying(make_voice, loudspeaker) as (conversation, handle):
         pause(conversation, resumes=True)
         await conversation.played(1.05)
         spoken = await conversation.interrupt(handle)
@@ -91,13 +102,7 @@ async def test_what_an_output_skips_after_a_pause_counts_as_played(make_voice: M
 async def test_an_output_that_does_not_pause_is_heard_all_the_time(make_voice: MakeVoice) -> None:
     """LiveKit "listens" in the meantime; the listener hears the reply go on."""
     loudspeaker = RestlessLoudspeaker()
-    async with (
-        ScriptedServer(script(*WORDS_MS)).running() as server,
-        talking(make_voice(server.addresses["ws"]), loudspeaker=loudspeaker) as conversation,
-    ):
-        handle = conversation.reply(TEXT)
-        await conversation.played(0.45)
-        pause(conversation)
+    async with replying(make_voice, loudspeaker) as (conversation, handle):
         await conversation.played(1.35)
         spoken = await conversation.interrupt(handle)
         assert spoken.rstrip() == first_words(loudspeaker.played_s)
