@@ -38,13 +38,13 @@ _MAX_HEADER_BYTES = 65_536
 _LISTED = "GET /v1/audio/voices and `voiceagent-tts voices list` show them"
 
 
-_ALIASES: dict[Gender | None, str] = {
+_NAMES_BY_GENDER: dict[Gender | None, str] = {
     None: "default",
     "female": "alloy coral fable nova sage shimmer marin vivian serena ono_anna sohee",
     "male": "ash ballad echo onyx verse cedar uncle_fu dylan eric ryan aiden",
 }
 ALIASES: dict[str, Gender | None] = {
-    name: gender for gender, names in _ALIASES.items() for name in names.split()
+    name: gender for gender, names in _NAMES_BY_GENDER.items() for name in names.split()
 }
 """Names that every server accepts: `default`, and the voices of OpenAI's API and of Qwen3-TTS with
 their gender."""

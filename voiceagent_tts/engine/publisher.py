@@ -113,13 +113,7 @@ class Publisher:
         if active.state is SequenceState.LOST:  # an earlier sound of this step was noise
             return None
         active.receive_audio(sound.frames)
-        silences = [peak < _SILENCE for peak in frame_peaks(sound.pcm)]
-        for number, is_silent in enumerate(silences, 1):
-            sequence.detector.add_audio(is_silent=is_silent)
-            if not active.has_ended and sequence.detector.makes_noise(sequence.max_frames):
-                active.state = SequenceState.LOST
-                silences = silences[:number]
-                break
+        silences = _record_silences(context, active, sound.pcm)
         pcm = sound.pcm[: len(silences) * _FRAME_BYTES]
         if not context.has_spoken:
             never_spoke = active.has_ended and sequence.detector.never_spoke
@@ -174,3 +168,15 @@ class Publisher:
         assert context.active is not None
         self._runner.cancel(context.active.row)
         self._scheduler.memory.release(context, self._contexts.values())
+
+
+def _record_silences(context: EngineContext, active: ActiveSequence, pcm: bytes) -> list[bool]:
+    """Record whether each frame is silent, up to the one at which the text is lost; return that."""
+    sequence, silences = context.current, list[bool]()
+    for peak in frame_peaks(pcm):
+        silences.append(peak < _SILENCE)
+        sequence.detector.add_audio(is_silent=silences[-1])
+        if not active.has_ended and sequence.detector.makes_noise(sequence.max_frames):
+            active.state = SequenceState.LOST
+            break
+    return silences

@@ -528,8 +528,9 @@ class ContextWriter:
 
     def _to_clock(self, sample_offset: int) -> int:
         """How many samples at 24 kHz become `sample_offset` at the client's rate, at most."""
-        rounded_up = sample_offset and sample_offset + 0.5
-        return int(rounded_up * SAMPLE_RATE_HZ / self._format.sample_rate)
+        if sample_offset == 0:
+            return 0
+        return int((sample_offset + 0.5) * SAMPLE_RATE_HZ / self._format.sample_rate)
 
     def _encode(self, event: ContextAnswer) -> WireMessages:
         context_id = self._context_id

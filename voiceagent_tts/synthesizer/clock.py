@@ -116,6 +116,7 @@ class ListenerClock:
         """Return the rest of the stretched audio so far, of the text before `char_end`, if any."""
         if self._stretch is None:
             return []
+        # A break of no length: what follows is stretched anew, and its positions count from here.
         self._expected_breaks.appendleft(Pause(char_end, 0))
         return self.push_break()
 

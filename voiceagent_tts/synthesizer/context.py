@@ -219,7 +219,6 @@ class Context:
         self._slices = slices or Slices()
         self._counted_surplus = 0
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
-        self._is_stretched = request.stretch != 1.0
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
         self._aligners = attach_aligners and attach_aligners(
             self._on_aligner_event, request.voice.recording
@@ -561,7 +560,7 @@ class Context:
                 if self.state >= ContextState.ENDED:  # breaks, too, count as audio
                     return
                 self._intake.mark_generated(char_end)
-                if self._is_stretched and self._is_awaited(char_end):
+                if self._request.stretch != 1.0 and self._is_awaited(char_end):
                     self._events.put(*self._listener.drain(char_end))
                 self._generated_end_sample = self._listener.end_sample
             case Warned(_, code, message):
