@@ -16,7 +16,8 @@ from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.prompt import Preset, PromptBuilder
 from voiceagent_tts.model.sampling import sampling_params
-from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
+from voiceagent_tts.seam.commands import Append
+from voiceagent_tts.seam.events import Failed, SegmentEnd
 
 TEXT = "Hello there, somebody."
 
@@ -133,6 +134,11 @@ class Sick:
         for weights in self.codec.decoder.output.parameters():
             weights.mul_(1e-3 / peaks.prod().sqrt())
 
+    def fall_silent(self) -> None:
+        """Make no sound from now on."""
+        for weights in self.codec.decoder.output.parameters():
+            weights.zero_()
+
     def set(self, **settings: object) -> None:
         """Change the sampling settings."""
         generation = replace(self.checkpoint.generation, **settings)  # type: ignore[arg-type]
@@ -190,16 +196,29 @@ def test_windows_of_frames_end_where_the_text_is_lost(sick: Sick, text: str) -> 
 
 
 def test_a_silent_model_is_tried_once_more(sick: Sick) -> None:
-    """After two sequences with two seconds of silence each, the context ends without audio."""
-    for weights in sick.codec.decoder.output.parameters():
-        weights.zero_()
+    """After two sequences with two seconds of silence each, the text is lost."""
+    sick.fall_silent()
     driver = sick.driver()
     driver.send(*driver.open(1, TEXT))
     steps = 0
     while driver.engine.step() is not None:
         steps += 1
     assert steps == 2 * 25
-    assert driver.events == [SegmentEnd(1, len(TEXT), 0), Done(1, 0)]
+    assert failure_of(driver) == ErrorCode.TEXT_LOST
+    assert len(driver.events) == 1
+
+
+def test_a_later_sequence_without_a_sound_is_not_spoken(sick: Sick) -> None:
+    """A sentence that stays silent twice is lost, also behind one that was heard."""
+    sick.set(max_new_tokens=12)
+    driver = sick.driver()
+    driver.send(*driver.open(1, "Hello there.", feeding="segment", more=True))
+    driver.run()
+    assert [each.char_end for each in driver.events if isinstance(each, SegmentEnd)] == [12]
+    sick.fall_silent()
+    driver.run(Append(1, " Goodbye.", 12, False, "en"))
+    assert failure_of(driver) == ErrorCode.TEXT_LOST
+    assert sum(isinstance(each, SegmentEnd) for each in driver.events) == 1
 
 
 def test_a_stillborn_run_is_spoken_with_another_seed(sick: Sick) -> None:

@@ -15,7 +15,7 @@ from voiceagent_tts.engine.sequence import (
     TextState,
 )
 from voiceagent_tts.errors import ErrorCode, OverloadedError
-from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.seam.commands import Credit, SpeechOptions
 
 ROWS = 12
 RAMPS = ((1, 2, 4, 8, 12), (1, 12), (2, 4), (4, 4, 8, 16, 25))
@@ -242,6 +242,16 @@ def test_the_driest_listener_starts_first() -> None:
     assert scheduler.plan([file], 0.0).start == [file]
 
 
+def test_a_reply_that_was_heard_is_no_first_sound() -> None:
+    """Cached audio that is still to be heard gives its context as much time as the engine's own."""
+    cached, new = waiting(0), waiting(1)
+    cached.continues = True
+    scheduler = Scheduler(Pace(), rows=2, pages=2)
+    cached.update_credit(Credit(0, 2.0, EVERYTHING))
+    assert scheduler.plan([cached, new], 0.0).start == [new, cached]
+    assert scheduler.plan([cached, new], 1.9).start == [cached, new]
+
+
 def test_a_start_waits_once_for_a_listener_who_would_run_dry() -> None:
     """A prefill longer than a listener's lead waits for one step, and then runs in any case."""
     scheduler = Scheduler(Pace(), rows=2, pages=2)
@@ -280,6 +290,18 @@ def test_contexts_beyond_what_can_be_spoken_in_time_are_refused() -> None:
         scheduler.admit(contexts, is_batch=False)
     scheduler.admit(contexts, is_batch=True)
     scheduler.admit(contexts, is_batch=False, continues=True)  # cached audio, say
+
+
+def test_a_step_that_the_machine_held_up_refuses_nobody() -> None:
+    """One stall of ten seconds leaves the load as it was; a slower device is known in 20 steps."""
+    scheduler = Scheduler(Pace(max_load=0.8), rows=8, pages=64)
+    for step in range(100):
+        scheduler.costs.record(1 + step % 4, 0, 0.01)
+    scheduler.costs.record(4, 0, 10.0)
+    assert scheduler.load(8) < 0.2
+    for step in range(20):
+        scheduler.costs.record(1 + step % 4, 0, 0.1)
+    assert scheduler.load(4) > 0.3
 
 
 def test_files_leave_rows_to_those_who_listen() -> None:

@@ -55,7 +55,7 @@ class RunawayDetector:
         """Whether no pause is as long as the silence so far.
 
         Args:
-            has_spoken: whether the context has sent audio before.
+            has_spoken: whether the sequence has made a sound.
         """
         return self.silent_frames >= (_SILENT_FRAMES if has_spoken else _SILENT_FRAMES_AT_FIRST)
 

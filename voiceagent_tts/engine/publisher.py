@@ -7,6 +7,7 @@ prompts and no commands.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import NoReturn
 
 from voiceagent_tts.audio.levels import frame_peaks
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, AudioChunk
@@ -26,6 +27,7 @@ _LOST_TEXT = (
     "the model lost the text: it went on for longer than the text takes, or repeated itself; "
     "try again, with another seed if one is set"
 )
+_NO_SOUND = "the model made no sound of a text, twice; try again, with another seed if one is set"
 
 
 class Publisher:
@@ -115,11 +117,13 @@ class Publisher:
         active.receive_audio(sound.frames)
         silences = _record_silences(context, active, sound.pcm)
         pcm = sound.pcm[: len(silences) * _FRAME_BYTES]
+        is_stillborn = active.has_ended and sequence.detector.never_spoke
+        will_retry = is_stillborn and not sequence.has_sound and not sequence.is_retried
+        if will_retry or (all(silences) and not context.has_spoken):
+            context.hold_silence(pcm)
+            return None
+        sequence.has_sound |= not all(silences)
         if not context.has_spoken:
-            never_spoke = active.has_ended and sequence.detector.never_spoke
-            if (never_spoke and not sequence.is_retried) or all(silences):
-                context.hold_silence(pcm)
-                return None
             pcm = context.first_audio(pcm, silences.index(False) * _FRAME_BYTES)
         chunk = AudioChunk(context.clock.sent_samples, pcm)
         gap_s = context.record_sent(chunk.samples, now)
@@ -135,28 +139,34 @@ class Publisher:
             return
         sequence = context.current
         if active.state is SequenceState.LOST:
-            self._counts.lost_texts += 1
-            raise EngineError(_LOST_TEXT, code=ErrorCode.TEXT_LOST)
-        if sequence.detector.is_silent_for_long(has_spoken=context.has_spoken):
+            self._lose_text(_LOST_TEXT)
+        if sequence.detector.is_silent_for_long(has_spoken=sequence.has_sound):
             if not active.has_ended:
                 active.state = SequenceState.ENDED
-            if not context.has_spoken:
+            if not sequence.has_sound:
                 self._end_sequence(context, active)
                 return
         if active.has_ended and not active.pending_frames:
             self._end_sequence(context, active)
 
     def _end_sequence(self, context: EngineContext, active: ActiveSequence) -> None:
-        """Free the row; a sequence without any sound is tried once more."""
+        """Free the row; a sequence without any sound is tried once more, and is lost then."""
         if active.state is SequenceState.OUT_OF_MEMORY:
             self.fail_for_memory(context)
             return
         self._free_row(context)
-        if not context.has_spoken and not context.current.is_retried:
-            context.retry()
-        else:
+        sequence = context.current
+        if sequence.has_sound:
             self._end_text(context)
             self.skip_silent_text(context)
+        elif not sequence.is_retried:
+            context.retry()
+        else:
+            self._lose_text(_NO_SOUND)
+
+    def _lose_text(self, problem: str) -> NoReturn:
+        self._counts.lost_texts += 1
+        raise EngineError(problem, code=ErrorCode.TEXT_LOST)
 
     def _end_text(self, context: EngineContext) -> None:
         sequence = context.sequences.popleft()

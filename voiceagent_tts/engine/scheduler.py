@@ -346,7 +346,7 @@ def _is_pressed(context: EngineContext, now: float) -> bool:
     """Whether a listener waits for the first sound, or is close to an underrun."""
     if context.is_batch:
         return False
-    return not context.has_spoken or context.generated_lead_s(now) < URGENT_LEAD_S
+    return not context.is_heard or context.generated_lead_s(now) < URGENT_LEAD_S
 
 
 def _can_wait(context: EngineContext, now: float) -> bool:
@@ -357,10 +357,10 @@ def _can_wait(context: EngineContext, now: float) -> bool:
 def _urgency(context: EngineContext, now: float) -> tuple[bool, int, float]:
     """Return the sort key of contexts that wait for a row or a page.
 
-    A context that has spoken and is close to an underrun comes first: a gap is worse than a late
-    start.
+    A context that has been heard and is close to an underrun comes first: a gap is worse than a
+    late start.
     """
     lead_s = context.lead_s(now)
-    if not context.has_spoken:
+    if not context.is_heard:
         return context.is_batch, 1, context.arrival
     return context.is_batch, 0 if lead_s < URGENT_LEAD_S else 2, lead_s

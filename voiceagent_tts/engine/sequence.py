@@ -44,6 +44,7 @@ class Sequence:
         language: language code; None if the model chooses.
         text: state of the text.
         is_retried: whether this is the second attempt, after one without speech.
+        has_sound: whether audio of it was sent that is not silent.
         detector: detector of runaway generation in the current attempt.
         fed_ids: number of `ids` that the row has been fed.
     """
@@ -55,6 +56,7 @@ class Sequence:
     language: str | None = None
     text: TextState = TextState.OPEN
     is_retried: bool = False
+    has_sound: bool = False
     detector: RunawayDetector = field(default_factory=RunawayDetector)
     fed_ids: int = 0
 
@@ -224,9 +226,14 @@ class EngineContext:
         return self.clock.sent_samples > 0
 
     @property
+    def is_heard(self) -> bool:
+        """Whether the listener has had audio of this reply, of this engine or another source."""
+        return self.has_spoken or self.continues
+
+    @property
     def may_wait(self) -> bool:
         """Whether the context waits for memory where a new turn is refused."""
-        return self.is_batch or self.has_spoken or self.continues
+        return self.is_batch or self.is_heard
 
     @property
     def has_text_to_start(self) -> bool:
@@ -284,7 +291,7 @@ class EngineContext:
         return held + pcm
 
     def retry(self) -> None:
-        """Speak the current sequence again from its start; nothing of it was sent."""
+        """Speak the current sequence again from its start; nothing of it was heard."""
         self.held_pcm = b""
         self.current.retry()
 

@@ -4,11 +4,16 @@
 class StepTimes:
     """Estimates the duration of a step by its number of rows: a line through the latest steps.
 
+    A step that the machine held up counts with four times the expected duration. A device that has
+    become slower is known after some more steps.
+
     While all steps had the same number of rows, one more row is taken to cost nothing: it is
     admitted, and then its cost is known.
     """
 
     _DECAY = 0.98
+    _FEW_STEPS = 8
+    _LONGEST = 4.0  # times what is expected
     _LEAST_SPREAD = 0.1  # rows squared; below it, differences are noise
 
     def __init__(self) -> None:
@@ -23,6 +28,9 @@ class StepTimes:
 
     def add(self, rows: int, seconds: float) -> None:
         """Record the duration of a step of `rows` rows."""
+        expected_s = max(self.of(rows), self._seconds)
+        if expected_s > 0 and self._weight >= self._FEW_STEPS:
+            seconds = min(seconds, self._LONGEST * expected_s)
         self._weight = self._DECAY * self._weight + 1
         share = 1 / self._weight
         off_rows, off_seconds = rows - self._rows, seconds - self._seconds
