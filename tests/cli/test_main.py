@@ -1,5 +1,6 @@
 """The program itself: its version, and the extras that it names where a package is missing."""
 
+import subprocess
 import sys
 
 import pytest
@@ -12,6 +13,16 @@ def test_the_version_is_printed(command_here: CommandHere) -> None:
     """`--version` needs no command."""
     shown = command_here("--version")
     assert (shown.status, shown.output) == (0, f"voiceagent-tts {__version__}\n")
+
+
+def test_a_closed_output_is_no_error() -> None:
+    """A shell can close standard output; what is printed is lost, and nothing fails."""
+    shown = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" -m voiceagent_tts models list >&-', sys.executable],
+        stderr=subprocess.PIPE,
+        check=True,
+    )
+    assert shown.stderr == b""
 
 
 def test_a_demo_without_its_packages_names_its_extra(

@@ -5,6 +5,7 @@ named instead of ending in a traceback. `main` prints the errors of all commands
 """
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -37,6 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
     Args:
         arguments: what follows the name of the program; None reads `sys.argv`.
     """
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # None if the shell has closed it
     try:
         app(arguments)
     except VoiceAgentError as error:

@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from testbed.server_process import ServerProcess
-from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.errors import EngineError, InvalidRequestError
 from voiceagent_tts.plugins.bench.commands import app
 
 
@@ -42,6 +42,22 @@ def test_three_doors_of_a_server_are_measured_in_one_run(
     whole = json.loads((tmp_path / "a.json").read_text("utf-8"))
     assert [each["target"] for each in whole["sections"]] == ["ws", "http", "cartesia"]
     assert len(whole["sections"][0]["values"]["audible_ms"]) == of_process["utterances"]
+
+
+def test_a_target_that_speaks_nothing_fails_the_run(served: ServerProcess) -> None:
+    """The others are measured and printed all the same."""
+    host = served.url.removeprefix("http://")
+    result = CliRunner().invoke(
+        app,
+        [
+            "latency", "--seconds", "0.3", "--warm-up-s", "0", "--kinds", "short",
+            "--voice", "nobody", "--target", f"ours=ws://{host}",
+        ],
+    )  # fmt: skip
+    assert isinstance(result.exception, EngineError)
+    assert result.exception.message.startswith("expected speech, got none from ours")
+    (section,) = json.loads(result.stdout.splitlines()[-1])["sections"]
+    assert section["failed"] == section["utterances"] > 0
 
 
 def test_without_a_command_the_help_is_shown() -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.errors import EngineError, InvalidRequestError
 from voiceagent_tts.plugins.bench.quality_command import names, quality
 
 app = typer.Typer(
@@ -83,6 +83,7 @@ def latency(
     """
     from voiceagent_tts.client.address import configured_key
     from voiceagent_tts.plugins.bench.callers import Section
+    from voiceagent_tts.plugins.bench.figures import mute_targets
     from voiceagent_tts.plugins.bench.loads import Load, Style
     from voiceagent_tts.plugins.bench.run import Outputs, run_latency, targets_or_own
     from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
@@ -102,12 +103,16 @@ def latency(
         else texts_in(texts, (language_names or ["en"])[0])
     )
     addresses = [TargetAddress.parse(text, options) for text in target or []]
-    run_latency(
+    document = run_latency(
         targets_or_own(addresses, OUT, options),
         [Section(load, seconds, warm_up_s, new_sockets) for load in loads],
         Style(chosen, tokens, barge_ins, SEED),
         Outputs(OUT, json, html),
     )
+    if mute := mute_targets(document["sections"]):
+        raise EngineError(
+            f"expected speech, got none from {', '.join(mute)}; try what the lines above name"
+        )
 
 
 @app.command()

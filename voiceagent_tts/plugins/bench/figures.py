@@ -65,3 +65,10 @@ def warnings_of(sections: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"{name}: p95 and p99 of {section['utterances']} utterances are their largest."
         for failure, count in section["failures"].items():
             yield f"{name}: {count} of {section['utterances']} failed with {failure}."
+
+
+def mute_targets(sections: Sequence[dict[str, Any]]) -> list[str]:
+    """The names of the targets that have spoken nothing, in order."""
+    names = dict.fromkeys(section["target"] for section in sections)
+    spoke = {each["target"] for each in sections if each["utterances"] > each["failed"]}
+    return [name for name in names if name not in spoke]
