@@ -191,6 +191,32 @@ async def test_keys_change_while_the_server_runs(start_server_in_module, tmp_pat
             await Wire.connect(url, additional_headers=headers_of(key))
 
 
+async def test_a_request_ends_with_its_key(start_server_in_module, tmp_path: Path) -> None:
+    """What is spoken over HTTP for a revoked key ends, and the client notices; others go on."""
+    path = tmp_path / "keys.json"
+    kept, revoked = (make_key(name, frozenset({Scope.SPEAK}), Quota()) for name in "ab")
+    write(path, kept, revoked)
+    server = await start_server_in_module(keys=str(path))
+    body = {"input": "A sentence that is spoken for long. " * 400, "response_format": "pcm"}
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url))
+        responses = [
+            await stack.enter_async_context(
+                http.stream("POST", "/v1/audio/speech", json=body, headers=headers_of(key))
+            )
+            for key in (kept, revoked)
+        ]
+        audio = [response.aiter_raw(4096) for response in responses]
+        for each in audio:
+            await anext(each)
+        write(path, kept)
+        await server.state.keys.reload()
+        with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+            async for _ in audio[1]:
+                pass
+        assert await anext(audio[0])
+
+
 async def test_an_empty_file_of_keys_lets_nothing_in(start_server_in_module, tmp_path) -> None:
     """When the last key is revoked, the server does not become an open one."""
     path = tmp_path / "keys.json"

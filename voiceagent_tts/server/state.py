@@ -15,7 +15,7 @@ from voiceagent_tts.access.key_ring import KeyChange
 from voiceagent_tts.access.keys import Caller, Scope
 from voiceagent_tts.audio.output import AudioFilter
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, UnauthorizedError
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.admission import ContextOpener
 from voiceagent_tts.server.held import HeldBytes, RecentTexts
@@ -243,12 +243,13 @@ class ServerState:
         return True
 
     def _on_key_change(self, change: KeyChange) -> None:
-        """Close the sockets of keys that were revoked or lost the scope `speak`."""
+        """End what is spoken for keys that were revoked or lost the scope `speak`."""
         lost = {key.id for key in change.removed}
         lost |= {key.id for key in change.changed if Scope.SPEAK not in key.scopes}
         for session in list(self.sessions):
             if session.caller.key_id in lost:
                 session.close(1008, "the key was revoked")
+        self.synthesizer.fail_contexts(UnauthorizedError("the key was revoked"), lost)
 
     async def drain(self, drain_s: float, is_hurried: Callable[[], bool] = lambda: False) -> None:
         """Refuse new contexts, let open ones finish, then end the others.

@@ -7,18 +7,14 @@ import asyncio
 import functools
 import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
-from voiceagent_tts.seam.commands import (
-    MAX_NATIVE_SPEED,
-    MIN_NATIVE_SPEED,
-    Feeding,
-)
+from voiceagent_tts.seam.commands import MAX_NATIVE_SPEED, MIN_NATIVE_SPEED, Feeding
 from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.synthesizer.aligners import Aligners, AttachAligners
 from voiceagent_tts.synthesizer.context import Context
@@ -161,10 +157,11 @@ class Synthesizer:
             closing.append(self._overflow.close())
         await asyncio.gather(*closing, self._aligners.close())
 
-    def fail_contexts(self, error: VoiceAgentError) -> None:
-        """End every open context with `error`."""
+    def fail_contexts(self, error: VoiceAgentError, owners: Set[str] | None = None) -> None:
+        """End the open contexts of `owners`, by default all, with `error`."""
         for context in list(self._contexts):
-            context.fail(error)
+            if owners is None or context.options.owner in owners:
+                context.fail(error)
 
     @property
     def contexts_active(self) -> int:
