@@ -139,18 +139,25 @@ async def test_a_caller_interrupts_the_bot_and_the_history_has_what_was_heard(
     question = await user_sounds.speech(served.websocket_url, "What can you tell me about it?")
     words = await words_of(served.websocket_url, REPLY)
     environment = {"VOICEAGENT_TTS_URL": served.websocket_url, "LOCAL_LLM_URL": language_model.url}
-    async with running_bot(free_port, **environment) as url, calling_bot(url) as caller:
-        began_at = await caller.wait_until_audible(0.0)
-        await caller.until(lambda: caller.blocks[-1][0] > began_at + 1.5)
-        caller.microphone.say(question)
-        await until(lambda: len(language_model.requests) == 2, "the request after the interruption")
-        spoke_at = caller.microphone.spoke_at_s
-        silent_at = caller.silent_from(began_at, spoke_at + 1.0)
+
+    async def interrupt() -> int:
+        """Interrupt the reply to a call; returns the number of words that were heard."""
+        language_model.requests.clear()
+        async with calling_bot(url) as caller:
+            began_at = await caller.wait_until_audible(0.0)
+            await caller.until(lambda: caller.blocks[-1][0] > began_at + 1.5)
+            caller.microphone.say(question)
+            requests = language_model.requests
+            await until(lambda: len(requests) == 2, "the request after the interruption")
+            spoke_at = caller.microphone.spoke_at_s
+            heard_s = caller.silent_from(began_at, spoke_at + 1.0) - began_at
+        return sum(word.start_sample < heard_s * SAMPLE_RATE_HZ for word in words)
+
+    async with running_bot(free_port, **environment) as url:
+        heard = await undisturbed(interrupt)
     *_, reply, user = language_model.requests[1]
     assert reply["role"] == "assistant" and REPLY.startswith(reply["content"])
     assert user["role"] == "user" and "the user spoke" in user["content"]
-    heard_s = silent_at - began_at
-    heard = sum(word.start_sample < heard_s * SAMPLE_RATE_HZ for word in words)
     assert abs(len(reply["content"].split()) - heard) <= 1
     assert heard < len(words)
 
