@@ -712,6 +712,25 @@ async def test_the_focus_on_pause_goes_to_speak_at_the_end(opening: tuple[Page, 
     await expect(page.locator("#speak")).to_be_focused()
 
 
+async def test_the_focus_on_interrupt_goes_to_speak(opening: tuple[Page, PageLog]) -> None:
+    """A key that interrupts acts on Speak next, also where the server takes its time to answer."""
+    page, _ = opening
+    await page.evaluate(
+        """() => {
+            const { send } = WebSocket.prototype;
+            WebSocket.prototype.send = function (data) {
+                const isCancel = typeof data === "string" && data.includes('"cancel"');
+                setTimeout(() => send.call(this, data), isCancel ? 200 : 0);
+            };
+        }"""
+    )
+    await speak(page, "Mellow. " * 8)
+    await expect(page.get_by_text("Speaking.")).to_be_visible()
+    await page.locator("#interrupt").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#speak")).to_be_focused()
+
+
 async def test_an_insecure_page_says_what_to_do(browser: Browser) -> None:
     """Over HTTP from another machine there is no sound, and the page names the option."""
     with serving(api_keys="a-key-for-the-page") as server:

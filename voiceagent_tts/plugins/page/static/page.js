@@ -163,13 +163,14 @@ async function replay(firstSample) {
 }
 
 async function interrupt() {
-  if ($("interrupt").disabled) return; // it is interrupted already
-  $("interrupt").disabled = $("pause").disabled = true;
-  await active?.interrupt();
+  if (!active || active.isInterrupted) return;
+  active.isInterrupted = true; // until it is over the buttons keep the focus
+  await active.interrupt();
 }
 
 // After a click the space bar interrupts, as it did before; a key keeps the focus for the next one.
 async function togglePause({ detail: clicks }) {
+  if (active?.isInterrupted) return;
   if (player?.isPaused) await player.resume();
   else await player?.pause();
   if (clicks) $("interrupt").focus({ preventScroll: true });
