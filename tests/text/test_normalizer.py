@@ -1,6 +1,6 @@
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -357,7 +357,6 @@ def test_large_sums(language: str, written: str, spoken: str) -> None:
         ("de", "www.beispiel.de", "w w w Punkt beispiel Punkt de"),
         ("en", "Acme™ works !", "Acme works!"),
         ("en", "No. Sat down. The Sun. Etc", "No. Sat down. The Sun. Etc"),
-        ("de", "Dr. Lee", "Dr. Lee"),
         ("de", "1.000.000, v2.0.1", "eine Million, v zwei Punkt null Punkt eins"),
         ("de", "1 km, 1 €, Nr. 1 ist", "ein Kilometer, ein Euro, Nummer eins ist"),
         ("de", "im 2. Weltkrieg, der 2. Platz", "im zweiten Weltkrieg, der zweite Platz"),
@@ -377,6 +376,58 @@ def test_large_sums(language: str, written: str, spoken: str) -> None:
 def test_voices_that_read_letters_only(language: str, written: str, spoken: str) -> None:
     """Numbers and symbols are words."""
     assert words(written, language) == spoken
+
+
+@pytest.mark.parametrize("say", [digits, words])
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        ("en", "Main St, Oak Ave, Pine Rd", "Main Street, Oak Avenue, Pine Road"),
+        ("en", "Sunset Blvd and Lake Pkwy", "Sunset Boulevard and Lake Parkway"),
+        ("en", "the 42nd St. exit", "the forty-second Street exit"),
+        ("en", "Mount St. Helens, Mt. Fuji", "Mount Saint Helens, Mount Fuji"),
+        ("en", "Apt B, Ft. Worth, Ft Worth", "Apartment B, Fort Worth, Fort Worth"),
+        ("en", "Ms. Lee vs. Sgt. Pepper", "Miz Lee versus Sergeant Pepper"),
+        ("en", "Ask Dr. No. I like Main St. It is", "Ask Doctor No. I like Main Street. It is"),
+        ("en", "Gen Z, the Dr said, Ave Maria, no. May", "Gen Z, the Dr said, Ave Maria, no. May"),
+        ("de", "Dr. Li, Hr. und Fr. May", "Doktor Li, Herr und Frau May"),
+        ("de", "bzw. ggf. usw.", "beziehungsweise gegebenenfalls und so weiter."),
+        ("de", "Hauptstr. am 5. Jan. im Bad", "Hauptstraße am fünften Januar im Bad"),
+        ("de", "Mo-Fr und Sa. bis So.", "Montag bis Freitag und Samstag bis Sonntag."),
+        ("de", "Das ist so. Tel Aviv. Ich bin Jan. Er", "Das ist so. Tel Aviv. Ich bin Jan. Er"),
+        ("fr", "M. et Mme Roy, Dr Li", "Monsieur et Madame Roy, Docteur Li"),
+        ("fr", "J. M. Li, lun-ven, Me voici", "J. M. Li, lundi à vendredi, Me voici"),
+        ("es", "el sr. Li y la Sra. Soto", "el señor Li y la Señora Soto"),
+        ("it", "Sig. Li, Sig.ra Bo, dott.ssa Re", "Signor Li, Signora Bo, dottoressa Re"),
+        ("pt", "Sr. Silva e Profa. Souza, p. ex.", "Senhor Silva e Professora Souza, por exemplo."),
+        ("nl", "dhr. Jansen, bijv. hier", "de heer Jansen, bijvoorbeeld hier"),
+    ],
+)  # fmt: skip
+def test_words_that_are_written_short(
+    language: str, written: str, spoken: str, say: Callable[[str, str], str]
+) -> None:
+    """Every voice says titles, streets, days and other words in full."""
+    assert say(written, language) == spoken
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        ("en", "123 W. 42nd St., 9 Elm Dr. Go", "123 West forty-second Street, 9 Elm Drive. Go"),
+        ("en", "Apt. 4B, ext. 12, Ste 200", "Apartment 4B, extension 12, Suite 200"),
+        ("en", "2 lbs. 3 oz. or 5 min. off", "2 pounds 3 ounces or 5 minutes off"),
+        ("de", "1 Std. 30 Min. lang, Nr. 5", "1 Stunde 30 Minuten lang, Nummer 5"),
+        ("fr", "le 3 janv. à 5 km", "le 3 janvier à 5 kilomètres"),
+        ("es", "el 3 ene. a las 9", "el 3 enero a las 9"),
+        ("it", "al n. 5, pag. 3", "al numero 5, pagina 3"),
+        ("pt", "5 de jan. na pág. 3", "5 de janeiro na página 3"),
+    ],
+)
+def test_words_that_are_written_short_beside_numbers(
+    language: str, written: str, spoken: str
+) -> None:
+    """What stands before a number or behind one is said in full, too."""
+    assert digits(written, language) == spoken
 
 
 @pytest.mark.parametrize(
@@ -522,7 +573,7 @@ WRITTEN = """
 George Mary Louis Part Class Super Bowl World War Lou Ives Levy Lists I I'm V. L XIV LVIII XL IV
 Dr. St. Ave. Jan. Mar May Sept. Sun. Nr. No. n° § ~ ± ≥ ^ = / - – : . , ' ’ ° % ‰ € $ US$ £ ¢
 um am Uhr h km m² ½ ⅛ ² er º st th s x 0 1 5 9 10 12 16 25 50 345 678 1990 2026 1,000 3.50 3,50
-Mio. M EUR USD janvier Mai noviembre www.x.de a@b.c
+Mio. M Hr. Mo - Fr. dott.ssa Sig. Std. Av. n. Dr EUR USD janvier Mai noviembre www.x.de a@b.c
 """
 GROUPS = st.builds(
     "{}{}".format,

@@ -61,7 +61,11 @@ _DAYS = {
     "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Thu": "Thursday",
     "Thur": "Thursday", "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
 }  # fmt: skip
-_STREETS = {"St": "Street", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway"}
+_STREETS = {
+    "St": "Street", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway",
+    "Ln": "Lane", "Pkwy": "Parkway", "Dr": "Drive", "Ct": "Court", "Pl": "Place",
+}  # fmt: skip
+_DIRECTIONS = {"N": "North", "S": "South", "E": "East", "W": "West"}
 _MONTHS = {
     "Jan": "January", "Feb": "February", "Mar": "March", "Apr": "April", "May": "May",
     "Jun": "June", "Jul": "July", "Aug": "August", "Sept": "September", "Sep": "September",
@@ -69,8 +73,6 @@ _MONTHS = {
 }  # fmt: skip
 MONTHS = "|".join(_MONTHS)
 """Pattern of the months as they are written before a day or after it, with a dot or without."""
-
-
 BEFORE_A_NAME = frozenset("aprox approx inkl zzgl nº др напр т.е им тел ул".split())
 """More of what stands before a name or a number, which sentencex 1.0.32 lacks."""
 WORDS_FIRST = frozenset("me ok Ok OK in may an da auto Auto bien vie ver".split())
@@ -113,12 +115,42 @@ _LAST = r"(?=['’]s\b| of\b|[,;:.!?)]|$)"
 """After the first ruler of a name; "Mary I think" is none."""
 _DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50}
 
-TITLE = re.compile(rf"\b({_any(NAMED['en'])})\.(?= ?[A-Z]| and (?:{_any(NAMED['en'])})\.)")
-DAY = re.compile(rf"\b({'|'.join(_DAYS)})\.(?=,| [a-z0-9]| (?:{MONTHS}))")
-MONTH = re.compile(rf"\b({MONTHS})\.(?=,| [a-z0-9])")
-STREET = re.compile(rf"(?<=\w )({'|'.join(_STREETS)})\.(?!\w)")
-SAINT = re.compile(r"\bSt\.(?= ?[A-Z])")
-WORD = re.compile(rf"(?<![\w.])({_any(WORDS['en'])})\.(?!\w)")
+_STREET = re.compile(rf"(?<=\w )({_any(_STREETS)})\b\.?(?!\w)")
+_DIRECTION = re.compile(
+    rf"(?<=\d )([NSEW])\b\.?(?= (?:[A-Z][a-z]+ |\d+(?:st|nd|rd|th) ){{1,3}}(?:{_any(_STREETS)})\b)"
+)
+_HOUSE = re.compile(r"(?<![\w.,$])\d+[A-Za-z]? (?:[A-Z][\w.'’-]* |\d+(?:st|nd|rd|th) ){1,4}\Z")
+"""A house number and the name of a street."""
+_SAINT = re.compile(r"\b(St)\.(?= ?[A-Z])")
+_TITLE = re.compile(
+    rf"\b(?:({_any(NAMED['en'])})\.(?= ?[A-Z\d]| and (?:{_any(NAMED['en'])})\.)"
+    r"|([Aa]pt|Ste|[Ee]xt)(?= (?:\d|[A-Z]\b))|(Mt|Ft)(?= [A-Z]))"
+)
+_DAY = re.compile(rf"\b({_any(_DAYS)})\.(?=,| [a-z0-9]| (?:{MONTHS}))")
+_MONTH = re.compile(rf"\b({MONTHS})\.(?=,| [a-z0-9])")
+
+
+def _word(code: str) -> re.Pattern[str]:
+    """Pattern of `WORDS` of a language, and of the end of "Hauptstr."."""
+    return re.compile(rf"(?:(?<![\w.-])({_any(WORDS[code])})|(?<=[a-zäöüß])(str))\.(?!\w)")
+
+
+def _name(code: str) -> re.Pattern[str]:
+    """Pattern of `NAMED` of a language before a name, a number or a word; not of an initial."""
+    longest_first = sorted(NAMED[code], key=len, reverse=True)
+    bare = {"fr": r"|(?<=\w\w)(?= [A-ZÀ-Þ])", "it": r"|(?<=\.ra)(?= )|(?<=\.ssa)(?= )"}
+    following = rf"\.(?= ?[A-ZÀ-Þ]|(?<!\bFr\.) ?(?:\d|(?<= )\w)){bare.get(code, '')}"
+    return re.compile(rf"(?<![\w.-])(?<!\b[A-Z]\. )({_any(longest_first)})(?:{following})")
+
+
+PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
+    code: (_name(code), _word(code)) for code in NAMED
+}
+PATTERNS["en"] = (_DIRECTION, _STREET, _SAINT, _TITLE, _DAY, _MONTH, _word("en"))
+"""Patterns of what is written short, by language, in the order in which they are applied."""
+_FULL = {code: WORDS[code] | NAMED[code] for code in NAMED}
+_FULL["en"] |= _DAYS | _MONTHS | _DIRECTIONS
+
 NUMERAL = re.compile(
     rf"\b(?:({_COUNTED}) (?=(?:{_ROMAN}|[VX]{_ONE}|I{_ONE}{_NOT_I}))"
     rf"|(?:{_RULERS}) (?=(?:{_ROMAN}|[VX]{_ONE}|I{_ONE}{_LAST})))([IVXL]+)"
@@ -127,39 +159,36 @@ NUMERAL = re.compile(
 HALF_DAY = re.compile(r"(?<=\d)( ?)([ap])\.?m\b\.?", re.IGNORECASE)
 APART = re.compile(r"\s+(?=[!?;:,.](?:\s|$))")
 """The space before a mark."""
-_ALL = (TITLE, DAY, MONTH, STREET, SAINT, WORD, NUMERAL, APART)
 
 
-def has_any(text: str, *, in_digits: bool) -> bool:
-    """Whether something is written short that says so without a digit.
-
-    Args:
-        text: English text.
-        in_digits: whether only what a voice that reads digits is told matters.
-    """
-    return any(pattern.search(text) for pattern in ((NUMERAL,) if in_digits else _ALL))
-
-
-def in_full(match: re.Match[str]) -> str | None:
-    """Return what a match of one of the patterns of words says; None for no abbreviation."""
-    before, after = match.string[: match.start()], match.string[match.end() :]
-    word = match[1] if match.re.groups else "St"
-    if match.re is STREET and word == "St" and not _follows_a_name(before, after):
+def in_full(match: re.Match[str], language: str) -> str | None:
+    """Return what a match of one of `PATTERNS` says; None for no abbreviation."""
+    start, end = match.span()
+    before, after = match.string[max(0, start - 60) : start], match.string[end : end + 2]
+    word, is_street = match[match.lastindex or 0], match.re is _STREET
+    if is_street and not _is_street(match[0], before, after):
         return None
-    said = (
-        "Saint"
-        if match.re is SAINT
-        else (NAMED["en"] | _DAYS | _MONTHS | _STREETS | WORDS["en"])[word]
-    )
-    is_last = not after.strip() or (match.re is STREET and re.match(r" [A-Z]", after))
-    return f"{said}." if is_last else said  # the dot also ends the sentence
+    table = _STREETS if is_street else {"St": "Saint"} if match.re is _SAINT else _FULL[language]
+    if (full := table.get(word)) is None:
+        return None
+    one, _, many = full.partition("/")
+    said = one if not many or re.search(r"(?<![\d.,])1 $", before) else many
+    is_last = not after.strip() or (is_street and re.match(r" [A-Z]", after))
+    return f"{said}." if is_last and match[0].endswith(".") else said  # it ends the sentence, too
 
 
-def _follows_a_name(before: str, after: str) -> bool:
-    """Whether "St." is a street: after a name, and not between a word and the name of a saint."""
-    words = before.split()
-    has_name = bool(words) and words[-1][:1].isupper()
-    return has_name and (len(words) > 1 or not re.match(r" ?[A-Z]", after))
+def _is_street(written: str, before: str, after: str) -> bool:
+    """Whether "St" or "Ave." is a street: behind a house number, or behind a name alone."""
+    is_saint = written.startswith("St") and before.endswith(("Mount ", "Lake ", "Port "))
+    if is_saint or _HOUSE.search(before):
+        return not is_saint
+    words, name = before.split(), written.removesuffix(".")
+    has_name = re.match(r"[A-Z]|\d+(?:st|nd|rd|th)", words[-1]) is not None
+    is_alone = re.match(r" ?[A-Z]", after) is None
+    if name == "St":
+        return has_name and (is_alone or (written != name and len(words) > 1))
+    is_clear = written != name or after[1:].isdigit()
+    return name not in ("Dr", "Ct", "Pl") and (is_clear or (has_name and is_alone))
 
 
 def numeral(match: re.Match[str]) -> tuple[int, bool]:

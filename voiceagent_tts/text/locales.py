@@ -418,6 +418,7 @@ class Locale:
             beside a number make it a part of a name.
         writes_numbers: whether `cardinal` has words for numbers.
         months: names of the months, from January.
+        days: names of the days of a week, by how they are written short, in small letters.
     """
 
     def __init__(self, language: str) -> None:
@@ -445,6 +446,8 @@ class Locale:
         self.of, self.periods = words.of, words.periods
         months = cast("dict[int, str]", self._cldr.months["format"]["wide"])
         self.months = tuple(months[number] for number in range(1, 13))
+        short, wide = (self._cldr.days["format"][width] for width in ("abbreviated", "wide"))
+        self.days = {short[day].strip(".").casefold(): wide[day] for day in range(7)}
 
     def _date(self) -> str:
         if self._code != "en":

@@ -36,7 +36,7 @@ def normalize(said: Said, language: str, *, reads_digits: bool) -> Said:
             symbols itself; they are said in words otherwise.
     """
     locale = locale_of(language)
-    if locale is None or _is_plain(said.text, locale, reads_digits):
+    if locale is None or _is_plain(said.text, locale):
         return said
     draft = _Draft(said.text, tuple(range(len(said.text))))
     for rule in _rules(locale.language, reads_digits):
@@ -44,14 +44,16 @@ def normalize(said: Said, language: str, *, reads_digits: bool) -> Said:
     return _with_origins(said, draft)
 
 
-def _is_plain(text: str, locale: Locale, reads_digits: bool) -> bool:
+def _is_plain(text: str, locale: Locale) -> bool:
     """Whether no rule matches, as in most texts."""
     if not _PLAIN.fullmatch(text):
         return False
+    short = [rule.pattern.search(text) for rule in _written_short(locale)]
     if locale.language == "en":
-        return not abbreviations.has_any(text, in_digits=reads_digits)
-    pattern, _ = _NUMERALS.get(locale.language, (None, ""))
-    return pattern is None or re.search(pattern, text) is None
+        short += abbreviations.NUMERAL.search(text), abbreviations.APART.search(text)
+    elif locale.language in _NUMERALS:
+        short.append(re.search(_NUMERALS[locale.language][0], text))
+    return not any(short)
 
 
 _PLAIN = re.compile(r"(?:[^\d\W_¼-¾⅐-⅞²³¹⁰⁴-⁹]|[\s,;:!?'\"()’“”…。，、！？：；「」]|\.(?!\w))*+")
@@ -219,6 +221,7 @@ _GERMAN_ENDINGS = {
     "Klasse": "", "Etage": "", "Bundesliga": "",
 }  # fmt: skip
 """Endings of an ordinal before nouns that have one without an article, too."""
+_SHORT_MONTH = re.compile(r"(?:(?<=\d )|(?<=\d\. )|(?<=\d de ))([^\W\d_]{3,5})\.(?=,| \w)")
 _GERMAN_DECADE = re.compile(r"(?<![\w.,-])(\d{1,4})er\b")
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SITE = re.compile(
@@ -250,6 +253,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     end = r"(?![\w/²³])(?![.,]\d)"
     dash = "[-–]" if locale.is_spaced else "[-–~〜～]"
     rules = [
+        *_written_short(locale),
         _Rule(_STAMP, _say_stamp),
         _Rule(_ISO_DATE, _say_iso_date),
         _Rule(_DATE, _say_date),
@@ -271,7 +275,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(_DECADE, _say_decade),
         _Rule(_FRACTION, _say_fraction),
         _Rule(_SINGLE_FRACTION, _say_single_fraction),
-        _Rule(re.compile(rf"(?<![\w.,])({number}) ?({units}){end}"), _say_unit),
+        _Rule(re.compile(rf"(?<![\w.,])({number}) ?({units})(?:\.(?= [a-z\d]))?{end}"), _say_unit),
         _Rule(re.compile(r"(?<=\b[b-zB-Z0-9]) [-−] (?=[b-zB-Z0-9]\b)"), _say_minus),
         _Rule(re.compile(r"(?<=\d) – (?=\d+(?: ?=|[.!?,;)](?!\d)|$))"), _say_minus),
         _Rule(re.compile(r"(?<=\d)[-–](?=\d+ ?=)|(?<=[\d)])−(?=[\d(])"), _say_minus),
@@ -303,7 +307,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     if not locale.is_spaced:
         rules += _unspaced_rules()
     if not reads_digits and locale.writes_numbers:
-        rules += _written_short() if language == "en" else ()
+        rules += _english_words() if language == "en" else ()
         rules += _worded_rules(number)
     return tuple(rules if locale.is_spaced else map(_beside_letters, rules))
 
@@ -343,19 +347,22 @@ def _beside_letters(rule: _Rule) -> _Rule:
     return _Rule(re.compile(rule.pattern.pattern, flags), rule.say)
 
 
-def _written_short() -> Iterator[_Rule]:
+@lru_cache(maxsize=64)
+def _written_short(locale: Locale) -> tuple[_Rule, ...]:
+    """Rules for words that are written short."""
+    patterns = abbreviations.PATTERNS.get(locale.language, ())
+    rules = [_Rule(pattern, _say_in_full) for pattern in patterns]
+    if locale.language == "en" or not locale.is_spaced:
+        return tuple(rules)
+    day, dash = f"({'|'.join(locale.days)})", rf" ?(?:[-–]|\b{locale.symbols['–']}\b) ?"
+    days = rf"(?i)\b(?:{day}\.?({dash}){day}\b\.?(?!\w)|(?=(?-i:[A-Z])|\w{{3}}){day}\.(?=,? \d))"
+    return (_Rule(re.compile(days), _say_days), _Rule(_SHORT_MONTH, _say_month), *rules)
+
+
+def _english_words() -> Iterator[_Rule]:
     """Rules for voices that read English words as they are written."""
     yield _Rule(abbreviations.APART, _say_nothing)
     yield _Rule(abbreviations.HALF_DAY, _say_half_day)
-    for pattern in (
-        abbreviations.TITLE,
-        abbreviations.DAY,
-        abbreviations.MONTH,
-        abbreviations.STREET,
-        abbreviations.SAINT,
-        abbreviations.WORD,
-    ):
-        yield _Rule(pattern, _say_in_full)
 
 
 def _worded_rules(number: str) -> Iterator[_Rule]:
@@ -752,8 +759,28 @@ def _say_decimals(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 
 def _say_in_full(match: re.Match[str], locale: Locale) -> list[_Part] | None:
-    said = abbreviations.in_full(match)
+    said = abbreviations.in_full(match, locale.language)
     return None if said is None else [(said, 0)]
+
+
+def _say_days(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """A day that is written short before its date, or two of them, as in "Mo-Fr"."""
+    if match[4]:
+        return [(locale.days[match[4].casefold()], 0)]
+    first, last = (locale.days[match[group].casefold()] for group in (1, 3))
+    at = match.start(2) - match.start()
+    return [
+        (first, 0),
+        (f" {locale.symbols['–']} ", at),
+        (last + _last_dot(match), at + len(match[2])),
+    ]
+
+
+def _say_month(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    """A month that is written short behind its day, as in "3 janv. 2026"."""
+    short = match[1].casefold()
+    months = [name for name in locale.months if name.casefold().startswith(short)]
+    return [(months[0], 0)] if len(months) == 1 and len(months[0]) > len(short) else None
 
 
 def _say_german_day(match: re.Match[str], locale: Locale) -> list[_Part]:
