@@ -382,6 +382,29 @@ def test_voices_that_read_letters_only(language: str, written: str, spoken: str)
 @pytest.mark.parametrize(
     ("language", "written", "spoken"),
     [
+        ("en", "j_d-a@x.com", "j underscore d hyphen a at x dot com"),
+        ("en", "a_b_c, x.com/a_b", "a b c, x dot com slash a underscore b"),
+        ("de", "anna.li@web.com", "anna Punkt li at web Punkt com"),
+        ("de", "j_d@c-d.de", "j Unterstrich d at c Bindestrich d Punkt de"),
+        ("fr", "j_d@x.com", "j tiret bas d arobase x point com"),
+        ("es", "www.x.es/a-b", "w w w punto x punto es barra a guion b"),
+        ("it", "j_d@x.it", "j trattino basso d chiocciola x punto it"),
+        ("pt", "j_d@x.br", "j sublinhado d arroba x ponto br"),
+        ("zh", "j_d@x.com", "j 下划线 d 艾特 x 点 com"),
+        ("ja", "j_d@x.com", "j アンダーバー d アットマーク x ドット com"),
+    ],
+)
+def test_addresses(
+    language: str, written: str, spoken: str, say: Callable[[str, str], str]
+) -> None:
+    """Every voice says the signs of mail addresses and sites."""
+    assert say(written, language) == spoken
+
+
+@pytest.mark.parametrize("say", [digits, words])
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
         ("en", "Main St, Oak Ave, Pine Rd", "Main Street, Oak Avenue, Pine Road"),
         ("en", "Sunset Blvd and Lake Pkwy", "Sunset Boulevard and Lake Parkway"),
         ("en", "the 42nd St. exit", "the forty-second Street exit"),

@@ -228,6 +228,15 @@ _SITE = re.compile(
     r"(?<![\w@.-])(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|ai|dev|app|gov|edu|eu|co\.uk|uk|de"
     r"|fr|es|it|pt|br|nl|ru|info|me)(?:/[\w./?=&%#~+-]*\w)?(?![\w.]\w|\w)"
 )
+_ADDRESS_SIGNS = {
+    "en": "slash|underscore|hyphen", "de": "Schrägstrich|Unterstrich|Bindestrich",
+    "fr": "slash|tiret bas|tiret", "es": "barra|guion bajo|guion",
+    "it": "barra|trattino basso|trattino", "pt": "barra|sublinhado|hífen",
+    "nl": "slash|underscore|streepje", "ru": "слэш|подчёркивание|дефис",
+    "zh": "斜杠|下划线|横杠", "yue": "斜線|底線|橫線", "ja": "スラッシュ|アンダーバー|ハイフン",
+    "ko": "슬래시|밑줄|하이픈",
+}  # fmt: skip
+"""What `/`, `_` and `-` are called in the address of a mail or site."""
 _YEAR_CUES = {
     "en": r"in|since|by|until|till|from|year|after|before|around|circa|early|late|mid|and|to"
     r"|spring|summer|fall|autumn|winter|of|January|February|March|April|May|June|July|August"
@@ -254,6 +263,8 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     dash = "[-–]" if locale.is_spaced else "[-–~〜～]"
     rules = [
         *_written_short(locale),
+        _Rule(_MAIL, _say_address),
+        _Rule(_SITE, _say_address),
         _Rule(_STAMP, _say_stamp),
         _Rule(_ISO_DATE, _say_iso_date),
         _Rule(_DATE, _say_date),
@@ -368,8 +379,6 @@ def _english_words() -> Iterator[_Rule]:
 def _worded_rules(number: str) -> Iterator[_Rule]:
     """Rules for voices that read neither digits nor symbols."""
     yield _Rule(re.compile("[™®©]"), _say_nothing)
-    yield _Rule(_MAIL, _say_address)
-    yield _Rule(_SITE, _say_address)
     yield _Rule(re.compile(r"[%°&=+×÷@<>±≤≥≠√]"), _say_symbol)
     yield _Rule(re.compile(r"(≈) ?"), _say_symbol)
     yield _Rule(re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}(?![\d.]*\d)"), _say_dotted)
@@ -826,10 +835,11 @@ def _say_ordinal(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 
 def _say_address(match: re.Match[str], locale: Locale) -> list[_Part]:
-    names = {"@": locale.symbols["@"], ".": locale.symbols["."], "/": "slash", "_": " ", "-": "-"}
+    signs = _ADDRESS_SIGNS[locale.language].split("|")
+    names = {sign: locale.symbols[sign] for sign in "@."} | dict(zip("/_-", signs, strict=True))
     letters = len("www") if match[0].startswith("www.") else 0  # a network reads it as a word
     return [
-        (f" {names[character]} " if character in "@./" else names.get(character, character), index)
+        (f" {names[character]} " if character in names else character, index)
         if index >= letters
         else (f"{character} " if index < letters - 1 else character, index)
         for index, character in enumerate(match[0])
