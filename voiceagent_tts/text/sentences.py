@@ -1,21 +1,18 @@
 """Sentence ends: whether the mark at the end of a token ends a sentence.
 
-Abbreviations come from `sentencex`, which judges one border at a time from the last few words, so
-no result depends on later text. If the language of a context is unknown, a full stop ends a
-sentence unless one of our languages has an abbreviation there. This module keeps no text and knows
-no time.
+Abbreviations come from `text/abbreviations.py` and `sentencex`, which judges one border at a time
+from the last few words, so no result depends on later text. In a text of no known language a full
+stop ends a sentence unless one of our languages has an abbreviation there. No text is kept here.
 """
 
 import re
 from enum import Enum
-from typing import cast
 
 LOOKBACK_CHARS = 40
 """Number of characters before the end of a mark that suffice to judge it."""
 
 _LATIN_AND_CYRILLIC = ("en", "de", "fr", "es", "pt", "ru")
-"""Languages used where the language is unknown. Italian is left out: its abbreviations include
-"it", "so", "on" and "am"."""
+"""Languages asked where none is named; "it" and "so" are abbreviations of Italian."""
 
 _CONTINUES = re.compile(r"\d|(?!OK\b)[A-Z]{2,4}\b|[A-Z]\w+day\b")
 """What continues a sentence after a word that is written short: "Apt. 4", "3 p.m. EST"."""
@@ -66,9 +63,8 @@ def ends_sentence_before(before: str, following: str, language: str | None) -> b
     if before.endswith(("..", "…")):
         return True
     short = _short(before, language)
-    if short and (short["named"] or _CONTINUES.match(following)):
-        return False
-    if language in (None, "de") and _GERMAN_ORDINAL.search(before):
+    is_joined = short and (short["named"] or _CONTINUES.match(following))
+    if is_joined or (language in (None, "de") and _GERMAN_ORDINAL.search(before)):
         return False
     if language is None and not _separates(before, _ANY_NAME, "en"):
         if _separates(before, following, "en"):
@@ -88,15 +84,14 @@ def _separates(before: str, following: str, language: str | None) -> bool:
         return False
     if last in abbreviations.WORDS_FIRST:
         return True
-    next_word = _WORD.search(following)
-    name = next_word.group() if next_word else _ANY_NAME
+    name = (_WORD.findall(following) or [_ANY_NAME])[0]
     asked = _LATIN_AND_CYRILLIC if language is None else (language.partition("-")[0],)
     text = f"{' '.join(words)} {name}"
-    return all(cast("list[str]", segment(code, text))[-1] == name for code in asked)
+    return all(segment(code, text)[-1] == name for code in asked)  # pyright: ignore
 
 
 def _short(before: str, language: str | None) -> re.Match[str] | None:
-    from voiceagent_tts.text.abbreviations import SHORT
+    from voiceagent_tts.text import abbreviations
 
-    pattern = SHORT.get((language or "en").partition("-")[0])
+    pattern = abbreviations.SHORT.get((language or "en").partition("-")[0])
     return pattern and pattern.search(before)
