@@ -63,7 +63,9 @@ def _rule(pattern: str, before: str = "") -> _Rule:
     return _Rule(re.compile(pattern, re.MULTILINE), before)
 
 
-_TAG = r"</?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"
+_COMPARISON = r"(?<=[^\W_]<)[A-Za-z0-9-]+ [^<>=\"/]+>"
+"""What is no tag behind a "<": "a<b and c>d"."""
+_TAG = rf"<(?!{_COMPARISON})/?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"
 _TARGET = r"\((?:[^()\s]|\([^()\s]*\))*+(?: +\"[^\"\n]*\")? *\)"
 _ADDRESS = (
     r"(?<![^\W_])(?<![.+-])(?P<address>(?:https?://\S*|[^\W_][\w.+-]{0,63}+@[\w.-]*"
