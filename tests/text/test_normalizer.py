@@ -378,6 +378,37 @@ def test_voices_that_read_letters_only(language: str, written: str, spoken: str)
     assert words(written, language) == spoken
 
 
+@pytest.mark.parametrize(
+    ("language", "written", "as_digits", "as_words"),
+    [
+        ("es-mx", "1,500 pesos", "1500 pesos", "mil quinientos pesos"),
+        ("es-mx", "3.5, $1,234.56", "3 punto 5, 1234 dólares con 56", None),
+        ("es", "1.500,5", "1.500,5", "mil quinientos coma cinco"),
+        ("es-ar", "1.500,5", "1.500,5", "mil quinientos coma cinco"),
+        ("de-ch", "CHF 1'234.50", "1234 Komma 50 Schweizer Franken", None),
+        ("de-ch", "1’234’567", "1234567", None),
+        ("de-at", "1.500,5", "1.500,5", None),
+        ("pt-pt", "1.500,5", "1.500,5", "mil e quinhentos vírgula cinco"),
+        ("it-ch", "1'500", "1500", "millecinquecento"),
+        ("it", "all'1:30", "all'1 30", "all'uno trenta"),
+        ("it", "dell'11/05/2026", "dell'11 maggio 2026", None),
+        ("fr", "l'11:30", "l'11 heures 30", "l'onze heures trente"),
+        ("fr", "7j/7, 24h/24", "7 jours sur 7, 24 heures sur 24", None),
+        ("it", "24h/24", "24 ore su 24", "ventiquattro ore su ventiquattro"),
+        ("pt", "12x de 5 €", "12 vezes de 5 euros", "doze vezes de cinco euros"),
+        ("de", "3x täglich", "3 mal täglich", "drei mal täglich"),
+        ("es", "3x más, 2x1, x5", "3 veces más, 2x1, x5", None),
+        ("en", "the '98 class, '5:30'", "the '98 class, '5:30'", None),
+    ],
+)
+def test_regions_elisions_and_times(
+    language: str, written: str, as_digits: str, as_words: str | None
+) -> None:
+    """Marks of numbers are the region's; a number may follow an elision; "3x" counts."""
+    assert digits(written, language) == as_digits
+    assert as_words is None or words(written, language) == as_words
+
+
 @pytest.mark.parametrize("say", [digits, words])
 @pytest.mark.parametrize(
     ("language", "written", "spoken"),
@@ -619,7 +650,9 @@ PHRASES = st.lists(
 
 
 @given(
-    NUMERIC | GROUPS | NUMERALS | PHRASES | any_text(), st.sampled_from(LANGUAGES), st.booleans()
+    NUMERIC | GROUPS | NUMERALS | PHRASES | any_text(),
+    st.sampled_from((*LANGUAGES, "de-ch", "es-mx")),
+    st.booleans(),
 )
 def test_any_text(text: str, language: str, reads_digits: bool) -> None:
     """No rule fails; offsets never decrease and stay inside; letters-only text has no digits."""

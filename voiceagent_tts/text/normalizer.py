@@ -39,7 +39,7 @@ def normalize(said: Said, language: str, *, reads_digits: bool) -> Said:
     if locale is None or _is_plain(said.text, locale):
         return said
     draft = _Draft(said.text, tuple(range(len(said.text))))
-    for rule in _rules(locale.language, reads_digits):
+    for rule in _rules(locale, reads_digits):
         draft = _apply(rule, draft, locale, said.ipa)
     return _with_origins(said, draft)
 
@@ -139,7 +139,8 @@ def _number(locale: Locale) -> str:
     return rf"(?:\d{{1,3}}(?:{group}\d{{3}}){{1,4}}|\d{{1,15}})(?!\d)(?:{decimal}\d+)?"
 
 
-_START = r"(?<![\w.,/:'’-])"
+_START = r"(?<![\w.,/:-])(?:(?<=[^\W\d_]['’])|(?<!['’]))"
+"""Where a number may begin; behind an apostrophe only after a letter, as in "all'1:30"."""
 _END = r"(?![\w/])(?!-\w)(?![.,:]\d)"
 _ISO_DATE = re.compile(
     rf"{_START}(\d{{4}})(?:-(?=\d\d-\d\d(?!\d))|/(?=\d\d?/))(\d\d?)[/-](\d\d?)(?![\w/-])"
@@ -228,6 +229,12 @@ _SITE = re.compile(
     r"(?<![\w@.-])(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|ai|dev|app|gov|edu|eu|co\.uk|uk|de"
     r"|fr|es|it|pt|br|nl|ru|info|me)(?:/[\w./?=&%#~+-]*\w)?(?![\w.]\w|\w)"
 )
+_TIMES = {
+    "de": {"x": "mal"}, "fr": {"x": "fois", "h/": "heures sur", "j/": "jours sur"},
+    "es": {"x": "veces"}, "it": {"x": "volte", "h/": "ore su", "g/": "giorni su"},
+    "pt": {"x": "vezes"}, "nl": {"x": "keer"},
+}  # fmt: skip
+"""What is said behind the number of "3x" and of "24h/24"."""
 _ADDRESS_SIGNS = {
     "en": "slash|underscore|hyphen", "de": "Schrägstrich|Unterstrich|Bindestrich",
     "fr": "slash|tiret bas|tiret", "es": "barra|guion bajo|guion",
@@ -249,11 +256,9 @@ _YEAR_CUES = {
 
 
 @lru_cache(maxsize=64)
-def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
+def _rules(locale: Locale, reads_digits: bool) -> tuple[_Rule, ...]:
     """The rules of a language, in the order in which they are applied."""
-    locale = locale_of(language)
-    assert locale is not None, language
-    number, sign = _number(locale), r"[$€£¥]"
+    language, number, sign = locale.language, _number(locale), r"[$€£¥]"
     limit = rf"({sign}?{number}(?:%| ?{sign})?)"
     amount = rf"(?P<amount>{number}|{re.escape(locale.decimal)}\d\d?(?!\d)|\d{{1,6}}[.,]\d\d(?!\d))"
     money = f"(?:{sign}|{'|'.join(map(re.escape, CURRENCIES))})"
@@ -297,6 +302,8 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(_YEAR, _say_year),
         _Rule(re.compile(r"(?<!\w)(?:#|(?:No\.|Nr\.|[Nn]\.?[º°]|№) ?)(?=\d)"), _say_number_sign),
     ]
+    if language in _TIMES:
+        rules.append(_Rule(re.compile(rf"{_START}(\d+)(x(?!\w)| ?[a-z]/(?=\d))"), _say_times))
     months = "|".join(locale.months)
     if language == "en":
         names = {"months": months, "short": abbreviations.MONTHS}
@@ -315,6 +322,10 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         rules.append(_Rule(_GERMAN_DATE, _say_german_date))
         rules.append(_Rule(_GERMAN_DECADE, _say_german_decade))
         rules.append(_Rule(_GERMAN_ORDINAL, _say_german_ordinal))
+    if locale.is_regional and reads_digits:
+        rules.append(_Rule(re.compile(rf"(?<![\w.,]){number}"), _say_regional))
+    if locale.group == "'":
+        rules.insert(0, _Rule(re.compile(r"(?<=\d)’(?=\d{3}(?!\d))"), _say_group))
     if not locale.is_spaced:
         rules += _unspaced_rules()
     if not reads_digits and locale.writes_numbers:
@@ -736,6 +747,18 @@ def _say_feet(match: re.Match[str], locale: Locale) -> list[_Part]:
     return [(f"{match[1]} foot", 0), (f" {match[2]}", at)]
 
 
+def _say_regional(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """A number for a voice that expects the marks of the language, not of its region."""
+    whole, _, decimals = match[0].replace(locale.group, "").partition(locale.decimal)
+    at = len(match[0]) - len(decimals)
+    return [(whole, 0), *([(f" {locale.point} ", at - 1), (decimals, at)] if decimals else [])]
+
+
+def _say_group(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """The mark between groups of digits that Switzerland writes in two ways."""
+    return [(locale.group, 0)]
+
+
 def _say_nothing(match: re.Match[str], locale: Locale) -> list[_Part]:
     return []
 
@@ -844,6 +867,12 @@ def _say_address(match: re.Match[str], locale: Locale) -> list[_Part]:
         else (f"{character} " if index < letters - 1 else character, index)
         for index, character in enumerate(match[0])
     ]
+
+
+def _say_times(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    said = _TIMES[locale.language].get(match[2].strip())
+    at = match.end(1) - match.start()
+    return [(match[1], 0), (f" {_apart(said, match)}", at)] if said else None
 
 
 def _say_symbol(match: re.Match[str], locale: Locale) -> list[_Part]:
