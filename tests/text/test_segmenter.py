@@ -185,7 +185,6 @@ def test_sentences_end_segments(text: str, expected: list[str]) -> None:
         ("it", "Il Sig. Rossi al n. 5, pag. 3, p. es. Roma."),
         ("pt", "Na Av. Paulista, tel. 11, p. ex. amanhã, apto. 5, etc. e tal."),
         ("nl", "Bij mevr. Jansen, tel. 020, o.a. hier."),
-        ("pl", "Na ul. Długa, tel. 22, np. dr. Nowak."),
     ],
 )
 def test_a_known_language_keeps_its_abbreviations_whole(language: str, text: str) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 
 
-def _tables(texts: dict[str, str]) -> dict[str, dict[str, str]]:
+def _tables(**texts: str) -> dict[str, dict[str, str]]:
     """Words in full by how they are written short, also with a capital letter, by language."""
     tables: dict[str, dict[str, str]] = {}
     for code, text in texts.items():
@@ -19,42 +19,36 @@ def _tables(texts: dict[str, str]) -> dict[str, dict[str, str]]:
 
 
 NAMED = _tables(
-    {
-        "en": "Dr=Doctor|Mr=Mister|Mrs=Missus|Ms=Miz|Prof=Professor|Sgt=Sergeant|Gen=General"
-        "|Lt=Lieutenant|Col=Colonel|Capt=Captain|Sen=Senator|Rep=Representative|Gov=Governor"
-        "|Rev=Reverend|Drs=Doctors|Mt=Mount|Ft=Fort|apt=apartment|Ste=Suite|ext=extension",
-        "de": "Dr=Doktor|Prof=Professor|Hr=Herr|Hrn=Herrn|Fr=Frau|St=Sankt|Tel=Telefon|Nr=Nummer"
-        "|Abs=Absatz|Kap=Kapitel|Abb=Abbildung|Bd=Band|Abt=Abteilung|Fa=Firma",
-        "fr": "M=Monsieur|MM=Messieurs|Mme=Madame|Mmes=Mesdames|Mlle=Mademoiselle|Dr=Docteur"
-        "|Pr=Professeur|St=Saint|Ste=Sainte|av=avenue|bd=boulevard|tél=téléphone|n=numéro",
-        "es": "sr=señor|sra=señora|srta=señorita|sres=señores|dr=doctor|dra=doctora|dña=doña"
-        "|prof=profesor|av=avenida|avda=avenida|tel=teléfono|núm=número|pág=página",
-        "it": "sig=signor|sig.ra=signora|dott=dottor|dott.ssa=dottoressa|dr=dottor|prof=professor"
-        "|prof.ssa=professoressa|avv=avvocato|ing=ingegner|tel=telefono|n=numero|pag=pagina",
-        "pt": "sr=senhor|sra=senhora|srta=senhorita|dr=doutor|dra=doutora|prof=professor"
-        "|profa=professora|av=avenida|tel=telefone|n=número|pág=página|apto=apartamento",
-        "nl": "dhr=de heer|mevr=mevrouw|mw=mevrouw|dr=dokter|prof=professor|tel=telefoon"
-        "|nr=nummer|blz=bladzijde",
-        "pl": "dr=doktor|prof=profesor|ul=ulica|al=aleja|św=święty|tel=telefon|godz=godzina",
-    }
+    en="Dr=Doctor|Mr=Mister|Mrs=Missus|Ms=Miz|Prof=Professor|Sgt=Sergeant|Gen=General"
+    "|Lt=Lieutenant|Col=Colonel|Capt=Captain|Sen=Senator|Rep=Representative|Gov=Governor"
+    "|Rev=Reverend|Drs=Doctors|Mt=Mount|Ft=Fort|apt=apartment|Ste=Suite|ext=extension",
+    de="Dr=Doktor|Prof=Professor|Hr=Herr|Hrn=Herrn|Fr=Frau|St=Sankt|Tel=Telefon|Nr=Nummer"
+    "|Abs=Absatz|Kap=Kapitel|Abb=Abbildung|Bd=Band|Abt=Abteilung|Fa=Firma",
+    fr="M=Monsieur|MM=Messieurs|Mme=Madame|Mmes=Mesdames|Mlle=Mademoiselle|Dr=Docteur"
+    "|Pr=Professeur|St=Saint|Ste=Sainte|av=avenue|bd=boulevard|tél=téléphone|n=numéro",
+    es="sr=señor|sra=señora|srta=señorita|sres=señores|dr=doctor|dra=doctora|dña=doña"
+    "|prof=profesor|av=avenida|avda=avenida|tel=teléfono|núm=número|pág=página",
+    it="sig=signor|sig.ra=signora|dott=dottor|dott.ssa=dottoressa|dr=dottor|prof=professor"
+    "|prof.ssa=professoressa|avv=avvocato|ing=ingegner|tel=telefono|n=numero|pag=pagina",
+    pt="sr=senhor|sra=senhora|srta=senhorita|dr=doutor|dra=doutora|prof=professor"
+    "|profa=professora|av=avenida|tel=telefone|n=número|pág=página|apto=apartamento",
+    nl="dhr=de heer|mevr=mevrouw|mw=mevrouw|dr=dokter|prof=professor|tel=telefoon"
+    "|nr=nummer|blz=bladzijde",
 )
 """What stands before a name or a number."""
 WORDS = _tables(
-    {
-        "en": "vs=versus|approx=approximately|dept=department|etc=et cetera|Jr=Junior|Sr=Senior"
-        "|e.g=for example|i.e=that is|max=maximum|est=established|lbs=pounds|oz=ounces|ft=feet"
-        "|hrs=hours",
-        "de": "bzw=beziehungsweise|ggf=gegebenenfalls|evtl=eventuell|inkl=inklusive|ca=circa"
-        "|zzgl=zuzüglich|max=maximal|usw=und so weiter|vgl=vergleiche|geb=geboren|z. B=zum Beispiel"
-        "|z.B=zum Beispiel|d. h=das heißt|u. a=unter anderem|Std=Stunde/Stunden"
-        "|Min=Minute/Minuten|str=straße",
-        "fr": "etc=et cetera|env=environ|max=maximum|apr=après|p. ex=par exemple",
-        "es": "etc=etcétera|aprox=aproximadamente|máx=máximo|mín=mínimo|p. ej=por ejemplo",
-        "it": "ecc=eccetera|ca=circa|p. es=per esempio|max=massimo",
-        "pt": "etc=etcétera|aprox=aproximadamente|máx=máximo|mín=mínimo|p. ex=por exemplo",
-        "nl": "bijv=bijvoorbeeld|ca=circa|enz=enzovoort|incl=inclusief|max=maximaal",
-        "pl": "np=na przykład|itp=i tym podobne|tzn=to znaczy",
-    }
+    en="vs=versus|approx=approximately|dept=department|etc=et cetera|Jr=Junior|Sr=Senior"
+    "|e.g=for example|i.e=that is|max=maximum|est=established|lbs=pounds|oz=ounces|ft=feet"
+    "|hrs=hours",
+    de="bzw=beziehungsweise|ggf=gegebenenfalls|evtl=eventuell|inkl=inklusive|ca=circa"
+    "|zzgl=zuzüglich|max=maximal|usw=und so weiter|vgl=vergleiche|geb=geboren|z. B=zum Beispiel"
+    "|z.B=zum Beispiel|d. h=das heißt|u. a=unter anderem|Std=Stunde/Stunden"
+    "|Min=Minute/Minuten|str=straße",
+    fr="etc=et cetera|env=environ|max=maximum|apr=après|p. ex=par exemple",
+    es="etc=etcétera|aprox=aproximadamente|máx=máximo|mín=mínimo|p. ej=por ejemplo",
+    it="ecc=eccetera|ca=circa|p. es=per esempio|max=massimo",
+    pt="etc=etcétera|aprox=aproximadamente|máx=máximo|mín=mínimo|p. ex=por exemplo",
+    nl="bijv=bijvoorbeeld|ca=circa|enz=enzovoort|incl=inclusief|max=maximaal",
 )
 """What may also end a sentence."""
 _DAYS = {
@@ -65,7 +59,6 @@ _STREETS = {
     "St": "Street", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway",
     "Ln": "Lane", "Pkwy": "Parkway", "Dr": "Drive", "Ct": "Court", "Pl": "Place",
 }  # fmt: skip
-_DIRECTIONS = {"N": "North", "S": "South", "E": "East", "W": "West"}
 _MONTHS = {
     "Jan": "January", "Feb": "February", "Mar": "March", "Apr": "April", "May": "May",
     "Jun": "June", "Jul": "July", "Aug": "August", "Sept": "September", "Sep": "September",
@@ -116,9 +109,6 @@ _LAST = r"(?=['’]s\b| of\b|[,;:.!?)]|$)"
 _DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50}
 
 _STREET = re.compile(rf"(?<=\w )({_any(_STREETS)})\b\.?(?!\w)")
-_DIRECTION = re.compile(
-    rf"(?<=\d )([NSEW])\b\.?(?= (?:[A-Z][a-z]+ |\d+(?:st|nd|rd|th) ){{1,3}}(?:{_any(_STREETS)})\b)"
-)
 _HOUSE = re.compile(r"(?<![\w.,$])\d+[A-Za-z]? (?:[A-Z][\w.'’-]* |\d+(?:st|nd|rd|th) ){1,4}\Z")
 """A house number and the name of a street."""
 _SAINT = re.compile(r"\b(St)\.(?= ?[A-Z])")
@@ -146,10 +136,10 @@ def _name(code: str) -> re.Pattern[str]:
 PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
     code: (_name(code), _word(code)) for code in NAMED
 }
-PATTERNS["en"] = (_DIRECTION, _STREET, _SAINT, _TITLE, _DAY, _MONTH, _word("en"))
+PATTERNS["en"] = (_STREET, _SAINT, _TITLE, _DAY, _MONTH, _word("en"))
 """Patterns of what is written short, by language, in the order in which they are applied."""
 _FULL = {code: WORDS[code] | NAMED[code] for code in NAMED}
-_FULL["en"] |= _DAYS | _MONTHS | _DIRECTIONS
+_FULL["en"] |= _DAYS | _MONTHS
 
 NUMERAL = re.compile(
     rf"\b(?:({_COUNTED}) (?=(?:{_ROMAN}|[VX]{_ONE}|I{_ONE}{_NOT_I}))"

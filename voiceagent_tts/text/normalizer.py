@@ -324,8 +324,6 @@ def _rules(locale: Locale, reads_digits: bool) -> tuple[_Rule, ...]:
         rules.append(_Rule(_GERMAN_ORDINAL, _say_german_ordinal))
     if locale.is_regional and reads_digits:
         rules.append(_Rule(re.compile(rf"(?<![\w.,]){number}"), _say_regional))
-    if locale.group == "'":
-        rules.insert(0, _Rule(re.compile(r"(?<=\d)’(?=\d{3}(?!\d))"), _say_group))
     if not locale.is_spaced:
         rules += _unspaced_rules()
     if not reads_digits and locale.writes_numbers:
@@ -749,14 +747,8 @@ def _say_feet(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 def _say_regional(match: re.Match[str], locale: Locale) -> list[_Part]:
     """A number for a voice that expects the marks of the language, not of its region."""
-    whole, _, decimals = match[0].replace(locale.group, "").partition(locale.decimal)
-    at = len(match[0]) - len(decimals)
-    return [(whole, 0), *([(f" {locale.point} ", at - 1), (decimals, at)] if decimals else [])]
-
-
-def _say_group(match: re.Match[str], locale: Locale) -> list[_Part]:
-    """The mark between groups of digits that Switzerland writes in two ways."""
-    return [(locale.group, 0)]
+    number = match[0].replace(locale.group, "")
+    return [(number.replace(locale.decimal, f" {locale.point} "), 0)]
 
 
 def _say_nothing(match: re.Match[str], locale: Locale) -> list[_Part]:
