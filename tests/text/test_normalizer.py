@@ -1,6 +1,6 @@
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -357,7 +357,6 @@ def test_large_sums(language: str, written: str, spoken: str) -> None:
         ("de", "www.beispiel.de", "w w w Punkt beispiel Punkt de"),
         ("en", "Acme™ works !", "Acme works!"),
         ("en", "No. Sat down. The Sun. Etc", "No. Sat down. The Sun. Etc"),
-        ("de", "Dr. Lee", "Dr. Lee"),
         ("de", "1.000.000, v2.0.1", "eine Million, v zwei Punkt null Punkt eins"),
         ("de", "1 km, 1 €, Nr. 1 ist", "ein Kilometer, ein Euro, Nummer eins ist"),
         ("de", "im 2. Weltkrieg, der 2. Platz", "im zweiten Weltkrieg, der zweite Platz"),
@@ -377,6 +376,111 @@ def test_large_sums(language: str, written: str, spoken: str) -> None:
 def test_voices_that_read_letters_only(language: str, written: str, spoken: str) -> None:
     """Numbers and symbols are words."""
     assert words(written, language) == spoken
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "as_digits", "as_words"),
+    [
+        ("es-mx", "1,500 pesos", "1500 pesos", "mil quinientos pesos"),
+        ("es-mx", "3.5, $1,234.56", "3 punto 5, 1234 dólares con 56", None),
+        ("es", "1.500,5", "1.500,5", "mil quinientos coma cinco"),
+        ("es-ar", "1.500,5", "1.500,5", "mil quinientos coma cinco"),
+        ("de-ch", "CHF 1'234.50", "1234 Komma 50 Schweizer Franken", None),
+        ("de-at", "1.500,5", "1.500,5", None),
+        ("pt-pt", "1.500,5", "1.500,5", "mil e quinhentos vírgula cinco"),
+        ("it-ch", "1'500", "1500", "millecinquecento"),
+        ("it", "all'1:30", "all'1 30", "all'uno trenta"),
+        ("it", "dell'11/05/2026", "dell'11 maggio 2026", None),
+        ("fr", "l'11:30", "l'11 heures 30", "l'onze heures trente"),
+        ("fr", "7j/7, 24h/24", "7 jours sur 7, 24 heures sur 24", None),
+        ("it", "24h/24", "24 ore su 24", "ventiquattro ore su ventiquattro"),
+        ("pt", "12x de 5 €", "12 vezes de 5 euros", "doze vezes de cinco euros"),
+        ("de", "3x täglich", "3 mal täglich", "drei mal täglich"),
+        ("es", "3x más, 2x1, x5", "3 veces más, 2x1, x5", None),
+        ("en", "the '98 class, '5:30'", "the '98 class, '5:30'", None),
+    ],
+)
+def test_regions_elisions_and_times(
+    language: str, written: str, as_digits: str, as_words: str | None
+) -> None:
+    """Marks of numbers are the region's; a number may follow an elision; "3x" counts."""
+    assert digits(written, language) == as_digits
+    assert as_words is None or words(written, language) == as_words
+
+
+@pytest.mark.parametrize("say", [digits, words])
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        ("en", "j_d-a@x.com", "j underscore d hyphen a at x dot com"),
+        ("en", "a_b_c, x.com/a_b", "a b c, x dot com slash a underscore b"),
+        ("de", "anna.li@web.com", "anna Punkt li at web Punkt com"),
+        ("de", "j_d@c-d.de", "j Unterstrich d at c Bindestrich d Punkt de"),
+        ("fr", "j_d@x.com", "j tiret bas d arobase x point com"),
+        ("es", "www.x.es/a-b", "w w w punto x punto es barra a guion b"),
+        ("it", "j_d@x.it", "j trattino basso d chiocciola x punto it"),
+        ("pt", "j_d@x.br", "j sublinhado d arroba x ponto br"),
+        ("zh", "j_d@x.com", "j 下划线 d 艾特 x 点 com"),
+        ("ja", "j_d@x.com", "j アンダーバー d アットマーク x ドット com"),
+    ],
+)
+def test_addresses(
+    language: str, written: str, spoken: str, say: Callable[[str, str], str]
+) -> None:
+    """Every voice says the signs of mail addresses and sites."""
+    assert say(written, language) == spoken
+
+
+@pytest.mark.parametrize("say", [digits, words])
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        ("en", "Main St, Oak Ave, Pine Rd", "Main Street, Oak Avenue, Pine Road"),
+        ("en", "Sunset Blvd and Lake Pkwy", "Sunset Boulevard and Lake Parkway"),
+        ("en", "the 42nd St. exit", "the forty-second Street exit"),
+        ("en", "Mount St. Helens, Mt. Fuji", "Mount Saint Helens, Mount Fuji"),
+        ("en", "Apt B, Ft. Worth, Ft Worth", "Apartment B, Fort Worth, Fort Worth"),
+        ("en", "Ms. Lee vs. Sgt. Pepper", "Miz Lee versus Sergeant Pepper"),
+        ("en", "Ask Dr. No. I like Main St. It is", "Ask Doctor No. I like Main Street. It is"),
+        ("en", "Gen Z, the Dr said, Ave Maria, no. May", "Gen Z, the Dr said, Ave Maria, no. May"),
+        ("de", "Dr. Li, Hr. und Fr. May", "Doktor Li, Herr und Frau May"),
+        ("de", "bzw. ggf. usw.", "beziehungsweise gegebenenfalls und so weiter."),
+        ("de", "Hauptstr. am 5. Jan. im Bad", "Hauptstraße am fünften Januar im Bad"),
+        ("de", "Mo-Fr und Sa. bis So.", "Montag bis Freitag und Samstag bis Sonntag."),
+        ("de", "Das ist so. Tel Aviv. Ich bin Jan. Er", "Das ist so. Tel Aviv. Ich bin Jan. Er"),
+        ("fr", "M. et Mme Roy, Dr Li", "Monsieur et Madame Roy, Docteur Li"),
+        ("fr", "J. M. Li, lun-ven, Me voici", "J. M. Li, lundi à vendredi, Me voici"),
+        ("es", "el sr. Li y la Sra. Soto", "el señor Li y la Señora Soto"),
+        ("it", "Sig. Li, Sig.ra Bo, dott.ssa Re", "Signor Li, Signora Bo, dottoressa Re"),
+        ("pt", "Sr. Silva e Profa. Souza, p. ex.", "Senhor Silva e Professora Souza, por exemplo."),
+        ("nl", "dhr. Jansen, bijv. hier", "de heer Jansen, bijvoorbeeld hier"),
+    ],
+)  # fmt: skip
+def test_words_that_are_written_short(
+    language: str, written: str, spoken: str, say: Callable[[str, str], str]
+) -> None:
+    """Every voice says titles, streets, days and other words in full."""
+    assert say(written, language) == spoken
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        ("en", "123 East 42nd St., 9 Elm Dr. Go", "123 East forty-second Street, 9 Elm Drive. Go"),
+        ("en", "Apt. 4B, ext. 12, Ste 200", "Apartment 4B, extension 12, Suite 200"),
+        ("en", "2 lbs. 3 oz. or 5 min. off", "2 pounds 3 ounces or 5 minutes off"),
+        ("de", "1 Std. 30 Min. lang, Nr. 5", "1 Stunde 30 Minuten lang, Nummer 5"),
+        ("fr", "le 3 janv. à 5 km", "le 3 janvier à 5 kilomètres"),
+        ("es", "el 3 ene. a las 9", "el 3 enero a las 9"),
+        ("it", "al n. 5, pag. 3", "al numero 5, pagina 3"),
+        ("pt", "5 de jan. na pág. 3", "5 de janeiro na página 3"),
+    ],
+)
+def test_words_that_are_written_short_beside_numbers(
+    language: str, written: str, spoken: str
+) -> None:
+    """What stands before a number or behind one is said in full, too."""
+    assert digits(written, language) == spoken
 
 
 @pytest.mark.parametrize(
@@ -522,7 +626,7 @@ WRITTEN = """
 George Mary Louis Part Class Super Bowl World War Lou Ives Levy Lists I I'm V. L XIV LVIII XL IV
 Dr. St. Ave. Jan. Mar May Sept. Sun. Nr. No. n° § ~ ± ≥ ^ = / - – : . , ' ’ ° % ‰ € $ US$ £ ¢
 um am Uhr h km m² ½ ⅛ ² er º st th s x 0 1 5 9 10 12 16 25 50 345 678 1990 2026 1,000 3.50 3,50
-Mio. M EUR USD janvier Mai noviembre www.x.de a@b.c
+Mio. M Hr. Mo - Fr. dott.ssa Sig. Std. Av. n. Dr EUR USD janvier Mai noviembre www.x.de a@b.c
 """
 GROUPS = st.builds(
     "{}{}".format,
@@ -545,7 +649,9 @@ PHRASES = st.lists(
 
 
 @given(
-    NUMERIC | GROUPS | NUMERALS | PHRASES | any_text(), st.sampled_from(LANGUAGES), st.booleans()
+    NUMERIC | GROUPS | NUMERALS | PHRASES | any_text(),
+    st.sampled_from((*LANGUAGES, "de-ch", "es-mx")),
+    st.booleans(),
 )
 def test_any_text(text: str, language: str, reads_digits: bool) -> None:
     """No rule fails; offsets never decrease and stay inside; letters-only text has no digits."""

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import num2words  # pyright: ignore[reportMissingTypeStubs]
 from babel import Locale as Cldr
+from babel import UnknownLocaleError
 from babel.numbers import (
     format_decimal,
     get_currency_name,
@@ -404,6 +405,7 @@ class Locale:
         is_american: whether dates are written with the month first.
         decimal: mark before decimals.
         group: mark between groups of three digits; a space stands for every white space.
+        is_regional: whether the region writes both marks differently from its language.
         symbols: what a symbol is called.
         point: what the mark of decimals is called.
         fractions: what fractions are called, by "1/2".
@@ -418,6 +420,7 @@ class Locale:
             beside a number make it a part of a name.
         writes_numbers: whether `cardinal` has words for numbers.
         months: names of the months, from January.
+        days: names of the days of a week, by how they are written short, in small letters.
     """
 
     def __init__(self, language: str) -> None:
@@ -430,11 +433,13 @@ class Locale:
         self.writes_numbers = self._numbers is not None
         self.language = code
         self.is_american = language in ("en", "en-us")
-        self.decimal = get_decimal_symbol(self._cldr)
-        self.group = " " if (mark := get_group_symbol(self._cldr)).isspace() else mark
+        region = self._region(language)
+        self.decimal = get_decimal_symbol(region)
+        self.group = " " if (mark := get_group_symbol(region)).isspace() else mark.replace("’", "'")
         names = words.symbols.split("|")
         self.symbols: dict[str, str] = dict(zip(_SYMBOLS, [*names, names[0]], strict=False))
-        self.point = words.point
+        self.is_regional = self.decimal != get_decimal_symbol(self._cldr)
+        self.point = self.symbols["."] if self.is_regional and code == "es" else words.point
         self.fractions: dict[str, str] = dict(
             zip(_FRACTIONS, words.fractions.split("|"), strict=True)
         )
@@ -445,6 +450,16 @@ class Locale:
         self.of, self.periods = words.of, words.periods
         months = cast("dict[int, str]", self._cldr.months["format"]["wide"])
         self.months = tuple(months[number] for number in range(1, 13))
+        short, wide = (self._cldr.days["format"][width] for width in ("abbreviated", "wide"))
+        self.days = {short[day].strip(".").casefold(): wide[day] for day in range(7)}
+
+    def _region(self, language: str) -> Cldr:
+        """A region whose decimals have a point, as in Mexico and Switzerland; else the language."""
+        try:
+            region = Cldr.parse(language, sep="-")
+        except (ValueError, UnknownLocaleError):
+            return self._cldr
+        return region if get_decimal_symbol(region) == "." else self._cldr
 
     def _date(self) -> str:
         if self._code != "en":

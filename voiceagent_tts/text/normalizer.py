@@ -36,22 +36,24 @@ def normalize(said: Said, language: str, *, reads_digits: bool) -> Said:
             symbols itself; they are said in words otherwise.
     """
     locale = locale_of(language)
-    if locale is None or _is_plain(said.text, locale, reads_digits):
+    if locale is None or _is_plain(said.text, locale):
         return said
     draft = _Draft(said.text, tuple(range(len(said.text))))
-    for rule in _rules(locale.language, reads_digits):
+    for rule in _rules(locale, reads_digits):
         draft = _apply(rule, draft, locale, said.ipa)
     return _with_origins(said, draft)
 
 
-def _is_plain(text: str, locale: Locale, reads_digits: bool) -> bool:
+def _is_plain(text: str, locale: Locale) -> bool:
     """Whether no rule matches, as in most texts."""
     if not _PLAIN.fullmatch(text):
         return False
+    short = [rule.pattern.search(text) for rule in _written_short(locale)]
     if locale.language == "en":
-        return not abbreviations.has_any(text, in_digits=reads_digits)
-    pattern, _ = _NUMERALS.get(locale.language, (None, ""))
-    return pattern is None or re.search(pattern, text) is None
+        short += abbreviations.NUMERAL.search(text), abbreviations.APART.search(text)
+    elif locale.language in _NUMERALS:
+        short.append(re.search(_NUMERALS[locale.language][0], text))
+    return not any(short)
 
 
 _PLAIN = re.compile(r"(?:[^\d\W_¼-¾⅐-⅞²³¹⁰⁴-⁹]|[\s,;:!?'\"()’“”…。，、！？：；「」]|\.(?!\w))*+")
@@ -137,7 +139,8 @@ def _number(locale: Locale) -> str:
     return rf"(?:\d{{1,3}}(?:{group}\d{{3}}){{1,4}}|\d{{1,15}})(?!\d)(?:{decimal}\d+)?"
 
 
-_START = r"(?<![\w.,/:'’-])"
+_START = r"(?<![\w.,/:-])(?:(?<=[^\W\d_]['’])|(?<!['’]))"
+"""Where a number may begin; behind an apostrophe only after a letter, as in "all'1:30"."""
 _END = r"(?![\w/])(?!-\w)(?![.,:]\d)"
 _ISO_DATE = re.compile(
     rf"{_START}(\d{{4}})(?:-(?=\d\d-\d\d(?!\d))|/(?=\d\d?/))(\d\d?)[/-](\d\d?)(?![\w/-])"
@@ -219,12 +222,28 @@ _GERMAN_ENDINGS = {
     "Klasse": "", "Etage": "", "Bundesliga": "",
 }  # fmt: skip
 """Endings of an ordinal before nouns that have one without an article, too."""
+_SHORT_MONTH = re.compile(r"(?:(?<=\d )|(?<=\d\. )|(?<=\d de ))([^\W\d_]{3,5})\.(?=,| \w)")
 _GERMAN_DECADE = re.compile(r"(?<![\w.,-])(\d{1,4})er\b")
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SITE = re.compile(
     r"(?<![\w@.-])(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|ai|dev|app|gov|edu|eu|co\.uk|uk|de"
     r"|fr|es|it|pt|br|nl|ru|info|me)(?:/[\w./?=&%#~+-]*\w)?(?![\w.]\w|\w)"
 )
+_TIMES = {
+    "de": {"x": "mal"}, "fr": {"x": "fois", "h/": "heures sur", "j/": "jours sur"},
+    "es": {"x": "veces"}, "it": {"x": "volte", "h/": "ore su", "g/": "giorni su"},
+    "pt": {"x": "vezes"}, "nl": {"x": "keer"},
+}  # fmt: skip
+"""What is said behind the number of "3x" and of "24h/24"."""
+_ADDRESS_SIGNS = {
+    "en": "slash|underscore|hyphen", "de": "Schrägstrich|Unterstrich|Bindestrich",
+    "fr": "slash|tiret bas|tiret", "es": "barra|guion bajo|guion",
+    "it": "barra|trattino basso|trattino", "pt": "barra|sublinhado|hífen",
+    "nl": "slash|underscore|streepje", "ru": "слэш|подчёркивание|дефис",
+    "zh": "斜杠|下划线|横杠", "yue": "斜線|底線|橫線", "ja": "スラッシュ|アンダーバー|ハイフン",
+    "ko": "슬래시|밑줄|하이픈",
+}  # fmt: skip
+"""What `/`, `_` and `-` are called in the address of a mail or site."""
 _YEAR_CUES = {
     "en": r"in|since|by|until|till|from|year|after|before|around|circa|early|late|mid|and|to"
     r"|spring|summer|fall|autumn|winter|of|January|February|March|April|May|June|July|August"
@@ -237,11 +256,9 @@ _YEAR_CUES = {
 
 
 @lru_cache(maxsize=64)
-def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
+def _rules(locale: Locale, reads_digits: bool) -> tuple[_Rule, ...]:
     """The rules of a language, in the order in which they are applied."""
-    locale = locale_of(language)
-    assert locale is not None, language
-    number, sign = _number(locale), r"[$€£¥]"
+    language, number, sign = locale.language, _number(locale), r"[$€£¥]"
     limit = rf"({sign}?{number}(?:%| ?{sign})?)"
     amount = rf"(?P<amount>{number}|{re.escape(locale.decimal)}\d\d?(?!\d)|\d{{1,6}}[.,]\d\d(?!\d))"
     money = f"(?:{sign}|{'|'.join(map(re.escape, CURRENCIES))})"
@@ -250,6 +267,9 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     end = r"(?![\w/²³])(?![.,]\d)"
     dash = "[-–]" if locale.is_spaced else "[-–~〜～]"
     rules = [
+        *_written_short(locale),
+        _Rule(_MAIL, _say_address),
+        _Rule(_SITE, _say_address),
         _Rule(_STAMP, _say_stamp),
         _Rule(_ISO_DATE, _say_iso_date),
         _Rule(_DATE, _say_date),
@@ -271,7 +291,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(_DECADE, _say_decade),
         _Rule(_FRACTION, _say_fraction),
         _Rule(_SINGLE_FRACTION, _say_single_fraction),
-        _Rule(re.compile(rf"(?<![\w.,])({number}) ?({units}){end}"), _say_unit),
+        _Rule(re.compile(rf"(?<![\w.,])({number}) ?({units})(?:\.(?= [a-z\d]))?{end}"), _say_unit),
         _Rule(re.compile(r"(?<=\b[b-zB-Z0-9]) [-−] (?=[b-zB-Z0-9]\b)"), _say_minus),
         _Rule(re.compile(r"(?<=\d) – (?=\d+(?: ?=|[.!?,;)](?!\d)|$))"), _say_minus),
         _Rule(re.compile(r"(?<=\d)[-–](?=\d+ ?=)|(?<=[\d)])−(?=[\d(])"), _say_minus),
@@ -282,6 +302,8 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(_YEAR, _say_year),
         _Rule(re.compile(r"(?<!\w)(?:#|(?:No\.|Nr\.|[Nn]\.?[º°]|№) ?)(?=\d)"), _say_number_sign),
     ]
+    if language in _TIMES:
+        rules.append(_Rule(re.compile(rf"{_START}(\d+)(x(?!\w)| ?[a-z]/(?=\d))"), _say_times))
     months = "|".join(locale.months)
     if language == "en":
         names = {"months": months, "short": abbreviations.MONTHS}
@@ -300,10 +322,12 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         rules.append(_Rule(_GERMAN_DATE, _say_german_date))
         rules.append(_Rule(_GERMAN_DECADE, _say_german_decade))
         rules.append(_Rule(_GERMAN_ORDINAL, _say_german_ordinal))
+    if locale.is_regional and reads_digits:
+        rules.append(_Rule(re.compile(rf"(?<![\w.,]){number}"), _say_regional))
     if not locale.is_spaced:
         rules += _unspaced_rules()
     if not reads_digits and locale.writes_numbers:
-        rules += _written_short() if language == "en" else ()
+        rules += _english_words() if language == "en" else ()
         rules += _worded_rules(number)
     return tuple(rules if locale.is_spaced else map(_beside_letters, rules))
 
@@ -343,26 +367,27 @@ def _beside_letters(rule: _Rule) -> _Rule:
     return _Rule(re.compile(rule.pattern.pattern, flags), rule.say)
 
 
-def _written_short() -> Iterator[_Rule]:
+@lru_cache(maxsize=64)
+def _written_short(locale: Locale) -> tuple[_Rule, ...]:
+    """Rules for words that are written short."""
+    patterns = abbreviations.PATTERNS.get(locale.language, ())
+    rules = [_Rule(pattern, _say_in_full) for pattern in patterns]
+    if locale.language == "en" or not locale.is_spaced:
+        return tuple(rules)
+    day, dash = f"({'|'.join(locale.days)})", rf" ?(?:[-–]|\b{locale.symbols['–']}\b) ?"
+    days = rf"(?i)\b(?:{day}\.?({dash}){day}\b\.?(?!\w)|(?=(?-i:[A-Z])|\w{{3}}){day}\.(?=,? \d))"
+    return (_Rule(re.compile(days), _say_days), _Rule(_SHORT_MONTH, _say_month), *rules)
+
+
+def _english_words() -> Iterator[_Rule]:
     """Rules for voices that read English words as they are written."""
     yield _Rule(abbreviations.APART, _say_nothing)
     yield _Rule(abbreviations.HALF_DAY, _say_half_day)
-    for pattern in (
-        abbreviations.TITLE,
-        abbreviations.DAY,
-        abbreviations.MONTH,
-        abbreviations.STREET,
-        abbreviations.SAINT,
-        abbreviations.WORD,
-    ):
-        yield _Rule(pattern, _say_in_full)
 
 
 def _worded_rules(number: str) -> Iterator[_Rule]:
     """Rules for voices that read neither digits nor symbols."""
     yield _Rule(re.compile("[™®©]"), _say_nothing)
-    yield _Rule(_MAIL, _say_address)
-    yield _Rule(_SITE, _say_address)
     yield _Rule(re.compile(r"[%°&=+×÷@<>±≤≥≠√]"), _say_symbol)
     yield _Rule(re.compile(r"(≈) ?"), _say_symbol)
     yield _Rule(re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}(?![\d.]*\d)"), _say_dotted)
@@ -720,6 +745,12 @@ def _say_feet(match: re.Match[str], locale: Locale) -> list[_Part]:
     return [(f"{match[1]} foot", 0), (f" {match[2]}", at)]
 
 
+def _say_regional(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """A number for a voice that expects the marks of the language, not of its region."""
+    number = match[0].replace(locale.group, "")
+    return [(number.replace(locale.decimal, f" {locale.point} "), 0)]
+
+
 def _say_nothing(match: re.Match[str], locale: Locale) -> list[_Part]:
     return []
 
@@ -752,8 +783,28 @@ def _say_decimals(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 
 def _say_in_full(match: re.Match[str], locale: Locale) -> list[_Part] | None:
-    said = abbreviations.in_full(match)
+    said = abbreviations.in_full(match, locale.language)
     return None if said is None else [(said, 0)]
+
+
+def _say_days(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """A day that is written short before its date, or two of them, as in "Mo-Fr"."""
+    if match[4]:
+        return [(locale.days[match[4].casefold()], 0)]
+    first, last = (locale.days[match[group].casefold()] for group in (1, 3))
+    at = match.start(2) - match.start()
+    return [
+        (first, 0),
+        (f" {locale.symbols['–']} ", at),
+        (last + _last_dot(match), at + len(match[2])),
+    ]
+
+
+def _say_month(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    """A month that is written short behind its day, as in "3 janv. 2026"."""
+    short = match[1].casefold()
+    months = [name for name in locale.months if name.casefold().startswith(short)]
+    return [(months[0], 0)] if len(months) == 1 and len(months[0]) > len(short) else None
 
 
 def _say_german_day(match: re.Match[str], locale: Locale) -> list[_Part]:
@@ -799,14 +850,21 @@ def _say_ordinal(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 
 def _say_address(match: re.Match[str], locale: Locale) -> list[_Part]:
-    names = {"@": locale.symbols["@"], ".": locale.symbols["."], "/": "slash", "_": " ", "-": "-"}
+    signs = _ADDRESS_SIGNS[locale.language].split("|")
+    names = {sign: locale.symbols[sign] for sign in "@."} | dict(zip("/_-", signs, strict=True))
     letters = len("www") if match[0].startswith("www.") else 0  # a network reads it as a word
     return [
-        (f" {names[character]} " if character in "@./" else names.get(character, character), index)
+        (f" {names[character]} " if character in names else character, index)
         if index >= letters
         else (f"{character} " if index < letters - 1 else character, index)
         for index, character in enumerate(match[0])
     ]
+
+
+def _say_times(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    said = _TIMES[locale.language].get(match[2].strip())
+    at = match.end(1) - match.start()
+    return [(match[1], 0), (f" {_apart(said, match)}", at)] if said else None
 
 
 def _say_symbol(match: re.Match[str], locale: Locale) -> list[_Part]:
