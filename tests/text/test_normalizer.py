@@ -380,6 +380,77 @@ def test_voices_that_read_letters_only(language: str, written: str, spoken: str)
 
 
 @pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        (
+            "en",
+            "9:00 - 17:00, 2:00 - 4:00 PM, 9:00 AM - 5:00 PM",
+            "9 o'clock to 17 hundred, 2 o'clock to 4 PM, 9 AM to 5 PM",
+        ),
+        (
+            "en",
+            "1,200 - 1,500 units, 1,500 - 1,200, open 9 – 5",
+            "1,200 to 1,500 units, 1,500 minus 1,200, open 9 to 5",
+        ),
+        (
+            "en",
+            "$10 - $20, $20 - $5, $10 - $20 = -$10",
+            "10 dollars to 20 dollars, 20 dollars minus 5 dollars, 10 dollars minus 20 dollars = minus 10 dollars",
+        ),
+        (
+            "en",
+            "5% - 10%, 5 km - 10 km, 5km-10km",
+            "5% to 10%, 5 kilometers to 10 kilometers, 5 kilometers to 10 kilometers",
+        ),
+        (
+            "en",
+            "3 - 5 = -2, 2 + 3 - 5, -5 - -3, 3-1, x = -2",
+            "3 minus 5 = minus 2, 2 + 3 minus 5, minus 5 minus minus 3, 3 to 1, x = minus 2",
+        ),
+        (
+            "en",
+            "Jan 5 – Jan 7, Mon-Fri, Mon. - Fri., May - it was",
+            "January fifth to January seventh, Mon to Fri, Mon. to Fri., May - it was",
+        ),
+        (
+            "de",
+            "9 - 17 Uhr, 22 - 6 Uhr, 14.30-16.30 Uhr, Mo-Fr, 5 - 3",
+            "9 bis 17 Uhr, 22 bis 6 Uhr, 14 Uhr 30 bis 16 Uhr 30, Mo bis Fr, 5 minus 3",
+        ),
+        (
+            "fr",
+            "20h - 22h, lundi - vendredi, 5 € - 10 €",
+            "20 heures à 22 heures, lundi à vendredi, 5 euros à 10 euros",
+        ),
+        (
+            "es",
+            "9:00 - 18:00, 5 de mayo - 7 de junio, -5 - 3",
+            "9 a 18, 5 de mayo a 7 de junio, menos 5 menos 3",
+        ),
+        ("pt", "9h - 18h, segunda-feira", "9 horas a 18 horas, segunda-feira"),
+        (
+            "ja",
+            "9:00〜18:00, 月〜金, 午前9時〜午後6時, ~5, 5 - 3",
+            "9時 から 18時, 月 から 金, 午前9時 から 午後6時, 約 5, 5引く 3",
+        ),
+        (
+            "zh",
+            "9:00~18:00, 周一~周五, 上午9点~下午6点, -5",
+            "9点 到 18点, 周一 到 周五, 上午9点 到 下午6点, 负 5",
+        ),
+        (
+            "ko",
+            "9시~18시, 오전 9시~오후 6시, 월~금, ₩5,000~₩10,000, ~5",
+            "9시 에서 18시, 오전 9시 에서 오후 6시, 월 에서 금, 5,000 원 에서 10,000 원, 약 5",
+        ),
+    ],
+)
+def test_ranges(language: str, written: str, spoken: str) -> None:
+    """A dash with spaces, or a wave, between times, days and rising amounts is no minus."""
+    assert digits(written, language) == spoken
+
+
+@pytest.mark.parametrize(
     "written",
     [
         "I met Mary Lou today.",

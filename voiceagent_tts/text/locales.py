@@ -418,6 +418,7 @@ class Locale:
             beside a number make it a part of a name.
         writes_numbers: whether `cardinal` has words for numbers.
         months: names of the months, from January.
+        days: names of the days of the week, in full and short, without a dot.
     """
 
     def __init__(self, language: str) -> None:
@@ -445,6 +446,9 @@ class Locale:
         self.of, self.periods = words.of, words.periods
         months = cast("dict[int, str]", self._cldr.months["format"]["wide"])
         self.months = tuple(months[number] for number in range(1, 13))
+        days = cast("dict[str, dict[int, str]]", self._cldr.days["format"])
+        names = [*days["wide"].values(), *days["abbreviated"].values()]
+        self.days = tuple(dict.fromkeys(name.removesuffix(".") for name in names))
 
     def _date(self) -> str:
         if self._code != "en":

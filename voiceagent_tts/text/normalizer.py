@@ -171,9 +171,16 @@ _CLOCK = re.compile(
 )
 _HALF = r"(?: ?[AaPp]\.?[Mm]\b\.?)"
 _CLOCK_RANGE = re.compile(
-    rf"{_START}(\d?\d(?::\d\d)?(?:{_HALF}|h(?:\d\d)?)?)[-–]"
-    rf"(\d?\d(?::\d\d{_HALF}?|{_HALF}|h(?:\d\d)?))(?![\w:])"
+    rf"{_START}(\d?\d(?:[:.]\d\d)?(?:{_HALF}|h(?:\d\d)?| ?Uhr)?) ?[-–~〜～] ?"
+    rf"(\d?\d(?::\d\d{_HALF}?|{_HALF}|h(?:\d\d)?|(?:[:.]\d\d)? ?Uhr))(?![\w:])"
 )
+_COUNTED_RANGE = re.compile(
+    r"(?<=\d)([^\x00-\x7f]{1,2})(?: [-–~〜～] |[-–~〜～])(?=(?:午前|午後|[上下]午|오[전후])? ?\d)"
+)
+_OPEN = re.compile(
+    r"\b(?:open|hours:?|days?:?|from|geöffnet|ouvert\w*|abiert\w*|apert\w*|abert\w*) $"
+)
+"""What stands before opening hours, whose first number may be the larger one."""
 _SECONDS = re.compile(rf"{_START}(\d{{1,2}}):([0-5]\d):([0-5]\d)(?![\w:]|[.,]\d)")
 _RATIO = re.compile(rf"{_START}(\d{{1,4}}):(\d{{1,4}})(?![\w:]|[.,]\d)")
 _POWER = re.compile(r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))⁻?[²³¹⁰⁴-⁹]+")
@@ -202,7 +209,6 @@ _NUMERALS = {
 """Roman numerals in what such languages count with them, and what is written after the digits."""
 _ENGLISH_DAY = r"\b({months}|(?:{short})\.?) (\d{{1,2}})(?!\w|[.:/-]\d)"
 _BRITISH_DAY = r"(?<![\w.,:/$€£-])(\d{{1,2}}) ({months}|(?:{short})\b\.?)(?!\w)"
-_SPACED_RANGE = re.compile(rf"{_START}(\d{{1,4}}) [-–−] (\d{{1,4}})(?![\d.,]*\d)(?! ?=)")
 _FEET = re.compile(r"(?<![\w.,])(\d)['’′] ?(\d{1,2})[\"”″]")
 _GERMAN_DAY = r"(\d{{1,2}})\. (?={months}|bis \d)"
 _GERMAN_DATE = re.compile(r"(?<![\w.,])(\d{1,2})\.(\d{1,2})\.(?![\w.])")
@@ -242,23 +248,26 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     locale = locale_of(language)
     assert locale is not None, language
     number, sign = _number(locale), r"[$€£¥]"
-    limit = rf"({sign}?{number}(?:%| ?{sign})?)"
+    months, days = "|".join(locale.months), "|".join(locale.days)
     amount = rf"(?P<amount>{number}|{re.escape(locale.decimal)}\d\d?(?!\d)|\d{{1,6}}[.,]\d\d(?!\d))"
     money = f"(?:{sign}|{'|'.join(map(re.escape, CURRENCIES))})"
     per = r"(?P<per>(?: ?/ ?[^\W\d_]+)*)"
     units = "|".join(sorted(map(re.escape, locale.units), key=len, reverse=True))
     end = r"(?![\w/²³])(?![.,]\d)"
+    limit = rf"((?:{money} ?)?{number}(?:%| ?(?:{money}|[kKM]|{units})(?!\w))?)"
     dash = "[-–]" if locale.is_spaced else "[-–~〜～]"
     rules = [
         _Rule(_STAMP, _say_stamp),
         _Rule(_ISO_DATE, _say_iso_date),
         _Rule(_DATE, _say_date),
         _Rule(re.compile(_PHONE.replace("{own}", _OWN_PHONES.get(language, ""))), _say_spelled),
-        _Rule(_SPACED_RANGE, _say_spaced_range),
-        _Rule(re.compile(r"(?<=[\d)]) [-−] (?=[\d(−-])"), _say_minus),
+        *(() if locale.is_spaced else (_Rule(_COUNTED_RANGE, _say_named_range),)),
+        _Rule(_CLOCK_RANGE, _say_clock_range),
+        _Rule(re.compile(rf"{_START}{limit} [-–−] {limit}(?![./,:]?\w| ?=)"), _say_spaced_range),
+        _Rule(_named_range(days, locale), _say_named_range),
+        _Rule(re.compile(r"(?<=[\d)%°€]) [-−] (?=[$€£¥]?[\d(−-])"), _say_minus),
         _Rule(re.compile(rf"(?<![\w.,])(?<!\d )({money}) ?[-−–](?=[.,]?\d)"), _say_minus_first),
         _Rule(re.compile(_minus(locale) + rf"(?=(?:{money} ?)?[.,]?[\d¼-¾⅐-⅞√])"), _say_minus),
-        _Rule(_CLOCK_RANGE, _say_range),
         _Rule(_SECONDS, _say_seconds),
         _Rule(_CLOCK, _say_clock),
         _Rule(_RATIO, _say_ratio),
@@ -282,7 +291,6 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(_YEAR, _say_year),
         _Rule(re.compile(r"(?<!\w)(?:#|(?:No\.|Nr\.|[Nn]\.?[º°]|№) ?)(?=\d)"), _say_number_sign),
     ]
-    months = "|".join(locale.months)
     if language == "en":
         names = {"months": months, "short": abbreviations.MONTHS}
         rules.append(_Rule(abbreviations.NUMERAL, _say_numeral))
@@ -308,6 +316,18 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     return tuple(rules if locale.is_spaced else map(_beside_letters, rules))
 
 
+def _named_range(days: str, locale: Locale) -> re.Pattern[str]:
+    """Pattern of a dash between two days of the week, or behind a month and before a date."""
+    dash = "(?: [-–~〜～] |[-–~〜～])"
+    between = rf"(?<![\w-])((?<!\d)(?:{days})\b\.?){dash}(?=(?:{days})(?!\w))"
+    if not locale.is_spaced:
+        return re.compile(between.replace(r"\b", ""))
+    short = f"|{abbreviations.MONTHS}" if locale.language == "en" else ""
+    months = f"(?:{'|'.join(locale.months)}{short})"
+    date = rf"(?<!\w)({months}(?:\.?(?: \d{{1,2}}\w*)?(?:,? \d{{4}})?)){dash}"
+    return re.compile(rf"{between}|{date}(?=(?:\d{{1,2}}(?:er|[.º])? (?:de )?)?{months}(?!\w))")
+
+
 def _minus(locale: Locale) -> str:
     """Pattern of a negative sign: not of a hyphen, nor of the dash of a range such as "3月-5月"."""
     if locale.is_spaced:
@@ -331,7 +351,6 @@ def _scale_rules(locale: Locale, number: str, money: str, per: str) -> Iterator[
 
 def _unspaced_rules() -> Iterator[_Rule]:
     """Rules for voices that read digits only, in languages without spaces beside numbers."""
-    yield _Rule(re.compile(r"(?<=\d)([^\x00-\x7f]{1,2})[-–~〜～](?=\d)"), _say_counted_range)
     yield _Rule(re.compile(r"(?<![\d.])\d+\.\d+(?![\d.]*\d)"), _say_decimals)
     yield _Rule(re.compile(r"[&=+×÷<>±≤≥≠√]"), _say_symbol)
     yield _Rule(re.compile(r"(?<=\d) (?=[一-鿿])"), _say_nothing)  # Japanese "14 時" is no hour
@@ -486,6 +505,12 @@ def _say_range(match: re.Match[str], locale: Locale) -> list[_Part] | None:
         return None
     at = match.start(2) - match.start()
     return [(match[1], 0), (f" {locale.symbols['–']} ", at - 1), (match[2], at)]
+
+
+def _say_clock_range(match: re.Match[str], locale: Locale) -> list[_Part]:
+    at = match.start(2) - match.start()
+    first = match[1].replace(".", ":") if match[2].endswith("Uhr") else match[1]
+    return [(first, 0), (f" {locale.symbols['–']} ", len(match[1])), (match[2], at)]
 
 
 def _say_money(match: re.Match[str], locale: Locale) -> list[_Part] | None:
@@ -709,7 +734,11 @@ def _say_british_day(match: re.Match[str], locale: Locale) -> list[_Part] | None
 
 def _say_spaced_range(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     """A range where the first number is the smaller one, as in "2 - 3 days"; else a difference."""
-    if int(match[1]) >= int(match[2]):
+    before = match.string[max(0, match.start() - 12) : match.start()]
+    numbers = re.findall(rf"{_number(locale)}", match[0])
+    first, second = (_value(number, locale) for number in numbers)
+    is_open = first <= 12 and _OPEN.search(before)
+    if re.search(r"[=+×÷*] $", before) or (first >= second and not is_open):
         return None
     at = match.start(2) - match.start()
     return [(match[1], 0), (f" {locale.symbols['–']} ", at - 2), (match[2], at)]
@@ -741,8 +770,9 @@ def _say_roman(match: re.Match[str], locale: Locale) -> list[_Part]:
     return [(match[1], 0), (f"{number}{_NUMERALS[locale.language][1]}", at)]
 
 
-def _say_counted_range(match: re.Match[str], locale: Locale) -> list[_Part]:
-    return [(match[1], 0), (f" {locale.symbols['–']} ", len(match[1]))]
+def _say_named_range(match: re.Match[str], locale: Locale) -> list[_Part]:
+    first = match[match.lastindex or 0]
+    return [(first, 0), (f" {locale.symbols['–']} ", len(first))]
 
 
 def _say_decimals(match: re.Match[str], locale: Locale) -> list[_Part]:
