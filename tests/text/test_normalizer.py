@@ -64,7 +64,7 @@ def words(text: str, language: str = "en") -> str:
         ("a 747-400, two 737s, 1-800-FLOWERS", "a 747-400, two 737s, 1-800-FLOWERS"),
         ("2½ cups, ¼, 24h, 3-2", "2 and one half cups, one quarter, 24 hours, 3 to 2"),
         ("5%-10%", "5% to 10%"),
-        ("your code 4471 and 1,234.56", "your code 4471 and 1,234.56"),
+        ("your code 4471 and 1,234.56", "your code 4 4 7 1 and 1,234.56"),
     ],
 )
 def test_english(written: str, spoken: str) -> None:
@@ -394,8 +394,9 @@ def test_voices_that_read_letters_only(language: str, written: str, spoken: str)
         ),
         (
             "en",
-            "$10 - $20, $20 - $5, $10 - $20 = -$10",
-            "10 dollars to 20 dollars, 20 dollars minus 5 dollars, 10 dollars minus 20 dollars = minus 10 dollars",
+            "$10 - $20, $20 - $5, $5 - $6 = -$1",
+            "10 dollars to 20 dollars, 20 dollars minus 5 dollars, "
+            "5 dollars minus 6 dollars = minus 1 dollar",
         ),
         (
             "en",
@@ -447,6 +448,96 @@ def test_voices_that_read_letters_only(language: str, written: str, spoken: str)
 )
 def test_ranges(language: str, written: str, spoken: str) -> None:
     """A dash with spaces, or a wave, between times, days and rising amounts is no minus."""
+    assert digits(written, language) == spoken
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        (
+            "en",
+            "Your code is 482913. Your PIN is: 1234, code 482 913",
+            "Your code is 4 8 2, 9 1 3. Your PIN is: 1 2 3 4, code 4 8 2, 9 1 3",
+        ),
+        (
+            "en",
+            "Springfield, IL 62704, CA 90210-1234, EU 50000",
+            "Springfield, IL 6 2 7 0 4, CA 9 0 2 1 0, 1 2 3 4, EU 50000",
+        ),
+        (
+            "en",
+            "Call 911, call 500 people, call 1200 users",
+            "Call 9 1 1, call 500 people, call 1200 users",
+        ),
+        (
+            "en",
+            "a card ending in 4242, last four digits 4242",
+            "a card ending in 4 2 4 2, last four digits 4 2 4 2",
+        ),
+        (
+            "en",
+            "5551234567, 1000000, $1234567, 1234567 km",
+            "5 5 5, 1 2 3, 4 5 6 7, 1000000, 1234567 dollars, 1234567 kilometers",
+        ),
+        (
+            "en",
+            "The code is 123-456, 123-456 people, 737-800",
+            "The code is 1 2 3, 4 5 6, 123 to 456 people, 737-800",
+        ),
+        (
+            "en",
+            "order #48213, order number 48213, order 1500 units, #12345",
+            "order number 4 8 2 1 3, order number 4 8 2 1 3, order 1500 units, number 12345",
+        ),
+        (
+            "en",
+            "room 1204, What is the code? 1500 users, codec 1234",
+            "room 1204, What is the code? 1500 users, codec 1234",
+        ),
+        (
+            "de",
+            "Ihr Code lautet 482913, Art.-Nr. 123-456, PLZ 10115, Notruf 112",
+            "Ihr Code lautet 4 8 2, 9 1 3, Art.-Nummer 1 2 3, 4 5 6, PLZ 1 0 1 1 5, Notruf 1 1 2",
+        ),
+        (
+            "fr",
+            "Votre code est 482913, commande n° 12345, le 15",
+            "Votre code est 4 8 2, 9 1 3, commande numéro 1 2 3 4 5, le 15",
+        ),
+        (
+            "es",
+            "Su código de verificación es 482913, llame al 911, termina en 4242",
+            "Su código de verificación es 4 8 2, 9 1 3, llame al 9 1 1, termina en 4 2 4 2",
+        ),
+        (
+            "it",
+            "Il codice è 482913, 3451234567, CAP 20121",
+            "Il codice è 4 8 2, 9 1 3, 3 4 5, 1 2 3, 4 5 6 7, CAP 2 0 1 2 1",
+        ),
+        (
+            "pt",
+            "CPF 123.456.789-00, 11 91234-5678, CEP 01310-100",
+            "CPF 1 2 3, 4 5 6, 7 8 9, 0 0, 1 1, 9 1 2 3 4, 5 6 7 8, CEP 0 1 3 1 0, 1 0 0",
+        ),
+        (
+            "zh",
+            "验证码是482913，尾号4242, 拨打110, 12345678人",
+            "验证码是4 8 2, 9 1 3，尾号4 2 4 2, 拨打1 1 0, 12345678人",
+        ),
+        (
+            "ja",
+            "認証コードは482913です, 郵便番号123-4567",
+            "認証コードは4 8 2, 9 1 3です, 郵便番号1 2 3, 4 5 6 7",
+        ),
+        (
+            "ko",
+            "인증번호는 482913입니다, 주문번호 12345",
+            "인증번호는 4 8 2, 9 1 3입니다, 주문번호 1 2 3 4 5",
+        ),
+    ],
+)
+def test_codes(language: str, written: str, spoken: str) -> None:
+    """Digits are said one by one behind a word for a code, and where nobody counts so far."""
     assert digits(written, language) == spoken
 
 

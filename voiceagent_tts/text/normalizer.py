@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from voiceagent_tts.text import abbreviations
+from voiceagent_tts.text import abbreviations, codes
 from voiceagent_tts.text.locales import CURRENCIES, UNITS, Locale, locale_of
 from voiceagent_tts.text.readings import Said
 
@@ -159,7 +159,8 @@ _PHONE = (
 _OWN_PHONES = {
     "en": r"[2-9]\d\d (?!1[89]|20)\d{4}(?! \d)|",
     "es": r"[6-9]\d\d \d{3} \d{3}|",
-    "pt": r"9\d\d \d{3} \d{3}|",
+    "pt": r"9\d\d \d{3} \d{3}|(?:\d\d 9?|9)\d{4}-\d{4}|\d{5}-\d{3}"
+    r"|\d{3}\.\d{3}\.\d{3}-\d\d|\d\d\.\d{3}\.\d{3}/\d{4}-\d\d|",
     "zh": r"1[3-9]\d{9}|1[3-9]\d[ -]\d{4}[ -]\d{4}|",
     "yue": r"[2-9]\d{3} \d{4}|",
     "ja": r"0[5-9]0\d{8}|",
@@ -255,12 +256,15 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     units = "|".join(sorted(map(re.escape, locale.units), key=len, reverse=True))
     end = r"(?![\w/²³])(?![.,]\d)"
     limit = rf"((?:{money} ?)?{number}(?:%| ?(?:{money}|[kKM]|{units})(?!\w))?)"
+    no_unit = rf"(?! ?(?:{money}|{units})(?!\w))(?![가-힣一-鿿])"
     dash = "[-–]" if locale.is_spaced else "[-–~〜～]"
     rules = [
         _Rule(_STAMP, _say_stamp),
         _Rule(_ISO_DATE, _say_iso_date),
         _Rule(_DATE, _say_date),
         _Rule(re.compile(_PHONE.replace("{own}", _OWN_PHONES.get(language, ""))), _say_spelled),
+        _Rule(re.compile(rf"{_START}{codes.CODE}{_END}"), _say_code),
+        _Rule(re.compile(rf"{_START}(?<!{sign})\d{{7,15}}(?<!00){no_unit}{_END}"), _say_code_alone),
         *(() if locale.is_spaced else (_Rule(_COUNTED_RANGE, _say_named_range),)),
         _Rule(_CLOCK_RANGE, _say_clock_range),
         _Rule(re.compile(rf"{_START}{limit} [-–−] {limit}(?![./,:]?\w| ?=)"), _say_spaced_range),
@@ -456,6 +460,25 @@ def _say_spelled(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     return parts
 
 
+def _say_code(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    before = match.string[max(0, match.start() - 40) : match.start()]
+    if not codes.is_code(match[0], before, locale.language):
+        return None
+    return _say_code_alone(match, locale)
+
+
+def _say_code_alone(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """Digits one by one; more than five are said in groups of three, with a rest of up to five."""
+    parts: list[_Part] = []
+    for run in re.finditer(r"\d+", match[0]):
+        for index in range(*run.span()):
+            at, rest = index - run.start(), run.end() - index
+            is_group_start = not at or (at % 3 == 0 and rest > 2 and len(run[0]) > 5)
+            gap = "" if not parts else ", " if is_group_start else " "
+            parts.append((gap + match[0][index], index))
+    return parts
+
+
 def _say_clock(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     hour, minute, end = int(match[1]), int(match[2]), match[3] or ""
     at = match.start(2) - match.start()
@@ -501,7 +524,8 @@ def _say_range(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     is_falling = len(digits[0]) > 2 and int(digits[0]) > int(digits[1])
     if re.fullmatch("(1[5-9]|20)\\d\\d-\\d\\d", "-".join(digits)):  # two years, as in "1998-99"
         is_falling = digits[1] <= digits[0][2:]
-    if is_falling and match[1].isdecimal():  # a name, as in "747-400", and no time
+    is_name = is_falling or re.fullmatch(r"7\d7", match[1])
+    if is_name and match[1].isdecimal():  # a name, as in "747-400" and "737-800", and no time
         return None
     at = match.start(2) - match.start()
     return [(match[1], 0), (f" {locale.symbols['–']} ", at - 1), (match[2], at)]
