@@ -147,7 +147,7 @@ def test_english_signs(written: str, spoken: str) -> None:
         ("es", "MX$ 100, US$ 20", "100 pesos mexicanos, 20 dólares"),
         ("es", "1 €, 21 €, 31 h, 11 €", "un euro, veintiún euros, treinta y una horas, 11 euros"),
         ("it", "1 h, 1 km, 3/5", "una ora, un chilometro, 3 quinti"),
-        ("pt", "1 h, 21 h, R$ 5", "uma hora, vinte e uma horas, 5 Reais brasileiros"),
+        ("pt", "1 h, 21 h, R$ 5", "uma hora, vinte e uma horas, 5 reais"),
         ("nl", "~5, 16:9, 10^6", "ongeveer 5, 16 op 9, 10 tot de macht 6"),
         ("ru", "~5 ‰", "около 5 промилле"),
     ],
@@ -235,7 +235,7 @@ def test_languages_that_write_numbers_beside_letters(
             "-1 €, –5 °C, -5 M€",
             "moins un euro, moins 5 degrés Celsius, moins 5 millions d'euros",
         ),
-        ("pt", "R$ -5", "menos 5 Reais brasileiros"),
+        ("pt", "R$ -5, R$ 19,99, R$ 0,50", "menos 5 reais, 19 reais e 99, 50 centavos"),
         ("ru", "–5 °C", "минус 5 градусов Цельсия"),
     ],
 )
@@ -304,7 +304,7 @@ def test_places_in_an_order(language: str, written: str, spoken: str) -> None:
             "5 mln €, 5 mln, 1 mld di euro",
             "5 milioni di euro, 5 milioni, un miliardo di euro",
         ),
-        ("pt", "5 M€, R$ 5 mi", "5 milhões de euros, 5 milhões de Reais brasileiros"),
+        ("pt", "5 M€, R$ 5 mi", "5 milhões de euros, 5 milhões de reais"),
         ("nl", "€ 5 mln, 5 mld euro", "5 miljoen euro, 5 miljard euro"),
         ("ru", "1 млн $, 5 тыс. человек", "1 миллион долларов, 5 тысяч человек"),
         ("en", "5 M€, $2 million. Then", "5 million euros, 2 million dollars. Then"),
@@ -539,6 +539,38 @@ def test_ranges(language: str, written: str, spoken: str) -> None:
 def test_codes(language: str, written: str, spoken: str) -> None:
     """Digits are said one by one behind a word for a code, and where nobody counts so far."""
     assert digits(written, language) == spoken
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        (
+            "en",
+            "Mon, Jan 5th, Dec 24, Jan. 5-7",
+            "Monday, January fifth, December twenty-fourth, January fifth to seventh",
+        ),
+        (
+            "en",
+            "Mar 3 to 5 PM, Jan 2026, Sun, Aug 3",
+            "March third to five P.M., January twenty twenty-six, Sunday, August third",
+        ),
+        (
+            "en",
+            "Mon-Fri 9am-5pm, Sat & Sun, Sun at 5 pm",
+            "Monday to Friday nine A.M. to five P.M., Saturday and Sunday, Sunday at five P.M.",
+        ),
+        ("en", "See you Tue", "See you Tuesday"),
+        ("en", "Mon. - Fri., by Thurs. Then", "Monday to Friday, by Thursday. Then"),
+        (
+            "en",
+            "The Sun, Sat down. Mon ami. I sat 5 times. Frito Tue-x",
+            "The Sun, Sat down. Mon ami. I sat five times. Frito Tue-x",
+        ),
+    ],
+)
+def test_days_written_short(language: str, written: str, spoken: str) -> None:
+    """Days and months have no need of a dot."""
+    assert words(written, language) == spoken
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,15 @@ _LAST = r"(?=['’]s\b| of\b|[,;:.!?)]|$)"
 _DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50}
 
 TITLE = re.compile(rf"\b({'|'.join(_TITLES)})\.(?= ?[A-Z]| and (?:{'|'.join(_TITLES)})\.)")
-DAY = re.compile(rf"\b({'|'.join(_DAYS)})\.(?=,| [a-z0-9]| (?:{MONTHS}))")
-MONTH = re.compile(rf"\b({MONTHS})\.(?=,| [a-z0-9])")
+_WEEK = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
+_NEXT_DAY = rf"(?:(?<={_WEEK} to )|(?<={_WEEK} & )|(?<={_WEEK} and ))"
+_TIME = r"(?:at )?\d{1,2}(?: \d\d| oh \d)? (?:[AP]\.M|o'clock|to )"
+DAY = re.compile(
+    rf"\b({'|'.join(_DAYS)})(?:\.(?=,| [a-z0-9]| (?:{MONTHS}))"
+    rf"|(?=,? (?:{MONTHS})[a-z]* [a-z]| (?:to|&|and) {_WEEK}|,? {_TIME}))"
+    rf"|({_NEXT_DAY}{_WEEK}|Tues?|Thu(?:rs?)?|Fri)(?![\w’'-]|\.\w)"
+)
+MONTH = re.compile(rf"\b({MONTHS})(?:\.(?=,| [a-z0-9])|(?= (?:twenty|nineteen) ))")
 STREET = re.compile(rf"(?<=\w )({'|'.join(_STREETS)})\.(?!\w)")
 SAINT = re.compile(r"\bSt\.(?= ?[A-Z])")
 WORD = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, _WORDS))})\.(?!\w)")
@@ -74,12 +81,13 @@ def has_any(text: str, *, in_digits: bool) -> bool:
 def in_full(match: re.Match[str]) -> str | None:
     """Return what a match of one of the patterns of words says; None for no abbreviation."""
     before, after = match.string[: match.start()], match.string[match.end() :]
-    word = match[1] if match.re.groups else "St"
+    word = match[match.lastindex] if match.lastindex else "St"
     if match.re is STREET and word == "St" and not _follows_a_name(before, after):
         return None
     said = "Saint" if match.re is SAINT else (_TITLES | _DAYS | _MONTHS | _STREETS | _WORDS)[word]
     is_last = not after.strip() or (match.re is STREET and re.match(r" [A-Z]", after))
-    return f"{said}." if is_last else said  # the dot also ends the sentence
+    is_dotted = match[0].endswith(".")
+    return f"{said}." if is_last and is_dotted else said  # the dot also ends the sentence
 
 
 def _follows_a_name(before: str, after: str) -> bool:

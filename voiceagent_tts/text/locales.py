@@ -279,7 +279,8 @@ _WORDS = {
             "libra/libras",
             "péni/pence",
             "iene/ienes",
-        ),
+        )
+        | {"BRL": (("real", "reais"), ("centavo", "centavos"))},
         "um meio|um terço|dois terços|um quarto|três quartos",
         before_minor="e",
         date="{day} de |{month} de |{year}",

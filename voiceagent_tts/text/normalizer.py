@@ -208,7 +208,10 @@ _NUMERALS = {
     "pt": (rf"(\b[Ss]éculos? ){_ROMAN}\b", ""),
 }
 """Roman numerals in what such languages count with them, and what is written after the digits."""
-_ENGLISH_DAY = r"\b({months}|(?:{short})\.?) (\d{{1,2}})(?!\w|[.:/-]\d)"
+_ENGLISH_DAY = (
+    r"\b({months}|(?:{short})\.?) (\d{{1,2}})(?:st|nd|rd|th)?(?!\w|[.:/-]\d)"
+    r"(?: to (\d{{1,2}})(?:st|nd|rd|th)?(?!\w|[.:/-]\d| ?[APap]\.?[Mm]\b))?"
+)
 _BRITISH_DAY = r"(?<![\w.,:/$€£-])(\d{{1,2}}) ({months}|(?:{short})\b\.?)(?!\w)"
 _FEET = re.compile(r"(?<![\w.,])(\d)['’′] ?(\d{1,2})[\"”″]")
 _GERMAN_DAY = r"(\d{{1,2}})\. (?={months}|bis \d)"
@@ -745,8 +748,9 @@ def _say_number_sign(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 
 def _say_english_day(match: re.Match[str], locale: Locale) -> list[_Part] | None:
-    at = match.start(2) - match.start()
-    return [(f"{abbreviations.month(match[1])} ", 0), (locale.ordinal(int(match[2])), at)]
+    at, last = (match.start(group) - match.start() for group in (2, 3))
+    said = [(f"{abbreviations.month(match[1])} ", 0), (locale.ordinal(int(match[2])), at)]
+    return [*said, (f" to {locale.ordinal(int(match[3]))}", last)] if match[3] else said
 
 
 def _say_british_day(match: re.Match[str], locale: Locale) -> list[_Part] | None:
