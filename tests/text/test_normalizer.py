@@ -574,6 +574,50 @@ def test_days_written_short(language: str, written: str, spoken: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        (
+            "en",
+            "12/25/24, 5/13/24, 45/60/70, 10-12-24",
+            "December twenty-fifth, twenty twenty-four, May thirteenth, twenty twenty-four, "
+            "forty-five/sixty/seventy, ten-twelve-twenty-four",
+        ),
+        ("en-gb", "03/05/26", "the third of May twenty twenty-six"),
+        (
+            "de",
+            "am 03.05.26, v 1.2.10",
+            "am dritten Mai zweitausendsechsundzwanzig, v eins Punkt zwei Punkt zehn",
+        ),
+        ("es", "03/05/26", "tres de mayo de dos mil veintiséis"),
+        (
+            "en",
+            "1h 30m, 2m 30s, 1h30m 10s, 5m, 5 m 10 mph",
+            "one hour thirty minutes, two minutes thirty seconds, one hour thirty minutes ten "
+            "seconds, five meters, five meters ten miles per hour",
+        ),
+        ("fr", "2h30min, 5 m, 10h30", "deux heures trente minutes, cinq mètres, dix heures trente"),
+        (
+            "de",
+            "1h 30m, 3.14, v2.1, 3.5 %, 1.000, 2.05",
+            "eine Stunde dreißig Minuten, drei Punkt vierzehn, v zwei Punkt eins, drei Punkt "
+            "fünf Prozent, eintausend, zwei Punkt null fünf",
+        ),
+        ("fr", "v2.1", "v deux point un"),
+        (
+            "en",
+            "I ran .5 miles, .25 mi, v2.1, 3.14, Node.js",
+            "I ran point five miles, point two five miles, v two point one, three point one "
+            "four, Node.js",
+        ),
+        ("ja", "1h30m", "一 時間 三十 分"),
+    ],
+)
+def test_short_years_durations_and_dots(language: str, written: str, spoken: str) -> None:
+    """Two digits are a year, m behind hours is minutes, and no dot between digits is a full stop."""
+    assert words(written, language) == spoken
+
+
+@pytest.mark.parametrize(
     "written",
     [
         "I met Mary Lou today.",

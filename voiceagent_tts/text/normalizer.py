@@ -146,7 +146,7 @@ _STAMP = re.compile(
     rf"{_START}(\d{{4}}-\d\d-\d\d)T(\d\d:\d\d)(?::00|(:\d\d))?(?:\.\d+)?(?:(Z)|([+-])(\d\d):?00)?(?!\w)"
 )
 """A date and a time of ISO 8601."""
-_DATE = re.compile(rf"{_START}(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}){_END}")
+_DATE = re.compile(rf"{_START}(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}|\d\d){_END}")
 _PHONE = (
     rf"{_START}(?:{{own}}\+\d{{1,3}}(?:[ .-]?\(\d{{1,4}}\))?(?:[ .-]?\d{{1,4}}){{2,6}}"
     r"|\(\d{2,5}\)[ -]?\d{2,8}(?:[ .-]\d{2,4}){0,3}"
@@ -182,6 +182,9 @@ _OPEN = re.compile(
     r"\b(?:open|hours:?|days?:?|from|geöffnet|ouvert\w*|abiert\w*|apert\w*|abert\w*) $"
 )
 """What stands before opening hours, whose first number may be the larger one."""
+_DURATION = re.compile(
+    r"(?<![\w.,])\d{1,4} ?(?:h|m|min)(?: ?\d{1,2} ?(?:m|min|s|sec)){1,2}(?![\w/²³])"
+)
 _SECONDS = re.compile(rf"{_START}(\d{{1,2}}):([0-5]\d):([0-5]\d)(?![\w:]|[.,]\d)")
 _RATIO = re.compile(rf"{_START}(\d{{1,4}}):(\d{{1,4}})(?![\w:]|[.,]\d)")
 _POWER = re.compile(r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))⁻?[²³¹⁰⁴-⁹]+")
@@ -255,6 +258,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     months, days = "|".join(locale.months), "|".join(locale.days)
     amount = rf"(?P<amount>{number}|{re.escape(locale.decimal)}\d\d?(?!\d)|\d{{1,6}}[.,]\d\d(?!\d))"
     money = f"(?:{sign}|{'|'.join(map(re.escape, CURRENCIES))})"
+    part = rf"{re.escape(locale.decimal)}\d+"
     per = r"(?P<per>(?: ?/ ?[^\W\d_]+)*)"
     units = "|".join(sorted(map(re.escape, locale.units), key=len, reverse=True))
     end = r"(?![\w/²³])(?![.,]\d)"
@@ -275,6 +279,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(re.compile(r"(?<=[\d)%°€]) [-−] (?=[$€£¥]?[\d(−-])"), _say_minus),
         _Rule(re.compile(rf"(?<![\w.,])(?<!\d )({money}) ?[-−–](?=[.,]?\d)"), _say_minus_first),
         _Rule(re.compile(_minus(locale) + rf"(?=(?:{money} ?)?[.,]?[\d¼-¾⅐-⅞√])"), _say_minus),
+        _Rule(_DURATION, _say_duration),
         _Rule(_SECONDS, _say_seconds),
         _Rule(_CLOCK, _say_clock),
         _Rule(_RATIO, _say_ratio),
@@ -287,7 +292,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(_DECADE, _say_decade),
         _Rule(_FRACTION, _say_fraction),
         _Rule(_SINGLE_FRACTION, _say_single_fraction),
-        _Rule(re.compile(rf"(?<![\w.,])({number}) ?({units}){end}"), _say_unit),
+        _Rule(re.compile(rf"(?<![\w.,])({number}|{part}) ?({units}){end}"), _say_unit),
         _Rule(re.compile(r"(?<=\b[b-zB-Z0-9]) [-−] (?=[b-zB-Z0-9]\b)"), _say_minus),
         _Rule(re.compile(r"(?<=\d) – (?=\d+(?: ?=|[.!?,;)](?!\d)|$))"), _say_minus),
         _Rule(re.compile(r"(?<=\d)[-–](?=\d+ ?=)|(?<=[\d)])−(?=[\d(])"), _say_minus),
@@ -391,7 +396,8 @@ def _worded_rules(number: str) -> Iterator[_Rule]:
     yield _Rule(_SITE, _say_address)
     yield _Rule(re.compile(r"[%°&=+×÷@<>±≤≥≠√]"), _say_symbol)
     yield _Rule(re.compile(r"(≈) ?"), _say_symbol)
-    yield _Rule(re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}(?![\d.]*\d)"), _say_dotted)
+    yield _Rule(re.compile(r"(?<![\d.])\d+(?:\.\d+)+(?![\d.]*\d)"), _say_dotted)
+    yield _Rule(re.compile(r"(?<![\w.,])\.(\d+)(?!\w|[.,]\d)"), _say_leading_point)
     yield _Rule(re.compile(rf"(?<!\d){number}"), _say_number)
     yield _Rule(re.compile(r"\d+"), _say_digits)
 
@@ -420,11 +426,21 @@ def _say_stamp(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 
 def _say_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    if len(match[4]) == 2 and not _is_short_date(match, locale):
+        return None
     first, second, year = int(match[1]), int(match[3]), int(match[4])
+    if len(match[4]) == 2:
+        year += 2000 if year < 70 else 1900
     is_month_first = locale.is_american and match[2] != "." and first <= 12
     day, month = (second, first) if is_month_first else (first, second)
     at = match.start()
     return _date(year, month, day, locale, (0, match.start(3) - at, match.start(4) - at))
+
+
+def _is_short_date(match: re.Match[str], locale: Locale) -> bool:
+    """Whether three numbers, of which the last has two digits, are a date and no version."""
+    has_dots = match[2] == "." and locale.decimal == "," and len(match[1] + match[3]) == 4
+    return locale.is_spaced and (match[2] == "/" or has_dots)
 
 
 def _date(
@@ -501,6 +517,19 @@ def _say_clock(match: re.Match[str], locale: Locale) -> list[_Part] | None:
 
 def _english_minute(minute: int) -> str:
     return f"oh {minute}" if minute < 10 else str(minute)
+
+
+def _say_duration(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    """A duration such as "1h 30m", in which "m" is minutes; later rules say its units."""
+    places = [*re.finditer(r"(\d+) ?([hms])", match[0])]
+    units = "".join(place[2] for place in places)
+    if units not in "hms" and units != "hs":
+        return None
+    names = {"h": "h", "m": "min", "s": "s"}
+    return [
+        (f"{' ' if place.start() else ''}{place[1]} {names[place[2]]}", place.start())
+        for place in places
+    ]
 
 
 def _say_seconds(match: re.Match[str], locale: Locale) -> list[_Part]:
@@ -876,11 +905,24 @@ def _say_dotted(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     """A version or an address: its numbers are spelled, so that no two of them are decimals."""
     if locale.group == "." and re.fullmatch(r"\d{1,3}(?:\.\d{3})+", match[0]):
         return None
+    if locale.decimal == "." and match[0].count(".") == 1:
+        return None
     name = f" {locale.point if locale.language == 'en' else locale.symbols['.']} "
     places = [*re.finditer(r"\d+|\.", match[0])]
-    said = [locale.cardinal(int(each[0])) if each[0] != "." else name for each in places]
+    said = [name if each[0] == "." else _whole(each[0], locale) for each in places]
     said[0] = _apart(said[0], match)
     return [(text, each.start()) for text, each in zip(said, places, strict=True)]
+
+
+def _whole(digits: str, locale: Locale) -> str:
+    """A number in words; one that begins with a zero is said digit by digit."""
+    is_spelled = digits.startswith("0") or len(digits) > 12
+    return _digits(digits, locale) if is_spelled else locale.cardinal(int(digits))
+
+
+def _say_leading_point(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """Decimals without a number before them, as in ".5"."""
+    return [(f"{locale.point} ", 0), (_digits(match[1], locale), 1)]
 
 
 def _say_number(match: re.Match[str], locale: Locale) -> list[_Part] | None:
