@@ -618,6 +618,38 @@ def test_short_years_durations_and_dots(language: str, written: str, spoken: str
 
 
 @pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        (
+            "en",
+            "on 3/4 at 2 PM, by 5/6, due 12/5, Monday, 5/3, 3/4 at 2:00",
+            "on March fourth at 2 PM, by May sixth, due December fifth, Monday, May third, "
+            "March fourth at 2 o'clock",
+        ),
+        (
+            "en",
+            "on 1/2 of it, by 1/2, before 1/2 cup, on 13/5, on 24/7, 5/6, 9/11",
+            "on one half of it, by one half, before one half cup, on 13 5, on 24 7, 5 sixths, 9 11",
+        ),
+        ("en-gb", "on 3/4", "on the third of April"),
+        ("ja", "5/3(土), 5/3 10:00, 5/3から, 4/3", "5月3日(土), 5月3日 10時, 5月3日から, 3分の4"),
+        ("zh", "4/3, 24/7, 1/2", "3分之4, 24 7, 二分之一"),
+        ("ko", "4/3, 5/3(토)", "3분의4, 5월 3일(토)"),
+        (
+            "fr",
+            "du 5/3 au 7/3, le 1/3 des gens, 3/4",
+            "du 5 mars au 7 mars, le un tiers des gens, trois quarts",
+        ),
+        ("es", "el 5/3, 3/5", "el 5 de marzo, 3 quintos"),
+        ("pt", "dia 5/3", "dia 5 de março"),
+    ],
+)
+def test_days_of_a_month(language: str, written: str, spoken: str) -> None:
+    """A stroke is one of a date where a word before it, a day or a time behind it says so."""
+    assert digits(written, language) == spoken
+
+
+@pytest.mark.parametrize(
     "written",
     [
         "I met Mary Lou today.",

@@ -205,7 +205,7 @@ _WORDS = {
         ),
         "ein halb|ein Drittel|zwei Drittel|ein Viertel|drei Viertel",
         hour="Uhr",
-        date="{ordinal}n |{month} |{year}",
+        date="{ordinal} |{month} |{year}",
         scales="k=tausend|M=Million/Millionen|Mio.=Million/Millionen|Mrd.=Milliarde/Milliarden",
     ),
     "fr": _Words(
@@ -489,7 +489,7 @@ class Locale:
 
     def part(self, upper: int, lower: int) -> str | None:
         """A fraction such as "three fifths" in languages that say an ordinal; else None."""
-        if not self.is_spaced and upper < lower:
+        if not self.is_spaced:
             return f"{lower}{self.symbols['/']}{upper}"
         if not (upper < lower and 4 < lower <= 10):
             return None

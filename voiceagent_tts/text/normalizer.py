@@ -189,6 +189,19 @@ _SECONDS = re.compile(rf"{_START}(\d{{1,2}}):([0-5]\d):([0-5]\d)(?![\w:]|[.,]\d)
 _RATIO = re.compile(rf"{_START}(\d{{1,4}}):(\d{{1,4}})(?![\w:]|[.,]\d)")
 _POWER = re.compile(r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))⁻?[²³¹⁰⁴-⁹]+")
 _FRACTION = re.compile(rf"{_START}(?:(\d+) )?(\d{{1,4}})/(\d{{1,4}}){_END}")
+_DAY_CUE = re.compile(
+    r"\b(?:on|due|until|till|since|starting|(?:mon|tues|wednes|thurs|fri|satur|sun)day,?"
+    r"|le|du|au|el|del|il|dal|dia|até|op|tot) $",
+    re.IGNORECASE,
+)
+_WEAK_DAY_CUE = re.compile(r"(?:\b(?:by|before|after|from)|\d/\d\d? (?:to|through|and|al?|e)) $")
+_PART_OF = re.compile(
+    r" ?(?:of|d[ei']|des|del|d[aeo]s?|van|the|an?|cups?|\w+spoons?|inch\w*|miles?|hours?|pounds?)\b"
+)
+"""What follows a part, and no date."""
+_DAY_AFTER = re.compile(
+    r" ?[(（][월화수목금토일月火水木金土日一二三四五六][)）]| at \d| ?\d\d? ?[時点點시]|から|まで|부터|까지"
+)
 _SINGLE_FRACTION = re.compile(r"(?:(?<![\w.,/])(\d{1,4}) ?)?([¼-¾⅐-⅞])")
 _DECADE = re.compile(r"(?:(?<![\w.,-])|(?<=[a-z]-))(?:(1[1-9]|20)(\d)0|['’](\d)0)['’]?s\b")
 _YEAR = re.compile(
@@ -217,7 +230,10 @@ _ENGLISH_DAY = (
 )
 _BRITISH_DAY = r"(?<![\w.,:/$€£-])(\d{{1,2}}) ({months}|(?:{short})\b\.?)(?!\w)"
 _FEET = re.compile(r"(?<![\w.,])(\d)['’′] ?(\d{1,2})[\"”″]")
-_GERMAN_DAY = r"(\d{{1,2}})\. (?={months}|bis \d)"
+_GERMAN_DAY = (
+    r"(?<![\w.,])(\d{{1,2}})\.(?: (?={months}|bis \d)| ?([-–/]) ?(?={next})"
+    r"| (?=(?:und|oder|auf den|bis zum) {next}))"
+)
 _GERMAN_DATE = re.compile(r"(?<![\w.,])(\d{1,2})\.(\d{1,2})\.(?![\w.])")
 _GERMAN_DATE_CUE = re.compile(r"\b(?:am|vom|zum|bis|ab|seit|der|den|dem|\w+tag,?) $", re.IGNORECASE)
 _GERMAN_ORDINAL = re.compile(r"(?<![\w.,])(\d{1,3})\. (?=([A-ZÄÖÜ]\w+))")
@@ -316,7 +332,12 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     if language in _ORDINALS:
         rules.append(_Rule(re.compile(_START + _ORDINALS[language]), _say_ordinal))
     if language == "de":
-        rules.append(_Rule(re.compile(_GERMAN_DAY.format(months=months)), _say_german_day))
+        rules.append(
+            _Rule(
+                re.compile(_GERMAN_DAY.format(months=months, next=rf"\d{{1,2}}\. ?(?:{months})")),
+                _say_german_day,
+            )
+        )
         rules.append(_Rule(_GERMAN_DATE, _say_german_date))
         rules.append(_Rule(_GERMAN_DECADE, _say_german_decade))
         rules.append(_Rule(_GERMAN_ORDINAL, _say_german_ordinal))
@@ -411,8 +432,9 @@ def _value(number: str, locale: Locale) -> float:
 
 def _say_iso_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     year, month, day = (int(group) for group in match.groups())
-    at = match.start()
-    return _date(year, month, day, locale, (0, match.start(2) - at, match.start(3) - at))
+    start = match.start()
+    at = (0, match.start(2) - start, match.start(3) - start)
+    return _date((year, month, day), match, locale, at)
 
 
 def _say_stamp(match: re.Match[str], locale: Locale) -> list[_Part]:
@@ -433,8 +455,9 @@ def _say_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
         year += 2000 if year < 70 else 1900
     is_month_first = locale.is_american and match[2] != "." and first <= 12
     day, month = (second, first) if is_month_first else (first, second)
-    at = match.start()
-    return _date(year, month, day, locale, (0, match.start(3) - at, match.start(4) - at))
+    start = match.start()
+    at = (0, match.start(3) - start, match.start(4) - start)
+    return _date((year, month, day), match, locale, at)
 
 
 def _is_short_date(match: re.Match[str], locale: Locale) -> bool:
@@ -444,14 +467,17 @@ def _is_short_date(match: re.Match[str], locale: Locale) -> bool:
 
 
 def _date(
-    year: int, month: int, day: int, locale: Locale, at: tuple[int, int, int]
+    date: tuple[int, int, int], match: re.Match[str], locale: Locale, at: tuple[int, int, int]
 ) -> list[_Part] | None:
     """A date in the language's order; its parts are at the three indices, in that order."""
+    year, month, day = date
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
+    before = match.string[max(0, match.start() - 4) : match.start()]
+    ending = "n" if locale.language == "de" and before.casefold() != "der " else ""
     words = {
         "day": day,
-        "ordinal": locale.ordinal(day) if locale.writes_numbers else day,
+        "ordinal": f"{locale.ordinal(day)}{ending}" if locale.writes_numbers else day,
         "month": locale.months[month - 1],
         "year": _year(year, locale),
     }
@@ -686,6 +712,8 @@ def _plural(word: str) -> str:
 
 def _say_fraction(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     whole, upper, lower = match.groups()
+    if whole is None and (date := _day_of_month(match, locale)):
+        return date
     at = match.start(2) - match.start()
     said = _fraction(int(upper), int(lower), locale)
     if whole is None:
@@ -693,8 +721,30 @@ def _say_fraction(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     return [(whole, 0), (f" {locale.symbols['&']} {said}", at)]
 
 
+def _day_of_month(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    """A date without a year, as in "on 5/3", where what stands beside it says so."""
+    before = match.string[max(0, match.start() - 16) : match.start()]
+    after = match.string[match.end() : match.end() + 16]
+    is_cued = _DAY_CUE.search(before) or (
+        _WEAK_DAY_CUE.search(before) and match[0] not in locale.fractions
+    )
+    if not ((is_cued and not _PART_OF.match(after)) or _DAY_AFTER.match(after)):
+        return None
+    numbers, at = (int(match[2]), int(match[3])), match.start(3) - match.start()
+    is_month_first = locale.is_american or not locale.is_spaced
+    month, day = numbers if is_month_first else numbers[::-1]
+    said = _date((2000, month, day), match, locale, (0, at if locale.is_spaced else 0, at))
+    if said is None:
+        return None
+    first, last = (
+        part for part, form in zip(said, locale.date, strict=True) if "{year}" not in form
+    )
+    return [first, (re.sub(r"(?:,| de)? $", "", last[0]), last[1])]
+
+
 def _fraction(upper: int, lower: int, locale: Locale) -> str:
-    if said := locale.fractions.get(f"{upper}/{lower}") or locale.part(upper, lower):
+    part = None if (upper, lower) == (24, 7) else locale.part(upper, lower)
+    if said := locale.fractions.get(f"{upper}/{lower}") or part:
         return said
     if locale.language == "en":
         return _english_fraction(upper, lower, locale)
@@ -845,8 +895,13 @@ def _say_in_full(match: re.Match[str], locale: Locale) -> list[_Part] | None:
 
 def _say_german_day(match: re.Match[str], locale: Locale) -> list[_Part]:
     before = match.string[: match.start()].rstrip().rpartition(" ")[2]
-    is_subject = before.casefold() in ("der", "")
-    return [(f"{locale.ordinal(int(match[1]))}{'' if is_subject else 'n'} ", 0)]
+    is_alone = not match.string.startswith("bis", match.end())
+    is_subject = before.casefold() == "der" or (not before and is_alone)
+    said = f"{locale.ordinal(int(match[1]))}{'' if is_subject else 'n'} "
+    if not match[2]:
+        return [(said, 0)]
+    between = locale.symbols["–" if match[2] != "/" else "&"]
+    return [(said, 0), (f"{between} ", match.start(2) - match.start())]
 
 
 def _say_german_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
