@@ -613,7 +613,7 @@ def test_days_written_short(language: str, written: str, spoken: str) -> None:
     ],
 )
 def test_short_years_durations_and_dots(language: str, written: str, spoken: str) -> None:
-    """Two digits are a year, m behind hours is minutes, and no dot between digits is a full stop."""
+    """Two digits are a year, m behind hours is minutes, and a dot between digits is said."""
     assert words(written, language) == spoken
 
 
@@ -646,6 +646,133 @@ def test_short_years_durations_and_dots(language: str, written: str, spoken: str
 )
 def test_days_of_a_month(language: str, written: str, spoken: str) -> None:
     """A stroke is one of a date where a word before it, a day or a time behind it says so."""
+    assert digits(written, language) == spoken
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        (
+            "de",
+            "Heute ist der 3.5.2026, am 3.5.2026, 3.5.2026",
+            "Heute ist der dritte Mai zweitausendsechsundzwanzig, am dritten Mai "
+            "zweitausendsechsundzwanzig, dritten Mai zweitausendsechsundzwanzig",
+        ),
+        (
+            "de",
+            "Der 24.12.2026 ist",
+            "Der vierundzwanzigste Dezember zweitausendsechsundzwanzig ist",
+        ),
+        (
+            "de",
+            "vom 1.-3. Mai, am 24. und 25. Dezember, vom 3. auf den 4. Mai",
+            "vom ersten bis dritten Mai, am vierundzwanzigsten und fünfundzwanzigsten Dezember, "
+            "vom dritten auf den vierten Mai",
+        ),
+        ("de", "1. bis 5. Juni", "ersten bis fünften Juni"),
+        (
+            "de",
+            "3./4. Mai, am 3. Mai, der 3. Mai, Punkt 3. und 4. Haus",
+            "dritten und vierten Mai, am dritten Mai, der dritte Mai, Punkt 3. und 4. Haus",
+        ),
+    ],
+)
+def test_german_days(language: str, written: str, spoken: str) -> None:
+    """Days in a row are ordinals, and 'der' has the first case."""
+    assert digits(written, language) == spoken
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        (
+            "ja",
+            "14：30, １，９８０円, 9：00～18：00, ３．５％, 10%-15%, -5%",
+            "14時 30分, 1,980円, 9時 から 18時, 3点 5 パーセント, 10 パーセント から 15 "
+            "パーセント, マイナス 5 パーセント",
+        ),
+        ("zh", "1，2，3, 10%-15%, -5%", "1，2，3, 百分之 10到 百分之 15, 负 百分之 5"),
+        ("ko", "2026.05.03, 2026. 5. 3., 3.5", "2026년 5월 3일, 2026년 5월 3일, 3 점 5"),
+        ("ja", "2026.5.3", "2026年5月3日"),
+    ],
+)
+def test_full_width_marks_and_dotted_dates(language: str, written: str, spoken: str) -> None:
+    """Marks between digits are those of ASCII, and a year with dots behind it begins a date."""
+    assert digits(written, language) == spoken
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        (
+            "it",
+            "1° maggio, al 5° piano, 1° posto, fa 30° oggi, 45°",
+            "primo maggio, al quinto piano, primo posto, fa 30 gradi oggi, 45 gradi",
+        ),
+        (
+            "es",
+            "el 1° de mayo, 1° piso, 45°, 20° C",
+            "el primero de mayo, primer piso, 45 grados, 20 grados Celsius",
+        ),
+        (
+            "pt",
+            "1° lugar, no 2° andar, 30° hoje",
+            "primeiro lugar, no segundo andar, 30 graus hoje",
+        ),
+        (
+            "fr",
+            "Louis XIV, Louis XIVe, taille XXL, La Vie",
+            "Louis 14, Louis quatorzième, taille XXL, La Vie",
+        ),
+    ],
+)
+def test_ordinals_with_a_degree_sign_and_kings(language: str, written: str, spoken: str) -> None:
+    """A degree sign behind an article is the mark of an ordinal; a name has a number."""
+    assert digits(written, language) == spoken
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        (
+            "en",
+            "the 80s, in her 20s, mid-80s, 30s, 2m 30s",
+            "the eighties, in her twenties, mid-eighties, 30s, 2 minutes 30 seconds",
+        ),
+        (
+            "en",
+            'a 55" TV, 3" long, 6\' tall, 5\'6" tall',
+            "a 55 inch TV, 3 inches long, 6 feet tall, 5 foot 6 tall",
+        ),
+        ("en", '"Room 55" is open, the \'80s', '"Room 55" is open, the eighties'),
+        (
+            "en",
+            "a $50 gift card, a $5M round, your $20 credit, a 5 km run",
+            "a 50 dollar gift card, a 5 million dollar round, your 20 dollar credit, a 5 "
+            "kilometer run",
+        ),
+        (
+            "en",
+            "the $50 you paid, $50 gift, $5 million, $3 trillion",
+            "the 50 dollars you paid, 50 dollars gift, 5 million dollars, 3 trillion dollars",
+        ),
+        (
+            "pt",
+            "R$ 5 milhões, R$ 1 milhão, R$ 3 mil, 5 milhões de pessoas",
+            "5 milhões de reais, um milhão de reais, 3 mil reais, 5 milhões de pessoas",
+        ),
+        (
+            "es",
+            "$5 millones, $5 mil, 5 millones",
+            "5 millones de dólares, 5 mil dólares, 5 millones",
+        ),
+        ("de", "€5 Millionen, 1 Milliarde €", "5 Millionen Euro, eine Milliarde Euro"),
+        ("fr", "5 millions €", "5 millions d'euros"),
+        ("it", "5 milioni €", "5 milioni di euro"),
+    ],
+)
+def test_decades_lengths_and_sums(language: str, written: str, spoken: str) -> None:
+    """Decades without an apostrophe, one mark of a length, an amount before a noun, and sums."""
     assert digits(written, language) == spoken
 
 

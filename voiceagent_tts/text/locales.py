@@ -185,8 +185,7 @@ _WORDS = {
         "one half|one third|two thirds|one quarter|three quarters",
         before_minor="and",
         names_minor=True,
-        scales="k=thousand|K=thousand|M=million|B=billion|bn=billion|thousand=thousand"
-        "|million=million|billion=billion|trillion=trillion",
+        scales="k=thousand|K=thousand|M=million|B=billion|bn=billion|tn=trillion",
         periods={"mo": "month", "wk": "week"},
     ),
     "de": _Words(
@@ -444,6 +443,7 @@ class Locale:
         self.hour, self.minute = words.hour, words.minute
         self.date = self._date().split("|")
         self.scales = dict(each.split("=") for each in words.scales.split("|") if each)
+        self.scales |= {form: forms for forms in self.scales.values() for form in forms.split("/")}
         self.of, self.periods = words.of, words.periods
         months = cast("dict[int, str]", self._cldr.months["format"]["wide"])
         self.months = tuple(months[number] for number in range(1, 13))

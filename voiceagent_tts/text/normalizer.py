@@ -142,6 +142,8 @@ _END = r"(?![\w/])(?!-\w)(?![.,:]\d)"
 _ISO_DATE = re.compile(
     rf"{_START}(\d{{4}})(?:-(?=\d\d-\d\d(?!\d))|/(?=\d\d?/))(\d\d?)[/-](\d\d?)(?![\w/-])"
 )
+_DOTTED_DATE = re.compile(rf"{_START}(\d{{4}})\. ?(\d\d?)\. ?(\d\d?)(?:\.(?![\w.])|(?![\w.])|\.$)")
+"""A date of languages that write the year first, such as "2026. 5. 3."."""
 _STAMP = re.compile(
     rf"{_START}(\d{{4}}-\d\d-\d\d)T(\d\d:\d\d)(?::00|(:\d\d))?(?:\.\d+)?(?:(Z)|([+-])(\d\d):?00)?(?!\w)"
 )
@@ -200,10 +202,15 @@ _PART_OF = re.compile(
 )
 """What follows a part, and no date."""
 _DAY_AFTER = re.compile(
-    r" ?[(（][월화수목금토일月火水木金土日一二三四五六][)）]| at \d| ?\d\d? ?[時点點시]|から|まで|부터|까지"
+    r" ?[(（][월화수목금토일月火水木金土日一二三四五六][)）]| at \d| ?\d\d? ?[時点點시]"
+    r"|から|まで|부터|까지"
 )
 _SINGLE_FRACTION = re.compile(r"(?:(?<![\w.,/])(\d{1,4}) ?)?([¼-¾⅐-⅞])")
-_DECADE = re.compile(r"(?:(?<![\w.,-])|(?<=[a-z]-))(?:(1[1-9]|20)(\d)0|['’](\d)0)['’]?s\b")
+_DECADE = re.compile(
+    r"(?:(?<![\w.,-])|(?<=[a-z]-))(?:(1[1-9]|20)(\d)0|['’](\d)0)['’]?s\b"
+    r"|(?:(?<=\b(?:the|his|her|our|mid|low) )|(?<=\b(?:early|their|upper) )|(?<=\bmy )|(?<=\bmid-)"
+    r"|(?<=\b(?:late|your|high) ))([2-9])0s\b"
+)
 _YEAR = re.compile(
     r"(?<![\w.,/:$€£¥#-])(?<!\d )(?<!\d\.)(1[1-9]\d\d|20[1-9]\d)(?![\w%°/-])(?![.,:]\d)"
 )
@@ -215,24 +222,43 @@ _ORDINALS = {
     "pt": r"(\d{1,3})\.?(º|ª)",
     "nl": r"(\d{1,4})(e|de|ste)\b",
 }
+_DEGREE_ORDINAL = (
+    r"(?<![\w.,])(?:(?=1°)|(?<=\b(?:il|al|el|no|do|ao) )|(?<=\b(?:del|dal|nel|sul) )|(?<=\bo )"
+    r"|(?=\d\d?° (?:de )?(?:{months}|piano|piso|posto|puesto|andar|lugar)\b))(\d\d?)°(?= [a-z])"
+)
+"""The degree sign for the mark of an ordinal in Italian, Spanish and Portuguese."""
 _ROMAN = r"((?=[IVX])X{0,3}(?:IX|IV|V?I{0,3}))"
 _NUMERALS = {
     "de": (rf"\b(){_ROMAN}(?=\. Jahrhundert)", ""),
-    "fr": (rf"\b(){_ROMAN}(?=(?:er|re|e|ème)\b)", ""),
+    "fr": (
+        rf"\b([A-ZÉ]\w+ (?=[IVX]{{2}}))?{_ROMAN}(?=(?(1)(?:er|re|e|ème)?|(?:er|re|e|ème))\b)",
+        "",
+    ),
     "es": (rf"(\b[Ss]iglos? ){_ROMAN}\b", ""),
     "it": (rf"\b(){_ROMAN}(?= secolo\b)", "º"),
     "pt": (rf"(\b[Ss]éculos? ){_ROMAN}\b", ""),
 }
-"""Roman numerals in what such languages count with them, and what is written after the digits."""
+"""Roman numerals behind names and what such languages count with them, and the mark for the digits."""
 _ENGLISH_DAY = (
     r"\b({months}|(?:{short})\.?) (\d{{1,2}})(?:st|nd|rd|th)?(?!\w|[.:/-]\d)"
     r"(?: to (\d{{1,2}})(?:st|nd|rd|th)?(?!\w|[.:/-]\d| ?[APap]\.?[Mm]\b))?"
 )
 _BRITISH_DAY = r"(?<![\w.,:/$€£-])(\d{{1,2}}) ({months}|(?:{short})\b\.?)(?!\w)"
 _FEET = re.compile(r"(?<![\w.,])(\d)['’′] ?(\d{1,2})[\"”″]")
+_FEET_OR_INCHES = re.compile(
+    r"(?<![\w.,\"”'’])(\d{1,3}(?:\.\d+)?)"
+    r"(?:[\"”″](?!\w)|(['’′])(?= (?:tall|long|wide|high|deep|x)\b))"
+    r"(?= ?((?:tall|long|wide|high|deep|x)\b)?(\w?))"
+)
+_BEFORE_AMOUNT = re.compile(r"\b(?:an?|another|each|every|the|your|this|that|our) $", re.IGNORECASE)
+_NOUN = re.compile(
+    r" (?:gift|fee|credit|deposit|charge|refund|bill|discount|coupon|voucher|payment|plan|balance"
+    r"|minimum|limit|round|deal|copay|(?:run|walk|race|bag|call|flight|drive|hike|radius|delay)\b)"
+)
+"""What an amount describes."""
 _GERMAN_DAY = (
-    r"(?<![\w.,])(\d{{1,2}})\.(?: (?={months}|bis \d)| ?([-–/]) ?(?={next})"
-    r"| (?=(?:und|oder|auf den|bis zum) {next}))"
+    r"(?<![\w.,])(\d{{1,2}})\.(?: (?={months}|bis \d|(?:und|oder|auf den|bis zum) {next})"
+    r"| ?([-–/]) ?(?={next}))"
 )
 _GERMAN_DATE = re.compile(r"(?<![\w.,])(\d{1,2})\.(\d{1,2})\.(?![\w.])")
 _GERMAN_DATE_CUE = re.compile(r"\b(?:am|vom|zum|bis|ab|seit|der|den|dem|\w+tag,?) $", re.IGNORECASE)
@@ -281,9 +307,17 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     limit = rf"((?:{money} ?)?{number}(?:%| ?(?:{money}|[kKM]|{units})(?!\w))?)"
     no_unit = rf"(?! ?(?:{money}|{units})(?!\w))(?![가-힣一-鿿])"
     dash = "[-–]" if locale.is_spaced else "[-–~〜～]"
+    ordinal_degree = _DEGREE_ORDINAL.format(months=months)
     rules = [
+        *(
+            (_Rule(re.compile(ordinal_degree), _say_mark),)
+            if language in ("it", "es", "pt")
+            else ()
+        ),
+        _Rule(re.compile(r"(?<=\d)(?:[：．／](?=\d)|，(?=\d{3}(?!\d)))|＃(?=\d)"), _say_narrow),
         _Rule(_STAMP, _say_stamp),
         _Rule(_ISO_DATE, _say_iso_date),
+        *(() if locale.is_spaced else (_Rule(_DOTTED_DATE, _say_iso_date),)),
         _Rule(_DATE, _say_date),
         _Rule(re.compile(_PHONE.replace("{own}", _OWN_PHONES.get(language, ""))), _say_spelled),
         _Rule(re.compile(rf"{_START}{codes.CODE}{_END}"), _say_code),
@@ -323,6 +357,7 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         names = {"months": months, "short": abbreviations.MONTHS}
         rules.append(_Rule(abbreviations.NUMERAL, _say_numeral))
         rules.append(_Rule(_FEET, _say_feet))
+        rules.append(_Rule(_FEET_OR_INCHES, _say_feet_or_inches))
         rules.append(_Rule(re.compile(_ENGLISH_DAY.format(**names)), _say_english_day))
         rules.append(_Rule(re.compile(_BRITISH_DAY.format(**names)), _say_british_day))
     if language != "en":
@@ -365,7 +400,7 @@ def _minus(locale: Locale) -> str:
     """Pattern of a negative sign: not of a hyphen, nor of the dash of a range such as "3月-5月"."""
     if locale.is_spaced:
         return r"(?<![^\s(\[\"'“‘=:×÷*^<>≤≥±])(?:[-−]|(?<!\d )–)"
-    return r"(?<![A-Za-z0-9)\]])(?<!\d[^\x00-\x7f])(?<!\d[^\x00-\x7f]{2})[-−–]"
+    return r"(?<![A-Za-z0-9)\]%°])(?<!\d[^\x00-\x7f])(?<!\d[^\x00-\x7f]{2})[-−–]"
 
 
 def _scale_rules(locale: Locale, number: str, money: str, per: str) -> Iterator[_Rule]:
@@ -428,6 +463,15 @@ def _worded_rules(number: str) -> Iterator[_Rule]:
 
 def _value(number: str, locale: Locale) -> float:
     return float(number.replace(locale.group, "").replace(locale.decimal, "."))
+
+
+def _say_narrow(match: re.Match[str], locale: Locale) -> list[_Part]:
+    return [(unicodedata.normalize("NFKC", match[0]), 0)]
+
+
+def _say_mark(match: re.Match[str], locale: Locale) -> list[_Part]:
+    is_short = match[1] in ("1", "3") and not match.string.startswith(" de", match.end())
+    return [(match[1] + ("er" if locale.language == "es" and is_short else "º"), 0)]
 
 
 def _say_iso_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
@@ -602,11 +646,22 @@ def _say_money(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     whole, _, decimals = number.partition(locale.decimal)
     sign_at = max(at, match.start("sign") - match.start())
     if len(decimals) != 2 or locale.minor_currency(sign, 2) is None:
-        name = locale.currency(sign, _value(number, locale))
+        value = 1 if _is_before_noun(match, locale) else _value(number, locale)
+        name = locale.currency(sign, value)
         number = _counted(number if whole else f"0{number}", name, locale)
         return [(number, at), (f" {name}", sign_at), *_per(match, locale)]
     places = (at, at + len(whole) + 1, sign_at)
     return [*_price(whole or "0", decimals, sign, locale, places), *_per(match, locale)]
+
+
+def _is_before_noun(match: re.Match[str], locale: Locale) -> bool:
+    """Whether an English amount describes a noun, as in "a $50 gift card", and has no plural."""
+    before = match.string[max(0, match.start() - 9) : match.start()]
+    return (
+        locale.language == "en"
+        and _BEFORE_AMOUNT.search(before) is not None
+        and _NOUN.match(match.string, match.end()) is not None
+    )
 
 
 def _counted(number: str, noun: str, locale: Locale) -> str:
@@ -647,12 +702,13 @@ def _say_scale(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     if not sign:
         return [*said, (_last_dot(match), len(match[0]) - 1), *_per(match, locale)]
     after = match.start("last") - match.start() if match["last"] else place
-    return [*said, (_of(short, locale.currency(sign, 5), locale), after), *_per(match, locale)]
+    amount = 1 if _is_before_noun(match, locale) else 5
+    return [*said, (_of(short, locale.currency(sign, amount), locale), after), *_per(match, locale)]
 
 
 def _of(short: str, currency: str, locale: Locale) -> str:
     """A currency after a large number, as in "5 millions d'euros"; thousands need no word."""
-    if not locale.of or short == "k":
+    if not locale.of or locale.scales.get(short) == locale.scales["k"]:
         return f" {currency}"
     if locale.language == "fr" and currency[0] in "aeiouy":
         return f" d'{currency}"
@@ -700,8 +756,8 @@ def _price(
 def _say_decade(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     if locale.language != "en":
         return None
-    if match[3]:
-        tens = locale.cardinal(int(match[3]) * 10) if int(match[3]) > 1 else ""
+    if ten := match[3] or match[4]:
+        tens = locale.cardinal(int(ten) * 10) if int(ten) > 1 else ""
         return [(_plural(tens), 0)] if tens else None
     return [(_plural(locale.year(int(f"{match[1]}{match[2]}0"))), 0)]
 
@@ -777,7 +833,8 @@ def _say_unit(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     number, symbol = match[1], match[2]
     if symbol == "s" and " " not in match[0]:  # a plural, as in "737s"
         return None
-    said = locale.unit(symbol, _value(number, locale))
+    value = 1 if _is_before_noun(match, locale) else _value(number, locale)
+    said = locale.unit(symbol, value)
     if said is None:
         return None
     before, after = said
@@ -856,6 +913,15 @@ def _say_feet(match: re.Match[str], locale: Locale) -> list[_Part]:
     return [(f"{match[1]} foot", 0), (f" {match[2]}", at)]
 
 
+def _say_feet_or_inches(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    """A length with one mark; a mark that may end a quotation is none."""
+    if re.search(r'(?<!\d)["“]', match.string[max(0, match.start() - 80) : match.start()]):
+        return None
+    one, more = ("foot", "feet") if match[2] else ("inch", "inches")
+    is_one = match[1] == "1" or (match[4] and not match[3])
+    return [(match[1], 0), (f" {one if is_one else more}", len(match[1]))]
+
+
 def _say_nothing(match: re.Match[str], locale: Locale) -> list[_Part]:
     return []
 
@@ -874,7 +940,7 @@ def _say_numeral(match: re.Match[str], locale: Locale) -> list[_Part] | None:
 def _say_roman(match: re.Match[str], locale: Locale) -> list[_Part]:
     """A Roman numeral in digits, which later rules and voices read as an ordinal."""
     number, at = abbreviations.roman(match[2]), match.start(2) - match.start()
-    return [(match[1], 0), (f"{number}{_NUMERALS[locale.language][1]}", at)]
+    return [(match[1] or "", 0), (f"{number}{_NUMERALS[locale.language][1]}", at)]
 
 
 def _say_named_range(match: re.Match[str], locale: Locale) -> list[_Part]:
@@ -895,7 +961,7 @@ def _say_in_full(match: re.Match[str], locale: Locale) -> list[_Part] | None:
 
 def _say_german_day(match: re.Match[str], locale: Locale) -> list[_Part]:
     before = match.string[: match.start()].rstrip().rpartition(" ")[2]
-    is_alone = not match.string.startswith("bis", match.end())
+    is_alone = not match[2] and not match.string.startswith("bis", match.end())
     is_subject = before.casefold() == "der" or (not before and is_alone)
     said = f"{locale.ordinal(int(match[1]))}{'' if is_subject else 'n'} "
     if not match[2]:
