@@ -238,7 +238,7 @@ _NUMERALS = {
     "it": (rf"\b(){_ROMAN}(?= secolo\b)", "º"),
     "pt": (rf"(\b[Ss]éculos? ){_ROMAN}\b", ""),
 }
-"""Roman numerals behind names and what such languages count with them, and the mark for the digits."""
+"""Roman numerals behind names and what such languages count, and the mark behind their digits."""
 _ENGLISH_DAY = (
     r"\b({months}|(?:{short})\.?) (\d{{1,2}})(?:st|nd|rd|th)?(?!\w|[.:/-]\d)"
     r"(?: to (\d{{1,2}})(?:st|nd|rd|th)?(?!\w|[.:/-]\d| ?[APap]\.?[Mm]\b))?"
