@@ -116,8 +116,15 @@ _TITLE = re.compile(
     rf"\b(?:({_any(NAMED['en'])})\.(?= ?[A-Z\d]| and (?:{_any(NAMED['en'])})\.)"
     r"|([Aa]pt|Ste|[Ee]xt)(?= (?:\d|[A-Z]\b))|(Mt|Ft)(?= [A-Z]))"
 )
-_DAY = re.compile(rf"\b({_any(_DAYS)})\.(?=,| [a-z0-9]| (?:{MONTHS}))")
-_MONTH = re.compile(rf"\b({MONTHS})\.(?=,| [a-z0-9])")
+_WEEK = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
+_NEXT_DAY = rf"(?:(?<={_WEEK} to )|(?<={_WEEK} & )|(?<={_WEEK} and ))"
+_TIME = r"(?:at )?\d{1,2}(?: \d\d| oh \d)? (?:[AP]\.M|o'clock|to )"
+DAY = re.compile(
+    rf"\b({_any(_DAYS)})(?:\.(?=,| [a-z0-9]| (?:{MONTHS}))"
+    rf"|(?=,? (?:{MONTHS})[a-z]* [a-z]| (?:to|&|and) {_WEEK}|,? {_TIME}))"
+    rf"|({_NEXT_DAY}{_WEEK}|Tues?|Thu(?:rs?)?|Fri)(?![\w’'-]|\.\w)"
+)
+MONTH = re.compile(rf"\b({MONTHS})(?:\.(?=,| [a-z0-9])|(?= (?:twenty|nineteen) ))")
 
 
 def _word(code: str) -> re.Pattern[str]:
@@ -136,7 +143,7 @@ def _name(code: str) -> re.Pattern[str]:
 PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
     code: (_name(code), _word(code)) for code in NAMED
 }
-PATTERNS["en"] = (_STREET, _SAINT, _TITLE, _DAY, _MONTH, _word("en"))
+PATTERNS["en"] = (_STREET, _SAINT, _TITLE, _word("en"))
 """Patterns of what is written short, by language, in the order in which they are applied."""
 _FULL = {code: WORDS[code] | NAMED[code] for code in NAMED}
 _FULL["en"] |= _DAYS | _MONTHS

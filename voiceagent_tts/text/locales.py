@@ -186,8 +186,7 @@ _WORDS = {
         "one half|one third|two thirds|one quarter|three quarters",
         before_minor="and",
         names_minor=True,
-        scales="k=thousand|K=thousand|M=million|B=billion|bn=billion|thousand=thousand"
-        "|million=million|billion=billion|trillion=trillion",
+        scales="k=thousand|K=thousand|M=million|B=billion|bn=billion|tn=trillion",
         periods={"mo": "month", "wk": "week"},
     ),
     "de": _Words(
@@ -206,7 +205,7 @@ _WORDS = {
         ),
         "ein halb|ein Drittel|zwei Drittel|ein Viertel|drei Viertel",
         hour="Uhr",
-        date="{ordinal}n |{month} |{year}",
+        date="{ordinal} |{month} |{year}",
         scales="k=tausend|M=Million/Millionen|Mio.=Million/Millionen|Mrd.=Milliarde/Milliarden",
     ),
     "fr": _Words(
@@ -280,7 +279,8 @@ _WORDS = {
             "libra/libras",
             "péni/pence",
             "iene/ienes",
-        ),
+        )
+        | {"BRL": (("real", "reais"), ("centavo", "centavos"))},
         "um meio|um terço|dois terços|um quarto|três quartos",
         before_minor="e",
         date="{day} de |{month} de |{year}",
@@ -447,6 +447,7 @@ class Locale:
         self.hour, self.minute = words.hour, words.minute
         self.date = self._date().split("|")
         self.scales = dict(each.split("=") for each in words.scales.split("|") if each)
+        self.scales |= {form: forms for forms in self.scales.values() for form in forms.split("/")}
         self.of, self.periods = words.of, words.periods
         months = cast("dict[int, str]", self._cldr.months["format"]["wide"])
         self.months = tuple(months[number] for number in range(1, 13))
@@ -499,7 +500,7 @@ class Locale:
 
     def part(self, upper: int, lower: int) -> str | None:
         """A fraction such as "three fifths" in languages that say an ordinal; else None."""
-        if not self.is_spaced and upper < lower:
+        if not self.is_spaced:
             return f"{lower}{self.symbols['/']}{upper}"
         if not (upper < lower and 4 < lower <= 10):
             return None
