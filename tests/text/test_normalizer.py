@@ -204,7 +204,7 @@ def test_other_languages(language: str, written: str, spoken: str) -> None:
         ("ko", "$25, 25 €, ¥500, ₩5,000", "25 달러, 25 유로, 500 엔, 5,000 원"),
         ("ko", "3 km, 2026-11-25", "3 킬로미터, 2026년 11월 25일"),
         ("ko", "오후 3:05, 14:30", "오후 세 시 5분, 14 시 30분"),
-        ("ko", "010-1234-5678, 9시-5시", "0 1 0, 1 2 3 4, 5 6 7 8, 9시 에서 5시"),
+        ("ko", "010-1234-5678, 9시-5시", "0 1 0, 1 2 3 4, 5 6 7 8, 아홉 시 에서 다섯 시"),
     ],
 )
 def test_languages_that_write_numbers_beside_letters(
@@ -546,7 +546,8 @@ def test_words_that_are_written_short_beside_numbers(
         (
             "ko",
             "9시~18시, 오전 9시~오후 6시, 월~금, ₩5,000~₩10,000, ~5",
-            "9시 에서 18시, 오전 9시 에서 오후 6시, 월 에서 금, 5,000 원 에서 10,000 원, 약 5",
+            "아홉 시 에서 18시, 오전 아홉 시 에서 오후 여섯 시, 월 에서 금, 5,000 원 에서 10,000 "
+            "원, 약 5",
         ),
     ],
 )
@@ -736,7 +737,11 @@ def test_short_years_durations_and_dots(language: str, written: str, spoken: str
             "on one half of it, by one half, before one half cup, on 13 5, on 24 7, 5 sixths, 9 11",
         ),
         ("en-gb", "on 3/4", "on the third of April"),
-        ("ja", "5/3(土), 5/3 10:00, 5/3から, 4/3", "5月3日(土), 5月3日 10時, 5月3日から, 3分の4"),
+        (
+            "ja",
+            "5/3(土), 5/3 10:00, 5/3から, 4/3",
+            "5月みっか(土), 5月みっか 10時, 5月みっかから, 3分の4",
+        ),
         ("zh", "4/3, 24/7, 1/2", "3分之4, 24 7, 二分之一"),
         ("ko", "4/3, 5/3(토)", "3분의4, 5월 3일(토)"),
         (
@@ -797,7 +802,7 @@ def test_german_days(language: str, written: str, spoken: str) -> None:
         ),
         ("zh", "1，2，3, 10%-15%, -5%", "1，2，3, 百分之 10到 百分之 15, 负 百分之 5"),
         ("ko", "2026.05.03, 2026. 5. 3., 3.5", "2026년 5월 3일, 2026년 5월 3일, 3 점 5"),
-        ("ja", "2026.5.3", "2026年5月3日"),
+        ("ja", "2026.5.3", "2026年5月みっか"),
     ],
 )
 def test_full_width_marks_and_dotted_dates(language: str, written: str, spoken: str) -> None:
@@ -877,6 +882,54 @@ def test_ordinals_with_a_degree_sign_and_kings(language: str, written: str, spok
 )
 def test_decades_lengths_and_sums(language: str, written: str, spoken: str) -> None:
     """Decades without an apostrophe, one mark of a length, an amount before a noun, and sums."""
+    assert digits(written, language) == spoken
+
+
+@pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        (
+            "es",
+            "1 hora, a la 1:00, 200 personas, 31 días, 1 vez",
+            "una hora, a la una, doscientas personas, treinta y un días, una vez",
+        ),
+        (
+            "es",
+            "2 horas, 1,5 horas, 1 de enero, opción 1 funciona, 200 €",
+            "2 horas, 1,5 horas, 1 de enero, opción 1 funciona, 200 euros",
+        ),
+        ("it", "1 ora, alle 1:00, 1 minuto, 2 ore", "una ora, alle una, un minuto, 2 ore"),
+        (
+            "pt",
+            "2 horas, 1 dia, às 2:00, 200 pessoas, 2 dias",
+            "duas horas, um dia, às duas, duzentas pessoas, 2 dias",
+        ),
+        (
+            "fr",
+            "1 heure, 21 jours, 1 an, 1 000 heures",
+            "une heure, vingt et un jours, un an, 1 000 heures",
+        ),
+        ("de", "1 Nachricht, 1 Uhr, 1 Tag, 21 Tage", "eine Nachricht, ein Uhr, ein Tag, 21 Tage"),
+        (
+            "zh",
+            "2点, 2个, 2小时, 12点, 第2个, 2月, 2年级, 3.2个",
+            "两点, 两个, 两小时, 12点, 第2个, 2月, 2年级, 3点 2个",
+        ),
+        ("yue", "2點, 2個", "兩點, 兩個"),
+        (
+            "ko",
+            "2시, 1시 30분, 3명, 20살, 35살, 6월, 10월, 14시, 3개월",
+            "두 시, 한 시 30분, 세 명, 스무 살, 서른다섯 살, 유월, 시월, 14시, 3개월",
+        ),
+        (
+            "ja",
+            "1人, 1つ, 5月3日, 2人前, 11人, 12月20日",
+            "ひとり, ひとつ, 5月みっか, 2人前, 11人, 12月はつか",
+        ),
+    ],
+)
+def test_numbers_that_agree(language: str, written: str, spoken: str) -> None:
+    """A number agrees with a common noun or counter behind it, and with no other word."""
     assert digits(written, language) == spoken
 
 

@@ -135,16 +135,36 @@ class _Words:
 
 
 _ONES = {
-    "de": ("eins", "ein", "eine", r"\w+(?<!byt)e$|Million$"),
-    "fr": ("un", "un", "une", "heure|minute|seconde|milliseconde|livre|once|kilocalorie|roupie"),
-    "es": ("uno", "un", "una", r"\w+as?$"),
-    "it": ("uno", "un", "una", r"\w+a$"),
-    "pt": ("um", "um", "uma", r"\w+as?$"),
+    "de": ("eins", "ein", "eine", r"\w+(?<!byt)e$|Million$|Nachricht$|Person$|Nacht$"),
+    "fr": (
+        "un",
+        "un",
+        "une",
+        "heure|minute|seconde|milliseconde|livre|once|kilocalorie|roupie|semaine|année|personne|nuit"
+        "|fois|chambre|table|question|option|place",
+    ),
+    "es": ("uno", "un", "una", r"(?!d[ií]as?$)\w+(?:as?|ción|ciones)$|noche|ve[zc]"),
+    "it": ("uno", "un", "una", r"\w+a$|notte"),
+    "pt": ("um", "um", "uma", r"(?!dias?$)\w+(?:as?|ção|ções|gem|gens)$|noite|vez"),
 }
 """One as it is counted, and before masculine and feminine nouns; and pattern of the latter."""
 _HOURS = "한 두 세 네 다섯 여섯 일곱 여덟 아홉 열 열한 열두".split()
 _COUNTS = {"zh": ("", {2: "两"}), "yue": ("", {2: "兩"}), "ko": ("시", dict(enumerate(_HOURS, 1)))}
 """Pattern of nouns, and the numbers that have words of their own before them."""
+NOUNS = {
+    "de": "Uhr|Stunde|Minute|Sekunde|Tag|Woche|Monat|Jahr|Person|Nacht|Nachricht|Anruf|Frage|Platz",
+    "fr": "(?:heure|minute|seconde|jour|semaine|an|année|personne|nuit|chambre|table|message|appel"
+    "|question|option|place)s?|mois|fois",
+    "es": "(?:hora|minuto|segundo|d[ií]a|semana|año|persona|noche|mesa|mensaje|llamada|pregunta"
+    "|entrada|plaza|cosa)s?|mes|meses|vez|veces|(?:habita|op)ci(?:ón|ones)",
+    "it": "or[ae]|minut[oi]|second[oi]|giorn[oi]|settiman[ae]|mes[ei]|ann[oi]|person[ae]|nott[ei]"
+    "|volt[ae]|camer[ae]|tavol[oi]|chiamat[ae]|domand[ae]",
+    "pt": "(?:hora|minuto|segundo|dia|semana|ano|pessoa|noite|mesa|quarto|chamada|pergunta|coisa)s?"
+    "|mês|meses|vez|vezes|mensage(?:m|ns)|opç(?:ão|ões)",
+}
+"""Common nouns with which a number agrees."""
+_HOURS_OF_A_DAY = {"es": "hora", "it": "ora", "pt": "hora"}
+"""What hours are counted as, in languages in which a time has no word for them."""
 _SYMBOLS = (*"-–/#&=+×÷@.%°<>:~±≤≥≠‰√^", "per", "−")
 _FRACTIONS = ("1/2", "1/3", "2/3", "1/4", "3/4")
 
@@ -490,13 +510,21 @@ class Locale:
         one, masculine, feminine, nouns = _ONES.get(self._code, ("",) * 4)
         if not one or not noun or (self._code in ("de", "it") and number > 1):
             return None
-        words = self.cardinal(number)
+        words = plain = self.cardinal(number)
+        is_feminine = re.match(nouns, noun.partition(" ")[0])
+        if is_feminine and self._code in ("es", "pt"):  # "doscientas", "duzentas", "duas"
+            words = re.sub(r"entos\b", "entas", re.sub(r"\bdois$", "duas", words))
         if not words.endswith(one):
-            return None
+            return words if words != plain else None
         stem = words.removesuffix(one)
-        if re.match(nouns, noun.partition(" ")[0]):
+        if is_feminine:
             return stem + feminine
         return stem + ("ún" if stem.endswith("veinti") else masculine)
+
+    def hour_of_day(self, hour: int) -> str:
+        """An hour before its minutes, in digits unless it agrees with a noun, as in "la una"."""
+        noun = self.hour.removesuffix("s") if hour < 2 else self.hour
+        return self.counted(hour, noun or _HOURS_OF_A_DAY.get(self._code, "")) or str(hour)
 
     def part(self, upper: int, lower: int) -> str | None:
         """A fraction such as "three fifths" in languages that say an ordinal; else None."""

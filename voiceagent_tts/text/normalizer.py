@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from voiceagent_tts.text import abbreviations, codes
-from voiceagent_tts.text.locales import CURRENCIES, UNITS, Locale, locale_of
+from voiceagent_tts.text import abbreviations, codes, counters
+from voiceagent_tts.text.locales import CURRENCIES, NOUNS, UNITS, Locale, locale_of
 from voiceagent_tts.text.readings import Said
 
 _logger = logging.getLogger(__name__)
@@ -407,6 +407,11 @@ def _rules(locale: Locale, reads_digits: bool) -> tuple[_Rule, ...]:
         rules.append(_Rule(_GERMAN_DATE, _say_german_date))
         rules.append(_Rule(_GERMAN_DECADE, _say_german_decade))
         rules.append(_Rule(_GERMAN_ORDINAL, _say_german_ordinal))
+    if language in NOUNS:
+        noun = rf"(?<![\w.,:/$€£-])(?<!\d )({number}) ({NOUNS[language]})(?!\w)"
+        rules.append(_Rule(re.compile(noun), _say_counted))
+    if language in counters.COUNTED:
+        rules.append(_Rule(re.compile(counters.COUNTED[language]), _say_counter))
     if locale.is_regional and reads_digits:
         rules.append(_Rule(re.compile(rf"(?<![\w.,]){number}"), _say_regional))
     if not locale.is_spaced:
@@ -618,7 +623,7 @@ def _say_clock(match: re.Match[str], locale: Locale) -> list[_Part] | None:
             return [(str(hour), 0), (said_end or (" o'clock" if hour <= 12 else " hundred"), last)]
         return [(str(hour), 0), (f" {_english_minute(minute)}", at), (said_end, last)]
     name = locale.hour.removesuffix("s") if hour < 2 else locale.hour
-    said, word = _counted(str(hour), name, locale), f" {name}" if name else ""
+    said, word = locale.hour_of_day(hour), f" {name}" if name else ""
     if not minute:
         return [(said, 0), (word + said_end, last)]
     return [(f"{said}{word}", 0), (f" {minute}{locale.minute}{said_end}", last)]
@@ -880,6 +885,15 @@ def _say_unit(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     at = match.start(2) - match.start()
     number = _counted(number, after, locale)
     return [(f"{before} " if before else "", 0), (number, 0), (f" {after}" if after else "", at)]
+
+
+def _say_counted(match: re.Match[str], locale: Locale) -> list[_Part]:
+    number, at = _counted(match[1], match[2], locale), len(match[1])
+    return [(number, 0), *((character, at + i) for i, character in enumerate(f" {match[2]}"))]
+
+
+def _say_counter(match: re.Match[str], locale: Locale) -> list[_Part]:
+    return [(counters.counted(match, locale.language), 0)]
 
 
 def _say_minus(match: re.Match[str], locale: Locale) -> list[_Part]:
