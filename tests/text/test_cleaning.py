@@ -59,6 +59,10 @@ def test_what_is_speakable_stays(text: str) -> None:
         ("<https://example.com>", "example.com"),
         (r"\*not\* 5\$", "not 5$"),
         ("__init__ snake_case", "init snake case"),
+        ("a<b and c>d, x<b>y</b> <i>z", "a<b and c>d, xy z"),
+        ('x<a href="/">y</a>, x<br />y', "xy, x. y"),
+        ("_a_b@c.de_ or `j_d@x.com`", "a_b@c.de or j_d@x.com"),
+        ("see https://x.com/a_b or y.io/a_b.", "see x.com/a_b or y.io/a_b."),
         ("yes -- no --- maybe", "yes, no, maybe"),
     ],
 )
@@ -286,7 +290,7 @@ def test_corpus_keeps_its_words(text: str) -> None:
     "unit",
     ["*", "[", "(", "<", "`", "_", "#", "|", "~", "\\", " ", "\n", "=", ">"]
     + ["[a](", "![", "](", "<a ", "<!--", '[a](b "', "- ", "|-", "[^", "1*", "_a", "[a]["]
-    + ["a\u0301", "\n ", "```\n", "[a](a(b)", "<br ", "https://", "😊", "|:-"],
+    + ["a\u0301", "\n ", "```\n", "[a](a(b)", "<br ", "https://", "😊", "|:-", "a_", "a_b@"],
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
     """Eight times as many unbalanced markers take about eight times as long."""

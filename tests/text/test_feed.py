@@ -162,3 +162,21 @@ def test_text_before_a_bracket_is_scanned_once(monkeypatch: pytest.MonkeyPatch) 
     for character in " " * 500 + label:
         assert feed.push(character) == []
     assert scanned_chars <= 2 * (500 + sum(range(len(label) + 1)))
+
+
+def test_white_space_is_scanned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long white space is, each delta of it is examined once."""
+    scanned_chars = 0
+
+    def counting(text: str, start: int) -> int:
+        nonlocal scanned_chars
+        visible = first_visible(text, start)
+        scanned_chars += visible - start
+        return visible
+
+    first_visible = module._first_visible  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(module, "_first_visible", counting)
+    feed = TextFeed(300)
+    for _ in range(1000):
+        assert feed.push("\n   ") == []
+    assert scanned_chars <= 4000

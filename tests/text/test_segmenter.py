@@ -15,9 +15,11 @@ from voiceagent_tts.text.segmenter import Segmenter
 from voiceagent_tts.text.words import is_spoken, split_words
 
 
-def segments_of(*deltas: str, first_clause: bool = False, max_chars: int = 250) -> list[str]:
+def segments_of(
+    *deltas: str, first_clause: bool = False, max_chars: int = 250, language: str | None = None
+) -> list[str]:
     """Texts of all segments of a context, without timers."""
-    segmenter = Segmenter(max_chars, first_clause)
+    segmenter = Segmenter(max_chars, first_clause, language)
     segments = [segment for delta in deltas for segment in segmenter.push(delta)]
     return [segment.text for segment in segments + segmenter.flush()]
 
@@ -166,6 +168,55 @@ def test_settle_splits_exactly_when_a_sentence_ends(data: st.DataObject) -> None
 def test_sentences_end_segments(text: str, expected: list[str]) -> None:
     """Sentence marks with their closing quotes end a segment; abbreviations and numbers do not."""
     assert segments_of(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "We meet at 3 p.m. tomorrow with Dr. Lee."),
+        ("en", "We open at 9:30 a.m. on Monday."),
+        ("en", "It is 5 a.m. EST, or 5 p.m. Monday here."),
+        ("en", "Mon. through Fri. only."),
+        ("en", "In Apt. 4B, 2 lbs. 3 oz. of it."),
+        ("en", "See Dr. No at St. Mary on Mt. Everest."),
+        ("fr", "M. Dupont avec Mme. Martin et le Dr. Roy le 3 janv. 2026, p. ex. ici."),
+        ("de", "Hauptstr. 12, Tel. 030, max. 5, Abs. 2, am 5. Jan. 2026."),
+        ("es", "A las 9 a. m. con la Dra. Soto en la Av. Mayor el 3 ene. 2026."),
+        ("it", "Il Sig. Rossi al n. 5, pag. 3, p. es. Roma."),
+        ("pt", "Na Av. Paulista, tel. 11, p. ex. amanhã, apto. 5, etc. e tal."),
+        ("nl", "Bij mevr. Jansen, tel. 020, o.a. hier."),
+    ],
+)
+def test_a_known_language_keeps_its_abbreviations_whole(language: str, text: str) -> None:
+    """What is written short ends no sentence before a name, a number or a small letter."""
+    assert segments_of(f"{text} ", language=language) == [text, " "]
+    assert segments_of(*f"{text} ", language=language) == [text, " "]
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "I live on Main St.| It is near."),
+        ("en", "He came at 3 p.m.| Then he left."),
+        ("en", "Take vitamin C.| Then go."),
+        ("en", "Call Ann etc.| They know."),
+        ("de", "Er wohnt in der Hauptstr.| Sie ist lang."),
+        ("fr", "Le tarif est max.| Elle part."),
+        ("es", "Llego a las 5 p. m.| Luego salgo."),
+    ],
+)
+def test_what_is_written_short_may_end_a_sentence(language: str, text: str) -> None:
+    """Before a word that begins a sentence there is a border."""
+    assert segments_of(f"{text.replace('|', '')} ", language=language) == [*text.split("|"), " "]
+
+
+@pytest.mark.parametrize("language", ["en", "de", "fr", "es", "it", "pt", "nl", "pl", "ru"])
+def test_other_words_end_a_sentence_at_once(language: str) -> None:
+    """Only what is written short waits for the next word."""
+    for word in "Ok Hmm Paris 2026 soon alto Haus rue casa".split():
+        segmenter = Segmenter(language=language)
+        expected = [f"This is {word}."]
+        assert texts(segmenter.push(f"This is {word}. ")) == expected, word
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,21 @@ def test_a_long_delta_that_ends_inside_a_word_splits_no_word() -> None:
     assert grown == split_words(text)
 
 
+@pytest.mark.parametrize("end", ["there", "(there", "「好」ab"])
+@pytest.mark.parametrize("start", ["", "Hi ", "one (two"])
+@pytest.mark.parametrize("unit", ["😀 ", "🎉", "- ", " ", "a"])
+def test_a_long_word_is_split_at_the_same_place(start: str, unit: str, end: str) -> None:
+    """The parts of a word of more than 1,000 characters do not depend on the deltas."""
+    text = start + unit * 1300 + end * 400
+    whole = GrowingWords()
+    expected = whole.push(text) + whole.finish()
+    for chars in (1, 3, 999):
+        growing, parts = GrowingWords(), list[Word]()
+        for at in range(0, len(text), chars):
+            parts += growing.push(text[at : at + chars])
+        assert parts + growing.finish() == expected
+
+
 @pytest.mark.parametrize("unit", ["- ", "🎉 ", "!", " ", "\0"])
 def test_text_without_words_is_scanned_once(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a text has no letter, each of its characters is examined once."""

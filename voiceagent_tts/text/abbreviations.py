@@ -1,24 +1,63 @@
-"""English words that are written short, in full: titles, streets, days, months, Roman numerals.
+"""Words that are written short, in full: titles, streets, days, months, Roman numerals.
 
-For voices whose networks read words as they are written; espeak-ng knows these itself. This module
-knows no voice and no offsets.
+The tables of each language also say after which dots a sentence may go on. This module knows no
+voice and no offsets.
 """
 
 import re
+from collections.abc import Iterable
 
-_TITLES = {
-    "Dr": "Doctor", "Mr": "Mister", "Mrs": "Missus", "Prof": "Professor", "Sgt": "Sergeant",
-    "Gen": "General", "Lt": "Lieutenant", "Col": "Colonel", "Capt": "Captain", "Sen": "Senator",
-    "Rep": "Representative", "Gov": "Governor", "Rev": "Reverend",
-}  # fmt: skip
+
+def _tables(**texts: str) -> dict[str, dict[str, str]]:
+    """Words in full by how they are written short, also with a capital letter, by language."""
+    tables: dict[str, dict[str, str]] = {}
+    for code, text in texts.items():
+        table = dict(each.split("=") for each in text.split("|"))
+        capitals = {short.capitalize(): full[0].upper() + full[1:] for short, full in table.items()}
+        tables[code] = capitals | table
+    return tables
+
+
+NAMED = _tables(
+    en="Dr=Doctor|Mr=Mister|Mrs=Missus|Ms=Miz|Prof=Professor|Sgt=Sergeant|Gen=General"
+    "|Lt=Lieutenant|Col=Colonel|Capt=Captain|Sen=Senator|Rep=Representative|Gov=Governor"
+    "|Rev=Reverend|Drs=Doctors|Mt=Mount|Ft=Fort|apt=apartment|Ste=Suite|ext=extension",
+    de="Dr=Doktor|Prof=Professor|Hr=Herr|Hrn=Herrn|Fr=Frau|St=Sankt|Tel=Telefon|Nr=Nummer"
+    "|Abs=Absatz|Kap=Kapitel|Abb=Abbildung|Bd=Band|Abt=Abteilung|Fa=Firma",
+    fr="M=Monsieur|MM=Messieurs|Mme=Madame|Mmes=Mesdames|Mlle=Mademoiselle|Dr=Docteur"
+    "|Pr=Professeur|St=Saint|Ste=Sainte|av=avenue|bd=boulevard|tél=téléphone|n=numéro",
+    es="sr=señor|sra=señora|srta=señorita|sres=señores|dr=doctor|dra=doctora|dña=doña"
+    "|prof=profesor|av=avenida|avda=avenida|tel=teléfono|núm=número|pág=página",
+    it="sig=signor|sig.ra=signora|dott=dottor|dott.ssa=dottoressa|dr=dottor|prof=professor"
+    "|prof.ssa=professoressa|avv=avvocato|ing=ingegner|tel=telefono|n=numero|pag=pagina",
+    pt="sr=senhor|sra=senhora|srta=senhorita|dr=doutor|dra=doutora|prof=professor"
+    "|profa=professora|av=avenida|tel=telefone|n=número|pág=página|apto=apartamento",
+    nl="dhr=de heer|mevr=mevrouw|mw=mevrouw|dr=dokter|prof=professor|tel=telefoon"
+    "|nr=nummer|blz=bladzijde",
+)
+"""What stands before a name or a number."""
+WORDS = _tables(
+    en="vs=versus|approx=approximately|dept=department|etc=et cetera|Jr=Junior|Sr=Senior"
+    "|e.g=for example|i.e=that is|max=maximum|est=established|lbs=pounds|oz=ounces|ft=feet"
+    "|hrs=hours",
+    de="bzw=beziehungsweise|ggf=gegebenenfalls|evtl=eventuell|inkl=inklusive|ca=circa"
+    "|zzgl=zuzüglich|max=maximal|usw=und so weiter|vgl=vergleiche|geb=geboren|z. B=zum Beispiel"
+    "|z.B=zum Beispiel|d. h=das heißt|u. a=unter anderem|Std=Stunde/Stunden"
+    "|Min=Minute/Minuten|str=straße",
+    fr="etc=et cetera|env=environ|max=maximum|apr=après|p. ex=par exemple",
+    es="etc=etcétera|aprox=aproximadamente|máx=máximo|mín=mínimo|p. ej=por ejemplo",
+    it="ecc=eccetera|ca=circa|p. es=per esempio|max=massimo",
+    pt="etc=etcétera|aprox=aproximadamente|máx=máximo|mín=mínimo|p. ex=por exemplo",
+    nl="bijv=bijvoorbeeld|ca=circa|enz=enzovoort|incl=inclusief|max=maximaal",
+)
+"""What may also end a sentence."""
 _DAYS = {
     "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Thu": "Thursday",
     "Thur": "Thursday", "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
 }  # fmt: skip
-_STREETS = {"St": "Street", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway"}
-_WORDS = {
-    "vs": "versus", "approx": "approximately", "dept": "department", "etc": "et cetera",
-    "Jr": "Junior", "Sr": "Senior", "e.g": "for example", "i.e": "that is",
+_STREETS = {
+    "St": "Street", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway",
+    "Ln": "Lane", "Pkwy": "Parkway", "Dr": "Drive", "Ct": "Court", "Pl": "Place",
 }  # fmt: skip
 _MONTHS = {
     "Jan": "January", "Feb": "February", "Mar": "March", "Apr": "April", "May": "May",
@@ -27,6 +66,31 @@ _MONTHS = {
 }  # fmt: skip
 MONTHS = "|".join(_MONTHS)
 """Pattern of the months as they are written before a day or after it, with a dot or without."""
+BEFORE_A_NAME = frozenset("aprox approx inkl zzgl nº др напр т.е им тел ул".split())
+"""More of what stands before a name or a number, which sentencex 1.0.32 lacks."""
+WORDS_FIRST = frozenset("me ok Ok OK in may an da auto Auto bien vie ver".split())
+"""Abbreviations of one language in sentencex 1.0.32 that are common words of another."""
+
+_SHORT_MONTHS = (
+    r"(?<=\d )(?:de )?(?i:janv?|f[eé]vr?|feb|m[aä]r|abr|a[pv]r|mag|giu|lug|juil|ag?o|aug|sept?|set"
+    r"|o[ckt]t|out|nov|d[ei][cz]|déc|ene|gen)"
+)
+
+
+def _any(shorts: Iterable[str]) -> str:
+    """Pattern of one of these."""
+    return "|".join(map(re.escape, shorts))
+
+
+def _at_end(named: Iterable[str], words: Iterable[str]) -> re.Pattern[str]:
+    """Pattern of a text that ends with what is written short; a month is, and a single letter."""
+    others = rf"{_any(words)}|\w*str|[^\W\d_]|{_SHORT_MONTHS}"
+    return re.compile(rf"(?<!\w)(?:(?P<named>{_any(named)})|{others})\.\Z")
+
+
+SHORT = {code: _at_end(NAMED[code], WORDS[code]) for code in NAMED}
+SHORT["en"] = _at_end(NAMED["en"], WORDS["en"] | _DAYS | _MONTHS | _STREETS)
+"""Pattern of a text that ends with what is written short, such as "p.m.", by language."""
 
 _COUNTED = (
     "Chapter|Part|Act|Scene|Volume|Book|Section|Title|Article|Appendix|Phase|Type|Class|Level|War"
@@ -44,12 +108,46 @@ _LAST = r"(?=['’]s\b| of\b|[,;:.!?)]|$)"
 """After the first ruler of a name; "Mary I think" is none."""
 _DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50}
 
-TITLE = re.compile(rf"\b({'|'.join(_TITLES)})\.(?= ?[A-Z]| and (?:{'|'.join(_TITLES)})\.)")
-DAY = re.compile(rf"\b({'|'.join(_DAYS)})\.(?=,| [a-z0-9]| (?:{MONTHS}))")
-MONTH = re.compile(rf"\b({MONTHS})\.(?=,| [a-z0-9])")
-STREET = re.compile(rf"(?<=\w )({'|'.join(_STREETS)})\.(?!\w)")
-SAINT = re.compile(r"\bSt\.(?= ?[A-Z])")
-WORD = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, _WORDS))})\.(?!\w)")
+_STREET = re.compile(rf"(?<=\w )({_any(_STREETS)})\b\.?(?!\w)")
+_HOUSE = re.compile(r"(?<![\w.,$])\d+[A-Za-z]? (?:[A-Z][\w.'’-]* |\d+(?:st|nd|rd|th) ){1,4}\Z")
+"""A house number and the name of a street."""
+_SAINT = re.compile(r"\b(St)\.(?= ?[A-Z])")
+_TITLE = re.compile(
+    rf"\b(?:({_any(NAMED['en'])})\.(?= ?[A-Z\d]| and (?:{_any(NAMED['en'])})\.)"
+    r"|([Aa]pt|Ste|[Ee]xt)(?= (?:\d|[A-Z]\b))|(Mt|Ft)(?= [A-Z]))"
+)
+_WEEK = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
+_NEXT_DAY = rf"(?:(?<={_WEEK} to )|(?<={_WEEK} & )|(?<={_WEEK} and ))"
+_TIME = r"(?:at )?\d{1,2}(?: \d\d| oh \d)? (?:[AP]\.M|o'clock|to )"
+DAY = re.compile(
+    rf"\b({_any(_DAYS)})(?:\.(?=,| [a-z0-9]| (?:{MONTHS}))"
+    rf"|(?=,? (?:{MONTHS})[a-z]* [a-z]| (?:to|&|and) {_WEEK}|,? {_TIME}))"
+    rf"|({_NEXT_DAY}{_WEEK}|Tues?|Thu(?:rs?)?|Fri)(?![\w’'-]|\.\w)"
+)
+MONTH = re.compile(rf"\b({MONTHS})(?:\.(?=,| [a-z0-9])|(?= (?:twenty|nineteen) ))")
+
+
+def _word(code: str) -> re.Pattern[str]:
+    """Pattern of `WORDS` of a language, and of the end of "Hauptstr."."""
+    return re.compile(rf"(?:(?<![\w.-])({_any(WORDS[code])})|(?<=[a-zäöüß])(str))\.(?!\w)")
+
+
+def _name(code: str) -> re.Pattern[str]:
+    """Pattern of `NAMED` of a language before a name, a number or a word; not of an initial."""
+    longest_first = sorted(NAMED[code], key=len, reverse=True)
+    bare = {"fr": r"|(?<=\w\w)(?= [A-ZÀ-Þ])", "it": r"|(?<=\.ra)(?= )|(?<=\.ssa)(?= )"}
+    following = rf"\.(?= ?[A-ZÀ-Þ]|(?<!\bFr\.) ?(?:\d|(?<= )\w)){bare.get(code, '')}"
+    return re.compile(rf"(?<![\w.-])(?<!\b[A-Z]\. )({_any(longest_first)})(?:{following})")
+
+
+PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
+    code: (_name(code), _word(code)) for code in NAMED
+}
+PATTERNS["en"] = (_STREET, _SAINT, _TITLE, _word("en"))
+"""Patterns of what is written short, by language, in the order in which they are applied."""
+_FULL = {code: WORDS[code] | NAMED[code] for code in NAMED}
+_FULL["en"] |= _DAYS | _MONTHS
+
 NUMERAL = re.compile(
     rf"\b(?:({_COUNTED}) (?=(?:{_ROMAN}|[VX]{_ONE}|I{_ONE}{_NOT_I}))"
     rf"|(?:{_RULERS}) (?=(?:{_ROMAN}|[VX]{_ONE}|I{_ONE}{_LAST})))([IVXL]+)"
@@ -58,35 +156,36 @@ NUMERAL = re.compile(
 HALF_DAY = re.compile(r"(?<=\d)( ?)([ap])\.?m\b\.?", re.IGNORECASE)
 APART = re.compile(r"\s+(?=[!?;:,.](?:\s|$))")
 """The space before a mark."""
-_ALL = (TITLE, DAY, MONTH, STREET, SAINT, WORD, NUMERAL, APART)
 
 
-def has_any(text: str, *, in_digits: bool) -> bool:
-    """Whether something is written short that says so without a digit.
-
-    Args:
-        text: English text.
-        in_digits: whether only what a voice that reads digits is told matters.
-    """
-    return any(pattern.search(text) for pattern in ((NUMERAL,) if in_digits else _ALL))
-
-
-def in_full(match: re.Match[str]) -> str | None:
-    """Return what a match of one of the patterns of words says; None for no abbreviation."""
-    before, after = match.string[: match.start()], match.string[match.end() :]
-    word = match[1] if match.re.groups else "St"
-    if match.re is STREET and word == "St" and not _follows_a_name(before, after):
+def in_full(match: re.Match[str], language: str) -> str | None:
+    """Return what a match of one of `PATTERNS` says; None for no abbreviation."""
+    start, end = match.span()
+    before, after = match.string[max(0, start - 60) : start], match.string[end : end + 2]
+    word, is_street = match[match.lastindex or 0], match.re is _STREET
+    if is_street and not _is_street(match[0], before, after):
         return None
-    said = "Saint" if match.re is SAINT else (_TITLES | _DAYS | _MONTHS | _STREETS | _WORDS)[word]
-    is_last = not after.strip() or (match.re is STREET and re.match(r" [A-Z]", after))
-    return f"{said}." if is_last else said  # the dot also ends the sentence
+    table = _STREETS if is_street else {"St": "Saint"} if match.re is _SAINT else _FULL[language]
+    if (full := table.get(word)) is None:
+        return None
+    one, _, many = full.partition("/")
+    said = one if not many or re.search(r"(?<![\d.,])1 $", before) else many
+    is_last = not after.strip() or (is_street and re.match(r" [A-Z]", after))
+    return f"{said}." if is_last and match[0].endswith(".") else said  # it ends the sentence, too
 
 
-def _follows_a_name(before: str, after: str) -> bool:
-    """Whether "St." is a street: after a name, and not between a word and the name of a saint."""
-    words = before.split()
-    has_name = bool(words) and words[-1][:1].isupper()
-    return has_name and (len(words) > 1 or not re.match(r" ?[A-Z]", after))
+def _is_street(written: str, before: str, after: str) -> bool:
+    """Whether "St" or "Ave." is a street: behind a house number, or behind a name alone."""
+    is_saint = written.startswith("St") and before.endswith(("Mount ", "Lake ", "Port "))
+    if is_saint or _HOUSE.search(before):
+        return not is_saint
+    words, name = before.split(), written.removesuffix(".")
+    has_name = re.match(r"[A-Z]|\d+(?:st|nd|rd|th)", words[-1]) is not None
+    is_alone = re.match(r" ?[A-Z]", after) is None
+    if name == "St":
+        return has_name and (is_alone or (written != name and len(words) > 1))
+    is_clear = written != name or after[1:].isdigit()
+    return name not in ("Dr", "Ct", "Pl") and (is_clear or (has_name and is_alone))
 
 
 def numeral(match: re.Match[str]) -> tuple[int, bool]:

@@ -88,6 +88,7 @@ class Cleaner:
         self._begun = ""  # what may become an entity, behind `_text`
         self._at = 0  # start of what is not returned, in `_text`
         self._judged = 0  # no word ends between `_at` and here
+        self._visible = 0  # all is white space between `_at` and here
         self._begin()
 
     def _begin(self) -> None:
@@ -108,6 +109,7 @@ class Cleaner:
     def _append(self, text: str) -> None:
         self._text = self._text[self._at :] + text
         self._judged = max(0, self._judged - self._at)
+        self._visible = max(0, self._visible - self._at)
         self._at = 0
 
     def words(self) -> Iterator[Speakable]:
@@ -133,7 +135,8 @@ class Cleaner:
         text, at = self._text, self._at
         longest = len(text)
         if longest - at > _MAX_WORD_CHARS:
-            longest = min(longest, _first_visible(text, at) + _MAX_WORD_CHARS)
+            self._visible = _first_visible(text, max(at, self._visible))
+            longest = min(longest, self._visible + _MAX_WORD_CHARS)
         index = next_word_start(text, max(at + 1, self._judged))
         while index is not None and index < longest and (least := self._least_end(index)) > index:
             index = next_word_start(text, least)

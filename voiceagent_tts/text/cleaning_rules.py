@@ -9,7 +9,8 @@ are:
 - a paragraph, heading, list-item or table-row border without punctuation by a full stop; another
   line break, a table's `|`, `•`, `--` or an arrow by a comma, so that each becomes a pause. A line
   break in the middle of wrapped prose is a space;
-- an underscore inside a word by a space (`snake_case`), `*` between numbers by `×`;
+- an underscore inside a word by a space (`snake_case`), but not inside an address; `*` between
+  numbers by `×`;
 - typographic forms (full-width, mathematical, ligatures, in circles, decomposed) by their plain
   letters and digits, and full-width signs beside numbers by theirs.
 
@@ -49,7 +50,10 @@ NOTHING = Speakable("", ())
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Replaces every match by `before` and the match's group `kept`, if it has one."""
+    """Replaces every match by `before` and the match's group `kept`, if it has one.
+
+    A match that ends with the group `address` stays as it is.
+    """
 
     pattern: re.Pattern[str]
     before: str = ""
@@ -59,8 +63,14 @@ def _rule(pattern: str, before: str = "") -> _Rule:
     return _Rule(re.compile(pattern, re.MULTILINE), before)
 
 
-_TAG = r"</?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"
+_COMPARISON = r"(?<=[^\W_]<)[A-Za-z0-9-]+ [^<>=\"/]+>"
+"""What is no tag behind a "<": "a<b and c>d"."""
+_TAG = rf"<(?!{_COMPARISON})/?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"
 _TARGET = r"\((?:[^()\s]|\([^()\s]*\))*+(?: +\"[^\"\n]*\")? *\)"
+_ADDRESS = (
+    r"(?<![^\W_])(?<![.+-])(?P<address>(?:https?://\S*|[^\W_][\w.+-]{0,63}+@[\w.-]*"
+    r"|[^\W_][\w-]{0,63}+(?:\.[\w-]{1,63}+){1,8}+/\S*)[^\W_])"
+)
 _BLOCK_TAG = r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6])(?:[ /][^<>]*)?>"
 
 # No pattern backtracks over the same characters from many starts: a run is matched whole
@@ -84,15 +94,15 @@ _RULES = (
     _rule(_BLOCK_TAG, STOP),
     _rule(_TAG),
     _rule(r"<(?P<kept>[^<>\s]++)>"),
-    _rule(r"(?<![^\W_])(?:https?://|mailto:)"),
     # Marks
     _rule(r"\\(?=[^\w\s])"),
     _rule(r"(?:(?<=\d)|(?<=\d ))\*(?= ?\d)", "×"),
     _rule(r"`++|~{2,}+|\*++|#{2,}+"),
-    _rule(r"(?<=[^\W_])_++(?=[^\W_])", GAP),
-    _rule(r"_++"),
+    _rule(rf"{_ADDRESS}|(?<=[^\W_])_++(?=[^\W_])", GAP),
+    _rule(rf"{_ADDRESS}|_++"),
     _rule(r"-{2,}+|[|•‣◦]", COMMA),
     _rule(r"={2,}+|[\[\]{}\\]", GAP),
+    _rule(r"(?<![^\W_])(?:https?://|mailto:)"),
 )
 
 UNSAID = re.compile(rf"{_TAG}|\]{_TARGET}")
@@ -118,6 +128,8 @@ def _apply(rule: _Rule, draft: Speakable, start: int) -> Speakable:
     position = 0
     keeps = "kept" in rule.pattern.groupindex
     for match in rule.pattern.finditer(draft.spoken, start):
+        if match.lastgroup == "address":
+            continue
         kept = match.span("kept") if keeps else (match.end(), match.end())
         parts += (draft.spoken[position : match.start()], rule.before, draft.spoken[slice(*kept)])
         offsets += draft.offsets[position : match.start()]

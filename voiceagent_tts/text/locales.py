@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import num2words  # pyright: ignore[reportMissingTypeStubs]
 from babel import Locale as Cldr
+from babel import UnknownLocaleError
 from babel.numbers import (
     format_decimal,
     get_currency_name,
@@ -134,16 +135,36 @@ class _Words:
 
 
 _ONES = {
-    "de": ("eins", "ein", "eine", r"\w+(?<!byt)e$|Million$"),
-    "fr": ("un", "un", "une", "heure|minute|seconde|milliseconde|livre|once|kilocalorie|roupie"),
-    "es": ("uno", "un", "una", r"\w+as?$"),
-    "it": ("uno", "un", "una", r"\w+a$"),
-    "pt": ("um", "um", "uma", r"\w+as?$"),
+    "de": ("eins", "ein", "eine", r"\w+(?<!byt)e$|Million$|Nachricht$|Person$|Nacht$"),
+    "fr": (
+        "un",
+        "un",
+        "une",
+        "heure|minute|seconde|milliseconde|livre|once|kilocalorie|roupie|semaine|année|personne|nuit"
+        "|fois|chambre|table|question|option|place",
+    ),
+    "es": ("uno", "un", "una", r"(?!d[ií]as?$)\w+(?:as?|ción|ciones)$|noche|ve[zc]"),
+    "it": ("uno", "un", "una", r"\w+a$|notte"),
+    "pt": ("um", "um", "uma", r"(?!dias?$)\w+(?:as?|ção|ções|gem|gens)$|noite|vez"),
 }
 """One as it is counted, and before masculine and feminine nouns; and pattern of the latter."""
 _HOURS = "한 두 세 네 다섯 여섯 일곱 여덟 아홉 열 열한 열두".split()
 _COUNTS = {"zh": ("", {2: "两"}), "yue": ("", {2: "兩"}), "ko": ("시", dict(enumerate(_HOURS, 1)))}
 """Pattern of nouns, and the numbers that have words of their own before them."""
+NOUNS = {
+    "de": "Uhr|Stunde|Minute|Sekunde|Tag|Woche|Monat|Jahr|Person|Nacht|Nachricht|Anruf|Frage|Platz",
+    "fr": "(?:heure|minute|seconde|jour|semaine|an|année|personne|nuit|chambre|table|message|appel"
+    "|question|option|place)s?|mois|fois",
+    "es": "(?:hora|minuto|segundo|d[ií]a|semana|año|persona|noche|mesa|mensaje|llamada|pregunta"
+    "|entrada|plaza|cosa)s?|mes|meses|vez|veces|(?:habita|op)ci(?:ón|ones)",
+    "it": "or[ae]|minut[oi]|second[oi]|giorn[oi]|settiman[ae]|mes[ei]|ann[oi]|person[ae]|nott[ei]"
+    "|volt[ae]|camer[ae]|tavol[oi]|chiamat[ae]|domand[ae]",
+    "pt": "(?:hora|minuto|segundo|dia|semana|ano|pessoa|noite|mesa|quarto|chamada|pergunta|coisa)s?"
+    "|mês|meses|vez|vezes|mensage(?:m|ns)|opç(?:ão|ões)",
+}
+"""Common nouns with which a number agrees."""
+_HOURS_OF_A_DAY = {"es": "hora", "it": "ora", "pt": "hora"}
+"""What hours are counted as, in languages in which a time has no word for them."""
 _SYMBOLS = (*"-–/#&=+×÷@.%°<>:~±≤≥≠‰√^", "per", "−")
 _FRACTIONS = ("1/2", "1/3", "2/3", "1/4", "3/4")
 
@@ -185,8 +206,7 @@ _WORDS = {
         "one half|one third|two thirds|one quarter|three quarters",
         before_minor="and",
         names_minor=True,
-        scales="k=thousand|K=thousand|M=million|B=billion|bn=billion|thousand=thousand"
-        "|million=million|billion=billion|trillion=trillion",
+        scales="k=thousand|K=thousand|M=million|B=billion|bn=billion|tn=trillion",
         periods={"mo": "month", "wk": "week"},
     ),
     "de": _Words(
@@ -205,7 +225,7 @@ _WORDS = {
         ),
         "ein halb|ein Drittel|zwei Drittel|ein Viertel|drei Viertel",
         hour="Uhr",
-        date="{ordinal}n |{month} |{year}",
+        date="{ordinal} |{month} |{year}",
         scales="k=tausend|M=Million/Millionen|Mio.=Million/Millionen|Mrd.=Milliarde/Milliarden",
     ),
     "fr": _Words(
@@ -279,7 +299,8 @@ _WORDS = {
             "libra/libras",
             "péni/pence",
             "iene/ienes",
-        ),
+        )
+        | {"BRL": (("real", "reais"), ("centavo", "centavos"))},
         "um meio|um terço|dois terços|um quarto|três quartos",
         before_minor="e",
         date="{day} de |{month} de |{year}",
@@ -404,6 +425,7 @@ class Locale:
         is_american: whether dates are written with the month first.
         decimal: mark before decimals.
         group: mark between groups of three digits; a space stands for every white space.
+        is_regional: whether the region writes both marks differently from its language.
         symbols: what a symbol is called.
         point: what the mark of decimals is called.
         fractions: what fractions are called, by "1/2".
@@ -418,6 +440,7 @@ class Locale:
             beside a number make it a part of a name.
         writes_numbers: whether `cardinal` has words for numbers.
         months: names of the months, from January.
+        days: names of the days of a week, by how they are written short, in small letters.
     """
 
     def __init__(self, language: str) -> None:
@@ -430,11 +453,13 @@ class Locale:
         self.writes_numbers = self._numbers is not None
         self.language = code
         self.is_american = language in ("en", "en-us")
-        self.decimal = get_decimal_symbol(self._cldr)
-        self.group = " " if (mark := get_group_symbol(self._cldr)).isspace() else mark
+        region = self._region(language)
+        self.decimal = get_decimal_symbol(region)
+        self.group = " " if (mark := get_group_symbol(region)).isspace() else mark.replace("’", "'")
         names = words.symbols.split("|")
         self.symbols: dict[str, str] = dict(zip(_SYMBOLS, [*names, names[0]], strict=False))
-        self.point = words.point
+        self.is_regional = self.decimal != get_decimal_symbol(self._cldr)
+        self.point = self.symbols["."] if self.is_regional and code == "es" else words.point
         self.fractions: dict[str, str] = dict(
             zip(_FRACTIONS, words.fractions.split("|"), strict=True)
         )
@@ -442,9 +467,20 @@ class Locale:
         self.hour, self.minute = words.hour, words.minute
         self.date = self._date().split("|")
         self.scales = dict(each.split("=") for each in words.scales.split("|") if each)
+        self.scales |= {form: forms for forms in self.scales.values() for form in forms.split("/")}
         self.of, self.periods = words.of, words.periods
         months = cast("dict[int, str]", self._cldr.months["format"]["wide"])
         self.months = tuple(months[number] for number in range(1, 13))
+        short, wide = (self._cldr.days["format"][width] for width in ("abbreviated", "wide"))
+        self.days = {short[day].strip(".").casefold(): wide[day] for day in range(7)}
+
+    def _region(self, language: str) -> Cldr:
+        """A region whose decimals have a point, as in Mexico and Switzerland; else the language."""
+        try:
+            region = Cldr.parse(language, sep="-")
+        except (ValueError, UnknownLocaleError):
+            return self._cldr
+        return region if get_decimal_symbol(region) == "." else self._cldr
 
     def _date(self) -> str:
         if self._code != "en":
@@ -474,17 +510,25 @@ class Locale:
         one, masculine, feminine, nouns = _ONES.get(self._code, ("",) * 4)
         if not one or not noun or (self._code in ("de", "it") and number > 1):
             return None
-        words = self.cardinal(number)
+        words = plain = self.cardinal(number)
+        is_feminine = re.match(nouns, noun.partition(" ")[0])
+        if is_feminine and self._code in ("es", "pt"):  # "doscientas", "duzentas", "duas"
+            words = re.sub(r"entos\b", "entas", re.sub(r"\bdois$", "duas", words))
         if not words.endswith(one):
-            return None
+            return words if words != plain else None
         stem = words.removesuffix(one)
-        if re.match(nouns, noun.partition(" ")[0]):
+        if is_feminine:
             return stem + feminine
         return stem + ("ún" if stem.endswith("veinti") else masculine)
 
+    def hour_of_day(self, hour: int) -> str:
+        """An hour before its minutes, in digits unless it agrees with a noun, as in "la una"."""
+        noun = self.hour.removesuffix("s") if hour < 2 else self.hour
+        return self.counted(hour, noun or _HOURS_OF_A_DAY.get(self._code, "")) or str(hour)
+
     def part(self, upper: int, lower: int) -> str | None:
         """A fraction such as "three fifths" in languages that say an ordinal; else None."""
-        if not self.is_spaced and upper < lower:
+        if not self.is_spaced:
             return f"{lower}{self.symbols['/']}{upper}"
         if not (upper < lower and 4 < lower <= 10):
             return None

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from voiceagent_tts.text import abbreviations
-from voiceagent_tts.text.locales import CURRENCIES, UNITS, Locale, locale_of
+from voiceagent_tts.text import abbreviations, codes, counters
+from voiceagent_tts.text.locales import CURRENCIES, NOUNS, UNITS, Locale, locale_of
 from voiceagent_tts.text.readings import Said
 
 _logger = logging.getLogger(__name__)
@@ -36,22 +36,30 @@ def normalize(said: Said, language: str, *, reads_digits: bool) -> Said:
             symbols itself; they are said in words otherwise.
     """
     locale = locale_of(language)
-    if locale is None or _is_plain(said.text, locale, reads_digits):
+    if locale is None or _is_plain(said.text, locale):
         return said
     draft = _Draft(said.text, tuple(range(len(said.text))))
-    for rule in _rules(locale.language, reads_digits):
+    for rule in _rules(locale, reads_digits):
         draft = _apply(rule, draft, locale, said.ipa)
     return _with_origins(said, draft)
 
 
-def _is_plain(text: str, locale: Locale, reads_digits: bool) -> bool:
+def _is_plain(text: str, locale: Locale) -> bool:
     """Whether no rule matches, as in most texts."""
     if not _PLAIN.fullmatch(text):
         return False
+    short = [rule.pattern.search(text) for rule in _written_short(locale)]
     if locale.language == "en":
-        return not abbreviations.has_any(text, in_digits=reads_digits)
-    pattern, _ = _NUMERALS.get(locale.language, (None, ""))
-    return pattern is None or re.search(pattern, text) is None
+        others = (
+            abbreviations.NUMERAL,
+            abbreviations.DAY,
+            abbreviations.MONTH,
+            abbreviations.APART,
+        )
+        short += (pattern.search(text) for pattern in others)
+    elif locale.language in _NUMERALS:
+        short.append(re.search(_NUMERALS[locale.language][0], text))
+    return not any(short)
 
 
 _PLAIN = re.compile(r"(?:[^\d\W_¼-¾⅐-⅞²³¹⁰⁴-⁹]|[\s,;:!?'\"()’“”…。，、！？：；「」]|\.(?!\w))*+")
@@ -137,16 +145,19 @@ def _number(locale: Locale) -> str:
     return rf"(?:\d{{1,3}}(?:{group}\d{{3}}){{1,4}}|\d{{1,15}})(?!\d)(?:{decimal}\d+)?"
 
 
-_START = r"(?<![\w.,/:'’-])"
+_START = r"(?<![\w.,/:-])(?:(?<=[^\W\d_]['’])|(?<!['’]))"
+"""Where a number may begin; behind an apostrophe only after a letter, as in "all'1:30"."""
 _END = r"(?![\w/])(?!-\w)(?![.,:]\d)"
 _ISO_DATE = re.compile(
     rf"{_START}(\d{{4}})(?:-(?=\d\d-\d\d(?!\d))|/(?=\d\d?/))(\d\d?)[/-](\d\d?)(?![\w/-])"
 )
+_DOTTED_DATE = re.compile(rf"{_START}(\d{{4}})\. ?(\d\d?)\. ?(\d\d?)(?:\.(?![\w.])|(?![\w.])|\.$)")
+"""A date of languages that write the year first, such as "2026. 5. 3."."""
 _STAMP = re.compile(
     rf"{_START}(\d{{4}}-\d\d-\d\d)T(\d\d:\d\d)(?::00|(:\d\d))?(?:\.\d+)?(?:(Z)|([+-])(\d\d):?00)?(?!\w)"
 )
 """A date and a time of ISO 8601."""
-_DATE = re.compile(rf"{_START}(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}){_END}")
+_DATE = re.compile(rf"{_START}(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}|\d\d){_END}")
 _PHONE = (
     rf"{_START}(?:{{own}}\+\d{{1,3}}(?:[ .-]?\(\d{{1,4}}\))?(?:[ .-]?\d{{1,4}}){{2,6}}"
     r"|\(\d{2,5}\)[ -]?\d{2,8}(?:[ .-]\d{2,4}){0,3}"
@@ -159,7 +170,8 @@ _PHONE = (
 _OWN_PHONES = {
     "en": r"[2-9]\d\d (?!1[89]|20)\d{4}(?! \d)|",
     "es": r"[6-9]\d\d \d{3} \d{3}|",
-    "pt": r"9\d\d \d{3} \d{3}|",
+    "pt": r"9\d\d \d{3} \d{3}|(?:\d\d 9?|9)\d{4}-\d{4}|\d{5}-\d{3}"
+    r"|\d{3}\.\d{3}\.\d{3}-\d\d|\d\d\.\d{3}\.\d{3}/\d{4}-\d\d|",
     "zh": r"1[3-9]\d{9}|1[3-9]\d[ -]\d{4}[ -]\d{4}|",
     "yue": r"[2-9]\d{3} \d{4}|",
     "ja": r"0[5-9]0\d{8}|",
@@ -171,15 +183,43 @@ _CLOCK = re.compile(
 )
 _HALF = r"(?: ?[AaPp]\.?[Mm]\b\.?)"
 _CLOCK_RANGE = re.compile(
-    rf"{_START}(\d?\d(?::\d\d)?(?:{_HALF}|h(?:\d\d)?)?)[-–]"
-    rf"(\d?\d(?::\d\d{_HALF}?|{_HALF}|h(?:\d\d)?))(?![\w:])"
+    rf"{_START}(\d?\d(?:[:.]\d\d)?(?:{_HALF}|h(?:\d\d)?| ?Uhr)?) ?[-–~〜～] ?"
+    rf"(\d?\d(?::\d\d{_HALF}?|{_HALF}|h(?:\d\d)?|(?:[:.]\d\d)? ?Uhr))(?![\w:])"
+)
+_COUNTED_RANGE = re.compile(
+    r"(?<=\d)([^\x00-\x7f]{1,2})(?: [-–~〜～] |[-–~〜～])(?=(?:午前|午後|[上下]午|오[전후])? ?\d)"
+)
+_OPEN = re.compile(
+    r"\b(?:open|hours:?|days?:?|from|geöffnet|ouvert\w*|abiert\w*|apert\w*|abert\w*) $"
+)
+"""What stands before opening hours, whose first number may be the larger one."""
+_DURATION = re.compile(
+    r"(?<![\w.,])\d{1,4} ?(?:h|m|min)(?: ?\d{1,2} ?(?:m|min|s|sec)){1,2}(?![\w/²³])"
 )
 _SECONDS = re.compile(rf"{_START}(\d{{1,2}}):([0-5]\d):([0-5]\d)(?![\w:]|[.,]\d)")
 _RATIO = re.compile(rf"{_START}(\d{{1,4}}):(\d{{1,4}})(?![\w:]|[.,]\d)")
 _POWER = re.compile(r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))⁻?[²³¹⁰⁴-⁹]+")
 _FRACTION = re.compile(rf"{_START}(?:(\d+) )?(\d{{1,4}})/(\d{{1,4}}){_END}")
+_DAY_CUE = re.compile(
+    r"\b(?:on|due|until|till|since|starting|(?:mon|tues|wednes|thurs|fri|satur|sun)day,?"
+    r"|le|du|au|el|del|il|dal|dia|até|op|tot) $",
+    re.IGNORECASE,
+)
+_WEAK_DAY_CUE = re.compile(r"(?:\b(?:by|before|after|from)|\d/\d\d? (?:to|through|and|al?|e)) $")
+_PART_OF = re.compile(
+    r" ?(?:of|d[ei']|des|del|d[aeo]s?|van|the|an?|cups?|\w+spoons?|inch\w*|miles?|hours?|pounds?)\b"
+)
+"""What follows a part, and no date."""
+_DAY_AFTER = re.compile(
+    r" ?[(（][월화수목금토일月火水木金土日一二三四五六][)）]| at \d| ?\d\d? ?[時点點시]"
+    r"|から|まで|부터|까지"
+)
 _SINGLE_FRACTION = re.compile(r"(?:(?<![\w.,/])(\d{1,4}) ?)?([¼-¾⅐-⅞])")
-_DECADE = re.compile(r"(?:(?<![\w.,-])|(?<=[a-z]-))(?:(1[1-9]|20)(\d)0|['’](\d)0)['’]?s\b")
+_DECADE = re.compile(
+    r"(?:(?<![\w.,-])|(?<=[a-z]-))(?:(1[1-9]|20)(\d)0|['’](\d)0)['’]?s\b"
+    r"|(?:(?<=\b(?:the|his|her|our|mid|low) )|(?<=\b(?:early|their|upper) )|(?<=\bmy )|(?<=\bmid-)"
+    r"|(?<=\b(?:late|your|high) ))([2-9])0s\b"
+)
 _YEAR = re.compile(
     r"(?<![\w.,/:$€£¥#-])(?<!\d )(?<!\d\.)(1[1-9]\d\d|20[1-9]\d)(?![\w%°/-])(?![.,:]\d)"
 )
@@ -191,20 +231,44 @@ _ORDINALS = {
     "pt": r"(\d{1,3})\.?(º|ª)",
     "nl": r"(\d{1,4})(e|de|ste)\b",
 }
+_DEGREE_ORDINAL = (
+    r"(?<![\w.,])(?:(?=1°)|(?<=\b(?:il|al|el|no|do|ao) )|(?<=\b(?:del|dal|nel|sul) )|(?<=\bo )"
+    r"|(?=\d\d?° (?:de )?(?:{months}|piano|piso|posto|puesto|andar|lugar)\b))(\d\d?)°(?= [a-z])"
+)
+"""The degree sign for the mark of an ordinal in Italian, Spanish and Portuguese."""
 _ROMAN = r"((?=[IVX])X{0,3}(?:IX|IV|V?I{0,3}))"
 _NUMERALS = {
     "de": (rf"\b(){_ROMAN}(?=\. Jahrhundert)", ""),
-    "fr": (rf"\b(){_ROMAN}(?=(?:er|re|e|ème)\b)", ""),
+    "fr": (
+        rf"\b([A-ZÉ]\w+ (?=[IVX]{{2}}))?{_ROMAN}(?=(?(1)(?:er|re|e|ème)?|(?:er|re|e|ème))\b)",
+        "",
+    ),
     "es": (rf"(\b[Ss]iglos? ){_ROMAN}\b", ""),
     "it": (rf"\b(){_ROMAN}(?= secolo\b)", "º"),
     "pt": (rf"(\b[Ss]éculos? ){_ROMAN}\b", ""),
 }
-"""Roman numerals in what such languages count with them, and what is written after the digits."""
-_ENGLISH_DAY = r"\b({months}|(?:{short})\.?) (\d{{1,2}})(?!\w|[.:/-]\d)"
+"""Roman numerals behind names and what such languages count, and the mark behind their digits."""
+_ENGLISH_DAY = (
+    r"\b({months}|(?:{short})\.?) (\d{{1,2}})(?:st|nd|rd|th)?(?!\w|[.:/-]\d)"
+    r"(?: to (\d{{1,2}})(?:st|nd|rd|th)?(?!\w|[.:/-]\d| ?[APap]\.?[Mm]\b))?"
+)
 _BRITISH_DAY = r"(?<![\w.,:/$€£-])(\d{{1,2}}) ({months}|(?:{short})\b\.?)(?!\w)"
-_SPACED_RANGE = re.compile(rf"{_START}(\d{{1,4}}) [-–−] (\d{{1,4}})(?![\d.,]*\d)(?! ?=)")
 _FEET = re.compile(r"(?<![\w.,])(\d)['’′] ?(\d{1,2})[\"”″]")
-_GERMAN_DAY = r"(\d{{1,2}})\. (?={months}|bis \d)"
+_FEET_OR_INCHES = re.compile(
+    r"(?<![\w.,\"”'’])(\d{1,3}(?:\.\d+)?)"
+    r"(?:[\"”″](?!\w)|(['’′])(?= (?:tall|long|wide|high|deep|x)\b))"
+    r"(?= ?((?:tall|long|wide|high|deep|x)\b)?(\w?))"
+)
+_BEFORE_AMOUNT = re.compile(r"\b(?:an?|another|each|every|the|your|this|that|our) $", re.IGNORECASE)
+_NOUN = re.compile(
+    r" (?:gift|fee|credit|deposit|charge|refund|bill|discount|coupon|voucher|payment|plan|balance"
+    r"|minimum|limit|round|deal|copay|(?:run|walk|race|bag|call|flight|drive|hike|radius|delay)\b)"
+)
+"""What an amount describes."""
+_GERMAN_DAY = (
+    r"(?<![\w.,])(\d{{1,2}})\.(?: (?={months}|bis \d|(?:und|oder|auf den|bis zum) {next})"
+    r"| ?([-–/]) ?(?={next}))"
+)
 _GERMAN_DATE = re.compile(r"(?<![\w.,])(\d{1,2})\.(\d{1,2})\.(?![\w.])")
 _GERMAN_DATE_CUE = re.compile(r"\b(?:am|vom|zum|bis|ab|seit|der|den|dem|\w+tag,?) $", re.IGNORECASE)
 _GERMAN_ORDINAL = re.compile(r"(?<![\w.,])(\d{1,3})\. (?=([A-ZÄÖÜ]\w+))")
@@ -219,12 +283,28 @@ _GERMAN_ENDINGS = {
     "Klasse": "", "Etage": "", "Bundesliga": "",
 }  # fmt: skip
 """Endings of an ordinal before nouns that have one without an article, too."""
+_SHORT_MONTH = re.compile(r"(?:(?<=\d )|(?<=\d\. )|(?<=\d de ))([^\W\d_]{3,5})\.(?=,| \w)")
 _GERMAN_DECADE = re.compile(r"(?<![\w.,-])(\d{1,4})er\b")
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SITE = re.compile(
     r"(?<![\w@.-])(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|ai|dev|app|gov|edu|eu|co\.uk|uk|de"
     r"|fr|es|it|pt|br|nl|ru|info|me)(?:/[\w./?=&%#~+-]*\w)?(?![\w.]\w|\w)"
 )
+_TIMES = {
+    "de": {"x": "mal"}, "fr": {"x": "fois", "h/": "heures sur", "j/": "jours sur"},
+    "es": {"x": "veces"}, "it": {"x": "volte", "h/": "ore su", "g/": "giorni su"},
+    "pt": {"x": "vezes"}, "nl": {"x": "keer"},
+}  # fmt: skip
+"""What is said behind the number of "3x" and of "24h/24"."""
+_ADDRESS_SIGNS = {
+    "en": "slash|underscore|hyphen", "de": "Schrägstrich|Unterstrich|Bindestrich",
+    "fr": "slash|tiret bas|tiret", "es": "barra|guion bajo|guion",
+    "it": "barra|trattino basso|trattino", "pt": "barra|sublinhado|hífen",
+    "nl": "slash|underscore|streepje", "ru": "слэш|подчёркивание|дефис",
+    "zh": "斜杠|下划线|横杠", "yue": "斜線|底線|橫線", "ja": "スラッシュ|アンダーバー|ハイフン",
+    "ko": "슬래시|밑줄|하이픈",
+}  # fmt: skip
+"""What `/`, `_` and `-` are called in the address of a mail or site."""
 _YEAR_CUES = {
     "en": r"in|since|by|until|till|from|year|after|before|around|circa|early|late|mid|and|to"
     r"|spring|summer|fall|autumn|winter|of|January|February|March|April|May|June|July|August"
@@ -237,28 +317,45 @@ _YEAR_CUES = {
 
 
 @lru_cache(maxsize=64)
-def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
+def _rules(locale: Locale, reads_digits: bool) -> tuple[_Rule, ...]:
     """The rules of a language, in the order in which they are applied."""
-    locale = locale_of(language)
-    assert locale is not None, language
-    number, sign = _number(locale), r"[$€£¥]"
-    limit = rf"({sign}?{number}(?:%| ?{sign})?)"
+    language, number, sign = locale.language, _number(locale), r"[$€£¥]"
+    months = "|".join(locale.months)
     amount = rf"(?P<amount>{number}|{re.escape(locale.decimal)}\d\d?(?!\d)|\d{{1,6}}[.,]\d\d(?!\d))"
     money = f"(?:{sign}|{'|'.join(map(re.escape, CURRENCIES))})"
+    part = rf"{re.escape(locale.decimal)}\d+"
     per = r"(?P<per>(?: ?/ ?[^\W\d_]+)*)"
     units = "|".join(sorted(map(re.escape, locale.units), key=len, reverse=True))
     end = r"(?![\w/²³])(?![.,]\d)"
+    limit = rf"((?:{money} ?)?{number}(?:%| ?(?:{money}|[kKM]|{units})(?!\w))?)"
+    no_unit = rf"(?! ?(?:{money}|{units})(?!\w))(?![가-힣一-鿿])"
     dash = "[-–]" if locale.is_spaced else "[-–~〜～]"
+    ordinal_degree = _DEGREE_ORDINAL.format(months=months)
     rules = [
+        *_written_short(locale),
+        _Rule(_MAIL, _say_address),
+        _Rule(_SITE, _say_address),
+        *(
+            (_Rule(re.compile(ordinal_degree), _say_mark),)
+            if language in ("it", "es", "pt")
+            else ()
+        ),
+        _Rule(re.compile(r"(?<=\d)(?:[：．／](?=\d)|，(?=\d{3}(?!\d)))|＃(?=\d)"), _say_narrow),
         _Rule(_STAMP, _say_stamp),
         _Rule(_ISO_DATE, _say_iso_date),
+        *(() if locale.is_spaced else (_Rule(_DOTTED_DATE, _say_iso_date),)),
         _Rule(_DATE, _say_date),
         _Rule(re.compile(_PHONE.replace("{own}", _OWN_PHONES.get(language, ""))), _say_spelled),
-        _Rule(_SPACED_RANGE, _say_spaced_range),
-        _Rule(re.compile(r"(?<=[\d)]) [-−] (?=[\d(−-])"), _say_minus),
+        _Rule(re.compile(rf"{_START}{codes.CODE}{_END}"), _say_code),
+        _Rule(re.compile(rf"{_START}(?<!{sign})\d{{7,15}}(?<!00){no_unit}{_END}"), _say_code_alone),
+        *(() if locale.is_spaced else (_Rule(_COUNTED_RANGE, _say_named_range),)),
+        _Rule(_CLOCK_RANGE, _say_clock_range),
+        _Rule(re.compile(rf"{_START}{limit} [-–−] {limit}(?![./,:]?\w| ?=)"), _say_spaced_range),
+        _Rule(_named_range(locale), _say_named_range),
+        _Rule(re.compile(r"(?<=[\d)%°€]) [-−] (?=[$€£¥]?[\d(−-])"), _say_minus),
         _Rule(re.compile(rf"(?<![\w.,])(?<!\d )({money}) ?[-−–](?=[.,]?\d)"), _say_minus_first),
         _Rule(re.compile(_minus(locale) + rf"(?=(?:{money} ?)?[.,]?[\d¼-¾⅐-⅞√])"), _say_minus),
-        _Rule(_CLOCK_RANGE, _say_range),
+        _Rule(_DURATION, _say_duration),
         _Rule(_SECONDS, _say_seconds),
         _Rule(_CLOCK, _say_clock),
         _Rule(_RATIO, _say_ratio),
@@ -271,7 +368,10 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(_DECADE, _say_decade),
         _Rule(_FRACTION, _say_fraction),
         _Rule(_SINGLE_FRACTION, _say_single_fraction),
-        _Rule(re.compile(rf"(?<![\w.,])({number}) ?({units}){end}"), _say_unit),
+        _Rule(
+            re.compile(rf"(?<![\w.,])({number}|{part}) ?({units})(?:\.(?= [a-z\d]))?{end}"),
+            _say_unit,
+        ),
         _Rule(re.compile(r"(?<=\b[b-zB-Z0-9]) [-−] (?=[b-zB-Z0-9]\b)"), _say_minus),
         _Rule(re.compile(r"(?<=\d) – (?=\d+(?: ?=|[.!?,;)](?!\d)|$))"), _say_minus),
         _Rule(re.compile(r"(?<=\d)[-–](?=\d+ ?=)|(?<=[\d)])−(?=[\d(])"), _say_minus),
@@ -282,11 +382,13 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(_YEAR, _say_year),
         _Rule(re.compile(r"(?<!\w)(?:#|(?:No\.|Nr\.|[Nn]\.?[º°]|№) ?)(?=\d)"), _say_number_sign),
     ]
-    months = "|".join(locale.months)
+    if language in _TIMES:
+        rules.append(_Rule(re.compile(rf"{_START}(\d+)(x(?!\w)| ?[a-z]/(?=\d))"), _say_times))
     if language == "en":
         names = {"months": months, "short": abbreviations.MONTHS}
         rules.append(_Rule(abbreviations.NUMERAL, _say_numeral))
         rules.append(_Rule(_FEET, _say_feet))
+        rules.append(_Rule(_FEET_OR_INCHES, _say_feet_or_inches))
         rules.append(_Rule(re.compile(_ENGLISH_DAY.format(**names)), _say_english_day))
         rules.append(_Rule(re.compile(_BRITISH_DAY.format(**names)), _say_british_day))
     if language != "en":
@@ -296,23 +398,52 @@ def _rules(language: str, reads_digits: bool) -> tuple[_Rule, ...]:
     if language in _ORDINALS:
         rules.append(_Rule(re.compile(_START + _ORDINALS[language]), _say_ordinal))
     if language == "de":
-        rules.append(_Rule(re.compile(_GERMAN_DAY.format(months=months)), _say_german_day))
+        rules.append(
+            _Rule(
+                re.compile(_GERMAN_DAY.format(months=months, next=rf"\d{{1,2}}\. ?(?:{months})")),
+                _say_german_day,
+            )
+        )
         rules.append(_Rule(_GERMAN_DATE, _say_german_date))
         rules.append(_Rule(_GERMAN_DECADE, _say_german_decade))
         rules.append(_Rule(_GERMAN_ORDINAL, _say_german_ordinal))
+    if language in NOUNS:
+        noun = rf"(?<![\w.,:/$€£-])(?<!\d )({number}) ({NOUNS[language]})(?!\w)"
+        rules.append(_Rule(re.compile(noun), _say_counted))
+    if language in counters.COUNTED:
+        rules.append(_Rule(re.compile(counters.COUNTED[language]), _say_counter))
+    if locale.is_regional and reads_digits:
+        rules.append(_Rule(re.compile(rf"(?<![\w.,]){number}"), _say_regional))
     if not locale.is_spaced:
         rules += _unspaced_rules()
-    if not reads_digits and locale.writes_numbers:
-        rules += _written_short() if language == "en" else ()
+    is_worded = not reads_digits and locale.writes_numbers
+    if language == "en":
+        rules += _english_words() if is_worded else ()
+        rules += (_Rule(each, _say_in_full) for each in (abbreviations.DAY, abbreviations.MONTH))
+    if is_worded:
         rules += _worded_rules(number)
     return tuple(rules if locale.is_spaced else map(_beside_letters, rules))
+
+
+def _named_range(locale: Locale) -> re.Pattern[str]:
+    """Pattern of a dash between two days of the week, or behind a month and before a date."""
+    short = (name for day in locale.days for name in (day.capitalize(), day))
+    days = "|".join([*locale.days.values(), *short])
+    dash = "(?: [-–~〜～] |[-–~〜～])"
+    between = rf"(?<![\w-])((?<!\d)(?:{days})\b\.?){dash}(?=(?:{days})(?!\w))"
+    if not locale.is_spaced:
+        return re.compile(between.replace(r"\b", ""))
+    shorts = f"|{abbreviations.MONTHS}" if locale.language == "en" else ""
+    months = f"(?:{'|'.join(locale.months)}{shorts})"
+    date = rf"(?<!\w)({months}(?:\.?(?: \d{{1,2}}\w*)?(?:,? \d{{4}})?)){dash}"
+    return re.compile(rf"{between}|{date}(?=(?:\d{{1,2}}(?:er|[.º])? (?:de )?)?{months}(?!\w))")
 
 
 def _minus(locale: Locale) -> str:
     """Pattern of a negative sign: not of a hyphen, nor of the dash of a range such as "3月-5月"."""
     if locale.is_spaced:
         return r"(?<![^\s(\[\"'“‘=:×÷*^<>≤≥±])(?:[-−]|(?<!\d )–)"
-    return r"(?<![A-Za-z0-9)\]])(?<!\d[^\x00-\x7f])(?<!\d[^\x00-\x7f]{2})[-−–]"
+    return r"(?<![A-Za-z0-9)\]%°])(?<!\d[^\x00-\x7f])(?<!\d[^\x00-\x7f]{2})[-−–]"
 
 
 def _scale_rules(locale: Locale, number: str, money: str, per: str) -> Iterator[_Rule]:
@@ -331,7 +462,6 @@ def _scale_rules(locale: Locale, number: str, money: str, per: str) -> Iterator[
 
 def _unspaced_rules() -> Iterator[_Rule]:
     """Rules for voices that read digits only, in languages without spaces beside numbers."""
-    yield _Rule(re.compile(r"(?<=\d)([^\x00-\x7f]{1,2})[-–~〜～](?=\d)"), _say_counted_range)
     yield _Rule(re.compile(r"(?<![\d.])\d+\.\d+(?![\d.]*\d)"), _say_decimals)
     yield _Rule(re.compile(r"[&=+×÷<>±≤≥≠√]"), _say_symbol)
     yield _Rule(re.compile(r"(?<=\d) (?=[一-鿿])"), _say_nothing)  # Japanese "14 時" is no hour
@@ -343,29 +473,31 @@ def _beside_letters(rule: _Rule) -> _Rule:
     return _Rule(re.compile(rule.pattern.pattern, flags), rule.say)
 
 
-def _written_short() -> Iterator[_Rule]:
+@lru_cache(maxsize=64)
+def _written_short(locale: Locale) -> tuple[_Rule, ...]:
+    """Rules for words that are written short."""
+    patterns = abbreviations.PATTERNS.get(locale.language, ())
+    rules = [_Rule(pattern, _say_in_full) for pattern in patterns]
+    if locale.language == "en" or not locale.is_spaced:
+        return tuple(rules)
+    day, dash = f"({'|'.join(locale.days)})", rf" ?(?:[-–]|\b{locale.symbols['–']}\b) ?"
+    days = rf"(?i)\b(?:{day}\.?({dash}){day}\b\.?(?!\w)|(?=(?-i:[A-Z])|\w{{3}}){day}\.(?=,? \d))"
+    return (_Rule(re.compile(days), _say_days), _Rule(_SHORT_MONTH, _say_month), *rules)
+
+
+def _english_words() -> Iterator[_Rule]:
     """Rules for voices that read English words as they are written."""
     yield _Rule(abbreviations.APART, _say_nothing)
     yield _Rule(abbreviations.HALF_DAY, _say_half_day)
-    for pattern in (
-        abbreviations.TITLE,
-        abbreviations.DAY,
-        abbreviations.MONTH,
-        abbreviations.STREET,
-        abbreviations.SAINT,
-        abbreviations.WORD,
-    ):
-        yield _Rule(pattern, _say_in_full)
 
 
 def _worded_rules(number: str) -> Iterator[_Rule]:
     """Rules for voices that read neither digits nor symbols."""
     yield _Rule(re.compile("[™®©]"), _say_nothing)
-    yield _Rule(_MAIL, _say_address)
-    yield _Rule(_SITE, _say_address)
     yield _Rule(re.compile(r"[%°&=+×÷@<>±≤≥≠√]"), _say_symbol)
     yield _Rule(re.compile(r"(≈) ?"), _say_symbol)
-    yield _Rule(re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}(?![\d.]*\d)"), _say_dotted)
+    yield _Rule(re.compile(r"(?<![\d.])\d+(?:\.\d+)+(?![\d.]*\d)"), _say_dotted)
+    yield _Rule(re.compile(r"(?<![\w.,])\.(\d+)(?!\w|[.,]\d)"), _say_leading_point)
     yield _Rule(re.compile(rf"(?<!\d){number}"), _say_number)
     yield _Rule(re.compile(r"\d+"), _say_digits)
 
@@ -377,10 +509,20 @@ def _value(number: str, locale: Locale) -> float:
     return float(number.replace(locale.group, "").replace(locale.decimal, "."))
 
 
+def _say_narrow(match: re.Match[str], locale: Locale) -> list[_Part]:
+    return [(unicodedata.normalize("NFKC", match[0]), 0)]
+
+
+def _say_mark(match: re.Match[str], locale: Locale) -> list[_Part]:
+    is_short = match[1] in ("1", "3") and not match.string.startswith(" de", match.end())
+    return [(match[1] + ("er" if locale.language == "es" and is_short else "º"), 0)]
+
+
 def _say_iso_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     year, month, day = (int(group) for group in match.groups())
-    at = match.start()
-    return _date(year, month, day, locale, (0, match.start(2) - at, match.start(3) - at))
+    start = match.start()
+    at = (0, match.start(2) - start, match.start(3) - start)
+    return _date((year, month, day), match, locale, at)
 
 
 def _say_stamp(match: re.Match[str], locale: Locale) -> list[_Part]:
@@ -394,22 +536,36 @@ def _say_stamp(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 
 def _say_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    if len(match[4]) == 2 and not _is_short_date(match, locale):
+        return None
     first, second, year = int(match[1]), int(match[3]), int(match[4])
+    if len(match[4]) == 2:
+        year += 2000 if year < 70 else 1900
     is_month_first = locale.is_american and match[2] != "." and first <= 12
     day, month = (second, first) if is_month_first else (first, second)
-    at = match.start()
-    return _date(year, month, day, locale, (0, match.start(3) - at, match.start(4) - at))
+    start = match.start()
+    at = (0, match.start(3) - start, match.start(4) - start)
+    return _date((year, month, day), match, locale, at)
+
+
+def _is_short_date(match: re.Match[str], locale: Locale) -> bool:
+    """Whether three numbers, of which the last has two digits, are a date and no version."""
+    has_dots = match[2] == "." and locale.decimal == "," and len(match[1] + match[3]) == 4
+    return locale.is_spaced and (match[2] == "/" or has_dots)
 
 
 def _date(
-    year: int, month: int, day: int, locale: Locale, at: tuple[int, int, int]
+    date: tuple[int, int, int], match: re.Match[str], locale: Locale, at: tuple[int, int, int]
 ) -> list[_Part] | None:
     """A date in the language's order; its parts are at the three indices, in that order."""
+    year, month, day = date
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
+    before = match.string[max(0, match.start() - 4) : match.start()]
+    ending = "n" if locale.language == "de" and before.casefold() != "der " else ""
     words = {
         "day": day,
-        "ordinal": locale.ordinal(day) if locale.writes_numbers else day,
+        "ordinal": f"{locale.ordinal(day)}{ending}" if locale.writes_numbers else day,
         "month": locale.months[month - 1],
         "year": _year(year, locale),
     }
@@ -437,6 +593,25 @@ def _say_spelled(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     return parts
 
 
+def _say_code(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    before = match.string[max(0, match.start() - 40) : match.start()]
+    if not codes.is_code(match[0], before, locale.language):
+        return None
+    return _say_code_alone(match, locale)
+
+
+def _say_code_alone(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """Digits one by one; more than five are said in groups of three, with a rest of up to five."""
+    parts: list[_Part] = []
+    for run in re.finditer(r"\d+", match[0]):
+        for index in range(*run.span()):
+            at, rest = index - run.start(), run.end() - index
+            is_group_start = not at or (at % 3 == 0 and rest > 2 and len(run[0]) > 5)
+            gap = "" if not parts else ", " if is_group_start else " "
+            parts.append((gap + match[0][index], index))
+    return parts
+
+
 def _say_clock(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     hour, minute, end = int(match[1]), int(match[2]), match[3] or ""
     at = match.start(2) - match.start()
@@ -448,7 +623,7 @@ def _say_clock(match: re.Match[str], locale: Locale) -> list[_Part] | None:
             return [(str(hour), 0), (said_end or (" o'clock" if hour <= 12 else " hundred"), last)]
         return [(str(hour), 0), (f" {_english_minute(minute)}", at), (said_end, last)]
     name = locale.hour.removesuffix("s") if hour < 2 else locale.hour
-    said, word = _counted(str(hour), name, locale), f" {name}" if name else ""
+    said, word = locale.hour_of_day(hour), f" {name}" if name else ""
     if not minute:
         return [(said, 0), (word + said_end, last)]
     return [(f"{said}{word}", 0), (f" {minute}{locale.minute}{said_end}", last)]
@@ -456,6 +631,19 @@ def _say_clock(match: re.Match[str], locale: Locale) -> list[_Part] | None:
 
 def _english_minute(minute: int) -> str:
     return f"oh {minute}" if minute < 10 else str(minute)
+
+
+def _say_duration(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    """A duration such as "1h 30m", in which "m" is minutes; later rules say its units."""
+    places = [*re.finditer(r"(\d+) ?([hms])", match[0])]
+    units = "".join(place[2] for place in places)
+    if units not in "hms" and units != "hs":
+        return None
+    names = {"h": "h", "m": "min", "s": "s"}
+    return [
+        (f"{' ' if place.start() else ''}{place[1]} {names[place[2]]}", place.start())
+        for place in places
+    ]
 
 
 def _say_seconds(match: re.Match[str], locale: Locale) -> list[_Part]:
@@ -482,10 +670,17 @@ def _say_range(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     is_falling = len(digits[0]) > 2 and int(digits[0]) > int(digits[1])
     if re.fullmatch("(1[5-9]|20)\\d\\d-\\d\\d", "-".join(digits)):  # two years, as in "1998-99"
         is_falling = digits[1] <= digits[0][2:]
-    if is_falling and match[1].isdecimal():  # a name, as in "747-400", and no time
+    is_name = is_falling or re.fullmatch(r"7\d7", match[1])
+    if is_name and match[1].isdecimal():  # a name, as in "747-400" and "737-800", and no time
         return None
     at = match.start(2) - match.start()
     return [(match[1], 0), (f" {locale.symbols['–']} ", at - 1), (match[2], at)]
+
+
+def _say_clock_range(match: re.Match[str], locale: Locale) -> list[_Part]:
+    at = match.start(2) - match.start()
+    first = match[1].replace(".", ":") if match[2].endswith("Uhr") else match[1]
+    return [(first, 0), (f" {locale.symbols['–']} ", len(match[1])), (match[2], at)]
 
 
 def _say_money(match: re.Match[str], locale: Locale) -> list[_Part] | None:
@@ -495,11 +690,22 @@ def _say_money(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     whole, _, decimals = number.partition(locale.decimal)
     sign_at = max(at, match.start("sign") - match.start())
     if len(decimals) != 2 or locale.minor_currency(sign, 2) is None:
-        name = locale.currency(sign, _value(number, locale))
+        value = 1 if _is_before_noun(match, locale) else _value(number, locale)
+        name = locale.currency(sign, value)
         number = _counted(number if whole else f"0{number}", name, locale)
         return [(number, at), (f" {name}", sign_at), *_per(match, locale)]
     places = (at, at + len(whole) + 1, sign_at)
     return [*_price(whole or "0", decimals, sign, locale, places), *_per(match, locale)]
+
+
+def _is_before_noun(match: re.Match[str], locale: Locale) -> bool:
+    """Whether an English amount describes a noun, as in "a $50 gift card", and has no plural."""
+    before = match.string[max(0, match.start() - 9) : match.start()]
+    return (
+        locale.language == "en"
+        and _BEFORE_AMOUNT.search(before) is not None
+        and _NOUN.match(match.string, match.end()) is not None
+    )
 
 
 def _counted(number: str, noun: str, locale: Locale) -> str:
@@ -540,12 +746,13 @@ def _say_scale(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     if not sign:
         return [*said, (_last_dot(match), len(match[0]) - 1), *_per(match, locale)]
     after = match.start("last") - match.start() if match["last"] else place
-    return [*said, (_of(short, locale.currency(sign, 5), locale), after), *_per(match, locale)]
+    amount = 1 if _is_before_noun(match, locale) else 5
+    return [*said, (_of(short, locale.currency(sign, amount), locale), after), *_per(match, locale)]
 
 
 def _of(short: str, currency: str, locale: Locale) -> str:
     """A currency after a large number, as in "5 millions d'euros"; thousands need no word."""
-    if not locale.of or short == "k":
+    if not locale.of or locale.scales.get(short) == locale.scales["k"]:
         return f" {currency}"
     if locale.language == "fr" and currency[0] in "aeiouy":
         return f" d'{currency}"
@@ -593,8 +800,8 @@ def _price(
 def _say_decade(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     if locale.language != "en":
         return None
-    if match[3]:
-        tens = locale.cardinal(int(match[3]) * 10) if int(match[3]) > 1 else ""
+    if ten := match[3] or match[4]:
+        tens = locale.cardinal(int(ten) * 10) if int(ten) > 1 else ""
         return [(_plural(tens), 0)] if tens else None
     return [(_plural(locale.year(int(f"{match[1]}{match[2]}0"))), 0)]
 
@@ -605,6 +812,8 @@ def _plural(word: str) -> str:
 
 def _say_fraction(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     whole, upper, lower = match.groups()
+    if whole is None and (date := _day_of_month(match, locale)):
+        return date
     at = match.start(2) - match.start()
     said = _fraction(int(upper), int(lower), locale)
     if whole is None:
@@ -612,8 +821,30 @@ def _say_fraction(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     return [(whole, 0), (f" {locale.symbols['&']} {said}", at)]
 
 
+def _day_of_month(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    """A date without a year, as in "on 5/3", where what stands beside it says so."""
+    before = match.string[max(0, match.start() - 16) : match.start()]
+    after = match.string[match.end() : match.end() + 16]
+    is_cued = _DAY_CUE.search(before) or (
+        _WEAK_DAY_CUE.search(before) and match[0] not in locale.fractions
+    )
+    if not ((is_cued and not _PART_OF.match(after)) or _DAY_AFTER.match(after)):
+        return None
+    numbers, at = (int(match[2]), int(match[3])), match.start(3) - match.start()
+    is_month_first = locale.is_american or not locale.is_spaced
+    month, day = numbers if is_month_first else numbers[::-1]
+    said = _date((2000, month, day), match, locale, (0, at if locale.is_spaced else 0, at))
+    if said is None:
+        return None
+    first, last = (
+        part for part, form in zip(said, locale.date, strict=True) if "{year}" not in form
+    )
+    return [first, (re.sub(r"(?:,| de)? $", "", last[0]), last[1])]
+
+
 def _fraction(upper: int, lower: int, locale: Locale) -> str:
-    if said := locale.fractions.get(f"{upper}/{lower}") or locale.part(upper, lower):
+    part = None if (upper, lower) == (24, 7) else locale.part(upper, lower)
+    if said := locale.fractions.get(f"{upper}/{lower}") or part:
         return said
     if locale.language == "en":
         return _english_fraction(upper, lower, locale)
@@ -646,13 +877,23 @@ def _say_unit(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     number, symbol = match[1], match[2]
     if symbol == "s" and " " not in match[0]:  # a plural, as in "737s"
         return None
-    said = locale.unit(symbol, _value(number, locale))
+    value = 1 if _is_before_noun(match, locale) else _value(number, locale)
+    said = locale.unit(symbol, value)
     if said is None:
         return None
     before, after = said
     at = match.start(2) - match.start()
     number = _counted(number, after, locale)
     return [(f"{before} " if before else "", 0), (number, 0), (f" {after}" if after else "", at)]
+
+
+def _say_counted(match: re.Match[str], locale: Locale) -> list[_Part]:
+    number, at = _counted(match[1], match[2], locale), len(match[1])
+    return [(number, 0), *((character, at + i) for i, character in enumerate(f" {match[2]}"))]
+
+
+def _say_counter(match: re.Match[str], locale: Locale) -> list[_Part]:
+    return [(counters.counted(match, locale.language), 0)]
 
 
 def _say_minus(match: re.Match[str], locale: Locale) -> list[_Part]:
@@ -696,8 +937,9 @@ def _say_number_sign(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 
 def _say_english_day(match: re.Match[str], locale: Locale) -> list[_Part] | None:
-    at = match.start(2) - match.start()
-    return [(f"{abbreviations.month(match[1])} ", 0), (locale.ordinal(int(match[2])), at)]
+    at, last = (match.start(group) - match.start() for group in (2, 3))
+    said = [(f"{abbreviations.month(match[1])} ", 0), (locale.ordinal(int(match[2])), at)]
+    return [*said, (f" to {locale.ordinal(int(match[3]))}", last)] if match[3] else said
 
 
 def _say_british_day(match: re.Match[str], locale: Locale) -> list[_Part] | None:
@@ -709,7 +951,11 @@ def _say_british_day(match: re.Match[str], locale: Locale) -> list[_Part] | None
 
 def _say_spaced_range(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     """A range where the first number is the smaller one, as in "2 - 3 days"; else a difference."""
-    if int(match[1]) >= int(match[2]):
+    before = match.string[max(0, match.start() - 12) : match.start()]
+    numbers = re.findall(rf"{_number(locale)}", match[0])
+    first, second = (_value(number, locale) for number in numbers)
+    is_open = first <= 12 and _OPEN.search(before)
+    if re.search(r"[=+×÷*] $", before) or (first >= second and not is_open):
         return None
     at = match.start(2) - match.start()
     return [(match[1], 0), (f" {locale.symbols['–']} ", at - 2), (match[2], at)]
@@ -718,6 +964,21 @@ def _say_spaced_range(match: re.Match[str], locale: Locale) -> list[_Part] | Non
 def _say_feet(match: re.Match[str], locale: Locale) -> list[_Part]:
     at = match.start(2) - match.start()
     return [(f"{match[1]} foot", 0), (f" {match[2]}", at)]
+
+
+def _say_regional(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """A number for a voice that expects the marks of the language, not of its region."""
+    number = match[0].replace(locale.group, "")
+    return [(number.replace(locale.decimal, f" {locale.point} "), 0)]
+
+
+def _say_feet_or_inches(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    """A length with one mark; a mark that may end a quotation is none."""
+    if re.search(r'(?<!\d)["“]', match.string[max(0, match.start() - 80) : match.start()]):
+        return None
+    one, more = ("foot", "feet") if match[2] else ("inch", "inches")
+    is_one = match[1] == "1" or (match[4] and not match[3])
+    return [(match[1], 0), (f" {one if is_one else more}", len(match[1]))]
 
 
 def _say_nothing(match: re.Match[str], locale: Locale) -> list[_Part]:
@@ -738,11 +999,12 @@ def _say_numeral(match: re.Match[str], locale: Locale) -> list[_Part] | None:
 def _say_roman(match: re.Match[str], locale: Locale) -> list[_Part]:
     """A Roman numeral in digits, which later rules and voices read as an ordinal."""
     number, at = abbreviations.roman(match[2]), match.start(2) - match.start()
-    return [(match[1], 0), (f"{number}{_NUMERALS[locale.language][1]}", at)]
+    return [(match[1] or "", 0), (f"{number}{_NUMERALS[locale.language][1]}", at)]
 
 
-def _say_counted_range(match: re.Match[str], locale: Locale) -> list[_Part]:
-    return [(match[1], 0), (f" {locale.symbols['–']} ", len(match[1]))]
+def _say_named_range(match: re.Match[str], locale: Locale) -> list[_Part]:
+    first = match[match.lastindex or 0]
+    return [(first, 0), (f" {locale.symbols['–']} ", len(first))]
 
 
 def _say_decimals(match: re.Match[str], locale: Locale) -> list[_Part]:
@@ -752,14 +1014,39 @@ def _say_decimals(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 
 def _say_in_full(match: re.Match[str], locale: Locale) -> list[_Part] | None:
-    said = abbreviations.in_full(match)
+    said = abbreviations.in_full(match, locale.language)
     return None if said is None else [(said, 0)]
+
+
+def _say_days(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """A day that is written short before its date, or two of them, as in "Mo-Fr"."""
+    if match[4]:
+        return [(locale.days[match[4].casefold()], 0)]
+    first, last = (locale.days[match[group].casefold()] for group in (1, 3))
+    at = match.start(2) - match.start()
+    return [
+        (first, 0),
+        (f" {locale.symbols['–']} ", at),
+        (last + _last_dot(match), at + len(match[2])),
+    ]
+
+
+def _say_month(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    """A month that is written short behind its day, as in "3 janv. 2026"."""
+    short = match[1].casefold()
+    months = [name for name in locale.months if name.casefold().startswith(short)]
+    return [(months[0], 0)] if len(months) == 1 and len(months[0]) > len(short) else None
 
 
 def _say_german_day(match: re.Match[str], locale: Locale) -> list[_Part]:
     before = match.string[: match.start()].rstrip().rpartition(" ")[2]
-    is_subject = before.casefold() in ("der", "")
-    return [(f"{locale.ordinal(int(match[1]))}{'' if is_subject else 'n'} ", 0)]
+    is_alone = not match[2] and not match.string.startswith("bis", match.end())
+    is_subject = before.casefold() == "der" or (not before and is_alone)
+    said = f"{locale.ordinal(int(match[1]))}{'' if is_subject else 'n'} "
+    if not match[2]:
+        return [(said, 0)]
+    between = locale.symbols["–" if match[2] != "/" else "&"]
+    return [(said, 0), (f"{between} ", match.start(2) - match.start())]
 
 
 def _say_german_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
@@ -799,14 +1086,21 @@ def _say_ordinal(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 
 def _say_address(match: re.Match[str], locale: Locale) -> list[_Part]:
-    names = {"@": locale.symbols["@"], ".": locale.symbols["."], "/": "slash", "_": " ", "-": "-"}
+    signs = _ADDRESS_SIGNS[locale.language].split("|")
+    names = {sign: locale.symbols[sign] for sign in "@."} | dict(zip("/_-", signs, strict=True))
     letters = len("www") if match[0].startswith("www.") else 0  # a network reads it as a word
     return [
-        (f" {names[character]} " if character in "@./" else names.get(character, character), index)
+        (f" {names[character]} " if character in names else character, index)
         if index >= letters
         else (f"{character} " if index < letters - 1 else character, index)
         for index, character in enumerate(match[0])
     ]
+
+
+def _say_times(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    said = _TIMES[locale.language].get(match[2].strip())
+    at = match.end(1) - match.start()
+    return [(match[1], 0), (f" {_apart(said, match)}", at)] if said else None
 
 
 def _say_symbol(match: re.Match[str], locale: Locale) -> list[_Part]:
@@ -818,11 +1112,24 @@ def _say_dotted(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     """A version or an address: its numbers are spelled, so that no two of them are decimals."""
     if locale.group == "." and re.fullmatch(r"\d{1,3}(?:\.\d{3})+", match[0]):
         return None
+    if locale.decimal == "." and match[0].count(".") == 1:
+        return None
     name = f" {locale.point if locale.language == 'en' else locale.symbols['.']} "
     places = [*re.finditer(r"\d+|\.", match[0])]
-    said = [locale.cardinal(int(each[0])) if each[0] != "." else name for each in places]
+    said = [name if each[0] == "." else _whole(each[0], locale) for each in places]
     said[0] = _apart(said[0], match)
     return [(text, each.start()) for text, each in zip(said, places, strict=True)]
+
+
+def _whole(digits: str, locale: Locale) -> str:
+    """A number in words; one that begins with a zero is said digit by digit."""
+    is_spelled = digits.startswith("0") or len(digits) > 12
+    return _digits(digits, locale) if is_spelled else locale.cardinal(int(digits))
+
+
+def _say_leading_point(match: re.Match[str], locale: Locale) -> list[_Part]:
+    """Decimals without a number before them, as in ".5"."""
+    return [(f"{locale.point} ", 0), (_digits(match[1], locale), 1)]
 
 
 def _say_number(match: re.Match[str], locale: Locale) -> list[_Part] | None:

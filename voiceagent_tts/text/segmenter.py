@@ -403,9 +403,8 @@ def _best_border(text: Sequence[str], start: int, limit: int) -> int:
         if border is not None:
             return border
     words = split_words("".join(text[start : limit + 1]))
-    is_one_word = len(words) < 2
-    border = _character_border(text, start, limit) if is_one_word else start + words[-1].char_start
-    return _visible_end(text, border)
+    at = start + words[-1].char_start if len(words) > 1 else _character_border(text, start, limit)
+    return _visible_end(text, at)
 
 
 def _last_border(

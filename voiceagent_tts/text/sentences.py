@@ -1,29 +1,21 @@
 """Sentence ends: whether the mark at the end of a token ends a sentence.
 
-Abbreviations come from `sentencex`, which judges one border at a time from the last few words, so
-no result depends on later text. If the language of a context is unknown, a full stop ends a
-sentence unless one of our languages has an abbreviation there. This module keeps no text and knows
-no time.
+Abbreviations come from `text/abbreviations.py` and `sentencex`, which judges one border at a time
+from the last few words, so no result depends on later text. In a text of no known language a full
+stop ends a sentence unless one of our languages has an abbreviation there. No text is kept here.
 """
 
 import re
 from enum import Enum
-from typing import cast
 
 LOOKBACK_CHARS = 40
 """Number of characters before the end of a mark that suffice to judge it."""
 
 _LATIN_AND_CYRILLIC = ("en", "de", "fr", "es", "pt", "ru")
-"""Languages used where the language is unknown. Italian is left out: its abbreviations include
-"it", "so", "on" and "am"."""
+"""Languages asked where none is named; "it" and "so" are abbreviations of Italian."""
 
-_BEFORE_A_NAME_OR_NUMBER = frozenset(
-    "ms mlles mmes aprox approx dott dott.ssa inkl zzgl nº abb bd др напр т.е им тел ул".split()
-)
-"""Abbreviations that sentencex 1.0.32 lacks in their language, or that are Italian."""
-
-_WORDS_FIRST = frozenset("me ok Ok OK in may an da auto Auto bien vie ver".split())
-"""Abbreviations of one language in sentencex 1.0.32 that are common words of another."""
+_CONTINUES = re.compile(r"\d|(?!OK\b)[A-Z]{2,4}\b|[A-Z]\w+day\b")
+"""What continues a sentence after a word that is written short: "Apt. 4", "3 p.m. EST"."""
 
 _NUMBERED_ITEM = re.compile(r"\W*\d+\.")
 _ORDINAL = re.compile(r"(?:^|[^\d.,:])\d{1,2}\.$")
@@ -60,7 +52,8 @@ def ending_of(before: str, marks: str, language: str | None) -> Ending:
         return Ending.SENTENCE
     if marks != "." or _ORDINAL.search(before):
         return Ending.NONE if _NUMBERED_ITEM.fullmatch(before) else Ending.UNDECIDED
-    return Ending.SENTENCE if _separates(before, _ANY_NAME, language) else Ending.UNDECIDED
+    is_end = not _short(before, language) and _separates(before, _ANY_NAME, language)
+    return Ending.SENTENCE if is_end else Ending.UNDECIDED
 
 
 def ends_sentence_before(before: str, following: str, language: str | None) -> bool:
@@ -69,33 +62,36 @@ def ends_sentence_before(before: str, following: str, language: str | None) -> b
         return False
     if before.endswith(("..", "…")):
         return True
-    if language in (None, "de") and _GERMAN_ORDINAL.search(before):
+    short = _short(before, language)
+    is_joined = short and (short["named"] or _CONTINUES.match(following))
+    if is_joined or (language in (None, "de") and _GERMAN_ORDINAL.search(before)):
         return False
-    if language is None and _starts_english_sentence(before, following):
-        return True
+    if language is None and not _separates(before, _ANY_NAME, "en"):
+        if _separates(before, following, "en"):
+            return True  # English has words that begin sentences
     return _separates(before, following, language)
 
 
 def _separates(before: str, following: str, language: str | None) -> bool:
     """Whether every possible language has a sentence border between the two."""
-    words = _UNSAFE.sub("", before).split()
-    last = words[-1][:-1] if words else ""
-    if not last or last.lower() in _BEFORE_A_NAME_OR_NUMBER:
-        return False
-    if last in _WORDS_FIRST:
-        return True
-    next_word = _WORD.search(following)
-    name = next_word.group() if next_word else _ANY_NAME
-    asked = _LATIN_AND_CYRILLIC if language is None else (language.partition("-")[0],)
-    return all(_sentences(code, f"{' '.join(words)} {name}")[-1] == name for code in asked)
-
-
-def _starts_english_sentence(before: str, following: str) -> bool:
-    """Whether English puts a border here because `following` is a word that begins sentences."""
-    return _separates(before, following, "en") and not _separates(before, _ANY_NAME, "en")
-
-
-def _sentences(code: str, text: str) -> list[str]:
     from sentencex import segment  # pyright: ignore  # an engine that is fed token ids lacks it
 
-    return cast("list[str]", segment(code, text))
+    from voiceagent_tts.text import abbreviations
+
+    words = _UNSAFE.sub("", before).split()
+    last = words[-1][:-1] if words else ""
+    if not last or last.lower() in abbreviations.BEFORE_A_NAME:
+        return False
+    if last in abbreviations.WORDS_FIRST:
+        return True
+    name = (_WORD.findall(following) or [_ANY_NAME])[0]
+    asked = _LATIN_AND_CYRILLIC if language is None else (language.partition("-")[0],)
+    text = f"{' '.join(words)} {name}"
+    return all(segment(code, text)[-1] == name for code in asked)  # pyright: ignore
+
+
+def _short(before: str, language: str | None) -> re.Match[str] | None:
+    from voiceagent_tts.text import abbreviations
+
+    pattern = abbreviations.SHORT.get((language or "en").partition("-")[0])
+    return pattern and pattern.search(before)
