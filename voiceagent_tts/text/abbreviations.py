@@ -38,8 +38,8 @@ NAMED = _tables(
 """What stands before a name or a number."""
 WORDS = _tables(
     en="vs=versus|approx=approximately|dept=department|etc=et cetera|Jr=Junior|Sr=Senior"
-    "|e.g=for example|i.e=that is|max=maximum|est=established|lbs=pounds|oz=ounces|ft=feet"
-    "|hrs=hours",
+    "|e.g=for example|i.e=that is|max=maximum|est=established|lbs=pounds|hrs=hours"
+    "|oz=ounce/ounces|ft=foot/feet",
     de="bzw=beziehungsweise|ggf=gegebenenfalls|evtl=eventuell|inkl=inklusive|ca=circa"
     "|zzgl=zuzüglich|max=maximal|usw=und so weiter|vgl=vergleiche|geb=geboren|z. B=zum Beispiel"
     "|z.B=zum Beispiel|d. h=das heißt|u. a=unter anderem|Std=Stunde/Stunden"
@@ -116,8 +116,8 @@ _TITLE = re.compile(
     rf"\b(?:({_any(NAMED['en'])})\.(?= ?[A-Z\d]| and (?:{_any(NAMED['en'])})\.)"
     r"|([Aa]pt|Ste|[Ee]xt)(?= (?:\d|[A-Z]\b))|(Mt|Ft)(?= [A-Z]))"
 )
-_DAY = re.compile(rf"\b({_any(_DAYS)})\.(?=,| [a-z0-9]| (?:{MONTHS}))")
-_MONTH = re.compile(rf"\b({MONTHS})\.(?=,| [a-z0-9])")
+DAY = re.compile(rf"\b({_any(_DAYS)})\.(?=,| [a-z0-9]| (?:{MONTHS}))")
+MONTH = re.compile(rf"\b({MONTHS})\.(?=,| [a-z0-9])")
 
 
 def _word(code: str) -> re.Pattern[str]:
@@ -136,7 +136,7 @@ def _name(code: str) -> re.Pattern[str]:
 PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
     code: (_name(code), _word(code)) for code in NAMED
 }
-PATTERNS["en"] = (_STREET, _SAINT, _TITLE, _DAY, _MONTH, _word("en"))
+PATTERNS["en"] = (_STREET, _SAINT, _TITLE, _word("en"))
 """Patterns of what is written short, by language, in the order in which they are applied."""
 _FULL = {code: WORDS[code] | NAMED[code] for code in NAMED}
 _FULL["en"] |= _DAYS | _MONTHS
@@ -149,10 +149,12 @@ NUMERAL = re.compile(
 HALF_DAY = re.compile(r"(?<=\d)( ?)([ap])\.?m\b\.?", re.IGNORECASE)
 APART = re.compile(r"\s+(?=[!?;:,.](?:\s|$))")
 """The space before a mark."""
+LATE = (NUMERAL, DAY, MONTH, APART)
+"""Patterns of English that are applied behind those of numbers."""
 
 
 def in_full(match: re.Match[str], language: str) -> str | None:
-    """Return what a match of one of `PATTERNS` says; None for no abbreviation."""
+    """Return what a match of `PATTERNS`, `DAY` or `MONTH` says; None for no abbreviation."""
     start, end = match.span()
     before, after = match.string[max(0, start - 60) : start], match.string[end : end + 2]
     word, is_street = match[match.lastindex or 0], match.re is _STREET
