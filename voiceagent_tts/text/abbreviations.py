@@ -38,8 +38,8 @@ NAMED = _tables(
 """What stands before a name or a number."""
 WORDS = _tables(
     en="vs=versus|approx=approximately|dept=department|etc=et cetera|Jr=Junior|Sr=Senior"
-    "|e.g=for example|i.e=that is|max=maximum|est=established|lbs=pounds|oz=ounces|ft=feet"
-    "|hrs=hours",
+    "|e.g=for example|i.e=that is|max=maximum|est=established|lbs=pounds|hrs=hours"
+    "|oz=ounce/ounces|ft=foot/feet",
     de="bzw=beziehungsweise|ggf=gegebenenfalls|evtl=eventuell|inkl=inklusive|ca=circa"
     "|zzgl=zuzüglich|max=maximal|usw=und so weiter|vgl=vergleiche|geb=geboren|z. B=zum Beispiel"
     "|z.B=zum Beispiel|d. h=das heißt|u. a=unter anderem|Std=Stunde/Stunden"
@@ -156,10 +156,12 @@ NUMERAL = re.compile(
 HALF_DAY = re.compile(r"(?<=\d)( ?)([ap])\.?m\b\.?", re.IGNORECASE)
 APART = re.compile(r"\s+(?=[!?;:,.](?:\s|$))")
 """The space before a mark."""
+LATE = (NUMERAL, DAY, MONTH, APART)
+"""Patterns of English that are applied behind those of numbers."""
 
 
 def in_full(match: re.Match[str], language: str) -> str | None:
-    """Return what a match of one of `PATTERNS` says; None for no abbreviation."""
+    """Return what a match of `PATTERNS`, `DAY` or `MONTH` says; None for no abbreviation."""
     start, end = match.span()
     before, after = match.string[max(0, start - 60) : start], match.string[end : end + 2]
     word, is_street = match[match.lastindex or 0], match.re is _STREET

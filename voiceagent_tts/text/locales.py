@@ -440,7 +440,7 @@ class Locale:
             beside a number make it a part of a name.
         writes_numbers: whether `cardinal` has words for numbers.
         months: names of the months, from January.
-        days: names of the days of a week, by how they are written short, in small letters.
+        full_days: names of the days of a week, by how they are written short, in small letters.
     """
 
     def __init__(self, language: str) -> None:
@@ -472,7 +472,7 @@ class Locale:
         months = cast("dict[int, str]", self._cldr.months["format"]["wide"])
         self.months = tuple(months[number] for number in range(1, 13))
         short, wide = (self._cldr.days["format"][width] for width in ("abbreviated", "wide"))
-        self.days = {short[day].strip(".").casefold(): wide[day] for day in range(7)}
+        self.full_days = {short[day].strip(".").casefold(): wide[day] for day in range(7)}
 
     def _region(self, language: str) -> Cldr:
         """A region whose decimals have a point, as in Mexico and Switzerland; else the language."""

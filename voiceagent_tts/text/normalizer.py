@@ -50,13 +50,7 @@ def _is_plain(text: str, locale: Locale) -> bool:
         return False
     short = [rule.pattern.search(text) for rule in _written_short(locale)]
     if locale.language == "en":
-        others = (
-            abbreviations.NUMERAL,
-            abbreviations.DAY,
-            abbreviations.MONTH,
-            abbreviations.APART,
-        )
-        short += (pattern.search(text) for pattern in others)
+        short += [pattern.search(text) for pattern in abbreviations.LATE]
     elif locale.language in _NUMERALS:
         short.append(re.search(_NUMERALS[locale.language][0], text))
     return not any(short)
@@ -416,19 +410,17 @@ def _rules(locale: Locale, reads_digits: bool) -> tuple[_Rule, ...]:
         rules.append(_Rule(re.compile(rf"(?<![\w.,]){number}"), _say_regional))
     if not locale.is_spaced:
         rules += _unspaced_rules()
-    is_worded = not reads_digits and locale.writes_numbers
     if language == "en":
-        rules += _english_words() if is_worded else ()
-        rules += (_Rule(each, _say_in_full) for each in (abbreviations.DAY, abbreviations.MONTH))
-    if is_worded:
+        rules += _english_words(reads_digits)
+    if not reads_digits and locale.writes_numbers:
         rules += _worded_rules(number)
     return tuple(rules if locale.is_spaced else map(_beside_letters, rules))
 
 
 def _named_range(locale: Locale) -> re.Pattern[str]:
     """Pattern of a dash between two days of the week, or behind a month and before a date."""
-    short = (name for day in locale.days for name in (day.capitalize(), day))
-    days = "|".join([*locale.days.values(), *short])
+    short = (name for day in locale.full_days for name in (day.capitalize(), day))
+    days = "|".join([*locale.full_days.values(), *short])
     dash = "(?: [-–~〜～] |[-–~〜～])"
     between = rf"(?<![\w-])((?<!\d)(?:{days})\b\.?){dash}(?=(?:{days})(?!\w))"
     if not locale.is_spaced:
@@ -480,15 +472,18 @@ def _written_short(locale: Locale) -> tuple[_Rule, ...]:
     rules = [_Rule(pattern, _say_in_full) for pattern in patterns]
     if locale.language == "en" or not locale.is_spaced:
         return tuple(rules)
-    day, dash = f"({'|'.join(locale.days)})", rf" ?(?:[-–]|\b{locale.symbols['–']}\b) ?"
+    day, dash = f"({'|'.join(locale.full_days)})", rf" ?(?:[-–]|\b{locale.symbols['–']}\b) ?"
     days = rf"(?i)\b(?:{day}\.?({dash}){day}\b\.?(?!\w)|(?=(?-i:[A-Z])|\w{{3}}){day}\.(?=,? \d))"
-    return (_Rule(re.compile(days), _say_days), _Rule(_SHORT_MONTH, _say_month), *rules)
+    return (_Rule(_SHORT_MONTH, _say_month), _Rule(re.compile(days), _say_days), *rules)
 
 
-def _english_words() -> Iterator[_Rule]:
-    """Rules for voices that read English words as they are written."""
-    yield _Rule(abbreviations.APART, _say_nothing)
-    yield _Rule(abbreviations.HALF_DAY, _say_half_day)
+def _english_words(reads_digits: bool) -> Iterator[_Rule]:
+    """Rules for English words that look at numbers in words."""
+    if not reads_digits:
+        yield _Rule(abbreviations.APART, _say_nothing)
+        yield _Rule(abbreviations.HALF_DAY, _say_half_day)
+    yield _Rule(abbreviations.DAY, _say_in_full)
+    yield _Rule(abbreviations.MONTH, _say_in_full)
 
 
 def _worded_rules(number: str) -> Iterator[_Rule]:
@@ -1021,8 +1016,8 @@ def _say_in_full(match: re.Match[str], locale: Locale) -> list[_Part] | None:
 def _say_days(match: re.Match[str], locale: Locale) -> list[_Part]:
     """A day that is written short before its date, or two of them, as in "Mo-Fr"."""
     if match[4]:
-        return [(locale.days[match[4].casefold()], 0)]
-    first, last = (locale.days[match[group].casefold()] for group in (1, 3))
+        return [(locale.full_days[match[4].casefold()], 0)]
+    first, last = (locale.full_days[match[group].casefold()] for group in (1, 3))
     at = match.start(2) - match.start()
     return [
         (first, 0),
