@@ -30,6 +30,7 @@ from pipecat.frames.frames import (
     LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    ServiceSwitcherRequestMetadataFrame,
     StartFrame,
     TTSAudioRawFrame,
     TTSSpeakFrame,
@@ -403,6 +404,8 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._follow_transport(frame)
         elif isinstance(frame, InterruptionFrame):
             await self._let_words_arrive()
+        elif isinstance(frame, ServiceSwitcherRequestMetadataFrame):
+            await self._forget_reply()
         starts_text = self._starts_text
         await super().process_frame(frame, direction)
         if isinstance(frame, _OTHER_TEXT):
@@ -419,6 +422,12 @@ class VoiceAgentTTSService(TurnTTSService):
         piece = aggregator.pop() if isinstance(aggregator, ClauseAggregator) else None
         if piece is not None:
             await self._handle_aggregated_text(self._aggregated_text_frame(piece))
+
+    async def _forget_reply(self) -> None:
+        """End the reply in which another service took over: its end has not come here."""
+        await self._text_aggregator.reset()
+        await self.on_turn_context_completed()
+        self._starts_text = True
 
     async def _go_on_after_interruption(self) -> None:
         """Begin a new message in the history for the rest of an utterance that is not interrupted.
