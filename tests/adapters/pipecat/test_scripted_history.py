@@ -12,6 +12,8 @@ from pipecat.frames.frames import (
     AggregatedTextFrame,
     EndFrame,
     Frame,
+    FunctionCallInProgressFrame,
+    FunctionCallResultFrame,
     InterruptionFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
@@ -866,6 +868,53 @@ def test_texts_of_others_in_a_reply_are_heard_in_order(said: str, left: str, mod
             return talk.messages
 
     assert run_scripted(run()) == [left]
+
+
+def unspoken(text: str) -> list[Frame]:
+    """A reply that is not spoken."""
+    frames = reply(text)
+    for frame in frames:
+        cast("LLMTextFrame", frame).skip_tts = True
+    return frames
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.4, 0.65, 0.8, 2.0])
+@pytest.mark.parametrize(
+    ("is_in_reply", "left"), [(True, ["a b c. x=1"]), (False, ["a b c.", "x=1"])]
+)
+def test_text_that_is_not_spoken_stands_behind_what_was_said_before_it(
+    is_in_reply: bool, left: list[str], after_s: float
+) -> None:
+    """Whether the words before it wait for their audio, or their audio is still playing."""
+    said = reply("a b c. ")
+    then = [AggregatedTextFrame("x=1", "code"), said.pop()] if is_in_reply else unspoken("x=1")
+    spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(0.5)])
+
+    async def run() -> list[str]:
+        async with agent(spoken, Loudspeaker(40), skip_text_types=["code"]) as talk:
+            await talk.say(said)
+            await asyncio.sleep(after_s)
+            await talk.say(then)
+            await asyncio.sleep(5.0)
+            return talk.messages
+
+    assert run_scripted(run()) == left
+
+
+@pytest.mark.parametrize("latency_s", [0.0, 0.6])
+def test_a_function_call_stands_behind_what_was_said_before_it(latency_s: float) -> None:
+    """Also while that is on its way to the listener, and its result runs the LLM."""
+    call = {"function_name": "look", "tool_call_id": "1", "arguments": {}}
+    called = [FunctionCallInProgressFrame(**call), FunctionCallResultFrame(**call, result="it")]
+    spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(0.5)])
+
+    async def run() -> list[str]:
+        async with agent(spoken, Loudspeaker(40), output_latency_s=latency_s) as talk:
+            await talk.say([*reply("a b c."), *called])
+            await asyncio.sleep(5.0)
+            return [str(each.get("content")) for each in cast("list[Any]", talk.context.messages)]
+
+    assert run_scripted(run()) == ["a b c.", "None", '"it"']
 
 
 def dies(at_s: float, step: Step | None = None) -> Script:
