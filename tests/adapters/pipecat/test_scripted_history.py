@@ -901,6 +901,21 @@ def test_text_that_is_not_spoken_stands_behind_what_was_said_before_it(
     assert run_scripted(run()) == left
 
 
+def test_a_reply_that_is_not_spoken_splits_no_word_of_another_one() -> None:
+    """Two LLMs write at a time."""
+    begin, text, end = reply("Tues")
+    rest, (other_begin, *other) = LLMTextFrame("day is fine. "), unspoken("x=1")
+
+    async def run() -> list[str]:
+        spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(0.5)])
+        async with agent(spoken, Loudspeaker(40)) as talk:
+            await talk.say([begin, text, other_begin, rest, *other, end])
+            await asyncio.sleep(5.0)
+            return talk.messages
+
+    assert run_scripted(run()) == ["Tuesday is fine. x=1"]
+
+
 @pytest.mark.parametrize("latency_s", [0.0, 0.6])
 def test_a_function_call_stands_behind_what_was_said_before_it(latency_s: float) -> None:
     """Also while that is on its way to the listener, and its result runs the LLM."""

@@ -397,7 +397,8 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         """Handle a frame; an interruption also ends contexts that Pipecat has not opened yet."""
-        if isinstance(frame, _OTHER_TEXT):
+        is_other_text = isinstance(frame, _OTHER_TEXT) and not getattr(frame, "skip_tts", False)
+        if is_other_text:
             await self._pass_text_on()
             self._starts_text |= not isinstance(frame, TTSSpeakFrame)  # that has its own context
         elif isinstance(frame, InterruptionFrame) and direction is FrameDirection.UPSTREAM:
@@ -408,7 +409,7 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._forget_reply()
         starts_text = self._starts_text
         await super().process_frame(frame, direction)
-        if isinstance(frame, _OTHER_TEXT):
+        if is_other_text:
             self._starts_text = starts_text  # also what follows it is another text
         if isinstance(frame, InterruptionFrame):
             for context_id in list(self._turns):
