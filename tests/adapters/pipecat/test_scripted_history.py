@@ -561,6 +561,36 @@ def test_an_utterance_that_is_not_interrupted_keeps_its_white_space(
     assert len(said) == 2 and " ".join(said) == utterance.text
 
 
+@pytest.mark.parametrize("begin", [[], [LLMFullResponseStartFrame()]], ids=["alone", "in a reply"])
+@pytest.mark.parametrize(
+    ("after_s", "left"), [(0.0, ["a b c."]), (0.15, ["a b c."]), (0.6, ["a b", "c."])]
+)
+def test_an_utterance_that_is_not_interrupted_is_of_no_later_message(
+    begin: list[Frame], after_s: float, left: list[str]
+) -> None:
+    """Also when its text is still being transformed; it is heard once, and a reply behind it."""
+
+    async def transform(text: str, _: str) -> str:
+        await asyncio.sleep(0.3)
+        return text
+
+    async def run() -> list[str]:
+        spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(0.5)])
+        transforms = [("*", transform)]
+        async with agent(spoken, Loudspeaker(40), text_transforms=transforms) as talk:
+            utterance = TTSSpeakFrame("a b c.")
+            utterance.interruptible = False
+            await write(talk, [(0.0, begin), (0.1, [])])
+            await talk.service.queue_frame(utterance)
+            await asyncio.sleep(0.01 + after_s)
+            await talk.worker.queue_frame(InterruptionFrame())
+            await write(talk, [(2.5, reply("x y z."))])
+            await asyncio.sleep(5.0)
+            return talk.messages
+
+    assert run_scripted(run()) == [*left, "x y z."]
+
+
 def test_words_are_taken_back_from_their_own_message() -> None:
     """An utterance behind that message, of which no word was heard, begins with the same text."""
     starts_ms = (300, 600, 900)

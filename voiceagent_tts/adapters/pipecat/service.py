@@ -412,7 +412,7 @@ class VoiceAgentTTSService(TurnTTSService):
         if is_other_text:
             self._starts_text = starts_text  # also what follows it is another text
         if isinstance(frame, InterruptionFrame):
-            for context_id in list(self._turns):
+            for context_id in self._turns.keys() - {self._turn_context_id}:  # None, or it goes on
                 if not self.audio_context_available(context_id):
                     await self._stop_turn(context_id)
             await self._go_on_after_interruption()
@@ -434,8 +434,11 @@ class VoiceAgentTTSService(TurnTTSService):
         """Begin a new message in the history for the rest of an utterance that is not interrupted.
 
         The interruption has ended the message with what was heard, and Pipecat commits no words of
-        an utterance that has not started.
+        an utterance that has not started. The end of a reply, which commits what is said within it,
+        may never come.
         """
+        for context in self._tts_contexts.values():  # those that are not interrupted
+            context.push_assistant_aggregation = context.append_to_context
         started, now_s = self._started, self._now_s()
         if started is None or started.interruptible or not self._playout.lead_s(now_s):
             return
