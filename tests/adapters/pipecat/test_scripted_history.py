@@ -836,6 +836,36 @@ def test_a_slow_llm_whose_tokens_are_passed_on(token_s: float, cut_s: float | No
     assert cut_s is not None or messages == [LONG]
 
 
+@pytest.mark.parametrize(
+    ("then", "left", "words"),
+    [
+        (LLMFullResponseEndFrame, "One moment please", 3),
+        (InterruptionFrame, "One moment", 2),
+    ],
+)
+def test_a_word_that_may_still_grow_waits_for_an_llm_that_pauses(
+    then: type[Frame], left: str, words: int
+) -> None:
+    """However long that is: the word is in the history when it was heard."""
+    first = script(audio_steps(0.0, 100, 2), word_steps(AHEAD_S, 2, 2))
+    last = Step(7.2, samples=WORD_MS * SAMPLE_RATE_HZ // 1000, words_ms=(2 * WORD_MS,))
+    spoken = Script((*first.steps, last), end_s=7.3)
+
+    async def run() -> tuple[list[str], int]:
+        options = {"text_aggregation_mode": "token", "response_timeout_s": 3.0}
+        async with agent(spoken, Loudspeaker(40), **options) as talk:
+            tokens = [LLMTextFrame(token) for token in ("One", " moment", " please")]
+            await talk.say([LLMFullResponseStartFrame(), *tokens])
+            await asyncio.sleep(6.8)
+            await talk.say([then()])
+            await asyncio.sleep(5.0)
+            return talk.messages, sum(talk.loudspeaker.played_samples)
+
+    messages, played_samples = run_scripted(run())
+    assert messages == [left]
+    assert played_samples >= words * WORD_MS * SAMPLE_RATE_HZ // 1000
+
+
 async def write(talk: Agent, frames: list[tuple[float, list[Frame]]]) -> None:
     """Let `frames` enter the service, each so many seconds after the one before."""
     for wait_s, some in frames:

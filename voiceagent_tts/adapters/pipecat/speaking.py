@@ -502,6 +502,8 @@ class TurnTTSService(TTSService):
         await asyncio.sleep(_CHECK_INTERVAL_S)
         now_s = self._now_s()
         for turn in list(self._turns.values()):
+            if turn.has_unvoiced_words:  # the last one may still grow, and the LLM pause
+                self._refresh_audio_context(turn.context_id)
             silent_s = turn.silent_s(now_s)
             if silent_s is not None and silent_s > self._response_timeout_s:
                 await self._recover_from_silence(turn, silent_s)
