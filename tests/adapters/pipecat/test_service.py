@@ -28,6 +28,7 @@ from pipecat.metrics.metrics import (
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.service_switcher import ServiceSwitcher, ServiceSwitcherStrategyFailover
 from pipecat.pipeline.worker import PipelineWorker
+from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.errors import ErrorCategory
 
@@ -476,6 +477,19 @@ def test_extra_options_are_in_every_context() -> None:
         options = tts._open_options(tts._settings)
         assert (options.get("max_lead_s"), options.get("cache")) == (0.5, False)
         assert options.get("max_buffer_delay_ms") == arguments.get("max_buffer_delay_ms")
+
+
+async def test_an_extra_option_with_a_field_is_that_field() -> None:
+    """A later change of the field counts, and so does one of the option."""
+    tts = VoiceAgentTTSService(settings=VoiceAgentTTSService.Settings(extra={"speed": 1.5}))
+    assert tts.settings.given_fields()["speed"] == 1.5 and not tts.settings.extra
+    for speed, delta in [
+        (1.0, VoiceAgentTTSService.Settings(speed=1.0)),
+        (1.2, TTSSettings(extra={"speed": 1.2})),
+        (1.3, VoiceAgentTTSService.Settings(speed=1.3)),
+    ]:
+        assert await tts._update_settings(delta)
+        assert tts._open_options(tts._settings).get("speed") == speed
 
 
 @pytest.mark.parametrize(

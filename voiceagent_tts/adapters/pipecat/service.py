@@ -64,7 +64,7 @@ from voiceagent_tts.adapters.pipecat.settings import (
     VoiceAgentTTSSettings,
     check_aggregator,
     check_arguments,
-    check_settings,
+    checked_settings,
     pop_mode,
     pop_settings,
     server_settings,
@@ -177,8 +177,7 @@ class VoiceAgentTTSService(TurnTTSService):
             defaults.markup = True  # or it would have no effect
         defaults.apply_update(pop_settings(kwargs))
         if settings is not None:
-            check_settings(settings)
-            defaults.apply_update(settings)
+            defaults.apply_update(checked_settings(settings))
         check_arguments(type(self), kwargs)
         if (sample_rate := kwargs.get("sample_rate")) is not None:
             check_sample_rate(sample_rate)
@@ -372,7 +371,7 @@ class VoiceAgentTTSService(TurnTTSService):
             InvalidRequestError: an option is wrong; nothing has changed.
             ValueError: a field or an option in `extra` is unknown.
         """
-        check_settings(delta)
+        delta = checked_settings(delta)
         changed_settings = copy.deepcopy(self._settings)
         changed_settings.apply_update(delta)
         self._check(changed_settings)
