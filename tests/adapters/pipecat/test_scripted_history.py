@@ -22,6 +22,7 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
 from testbed.scripted_pipecat import Agent, HoldUp, Loudspeaker, agent, cut, reply
 from testbed.scripted_server import Script, Step
@@ -930,6 +931,23 @@ def test_texts_of_others_in_a_reply_are_heard_in_order(said: str, left: str, mod
     assert run_scripted(run()) == [left]
 
 
+@pytest.mark.parametrize(("other", "left"), [("#c d.", "c d. a b e."), ("!c d.", "c d. a b e.")])
+def test_an_incomplete_sentence_of_an_aggregator_is_heard_behind_the_texts_of_others(
+    other: str, left: str
+) -> None:
+    """Only the aggregator itself knows how its text can be divided."""
+
+    async def run() -> list[str]:
+        spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3))
+        aggregator = SimpleTextAggregator()
+        async with agent(spoken, Loudspeaker(40), text_aggregator=aggregator) as talk:
+            await talk.say(frames_of(f"[|a b|{other}| e.|]"))
+            await asyncio.sleep(7.0)
+            return talk.messages
+
+    assert run_scripted(run()) == [left]
+
+
 def unspoken(text: str) -> list[Frame]:
     """A reply that is not spoken."""
     frames = reply(text)
@@ -1030,3 +1048,20 @@ def test_a_reply_whose_engine_dies_is_whole(first: list[Script]) -> None:
     messages, played_samples = run_scripted(run())
     assert messages == ["w w w"]
     assert played_samples >= few * WORD_MS * SAMPLE_RATE_HZ // 1000
+
+
+@pytest.mark.parametrize(("deaths", "left"), [(3, ["w w w"]), (4, [])])
+def test_a_turn_fails_when_its_engine_has_died_four_times_without_another_word(
+    deaths: int, left: list[str]
+) -> None:
+    """Nothing of it is committed then."""
+    spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, words=3))
+
+    async def run() -> list[str]:
+        first = [dies(0.05, Step(0.0, samples=480)) for _ in range(deaths)]
+        async with agent(spoken, Loudspeaker(40), first=first) as talk:
+            await talk.say(reply("w w w"))
+            await asyncio.sleep(5.0)
+            return talk.messages
+
+    assert run_scripted(run()) == left
