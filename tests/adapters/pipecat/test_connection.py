@@ -18,6 +18,7 @@ from pipecat.pipeline.worker import PipelineWorker
 
 from testbed.pipecat_conversation import service, speaks, talking
 from testbed.proxy import Router, routing
+from testbed.scripted_pipecat import reply
 from testbed.servers import close_sockets
 from testbed.understudy import Understudy
 from testbed.waiting import until
@@ -82,6 +83,28 @@ async def test_a_turn_connects_without_other_attempts(server: RunningServer) -> 
             close_sockets(server)
             await until(lambda: disconnected() == 1, "the loss is noticed")
             await speaks(conversation)
+
+
+async def test_a_refused_key_is_told_after_another_refusal() -> None:
+    """It is permanent; one that is refused again, when the service was given a chance, is news."""
+    statuses = ["503 Service Unavailable"]
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        status = statuses.pop() if statuses else "401 Unauthorized"
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
+        tts = through(f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+        async with talking(tts) as conversation:
+            for told in (2, 3):
+                await until(lambda count=told: len(conversation.errors) == count, "it is told")
+                assert "HTTP 401: expected a valid key" in conversation.errors[-1].error
+                assert not tts.is_usable
+                await tts.set_usable(True)
+                await conversation.push(*reply("Yes."))
+    assert "HTTP 503" in conversation.errors[0].error
 
 
 async def test_a_drain_that_outlasts_all_attempts_cuts_nothing_off(

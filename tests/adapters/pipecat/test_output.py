@@ -5,6 +5,8 @@ from pipecat.frames.frames import (
     AggregatedTextFrame,
     DataFrame,
     Frame,
+    FunctionCallInProgressFrame,
+    FunctionCallResultFrame,
     InputAudioRawFrame,
     InputImageRawFrame,
     LLMFullResponseEndFrame,
@@ -89,13 +91,24 @@ def test_the_last_words_leave_when_they_have_reached_the_listener(
     assert not output.is_holding
 
 
-def test_the_end_of_a_reply_waits_behind_its_words_without_a_time() -> None:
-    """A transport with a buffer reaches it long before they are heard."""
-    output, _ = speaking(1.0)
-    end = LLMFullResponseEndFrame()
-    assert output.receive(LLMFullResponseEndFrame(), NOW_S)
-    assert not output.receive(word(NOW_S + 0.5), NOW_S)
-    assert not output.receive(end, NOW_S)
+@pytest.mark.parametrize(
+    "frame",
+    [
+        AggregatedTextFrame("x=1", "code"),
+        LLMFullResponseEndFrame(),
+        FunctionCallInProgressFrame("look", "1", {}),
+        FunctionCallResultFrame("look", "1", {}, "found"),
+    ],
+)
+def test_frames_of_the_history_wait_behind_its_words_without_a_time(frame: Frame) -> None:
+    """A transport with a buffer reaches them long before the words are heard."""
+    output, playout = speaking(0.3)
+    playout.end_context(NOW_S)
+    playout.go_on_unseen()
+    spoken = [word(NOW_S + 0.1), frame, LLMFullResponseEndFrame()]
+    assert not any(output.receive(each, NOW_S) for each in spoken)
+    assert output.pop_due(NOW_S) is None
+    assert [output.pop_due(NOW_S + 1.0) for _ in spoken] == spoken
 
 
 def segment(context_id: str) -> AggregatedTextFrame:

@@ -22,6 +22,7 @@ REASONS = {
     "_handle_aggregated_text": "overridden: a piece may not continue the one before it",
     "_aggregated_text_frame": "the LLM's text so far is spoken before that of others",
     "_turn_context_id": "moves a turn to a new audio context in mid-reply",
+    "_tts_contexts": "what is not interrupted ends its message, as nothing else does",
     # Audio contexts outlive a server context that breaks off.
     "_refresh_audio_context": "keeps Pipecat from ending a turn that is being resumed",
     "_record_context_audio_outcome": "overridden: a failed turn has reported its own error",

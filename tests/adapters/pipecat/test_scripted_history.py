@@ -12,6 +12,8 @@ from pipecat.frames.frames import (
     AggregatedTextFrame,
     EndFrame,
     Frame,
+    FunctionCallInProgressFrame,
+    FunctionCallResultFrame,
     InterruptionFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
@@ -20,6 +22,7 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
 from testbed.scripted_pipecat import Agent, HoldUp, Loudspeaker, agent, cut, reply
 from testbed.scripted_server import Script, Step
@@ -559,6 +562,36 @@ def test_an_utterance_that_is_not_interrupted_keeps_its_white_space(
     assert len(said) == 2 and " ".join(said) == utterance.text
 
 
+@pytest.mark.parametrize("begin", [[], [LLMFullResponseStartFrame()]], ids=["alone", "in a reply"])
+@pytest.mark.parametrize(
+    ("after_s", "left"), [(0.0, ["a b c."]), (0.15, ["a b c."]), (0.6, ["a b", "c."])]
+)
+def test_an_utterance_that_is_not_interrupted_is_of_no_later_message(
+    begin: list[Frame], after_s: float, left: list[str]
+) -> None:
+    """Also when its text is still being transformed; it is heard once, and a reply behind it."""
+
+    async def transform(text: str, _: str) -> str:
+        await asyncio.sleep(0.3)
+        return text
+
+    async def run() -> list[str]:
+        spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(0.5)])
+        transforms = [("*", transform)]
+        async with agent(spoken, Loudspeaker(40), text_transforms=transforms) as talk:
+            utterance = TTSSpeakFrame("a b c.")
+            utterance.interruptible = False
+            await write(talk, [(0.0, begin), (0.1, [])])
+            await talk.service.queue_frame(utterance)
+            await asyncio.sleep(0.01 + after_s)
+            await talk.worker.queue_frame(InterruptionFrame())
+            await write(talk, [(2.5, reply("x y z."))])
+            await asyncio.sleep(5.0)
+            return talk.messages
+
+    assert run_scripted(run()) == [*left, "x y z."]
+
+
 def test_words_are_taken_back_from_their_own_message() -> None:
     """An utterance behind that message, of which no word was heard, begins with the same text."""
     starts_ms = (300, 600, 900)
@@ -804,6 +837,36 @@ def test_a_slow_llm_whose_tokens_are_passed_on(token_s: float, cut_s: float | No
     assert cut_s is not None or messages == [LONG]
 
 
+@pytest.mark.parametrize(
+    ("then", "left", "words"),
+    [
+        (LLMFullResponseEndFrame, "One moment please", 3),
+        (InterruptionFrame, "One moment", 2),
+    ],
+)
+def test_a_word_that_may_still_grow_waits_for_an_llm_that_pauses(
+    then: type[Frame], left: str, words: int
+) -> None:
+    """However long that is: the word is in the history when it was heard."""
+    first = script(audio_steps(0.0, 100, 2), word_steps(AHEAD_S, 2, 2))
+    last = Step(7.2, samples=WORD_MS * SAMPLE_RATE_HZ // 1000, words_ms=(2 * WORD_MS,))
+    spoken = Script((*first.steps, last), end_s=7.3)
+
+    async def run() -> tuple[list[str], int]:
+        options = {"text_aggregation_mode": "token", "response_timeout_s": 3.0}
+        async with agent(spoken, Loudspeaker(40), **options) as talk:
+            tokens = [LLMTextFrame(token) for token in ("One", " moment", " please")]
+            await talk.say([LLMFullResponseStartFrame(), *tokens])
+            await asyncio.sleep(6.8)
+            await talk.say([then()])
+            await asyncio.sleep(5.0)
+            return talk.messages, sum(talk.loudspeaker.played_samples)
+
+    messages, played_samples = run_scripted(run())
+    assert messages == [left]
+    assert played_samples >= words * WORD_MS * SAMPLE_RATE_HZ // 1000
+
+
 async def write(talk: Agent, frames: list[tuple[float, list[Frame]]]) -> None:
     """Let `frames` enter the service, each so many seconds after the one before."""
     for wait_s, some in frames:
@@ -868,6 +931,85 @@ def test_texts_of_others_in_a_reply_are_heard_in_order(said: str, left: str, mod
     assert run_scripted(run()) == [left]
 
 
+@pytest.mark.parametrize(("other", "left"), [("#c d.", "c d. a b e."), ("!c d.", "c d. a b e.")])
+def test_an_incomplete_sentence_of_an_aggregator_is_heard_behind_the_texts_of_others(
+    other: str, left: str
+) -> None:
+    """Only the aggregator itself knows how its text can be divided."""
+
+    async def run() -> list[str]:
+        spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3))
+        aggregator = SimpleTextAggregator()
+        async with agent(spoken, Loudspeaker(40), text_aggregator=aggregator) as talk:
+            await talk.say(frames_of(f"[|a b|{other}| e.|]"))
+            await asyncio.sleep(7.0)
+            return talk.messages
+
+    assert run_scripted(run()) == [left]
+
+
+def unspoken(text: str) -> list[Frame]:
+    """A reply that is not spoken."""
+    frames = reply(text)
+    for frame in frames:
+        cast("LLMTextFrame", frame).skip_tts = True
+    return frames
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.4, 0.65, 0.8, 2.0])
+@pytest.mark.parametrize(
+    ("is_in_reply", "left"), [(True, ["a b c. x=1"]), (False, ["a b c.", "x=1"])]
+)
+def test_text_that_is_not_spoken_stands_behind_what_was_said_before_it(
+    is_in_reply: bool, left: list[str], after_s: float
+) -> None:
+    """Whether the words before it wait for their audio, or their audio is still playing."""
+    said = reply("a b c. ")
+    then = [AggregatedTextFrame("x=1", "code"), said.pop()] if is_in_reply else unspoken("x=1")
+    spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(0.5)])
+
+    async def run() -> list[str]:
+        async with agent(spoken, Loudspeaker(40), skip_text_types=["code"]) as talk:
+            await talk.say(said)
+            await asyncio.sleep(after_s)
+            await talk.say(then)
+            await asyncio.sleep(5.0)
+            return talk.messages
+
+    assert run_scripted(run()) == left
+
+
+def test_a_reply_that_is_not_spoken_splits_no_word_of_another_one() -> None:
+    """Two LLMs write at a time."""
+    begin, text, end = reply("Tues")
+    rest, (other_begin, *other) = LLMTextFrame("day is fine. "), unspoken("x=1")
+
+    async def run() -> list[str]:
+        spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(0.5)])
+        async with agent(spoken, Loudspeaker(40)) as talk:
+            await talk.say([begin, text, other_begin, rest, *other, end])
+            await asyncio.sleep(5.0)
+            return talk.messages
+
+    assert run_scripted(run()) == ["Tuesday is fine. x=1"]
+
+
+@pytest.mark.parametrize("latency_s", [0.0, 0.6])
+def test_a_function_call_stands_behind_what_was_said_before_it(latency_s: float) -> None:
+    """Also while that is on its way to the listener, and its result runs the LLM."""
+    call = {"function_name": "look", "tool_call_id": "1", "arguments": {}}
+    called = [FunctionCallInProgressFrame(**call), FunctionCallResultFrame(**call, result="it")]
+    spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(0.5)])
+
+    async def run() -> list[str]:
+        async with agent(spoken, Loudspeaker(40), output_latency_s=latency_s) as talk:
+            await talk.say([*reply("a b c."), *called])
+            await asyncio.sleep(5.0)
+            return [str(each.get("content")) for each in cast("list[Any]", talk.context.messages)]
+
+    assert run_scripted(run()) == ["a b c.", "None", '"it"']
+
+
 def dies(at_s: float, step: Step | None = None) -> Script:
     """A context whose engine dies, and what it sends before."""
     failure = EngineError("the engine process has ended")
@@ -906,3 +1048,20 @@ def test_a_reply_whose_engine_dies_is_whole(first: list[Script]) -> None:
     messages, played_samples = run_scripted(run())
     assert messages == ["w w w"]
     assert played_samples >= few * WORD_MS * SAMPLE_RATE_HZ // 1000
+
+
+@pytest.mark.parametrize(("deaths", "left"), [(3, ["w w w"]), (4, [])])
+def test_a_turn_fails_when_its_engine_has_died_four_times_without_another_word(
+    deaths: int, left: list[str]
+) -> None:
+    """Nothing of it is committed then."""
+    spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, words=3))
+
+    async def run() -> list[str]:
+        first = [dies(0.05, Step(0.0, samples=480)) for _ in range(deaths)]
+        async with agent(spoken, Loudspeaker(40), first=first) as talk:
+            await talk.say(reply("w w w"))
+            await asyncio.sleep(5.0)
+            return talk.messages
+
+    assert run_scripted(run()) == left

@@ -12,6 +12,7 @@ from pipecat.frames.frames import (
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
+    ManuallySwitchServiceFrame,
     MetricsFrame,
     TTSAudioRawFrame,
     TTSSpeakFrame,
@@ -27,6 +28,7 @@ from pipecat.metrics.metrics import (
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.service_switcher import ServiceSwitcher, ServiceSwitcherStrategyFailover
 from pipecat.pipeline.worker import PipelineWorker
+from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.errors import ErrorCategory
 
@@ -37,8 +39,10 @@ from testbed.understudy import Understudy
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.config import Settings
+from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.demo.pipeline import running as pipeline_running
+from voiceagent_tts.plugins.demo.realtime_file_transport import RealtimeFileTransport
 from voiceagent_tts.server.serve import RunningServer, running
 
 COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
@@ -325,6 +329,48 @@ async def test_another_service_takes_over(served: ServerProcess, fault: str) -> 
         await until(lambda: second.said == ["Two."], "the substitute speaks")
 
 
+@pytest.mark.parametrize("fault", ["no voice", "none"])
+async def test_a_service_that_is_active_again_begins_a_new_reply(
+    served: ServerProcess, fault: str
+) -> None:
+    """It has not got the end of the reply in which another one took over, by itself or not."""
+    settings = VoiceAgentTTSService.Settings(voice="nobody" if fault == "no voice" else "default")
+    first, second = service(served, settings=settings), Understudy()
+    switcher = ServiceSwitcher([first, second], ServiceSwitcherStrategyFailover)
+    out = RealtimeFileTransport()
+    asked = asyncio.Queue[tuple[str, str]]()
+    switched = asyncio.Event()
+
+    @first.event_handler("on_tts_request")
+    async def on_tts_request(_: object, context_id: str, text: str) -> None:
+        asked.put_nowait((context_id, text))
+
+    @switcher.strategy.event_handler("on_service_switched")
+    async def on_switched(*_: object) -> None:
+        switched.set()
+
+    pipeline = Pipeline([switcher, out.output()])
+    worker = PipelineWorker(pipeline, cancel_on_idle_timeout=False, enable_rtvi=False)
+    async with asyncio.timeout(PATIENCE_S), pipeline_running(worker):
+        begin = [LLMFullResponseStartFrame(), LLMTextFrame("Certainly. One mom")]
+        await worker.queue_frames(begin)
+        old_id, _ = await asked.get()
+        if fault == "none":
+            await worker.queue_frame(ManuallySwitchServiceFrame(service=second))
+        await switched.wait()
+        await worker.queue_frames([LLMTextFrame("ent."), LLMFullResponseEndFrame()])
+        await until(lambda: bool(second.said), "the substitute speaks")
+        delta = VoiceAgentTTSService.Settings(voice="default", seed=1)
+        await worker.queue_frame(TTSUpdateSettingsFrame(delta=delta, service=first))
+        await until(lambda: first.is_usable, "it has another chance")
+        await worker.queue_frame(ManuallySwitchServiceFrame(service=first))
+        said = [LLMTextFrame("Sure."), LLMFullResponseEndFrame()]
+        await worker.queue_frames([LLMFullResponseStartFrame(), *said])
+        context_id, text = await asked.get()
+        assert text == "Sure." and context_id != old_id
+        await out.wait_until_played(context_id, SAMPLE_RATE_HZ // 5)
+
+
 async def test_a_warning_of_the_server_is_logged_once(served: ServerProcess) -> None:
     """It says which option has no effect; it does not come again with the next turn."""
     lines: list[str] = []
@@ -431,6 +477,19 @@ def test_extra_options_are_in_every_context() -> None:
         options = tts._open_options(tts._settings)
         assert (options.get("max_lead_s"), options.get("cache")) == (0.5, False)
         assert options.get("max_buffer_delay_ms") == arguments.get("max_buffer_delay_ms")
+
+
+async def test_an_extra_option_with_a_field_is_that_field() -> None:
+    """A later change of the field counts, and so does one of the option."""
+    tts = VoiceAgentTTSService(settings=VoiceAgentTTSService.Settings(extra={"speed": 1.5}))
+    assert tts.settings.given_fields()["speed"] == 1.5 and not tts.settings.extra
+    for speed, delta in [
+        (1.0, VoiceAgentTTSService.Settings(speed=1.0)),
+        (1.2, TTSSettings(extra={"speed": 1.2})),
+        (1.3, VoiceAgentTTSService.Settings(speed=1.3)),
+    ]:
+        assert await tts._update_settings(delta)
+        assert tts._open_options(tts._settings).get("speed") == speed
 
 
 @pytest.mark.parametrize(

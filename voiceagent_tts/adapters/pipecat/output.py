@@ -1,9 +1,9 @@
 """`Output`: decides for each frame when it leaves for the transport, and corrects its text.
 
 Pipecat commits the text frames that pass its output to the conversation's history. So this module
-drops text that was not spoken, restores the white space of spoken text, and holds text frames, and
-frames that end a message, until the audio chunk that makes the text audible plays. An interruption
-drops held frames. Frames of other processors pass unchanged.
+drops text that was not spoken, restores the white space of spoken text, and holds the frames of the
+history until the audio chunk that makes their text audible plays. An interruption drops held
+frames. Other frames pass unchanged.
 """
 
 from collections import deque
@@ -15,6 +15,8 @@ from pipecat.frames.frames import (
     AggregatedTextProgressFrame,
     ControlFrame,
     Frame,
+    FunctionCallInProgressFrame,
+    FunctionCallResultFrame,
     InterruptionFrame,
     LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
@@ -58,15 +60,18 @@ class HistoryCorrectionFrame(LLMMessagesTransformFrame):
     """
 
 
-_TEXT = (AggregatedTextFrame, AggregatedTextProgressFrame)
-"""Text frames, words included; those with a time wait for their audio."""
-_BOUNDARIES = (
+_HISTORY = (
+    AggregatedTextFrame,
+    AggregatedTextProgressFrame,
     LLMFullResponseStartFrame,
     LLMFullResponseEndFrame,
     LLMAssistantPushAggregationFrame,
     HistoryCorrectionFrame,
+    FunctionCallInProgressFrame,
+    FunctionCallResultFrame,
 )
-"""Frames that begin, end or correct a message; they keep their order among its text."""
+"""Frames that write the history, and those that begin, end or correct a message: they keep their
+order. One that left without a time would wait in the transport behind audio, others not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,7 @@ class Output:
                 pass
         for segment in self._announced_before(frame):
             self._hold(segment, frame)
-        if not self._waits(frame):
+        if not isinstance(frame, _HISTORY):
             return True
         self._hold(frame, frame)
         return False
@@ -179,12 +184,6 @@ class Output:
         frame = TTSTextFrame(word.text, TextType.WORD, segment_id=segment_id)
         frame.context_id, frame.pts = context_id, pts
         return frame
-
-    def _waits(self, frame: Frame) -> bool:
-        """Whether `frame` may not leave at once; the first words may have a time of 0."""
-        if isinstance(frame, _BOUNDARIES):
-            return bool(frame.pts or self._held)
-        return isinstance(frame, _TEXT) and frame.pts is not None
 
     def drop_text_of(self, context_id: str) -> None:
         """Text of `context_id` that leaves from now on was not spoken."""

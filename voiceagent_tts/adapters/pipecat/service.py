@@ -30,6 +30,7 @@ from pipecat.frames.frames import (
     LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    ServiceSwitcherRequestMetadataFrame,
     StartFrame,
     TTSAudioRawFrame,
     TTSSpeakFrame,
@@ -63,7 +64,7 @@ from voiceagent_tts.adapters.pipecat.settings import (
     VoiceAgentTTSSettings,
     check_aggregator,
     check_arguments,
-    check_settings,
+    checked_settings,
     pop_mode,
     pop_settings,
     server_settings,
@@ -176,8 +177,7 @@ class VoiceAgentTTSService(TurnTTSService):
             defaults.markup = True  # or it would have no effect
         defaults.apply_update(pop_settings(kwargs))
         if settings is not None:
-            check_settings(settings)
-            defaults.apply_update(settings)
+            defaults.apply_update(checked_settings(settings))
         check_arguments(type(self), kwargs)
         if (sample_rate := kwargs.get("sample_rate")) is not None:
             check_sample_rate(sample_rate)
@@ -371,7 +371,7 @@ class VoiceAgentTTSService(TurnTTSService):
             InvalidRequestError: an option is wrong; nothing has changed.
             ValueError: a field or an option in `extra` is unknown.
         """
-        check_settings(delta)
+        delta = checked_settings(delta)
         changed_settings = copy.deepcopy(self._settings)
         changed_settings.apply_update(delta)
         self._check(changed_settings)
@@ -396,19 +396,22 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         """Handle a frame; an interruption also ends contexts that Pipecat has not opened yet."""
-        if isinstance(frame, _OTHER_TEXT):
+        is_other_text = isinstance(frame, _OTHER_TEXT) and not getattr(frame, "skip_tts", False)
+        if is_other_text:
             await self._pass_text_on()
             self._starts_text |= not isinstance(frame, TTSSpeakFrame)  # that has its own context
         elif isinstance(frame, InterruptionFrame) and direction is FrameDirection.UPSTREAM:
             await self._follow_transport(frame)
         elif isinstance(frame, InterruptionFrame):
             await self._let_words_arrive()
+        elif isinstance(frame, ServiceSwitcherRequestMetadataFrame):
+            await self._forget_reply()
         starts_text = self._starts_text
         await super().process_frame(frame, direction)
-        if isinstance(frame, _OTHER_TEXT):
+        if is_other_text:
             self._starts_text = starts_text  # also what follows it is another text
         if isinstance(frame, InterruptionFrame):
-            for context_id in list(self._turns):
+            for context_id in self._turns.keys() - {self._turn_context_id}:  # None, or it goes on
                 if not self.audio_context_available(context_id):
                     await self._stop_turn(context_id)
             await self._go_on_after_interruption()
@@ -420,12 +423,21 @@ class VoiceAgentTTSService(TurnTTSService):
         if piece is not None:
             await self._handle_aggregated_text(self._aggregated_text_frame(piece))
 
+    async def _forget_reply(self) -> None:
+        """End the reply in which another service took over: its end has not come here."""
+        await self._text_aggregator.reset()
+        await self.on_turn_context_completed()
+        self._starts_text = True
+
     async def _go_on_after_interruption(self) -> None:
         """Begin a new message in the history for the rest of an utterance that is not interrupted.
 
         The interruption has ended the message with what was heard, and Pipecat commits no words of
-        an utterance that has not started.
+        an utterance that has not started. The end of a reply, which commits what is said within it,
+        may never come.
         """
+        for context in self._tts_contexts.values():  # those that are not interrupted
+            context.push_assistant_aggregation = context.append_to_context
         started, now_s = self._started, self._now_s()
         if started is None or started.interruptible or not self._playout.lead_s(now_s):
             return

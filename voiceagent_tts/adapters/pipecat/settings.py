@@ -132,16 +132,22 @@ def check_aggregator(aggregator: BaseTextAggregator | None) -> None:
         )
 
 
-def check_settings(settings: TTSSettings) -> None:
-    """Check that no setting is one of another service alone.
+def checked_settings(settings: TTSSettings) -> VoiceAgentTTSSettings:
+    """The same settings, with an option in `extra` that has a field in that field.
+
+    There a later change of the field would have no effect.
 
     Raises:
         ValueError: a field or an option in `extra` is unknown.
     """
-    given = {name for name, value in settings.given_fields().items() if value is not None}
-    if unknown := sorted(given - settings.extra.keys() - {*_ARGUMENTS}):
+    given = settings.given_fields()
+    names = {name for name, value in given.items() if value is not None}
+    if unknown := sorted(names - settings.extra.keys() - {*_ARGUMENTS}):
         expected, got = ", ".join(sorted(_ARGUMENTS)), ", ".join(unknown)
         raise ValueError(f"settings: expected fields of this service ({expected}); got {got}")
     if unknown := unknown_options(settings.extra):
         expected, got = ", ".join(sorted(VoiceOptions.__annotations__)), ", ".join(unknown)
         raise ValueError(f"settings.extra: expected options of a context ({expected}); got {got}")
+    chosen = {name: given[name] for name in _ARGUMENTS if name in given}
+    extra = {name: value for name, value in settings.extra.items() if name not in chosen}
+    return VoiceAgentTTSSettings(**chosen, extra=extra)

@@ -104,7 +104,7 @@ class TurnTTSService(TTSService):
         self._connection = Connection(self.name, address, headers, reconnect_attempts, hooks)
         self._response_timeout_s = response_timeout_s
         self._events: asyncio.Queue[ClientEvent] = asyncio.Queue()
-        self._outage: type[Exception] | None = None  # kind of error reported last
+        self._outage: int | str | type[Exception] | None = None  # kind of the error reported last
         self._served_at_s = 0.0  # when a server spoke last although no attempt to connect succeeded
         self._tasks: list[asyncio.Task[None]] = []
         self._turns: dict[str, PipecatTurn] = {}  # by audio context
@@ -210,9 +210,14 @@ class TurnTTSService(TTSService):
         await self._connection.aclose()
 
     async def _receive_connection(self, socket: ClientSocket) -> None:
-        self._outage = None
         await self.set_usable(True)
         await self._call_event_handler("on_connected")
+
+    async def set_usable(self, is_usable: bool) -> None:
+        """Give the service another chance, or none; what fails then is reported again."""
+        if is_usable:
+            self._outage = None
+        await super().set_usable(is_usable)
 
     async def _receive_outage(self, error: Exception, failing_s: float) -> None:
         """Report the first error of an outage, and later ones of another kind.
@@ -223,8 +228,8 @@ class TurnTTSService(TTSService):
         if self._is_served:
             self._served_at_s = self._now_s()
             return
-        if type(error) is not self._outage:
-            self._outage = type(error)
+        if (kind := _kind_of(error)) != self._outage:
+            self._outage = kind
             is_refusal = isinstance(error, InvalidStatus)
             sentence = (
                 f"no connection to {self._place}: {refusal(error.response.status_code)}"
@@ -497,6 +502,8 @@ class TurnTTSService(TTSService):
         await asyncio.sleep(_CHECK_INTERVAL_S)
         now_s = self._now_s()
         for turn in list(self._turns.values()):
+            if turn.has_unvoiced_words:  # the last one may still grow, and the LLM pause
+                self._refresh_audio_context(turn.context_id)
             silent_s = turn.silent_s(now_s)
             if silent_s is not None and silent_s > self._response_timeout_s:
                 await self._recover_from_silence(turn, silent_s)
@@ -506,6 +513,13 @@ class TurnTTSService(TTSService):
             turn.socket.give_up("the server is silent")  # a loss without a sign
         error = EngineError(f"no answer from the server for {silent_s:.0f} s")
         await self._recover_from(turn, error)
+
+
+def _kind_of(error: Exception) -> int | str | type[Exception]:
+    """What an error of the connection has in common with others of its outage."""
+    if isinstance(error, InvalidStatus):
+        return error.response.status_code
+    return error.code if isinstance(error, VoiceAgentError) else type(error)
 
 
 def _unexpected(error: Exception, where: str) -> str:

@@ -118,6 +118,11 @@ class PipecatTurn(Turn):
         """Whether a server context speaks the turn, on a socket that is open."""
         return self.record is not None and self.record.done is None and self.socket.lost is None
 
+    @property
+    def has_unvoiced_words(self) -> bool:
+        """Whether a server context has words whose audio has not begun to arrive."""
+        return self.record is not None and is_spoken(self.text[self.voiced_char_end :])
+
     def audible_words(self) -> list[SpokenWord]:
         """The words that became audible with the audio that has arrived, each once."""
         return self._to_commit(self.new_words(self._audible_samples), self._position)
