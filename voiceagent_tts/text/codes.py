@@ -23,10 +23,10 @@ _CUES = {
     "it": r"codice|pin|cap|numero (?:di |d')(?:ordine|conto|pratica|prenotazione|cliente)"
     r"|(?:termina|finisce) (?:con|in|per)",
     "pt": rf"código|pin|senha|cep|cpf|número d[aeo] (?:{_PEDIDO})|terminad[ao] em|final",
-    "nl": r"code|pin|pincode|postcode|(?:bestel|klant|order|rekening)nummer|eindigt op",
-    "ru": r"код|пин|пароль|номер (?:заказа|счёта|карты)",
+    "nl": "code|pincode|postcode|eindigt op",
+    "ru": "код|пароль",
     "zh": r"验证码|密码|邮编|尾号|代码|(?:订单|账|卡|工单|单)号",
-    "yue": r"驗證碼|密碼|尾號|號碼",
+    "yue": "驗證碼|密碼|號碼",
     "ja": r"コード|(?:暗証|郵便|注文|会員|予約)番号|末尾|下4桁",
     "ko": r"번호|코드|끝자리",
 }
@@ -41,19 +41,13 @@ _CALL = (
 )
 _SHORT = re.compile(r"\d11|11\d|12\d|19\d|999|988")
 _STATE = re.compile(
-    r"\b(?:A[LKZR]|C[AOT]|D[CE]|FL|GA|HI|I[ADLN]|K[SY]|LA|M[ADEINOST]|N[CDEHJMVY]|O[HKR]|PA|RI"
-    r"|S[CD]|T[NX]|UT|V[AT]|W[AIVY]) $"
+    "(?:A[LKZR]|C[AOT]|D[CE]|FL|GA|HI|I[ADLN]|K[SY]|LA|M[ADEINOST]|N[CDEHJMVY]|O[HKR]|PA|RI|S[CD]"
+    r"|T[NX]|UT|V[AT]|W[AIVY])(?<=\b..) $"
 )
 
 
 def is_code(number: str, before: str, language: str) -> bool:
-    """Return whether people say the digits of a number.
-
-    Args:
-        number: a match of `CODE`.
-        before: the last characters before it; 40 are enough.
-        language: code of the language, without a region.
-    """
+    """Return whether people say the digits of a match of `CODE`, by what stands before it."""
     if language == "en" and re.fullmatch(r"\d{5}(?:-\d{4})?", number) and _STATE.search(before):
         return True
     cue, call = _cues(language)
@@ -62,7 +56,6 @@ def is_code(number: str, before: str, language: str) -> bool:
 
 @lru_cache
 def _cues(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Patterns of the end of what stands before a code, and before a short number to call."""
     start = "" if language in ("zh", "yue", "ja", "ko") else r"(?<!\w)"
     gap = r"[^\w.!?;。！？]"
     cue = rf"{start}(?:{_CUES[language]})(?:{gap}*(?:{_LINKS}))*{gap}{{0,3}}$"

@@ -1,7 +1,4 @@
-"""Numbers with words of their own before the counters of Chinese, Japanese and Korean.
-
-This module knows no rules of the normaliser and no offsets.
-"""
+"""Numbers with words of their own before the counters of Chinese, Japanese and Korean."""
 
 import re
 
@@ -22,7 +19,7 @@ COUNTED = {
 
 
 def counted(match: re.Match[str], language: str) -> str:
-    """Return what is said for a match of a pattern of `COUNTED`."""
+    """Return what is said for a match of `COUNTED`."""
     if language == "ko":
         if match.string.startswith("월", match.end()):
             return "유" if match[0] == "6" else "시"
