@@ -61,7 +61,7 @@ _AREA_OF, _SIMILAR_TO = (
 LATIN = ("en", "de", "fr", "pt", "es", "it", "nl")
 """Languages that are detected in Latin text."""
 UNSERVED_LATIN = {
-    "af": "Afrikaans", "az": "Azerbaijani", "bs": "Bosnian", "ca": "Catalan", "cs": "Czech",
+    "af": "Afrikaans", "az": "Azerbaijani", "ca": "Catalan", "cs": "Czech",
     "cy": "Welsh", "da": "Danish", "et": "Estonian", "eu": "Basque", "fi": "Finnish",
     "ga": "Irish", "gl": "Galician", "hr": "Croatian", "hu": "Hungarian", "id": "Indonesian",
     "is": "Icelandic", "lt": "Lithuanian", "lv": "Latvian", "ms": "Malay", "no": "Norwegian",
@@ -69,7 +69,7 @@ UNSERVED_LATIN = {
     "sr": "Serbian", "sv": "Swedish", "sw": "Swahili", "tl": "Filipino", "tr": "Turkish",
     "vi": "Vietnamese",
 }  # fmt: skip
-"""Names of other languages that Latin text may be in; it is spoken as one of `LATIN`."""
+"""Other languages of Latin text, which is spoken as one of `LATIN`. Bosnian is called Croatian."""
 LATIN_MODEL = Path(__file__).parent / "latin_languages.npz.xz"
 """py3langid's model of these languages, made by `scripts/latin-languages`."""
 _DEFAULT = "en"
