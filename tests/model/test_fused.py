@@ -93,6 +93,7 @@ def found_here(where: Where) -> Found:
         pytest.param("full", FLOAT16, id="full-fp16", marks=THOROUGH),
     ],
 )
+@pytest.mark.timeout(900)  # the interpreter computes for a minute; much longer beside other work
 def test_every_operation_is_the_plain_one(
     found_here: Found, config: str, dtype: torch.dtype
 ) -> None:
