@@ -935,6 +935,50 @@ def test_numbers_that_agree(language: str, written: str, spoken: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("language", "written", "spoken"),
+    [
+        ("en", "It ends in 2026.", "It ends in twenty twenty-six."),
+        ("en", "Call 911 immediately.", "Call 9 1 1 immediately."),
+        ("en", "1234567 + 1 = 1234568", "1234567 + 1 = 1234568"),
+        ("en", "The est. cost", "The estimated cost"),
+        ("en", "on 1/2 acre, until 3/4 full", "on one half acre, until three quarters full"),
+        ("en", "Since 9/11 we", "Since 9 11 we"),
+        ("fr", "Taille XXL, espace VIP, Louis XIV", "Taille XXL, espace VIP, Louis 14"),
+        ("es", "La mínima es de 1° y", "La mínima es de un grado y"),
+        ("it", "Il 3/4 della casa", "Il tre quarti della casa"),
+        ("de", "Es geht so-so. Mo-Fr", "Es geht so-so. Montag bis Freitag"),
+        ("ja", "定休日 - 日曜日、月-金", "定休日 - 日曜日、月 から 金"),
+        ("ko", "할 일 - 일정, 월~금, 3시에", "할 일 - 일정, 월 에서 금, 세 시에"),
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_a_code_or_a_day(language: str, written: str, spoken: str) -> None:
+    """What is counted, and a word beside a dash, is read as before."""
+    assert digits(written, language) == spoken
+
+
+@pytest.mark.parametrize(
+    ("language", "written"),
+    [
+        ("en", "The trial ends in 120 minutes. Call 120 people. The code is 250 lines long."),
+        ("en", "The population is 8336817 people. Thanks, Max. Hi. It is apt. It is."),
+        ("de", "Das kostet unter 120 Euro. Der Code ist 250 Zeilen lang. Hallo Max."),
+        ("de", "Es sind 1234567 Einwohner. Am Fr. Passt das?"),
+        ("fr", "Bonjour Max. La taille M. Elle vous ira. En 52 av. J.-C."),
+        ("es", "Termina en 100 días. Marcó 119 goles. Junto al mar. 2 veces."),
+        ("it", "Finisce in 120 minuti. Finisce con 250 clienti. Ciao Max."),
+        ("pt", "O preço final é 250 reais. No final 350 casas. Ligaram para 190 pessoas."),
+        ("nl", "De code is 250 regels lang. Ik bel 120 klanten. Hallo Max. Dag."),
+        ("ja", "コードは500行です。"),
+        ("zh", "代码是500行。拨打120次。"),
+        ("ko", "코드가 500줄. 3 개발자. 1 시작. 2 개선. 3개국. 제3권."),
+    ],
+)  # fmt: skip
+def test_amounts_are_no_codes(language: str, written: str) -> None:
+    """What counts something is a number, whatever stands before it, and a name is a name."""
+    assert digits(written, language) == written
+
+
+@pytest.mark.parametrize(
     "written",
     [
         "I met Mary Lou today.",

@@ -21,7 +21,7 @@ def _tables(**texts: str) -> dict[str, dict[str, str]]:
 NAMED = _tables(
     en="Dr=Doctor|Mr=Mister|Mrs=Missus|Ms=Miz|Prof=Professor|Sgt=Sergeant|Gen=General"
     "|Lt=Lieutenant|Col=Colonel|Capt=Captain|Sen=Senator|Rep=Representative|Gov=Governor"
-    "|Rev=Reverend|Drs=Doctors|Mt=Mount|Ft=Fort|apt=apartment|Ste=Suite|ext=extension",
+    "|Rev=Reverend|Drs=Doctors|Mt=Mount|Ft=Fort",
     de="Dr=Doktor|Prof=Professor|Hr=Herr|Hrn=Herrn|Fr=Frau|St=Sankt|Tel=Telefon|Nr=Nummer"
     "|Abs=Absatz|Kap=Kapitel|Abb=Abbildung|Bd=Band|Abt=Abteilung|Fa=Firma",
     fr="M=Monsieur|MM=Messieurs|Mme=Madame|Mmes=Mesdames|Mlle=Mademoiselle|Dr=Docteur"
@@ -38,7 +38,7 @@ NAMED = _tables(
 """What stands before a name or a number."""
 WORDS = _tables(
     en="vs=versus|approx=approximately|dept=department|etc=et cetera|Jr=Junior|Sr=Senior"
-    "|e.g=for example|i.e=that is|max=maximum|est=established|lbs=pounds|hrs=hours"
+    "|e.g=for example|i.e=that is|max=maximum|est=estimated|lbs=pounds|hrs=hours"
     "|oz=ounce/ounces|ft=foot/feet",
     de="bzw=beziehungsweise|ggf=gegebenenfalls|evtl=eventuell|inkl=inklusive|ca=circa"
     "|zzgl=zuzüglich|max=maximal|usw=und so weiter|vgl=vergleiche|geb=geboren|z. B=zum Beispiel"
@@ -54,6 +54,9 @@ WORDS = _tables(
 _DAYS = {
     "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Thu": "Thursday",
     "Thur": "Thursday", "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
+}  # fmt: skip
+_ROOMS = {
+    "Apt": "Apartment", "apt": "apartment", "Ste": "Suite", "Ext": "Extension", "ext": "extension",
 }  # fmt: skip
 _STREETS = {
     "St": "Street", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Hwy": "Highway",
@@ -89,7 +92,7 @@ def _at_end(named: Iterable[str], words: Iterable[str]) -> re.Pattern[str]:
 
 
 SHORT = {code: _at_end(NAMED[code], WORDS[code]) for code in NAMED}
-SHORT["en"] = _at_end(NAMED["en"], WORDS["en"] | _DAYS | _MONTHS | _STREETS)
+SHORT["en"] = _at_end(NAMED["en"], WORDS["en"] | _DAYS | _MONTHS | _STREETS | _ROOMS)
 """Pattern of a text that ends with what is written short, such as "p.m.", by language."""
 
 _COUNTED = (
@@ -114,7 +117,7 @@ _HOUSE = re.compile(r"(?<![\w.,$])\d+[A-Za-z]? (?:[A-Z][\w.'’-]* |\d+(?:st|nd|
 _SAINT = re.compile(r"\b(St)\.(?= ?[A-Z])")
 _TITLE = re.compile(
     rf"\b(?:({_any(NAMED['en'])})\.(?= ?[A-Z\d]| and (?:{_any(NAMED['en'])})\.)"
-    r"|([Aa]pt|Ste|[Ee]xt)(?= (?:\d|[A-Z]\b))|(Mt|Ft)(?= [A-Z]))"
+    rf"|({_any(_ROOMS)})\.?(?= (?:\d|[A-Z]\b(?!['’])))|(Mt|Ft)(?= [A-Z]))"
 )
 _WEEK = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _NEXT_DAY = rf"(?:(?<={_WEEK} to )|(?<={_WEEK} & )|(?<={_WEEK} and ))"
@@ -129,7 +132,8 @@ MONTH = re.compile(rf"\b({MONTHS})(?:\.(?=,| [a-z0-9])|(?= (?:twenty|nineteen) )
 
 def _word(code: str) -> re.Pattern[str]:
     """Pattern of `WORDS` of a language, and of the end of "Hauptstr."."""
-    return re.compile(rf"(?:(?<![\w.-])({_any(WORDS[code])})|(?<=[a-zäöüß])(str))\.(?!\w)")
+    short = rf"(?!Max\.(?! \d))({_any(WORDS[code])})"  # the first is a name
+    return re.compile(rf"(?:(?<![\w.-]){short}|(?<=[a-zäöüß])(str))\.(?!\w)")
 
 
 def _name(code: str) -> re.Pattern[str]:
@@ -137,7 +141,8 @@ def _name(code: str) -> re.Pattern[str]:
     longest_first = sorted(NAMED[code], key=len, reverse=True)
     bare = {"fr": r"|(?<=\w\w)(?= [A-ZÀ-Þ])", "it": r"|(?<=\.ra)(?= )|(?<=\.ssa)(?= )"}
     following = rf"\.(?= ?[A-ZÀ-Þ]|(?<!\bFr\.) ?(?:\d|(?<= )\w)){bare.get(code, '')}"
-    return re.compile(rf"(?<![\w.-])(?<!\b[A-Z]\. )({_any(longest_first)})(?:{following})")
+    other = r"(?<!\b[A-Z]\. )(?<!taille )(?<!\b[Aa]m )(?<!\bbis )(?<!\bvom )(?!av\. J)"
+    return re.compile(rf"(?<![\w.-]){other}({_any(longest_first)})(?:{following})")
 
 
 PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
@@ -146,7 +151,7 @@ PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
 PATTERNS["en"] = (_STREET, _SAINT, _TITLE, _word("en"))
 """Patterns of what is written short, by language, in the order in which they are applied."""
 _FULL = {code: WORDS[code] | NAMED[code] for code in NAMED}
-_FULL["en"] |= _DAYS | _MONTHS
+_FULL["en"] |= _DAYS | _MONTHS | _ROOMS
 
 NUMERAL = re.compile(
     rf"\b(?:({_COUNTED}) (?=(?:{_ROMAN}|[VX]{_ONE}|I{_ONE}{_NOT_I}))"

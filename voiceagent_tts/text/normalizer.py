@@ -201,7 +201,8 @@ _DAY_CUE = re.compile(
 )
 _WEAK_DAY_CUE = re.compile(r"(?:\b(?:by|before|after|from)|\d/\d\d? (?:to|through|and|al?|e)) $")
 _PART_OF = re.compile(
-    r" ?(?:of|d[ei']|des|del|d[aeo]s?|van|the|an?|cups?|\w+spoons?|inch\w*|miles?|hours?|pounds?)\b"
+    r" ?(?:of|d[ei']|des|del|d[ae]ll[aeo']|degli|dei|d[aeo]s?|van|the|an?|cups?|\w+spoons?|inch\w*"
+    r"|miles?|hours?|pounds?|acres?|full|power|speed|scale|tarif|vermogen)\b"
 )
 """What follows a part, and no date."""
 _DAY_AFTER = re.compile(
@@ -226,11 +227,11 @@ _ORDINALS = {
     "nl": r"(\d{1,4})(e|de|ste)\b",
 }
 _DEGREE_ORDINAL = (
-    r"(?<![\w.,])(?:(?=1°)|(?<=\b(?:il|al|el|no|do|ao) )|(?<=\b(?:del|dal|nel|sul) )|(?<=\bo )"
+    r"(?<![\w.,])(?:(?<=\b(?:il|al|el|no|do|ao) )|(?<=\b(?:del|dal|nel|sul) )|(?<=\bo )"
     r"|(?=\d\d?° (?:de )?(?:{months}|piano|piso|posto|puesto|andar|lugar)\b))(\d\d?)°(?= [a-z])"
 )
 """The degree sign for the mark of an ordinal in Italian, Spanish and Portuguese."""
-_ROMAN = r"((?=[IVX])X{0,3}(?:IX|IV|V?I{0,3}))"
+_ROMAN = r"((?=[IVX])X{0,3}(?:IX|IV|V?I{0,3})(?<=[IVX]))"
 _NUMERALS = {
     "de": (rf"\b(){_ROMAN}(?=\. Jahrhundert)", ""),
     "fr": (
@@ -250,7 +251,8 @@ _BRITISH_DAY = r"(?<![\w.,:/$€£-])(\d{{1,2}}) ({months}|(?:{short})\b\.?)(?!\
 _FEET = re.compile(r"(?<![\w.,])(\d)['’′] ?(\d{1,2})[\"”″]")
 _FEET_OR_INCHES = re.compile(
     r"(?<![\w.,\"”'’])(\d{1,3}(?:\.\d+)?)"
-    r"(?:[\"”″](?!\w)|(['’′])(?= (?:tall|long|wide|high|deep|x)\b))"
+    r"(?:[\"”″](?!\w| (?:I|we|you|he|she|they|said|says|asked)\b)"
+    r"|(['’′])(?= (?:tall|long|wide|high|deep|x)\b))"
     r"(?= ?((?:tall|long|wide|high|deep|x)\b)?(\w?))"
 )
 _BEFORE_AMOUNT = re.compile(r"\b(?:an?|another|each|every|the|your|this|that|our) $", re.IGNORECASE)
@@ -341,7 +343,9 @@ def _rules(locale: Locale, reads_digits: bool) -> tuple[_Rule, ...]:
         _Rule(_DATE, _say_date),
         _Rule(re.compile(_PHONE.replace("{own}", _OWN_PHONES.get(language, ""))), _say_spelled),
         _Rule(re.compile(rf"{_START}{codes.CODE}{_END}"), _say_code),
-        _Rule(re.compile(rf"{_START}(?<!{sign})\d{{7,15}}(?<!00){no_unit}{_END}"), _say_code_alone),
+        _Rule(
+            re.compile(rf"{_START}(?<!{sign})\d{{7,15}}(?<!00){no_unit}{_END}"), _say_long_number
+        ),
         *(() if locale.is_spaced else (_Rule(_COUNTED_RANGE, _say_named_range),)),
         _Rule(_CLOCK_RANGE, _say_clock_range),
         _Rule(re.compile(rf"{_START}{limit} [-–−] {limit}(?![./,:]?\w| ?=)"), _say_spaced_range),
@@ -419,12 +423,13 @@ def _rules(locale: Locale, reads_digits: bool) -> tuple[_Rule, ...]:
 
 def _named_range(locale: Locale) -> re.Pattern[str]:
     """Pattern of a dash between two days of the week, or behind a month and before a date."""
-    short = (name for day in locale.full_days for name in (day.capitalize(), day))
+    short = (day.capitalize() for day in locale.full_days)  # "so" is a word of German
     days = "|".join([*locale.full_days.values(), *short])
     dash = "(?: [-–~〜～] |[-–~〜～])"
     between = rf"(?<![\w-])((?<!\d)(?:{days})\b\.?){dash}(?=(?:{days})(?!\w))"
     if not locale.is_spaced:
-        return re.compile(between.replace(r"\b", ""))
+        alone = between.replace(r"\b", "")
+        return re.compile(rf"(?<![가-힣一-鿿])(?<!할 ){alone}(?!(?:{dash})(?:{days})[가-힣一-鿿])")
     shorts = f"|{abbreviations.MONTHS}" if locale.language == "en" else ""
     months = f"(?:{'|'.join(locale.months)}{shorts})"
     date = rf"(?<!\w)({months}(?:\.?(?: \d{{1,2}}\w*)?(?:,? \d{{4}})?)){dash}"
@@ -590,12 +595,20 @@ def _say_spelled(match: re.Match[str], locale: Locale) -> list[_Part] | None:
 
 def _say_code(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     before = match.string[max(0, match.start() - 40) : match.start()]
-    if not codes.is_code(match[0], before, locale.language):
-        return None
-    return _say_code_alone(match, locale)
+    after = match.string[match.end() : match.end() + 20]
+    is_code = codes.is_code(match[0], before, after, locale.language)
+    return _digit_by_digit(match) if is_code else None
 
 
-def _say_code_alone(match: re.Match[str], locale: Locale) -> list[_Part]:
+def _say_long_number(match: re.Match[str], locale: Locale) -> list[_Part] | None:
+    before, after = match.string[: match.start()], match.string[match.end() : match.end() + 9]
+    is_amount = (
+        codes.counts(after) or re.match(r" ?[+=×*]", after) or re.search("[+=×*] ?$", before)
+    )
+    return None if is_amount else _digit_by_digit(match)
+
+
+def _digit_by_digit(match: re.Match[str]) -> list[_Part]:
     """Digits one by one; more than five are said in groups of three, with a rest of up to five."""
     parts: list[_Part] = []
     for run in re.finditer(r"\d+", match[0]):
@@ -825,6 +838,8 @@ def _day_of_month(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     )
     if not ((is_cued and not _PART_OF.match(after)) or _DAY_AFTER.match(after)):
         return None
+    if match[0] == "9/11":
+        return None
     numbers, at = (int(match[2]), int(match[3])), match.start(3) - match.start()
     is_month_first = locale.is_american or not locale.is_spaced
     month, day = numbers if is_month_first else numbers[::-1]
@@ -1013,10 +1028,13 @@ def _say_in_full(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     return None if said is None else [(said, 0)]
 
 
-def _say_days(match: re.Match[str], locale: Locale) -> list[_Part]:
+def _say_days(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     """A day that is written short before its date, or two of them, as in "Mo-Fr"."""
     if match[4]:
-        return [(locale.full_days[match[4].casefold()], 0)]
+        is_sea = match[4] == "mar" and " de " not in match.string[match.end() : match.end() + 8]
+        return None if is_sea else [(locale.full_days[match[4].casefold()], 0)]
+    if match[1].islower() and len(match[1]) < 3:  # "so-so" is no Sunday
+        return None
     first, last = (locale.full_days[match[group].casefold()] for group in (1, 3))
     at = match.start(2) - match.start()
     return [
