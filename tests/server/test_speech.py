@@ -21,6 +21,7 @@ from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.speech_request import MODELS, Served, SpeechRequest
 
@@ -200,6 +201,15 @@ async def test_speed_and_instructions_are_taken(sdk: openai.AsyncOpenAI) -> None
     assert lengths[1] > 2 * lengths[2]
     assert lengths[0] == pytest.approx(2 * lengths[1], rel=0.05)
     assert lengths[2] == pytest.approx(2 * lengths[3], rel=0.05)
+
+
+async def test_a_strict_language_needs_a_voice_for_it(http: httpx.AsyncClient) -> None:
+    """With `strict_language`, Polish is an error and no English voice; without it, it is spoken."""
+    body = {"input": "Dzień dobry, w czym mogę dzisiaj pomóc?", "response_format": "pcm"}
+    assert (await http.post("/v1/audio/speech", json=body)).status_code == 200
+    refused = await http.post("/v1/audio/speech", json=body | {"strict_language": True})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == ErrorCode.LANGUAGE_UNAVAILABLE
 
 
 async def test_server_sent_events(http: httpx.AsyncClient) -> None:

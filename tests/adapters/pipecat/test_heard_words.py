@@ -287,6 +287,7 @@ async def test_the_samples_are_the_servers(start_server: StartServer) -> None:
     [
         {"text_aggregator": SimpleTextAggregator()},
         {"text_aggregation_mode": TextAggregationMode.TOKEN},
+        {"sample_rate": 8_000},
         {"sample_rate": 16_000},
         {"sample_rate": 44_100},
         pytest.param({"sample_rate": 32_000}, marks=pytest.mark.thorough),

@@ -52,12 +52,13 @@ COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
 
 
 async def test_a_silent_server_fails_the_turn(start_server: StartServer) -> None:
-    """A server that accepts text and sends nothing causes an error, and nothing is committed."""
+    """A server that accepts text and sends nothing causes one error, and nothing is committed."""
     server = await start_server(throttle={"is_silent": True})
     async with talking(service(server, response_timeout_s=1.0)) as conversation:
         await conversation.reply(COUNTING)
         assert await conversation.spoken() == ""
-        assert conversation.errors[0].category is ErrorCategory.SERVER
+        (error,) = conversation.errors
+        assert error.category is ErrorCategory.SERVER
         assert conversation.tts.is_usable
 
 
@@ -67,7 +68,7 @@ async def test_a_bad_request_does_not_mute_the_bot(served: ServerProcess) -> Non
     async with talking(service(served, settings=settings)) as conversation:
         await conversation.reply(COUNTING)
         assert await conversation.spoken() == ""
-        error = conversation.errors[0]
+        (error,) = conversation.errors
         assert "invalid_voice" in error.error
         assert error.category is ErrorCategory.UNKNOWN
         assert conversation.tts.is_usable
