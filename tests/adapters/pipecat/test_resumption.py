@@ -1,6 +1,7 @@
 """A Pipecat turn whose server context broke off resumes: each word is committed once."""
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from testbed.losing_server import LOSING, LOST, start_losing_server
 from testbed.pipecat_conversation import ENGLISH, Conversation, talking
 from testbed.proxy import Router, routing
 from testbed.scripted_server import Script, ScriptedServer
+from testbed.server_process import serving
 from testbed.servers import StartServer, close_sockets, silent
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
@@ -85,6 +87,22 @@ async def test_a_server_lost_in_mid_turn_goes_on_where_it_broke_off(server: Runn
         await conversation.played_out()
         assert not conversation.errors
         assert abs(played_s(conversation, context_id) - whole_s) < 0.8  # one word is started again
+
+
+async def test_a_server_that_is_killed_and_restarted_in_mid_turn_goes_on(free_port: int) -> None:
+    """A process that takes seconds to start speaks the rest while the listener has audio left."""
+    text = f"{COUNTING} {COUNTING} {COUNTING}"
+    with contextlib.ExitStack() as servers:
+        first = servers.enter_context(serving(port=str(free_port)))
+        async with talking(service(first.websocket_url, max_lead_s=None)) as conversation:
+            context_id = await conversation.reply(text)
+            await conversation.play(context_id, 1.2)
+            first.process.kill()
+            await asyncio.to_thread(first.process.wait)
+            restarted = serving(port=str(free_port))
+            await asyncio.to_thread(servers.enter_context, restarted)
+            assert await conversation.spoken() == text
+            assert not turn_errors(conversation)
 
 
 async def test_what_was_heard_after_a_failure_is_committed(server: RunningServer) -> None:
