@@ -76,7 +76,7 @@ def decoded(kernels: str) -> list[Tensor]:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_fused_activations_give_the_plain_samples(run_interpreted: Run) -> None:
     """Samples and the state of every row equal the plain decoder's, up to rounding."""
     fused, plain = run_interpreted(decoded, "fused"), decoded("plain")
@@ -156,7 +156,7 @@ def _difference(channels: int) -> float:
     return codec_difference(trial_decoder(channels), 12)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("channels", [128, pytest.param(1024, marks=pytest.mark.thorough)])
 def test_the_check_at_load_finds_fused_activations_to_work(
     run_interpreted: Run, channels: int
@@ -171,7 +171,7 @@ def _wrong() -> float:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_the_check_at_load_finds_a_wrong_activation(run_interpreted: Run) -> None:
     """Samples that differ in one percent of an activation are found."""
     assert run_interpreted(_wrong) > 1e-3
@@ -223,7 +223,7 @@ def _compiled_call(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("dtype", "registers"), [(torch.float32, 64), (torch.bfloat16, 128)], ids=["32", "16"]
 )

@@ -209,7 +209,7 @@ def _codes(folder: Path, kind: Kernels, device: torch.device, frames: int) -> li
     return generate_codes(checkpoint.network, requests, rows=2, capacity=512)
 
 
-@pytest.mark.timeout(400)  # the interpreter takes milliseconds for each program
+@pytest.mark.timeout(900)  # the interpreter takes milliseconds for each program
 @pytest.mark.parametrize(
     ("name", "has_few_codebooks"),
     [
@@ -233,7 +233,7 @@ def test_a_network_chooses_the_same_codes(
     assert [codes.tolist() for codes in fused] == [codes.tolist() for codes in plain]  # type: ignore[attr-defined]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.thorough  # compiles for seconds; no CPU runs what it makes
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize(

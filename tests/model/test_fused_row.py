@@ -64,7 +64,7 @@ def _codes(kind: Kernels, device: torch.device, frames: int) -> list[Tensor]:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(400)  # the interpreter takes milliseconds for each program
+@pytest.mark.timeout(900)  # the interpreter takes milliseconds for each program
 def test_a_lone_row_chooses_the_same_codes(where: Where) -> None:
     """In float32, a network with these products gives the plain network's codes."""
     run, device = where
@@ -80,7 +80,7 @@ def _published_products() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("capability", [80, 90])
 def test_kernels_fit_into_registers(
     compile_for: Callable[..., list[Resources]], capability: int

@@ -57,7 +57,7 @@ def attended(kernels: str, dtype: torch.dtype, seed: int) -> list[Tensor]:
     return [*results, state.keys, state.values]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("seed", range(4))
 def test_fused_attention_is_plain_attention(
@@ -82,7 +82,7 @@ def _compiled(dtype: torch.dtype, frames: int) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("frames", [1, 12])
 @pytest.mark.parametrize("capability", [80, 90])
