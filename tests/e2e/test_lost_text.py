@@ -5,19 +5,37 @@ from pathlib import Path
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from testbed.losing_server import LOSING, LOST, start_losing_server
 from testbed.servers import StartServer
 from voiceagent_tts.client import ClientAudio, TTSClient, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode
+from voiceagent_tts.server.serve import RunningServer
 
 
 async def test_words_that_were_noise_were_not_heard(
     start_server: StartServer, tmp_path: Path
 ) -> None:
-    """The error takes back the word that was sent, and both cuts say that nothing was heard."""
+    """The error takes back the word that was sent, and both cuts say that nothing was heard.
+
+    The log has the code and no words.
+    """
     server = await start_losing_server(start_server, tmp_path)
     events: list[object] = []
+    with capture_logs() as lines:
+        await _lose(server, events)
+    logged = [line for line in lines if line.get("code") == ErrorCode.TEXT_LOST]
+    assert logged and not any(LOST in str(line) for line in lines)
+    body = {"input": LOST, "stream_format": "ndjson", "response_format": "pcm", **LOSING}
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+        answer = await http.post("/v1/audio/speech", json=body)
+    *_, last = map(json.loads, answer.text.splitlines())
+    assert (last["error"]["code"], last["error"]["spoken_chars"]) == (ErrorCode.TEXT_LOST, 0)
+
+
+async def _lose(server: RunningServer, events: list[object]) -> None:
+    """Speak a text that the model loses; what the client receives is added to `events`."""
     async with TTSClient(server.websocket_url) as client, await client.open(**LOSING) as context:
         await context.send_text(LOST)
         await context.end()
@@ -31,8 +49,3 @@ async def test_words_that_were_noise_were_not_heard(
         assert any(isinstance(event, ClientAudio) for event in events)
         for cut in (await context.cut(5000), context.cut_locally(5000)):
             assert (cut.text_spoken, cut.text_remaining) == ("", LOST)
-    body = {"input": LOST, "stream_format": "ndjson", "response_format": "pcm", **LOSING}
-    async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
-        answer = await http.post("/v1/audio/speech", json=body)
-    *_, last = map(json.loads, answer.text.splitlines())
-    assert (last["error"]["code"], last["error"]["spoken_chars"]) == (ErrorCode.TEXT_LOST, 0)
