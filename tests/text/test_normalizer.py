@@ -444,6 +444,7 @@ def test_addresses(
         ("en", "Ask Dr. No. I like Main St. It is", "Ask Doctor No. I like Main Street. It is"),
         ("en", "Gen Z, the Dr said, Ave Maria, no. May", "Gen Z, the Dr said, Ave Maria, no. May"),
         ("de", "Dr. Li, Hr. und Fr. May", "Doktor Li, Herr und Frau May"),
+        ("de", "vom Dr. Li bis Hr. May", "vom Doktor Li bis Herr May"),
         ("de", "bzw. ggf. usw.", "beziehungsweise gegebenenfalls und so weiter."),
         ("de", "Hauptstr. am 5. Jan. im Bad", "Hauptstraße am fünften Januar im Bad"),
         ("de", "Mo-Fr und Sa. bis So.", "Montag bis Freitag und Samstag bis Sonntag."),

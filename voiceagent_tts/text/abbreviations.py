@@ -136,13 +136,20 @@ def _word(code: str) -> re.Pattern[str]:
     return re.compile(rf"(?:(?<![\w.-]){short}|(?<=[a-zäöüß])(str))\.(?!\w)")
 
 
+_OTHERS = {
+    "de": r"(?!(?:(?<=\b[Aa]m )|(?<=\bbis )|(?<=\bvom ))Fr\.)",
+    "fr": r"(?!(?<=taille )M\.|av\. J)",
+}
+"""What is no `NAMED`: a Friday, a size, "av. J.-C."."""
+
+
 def _name(code: str) -> re.Pattern[str]:
     """Pattern of `NAMED` of a language before a name, a number or a word; not of an initial."""
     longest_first = sorted(NAMED[code], key=len, reverse=True)
     bare = {"fr": r"|(?<=\w\w)(?= [A-ZÀ-Þ])", "it": r"|(?<=\.ra)(?= )|(?<=\.ssa)(?= )"}
     following = rf"\.(?= ?[A-ZÀ-Þ]|(?<!\bFr\.) ?(?:\d|(?<= )\w)){bare.get(code, '')}"
-    other = r"(?<!\b[A-Z]\. )(?<!taille )(?<!\b[Aa]m )(?<!\bbis )(?<!\bvom )(?!av\. J)"
-    return re.compile(rf"(?<![\w.-]){other}({_any(longest_first)})(?:{following})")
+    other = _OTHERS.get(code, "")
+    return re.compile(rf"(?<![\w.-])(?<!\b[A-Z]\. ){other}({_any(longest_first)})(?:{following})")
 
 
 PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {

@@ -13,8 +13,7 @@ _WHAT = "order|account|confirmation|reference|ticket|case|invoice|booking|tracki
 _COMMANDE = "commande|dossier|compte|client|suivi|réservation|référence"
 _PEDIDO = "pedido|cuenta|cliente|referencia|reserva|factura|seguimiento|conta|fatura"
 _CUES = {
-    "en": r"code|pin|passcode|otp|zip"
-    rf"|(?:{_WHAT})(?= ?#| (?:number|no\.|id))",
+    "en": rf"code|pin|passcode|otp|zip|(?:{_WHAT})(?= ?#| (?:number|no\.|id))",
     "de": r"code|pin|tan|plz|postleitzahl|kennwort|passwort|-nr\."
     r"|(?:kunden|bestell|auftrags|artikel|konto|vorgangs|rechnungs|buchungs|karten)nummer",
     "fr": rf"code|pin|mot de passe|(?:numéro|n°) de (?:{_COMMANDE})"
@@ -48,8 +47,6 @@ _STATE = re.compile(
     "(?:A[LKZR]|C[AOT]|D[CE]|FL|GA|HI|I[ADLN]|K[SY]|LA|M[ADEINOST]|N[CDEHJMVY]|O[HKR]|PA|RI|S[CD]"
     r"|T[NX]|UT|V[AT]|W[AIVY])(?<=\b..) $"
 )
-
-
 _FUNCTION_WORDS = (
     "and|or|to|for|then|when|is|was|has|as|on|at|in|from|with|by|if|but|now|please|und|oder|ist|hat"
     "|für|auf|wurde|et|ou|est|pour|y|o|es|está|para|fue|ed|e|è|per|en|voor|и|или"

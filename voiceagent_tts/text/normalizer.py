@@ -48,12 +48,12 @@ def _is_plain(text: str, locale: Locale) -> bool:
     """Whether no rule matches, as in most texts."""
     if not _PLAIN.fullmatch(text):
         return False
-    short = [rule.pattern.search(text) for rule in _written_short(locale)]
+    short = [rule.pattern for rule in _written_short(locale)]
     if locale.language == "en":
-        short += [pattern.search(text) for pattern in abbreviations.LATE]
+        short += abbreviations.LATE
     elif locale.language in _NUMERALS:
-        short.append(re.search(_NUMERALS[locale.language][0], text))
-    return not any(short)
+        short.append(re.compile(_NUMERALS[locale.language][0]))
+    return not any(pattern.search(text) for pattern in short)
 
 
 _PLAIN = re.compile(r"(?:[^\d\W_¼-¾⅐-⅞²³¹⁰⁴-⁹]|[\s,;:!?'\"()’“”…。，、！？：；「」]|\.(?!\w))*+")
@@ -326,16 +326,10 @@ def _rules(locale: Locale, reads_digits: bool) -> tuple[_Rule, ...]:
     limit = rf"((?:{money} ?)?{number}(?:%| ?(?:{money}|[kKM]|{units})(?!\w))?)"
     no_unit = rf"(?! ?(?:{money}|{units})(?!\w))(?![가-힣一-鿿])"
     dash = "[-–]" if locale.is_spaced else "[-–~〜～]"
-    ordinal_degree = _DEGREE_ORDINAL.format(months=months)
-    rules = [
-        *_written_short(locale),
-        _Rule(_MAIL, _say_address),
-        _Rule(_SITE, _say_address),
-        *(
-            (_Rule(re.compile(ordinal_degree), _say_mark),)
-            if language in ("it", "es", "pt")
-            else ()
-        ),
+    rules = [*_written_short(locale), _Rule(_MAIL, _say_address), _Rule(_SITE, _say_address)]
+    if language in ("it", "es", "pt"):
+        rules.append(_Rule(re.compile(_DEGREE_ORDINAL.format(months=months)), _say_mark))
+    rules += [
         _Rule(re.compile(r"(?<=\d)(?:[：．／](?=\d)|，(?=\d{3}(?!\d)))|＃(?=\d)"), _say_narrow),
         _Rule(_STAMP, _say_stamp),
         _Rule(_ISO_DATE, _say_iso_date),
@@ -406,7 +400,7 @@ def _rules(locale: Locale, reads_digits: bool) -> tuple[_Rule, ...]:
         rules.append(_Rule(_GERMAN_DECADE, _say_german_decade))
         rules.append(_Rule(_GERMAN_ORDINAL, _say_german_ordinal))
     if language in NOUNS:
-        noun = rf"(?<![\w.,:/$€£-])(?<!\d )({number}) ({NOUNS[language]})(?!\w)"
+        noun = rf"(?<![\w.,:/$€£-])(?<!\d ){number}(?= ({NOUNS[language]})(?!\w))"
         rules.append(_Rule(re.compile(noun), _say_counted))
     if language in counters.COUNTED:
         rules.append(_Rule(re.compile(counters.COUNTED[language]), _say_counter))
@@ -536,10 +530,10 @@ def _say_stamp(match: re.Match[str], locale: Locale) -> list[_Part]:
 
 
 def _say_date(match: re.Match[str], locale: Locale) -> list[_Part] | None:
-    if len(match[4]) == 2 and not _is_short_date(match, locale):
-        return None
     first, second, year = int(match[1]), int(match[3]), int(match[4])
     if len(match[4]) == 2:
+        if not _is_short_date(match, locale):
+            return None
         year += 2000 if year < 70 else 1900
     is_month_first = locale.is_american and match[2] != "." and first <= 12
     day, month = (second, first) if is_month_first else (first, second)
@@ -601,11 +595,11 @@ def _say_code(match: re.Match[str], locale: Locale) -> list[_Part] | None:
 
 
 def _say_long_number(match: re.Match[str], locale: Locale) -> list[_Part] | None:
-    before, after = match.string[: match.start()], match.string[match.end() : match.end() + 9]
-    is_amount = (
-        codes.counts(after) or re.match(r" ?[+=×*]", after) or re.search("[+=×*] ?$", before)
-    )
-    return None if is_amount else _digit_by_digit(match)
+    """Digits one by one of what counts nothing and is no part of a sum."""
+    before = match.string[max(0, match.start() - 2) : match.start()]
+    after = match.string[match.end() : match.end() + 9]
+    is_term = re.search("[+=×*] ?$", before) or re.match(r" ?[+=×*]", after)
+    return None if is_term or codes.counts(after) else _digit_by_digit(match)
 
 
 def _digit_by_digit(match: re.Match[str]) -> list[_Part]:
@@ -836,9 +830,8 @@ def _day_of_month(match: re.Match[str], locale: Locale) -> list[_Part] | None:
     is_cued = _DAY_CUE.search(before) or (
         _WEAK_DAY_CUE.search(before) and match[0] not in locale.fractions
     )
-    if not ((is_cued and not _PART_OF.match(after)) or _DAY_AFTER.match(after)):
-        return None
-    if match[0] == "9/11":
+    is_date = (is_cued and not _PART_OF.match(after)) or _DAY_AFTER.match(after)
+    if not is_date or match[0] == "9/11":
         return None
     numbers, at = (int(match[2]), int(match[3])), match.start(3) - match.start()
     is_month_first = locale.is_american or not locale.is_spaced
@@ -898,8 +891,7 @@ def _say_unit(match: re.Match[str], locale: Locale) -> list[_Part] | None:
 
 
 def _say_counted(match: re.Match[str], locale: Locale) -> list[_Part]:
-    number, at = _counted(match[1], match[2], locale), len(match[1])
-    return [(number, 0), *((character, at + i) for i, character in enumerate(f" {match[2]}"))]
+    return [(_counted(match[0], match[1], locale), 0)]
 
 
 def _say_counter(match: re.Match[str], locale: Locale) -> list[_Part]:

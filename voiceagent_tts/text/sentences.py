@@ -84,7 +84,8 @@ def _separates(before: str, following: str, language: str | None) -> bool:
         return False
     if last in abbreviations.WORDS_FIRST:
         return True
-    name = (_WORD.findall(following) or [_ANY_NAME])[0]
+    next_word = _WORD.search(following)
+    name = next_word.group() if next_word else _ANY_NAME
     asked = _LATIN_AND_CYRILLIC if language is None else (language.partition("-")[0],)
     text = f"{' '.join(words)} {name}"
     return all(segment(code, text)[-1] == name for code in asked)  # pyright: ignore

@@ -176,7 +176,6 @@ class GrowingWords:
         if words and unspoken:  # the first word begins with the first visible character
             start = len(self._rest) - len(self._rest.lstrip())
             end = words[0].char_end
-            words[0] = Word(
-                self._rest[start : end - self._char_start], self._char_start + start, end
-            )
+            text = self._rest[start : end - self._char_start]
+            words[0] = Word(text, self._char_start + start, end)
         return words
