@@ -1,5 +1,6 @@
 """What a key permits, on every route and socket; and keys that change while the server runs."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from testbed.papers import table_rows
+from testbed.throttling import running_throttled
+from testbed.waiting import PATIENCE_S, until
 from testbed.wire import Wire
 from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
 from voiceagent_tts.client import TTSClient
@@ -151,8 +154,9 @@ async def start_server_in_module():
     """Start servers in the event loop of this module; all end with the test."""
     async with AsyncExitStack() as stack:
 
-        async def start(**settings: Any) -> RunningServer:
-            return await stack.enter_async_context(running(Settings(port=0, **settings)))
+        async def start(throttle: dict[str, Any] | None = None, **settings: Any) -> RunningServer:
+            server = running_throttled(Settings(port=0, **settings), throttle)
+            return await stack.enter_async_context(server)
 
         yield start
 
@@ -215,6 +219,27 @@ async def test_a_request_ends_with_its_key(start_server_in_module, tmp_path: Pat
             async for _ in audio[1]:
                 pass
         assert await anext(audio[0])
+
+
+@pytest.mark.parametrize(("kept", "code"), [((), "unauthorized"), (("admin",), "forbidden")])
+async def test_what_is_spoken_ends_with_the_error_of_a_new_request(
+    start_server_in_module, tmp_path: Path, kept: tuple[str, ...], code: str
+) -> None:
+    """A key that was removed is unauthorized; one that lost the scope `speak` is forbidden."""
+    path = tmp_path / "keys.json"
+    key = make_key("a", frozenset({Scope.SPEAK}), Quota())
+    write(path, key, other := make_key("b", frozenset({Scope.ADMIN}), Quota()))
+    server = await start_server_in_module({"rtf": 1.0}, keys=str(path))
+    changed = [key.key.model_copy(update={"scopes": frozenset(map(Scope, kept))})] if kept else []
+    item = {"input": "A sentence that is spoken for long. " * 20}
+    async with httpx.AsyncClient(base_url=server.url, headers=headers_of(key)) as http:
+        batch = http.post("/v1/audio/speech/batch", json={"items": [item] * 3}, timeout=PATIENCE_S)
+        speaking = asyncio.create_task(batch)
+        await until(lambda: server.state.synthesizer.contexts_active == 3, "the texts are spoken")
+        path.write_text(KeyDocument(keys=(other.key, *changed)).dump())
+        await server.state.keys.reload()
+        results = (await speaking).json()["results"]
+    assert [each["error"]["code"] for each in results] == [code] * 3
 
 
 async def test_an_empty_file_of_keys_lets_nothing_in(start_server_in_module, tmp_path) -> None:

@@ -32,10 +32,7 @@ def scope_of(method: str, path: str) -> Scope | None:
 
 
 def check(
-    settings: Settings,
-    keys: KeyRing,
-    request: AsgiScope,
-    query_key: str | None = None,
+    settings: Settings, keys: KeyRing, request: AsgiScope, query_key: str | None = None
 ) -> Caller:
     """Check the origin, the key and its scope; note the caller in the request.
 
@@ -138,8 +135,13 @@ def check_scope(key: Key, method: str, path: str) -> None:
     """Check that a key has the scope of a route; raises as `check` does."""
     needed = scope_of(method, path)
     if needed is not None and needed not in key.scopes:
-        raise UnauthorizedError(
-            f"expected a key with the scope {needed}, got one with {', '.join(key.listed_scopes)}; "
-            f"make one with `voiceagent-tts keys create NAME --scope {needed}`",
-            code=ErrorCode.FORBIDDEN,
-        )
+        raise scope_error(key, needed)
+
+
+def scope_error(key: Key, needed: Scope) -> UnauthorizedError:
+    """The error of a request whose key lacks a scope."""
+    return UnauthorizedError(
+        f"expected a key with the scope {needed}, got one with {', '.join(key.listed_scopes)}; "
+        f"make one with `voiceagent-tts keys create NAME --scope {needed}`",
+        code=ErrorCode.FORBIDDEN,
+    )

@@ -18,6 +18,7 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, UnauthorizedError
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.admission import ContextOpener
+from voiceagent_tts.server.auth import scope_error
 from voiceagent_tts.server.held import HeldBytes, RecentTexts
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.speech_request import Served
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from voiceagent_tts.lexicon import Entries
 
 SLOTS_HEADER = "X-TTS-Slots-Free"
-"""Header with the number of free rows, in answers of `/health/ready` and to WebSocket
-handshakes."""
+"""Header of `/health/ready` and of WebSocket handshakes: how many rows are free."""
 SLOW_CONSUMER_S = 15.0
 """Time after which a WebSocket that does not read is closed (4008)."""
 CLOSE_GRACE_S = 2.0
@@ -45,8 +45,7 @@ _DRAIN_INTERVAL_S = 0.02
 
 AudioFile = bytes | bytearray
 FileFilter = Callable[[AudioFile, str, ProvenanceFields], Awaitable[AudioFile]]
-"""Changes a complete audio file: its bytes, its format (such as `wav`) and where its audio comes
-from."""
+"""Changes a complete audio file, given its format (such as `wav`) and its provenance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,12 +243,14 @@ class ServerState:
 
     def _on_key_change(self, change: KeyChange) -> None:
         """End what is spoken for keys that were revoked or lost the scope `speak`."""
-        lost = {key.id for key in change.removed}
-        lost |= {key.id for key in change.changed if Scope.SPEAK not in key.scopes}
+        silent = [key for key in change.changed if Scope.SPEAK not in key.scopes]
+        errors = {key.id: UnauthorizedError("this key was revoked") for key in change.removed}
+        errors |= {key.id: scope_error(key, Scope.SPEAK) for key in silent}
         for session in list(self.sessions):
-            if session.caller.key_id in lost:
+            if session.caller.key_id in errors:
                 session.close(1008, "the key was revoked")
-        self.synthesizer.fail_contexts(UnauthorizedError("the key was revoked"), lost)
+        for key_id, error in errors.items():
+            self.synthesizer.fail_contexts(error, key_id)
 
     async def drain(self, drain_s: float, is_hurried: Callable[[], bool] = lambda: False) -> None:
         """Refuse new contexts, let open ones finish, then end the others.

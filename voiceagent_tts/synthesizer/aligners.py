@@ -17,13 +17,7 @@ import structlog
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, earliest
 from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.lru import LRUCache
-from voiceagent_tts.seam.aligner_messages import (
-    Aligned,
-    AlignEvent,
-    Expect,
-    Finish,
-    Follow,
-)
+from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent, Expect, Finish, Follow
 from voiceagent_tts.seam.events import (
     AudioStep,
     Cancelled,

@@ -7,7 +7,7 @@ import asyncio
 import functools
 import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
@@ -157,10 +157,10 @@ class Synthesizer:
             closing.append(self._overflow.close())
         await asyncio.gather(*closing, self._aligners.close())
 
-    def fail_contexts(self, error: VoiceAgentError, owners: Set[str] | None = None) -> None:
-        """End the open contexts of `owners`, by default all, with `error`."""
+    def fail_contexts(self, error: VoiceAgentError, owner: str | None = None) -> None:
+        """End the open contexts of `owner`, by default all, with `error`."""
         for context in list(self._contexts):
-            if owners is None or context.options.owner in owners:
+            if owner in (None, context.options.owner):
                 context.fail(error)
 
     @property

@@ -27,15 +27,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
-from voiceagent_tts.seam.commands import (
-    Append,
-    Cancel,
-    Command,
-    Credit,
-    Flush,
-    Prepare,
-    Submit,
-)
+from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
 from voiceagent_tts.seam.engine import RUNG_VARIABLE
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.seam.events import (
@@ -478,10 +470,7 @@ class Row:
     """
 
     def __init__(
-        self,
-        worker: Worker,
-        on_event: EventHandler,
-        on_free: "Callable[[Row], None] | None" = None,
+        self, worker: Worker, on_event: EventHandler, on_free: "Callable[[Row], None] | None" = None
     ) -> None:
         self.worker = worker
         freed = None if on_free is None else functools.partial(on_free, self)
