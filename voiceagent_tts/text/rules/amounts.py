@@ -1,0 +1,264 @@
+"""Prices, large numbers, fractions, units and what is counted."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from voiceagent_tts.text import counters
+from voiceagent_tts.text.locales import NOUNS, UNITS, Locale
+from voiceagent_tts.text.rules import dates
+from voiceagent_tts.text.rules.rule import (
+    END,
+    MONEY,
+    START,
+    Part,
+    Rule,
+    apart,
+    counted,
+    last_dot,
+    number_pattern,
+    units_pattern,
+    value_of,
+)
+
+_FRACTION = re.compile(rf"{START}(?:(\d+) )?(\d{{1,4}})/(\d{{1,4}}){END}")
+_SINGLE_FRACTION = re.compile(r"(?:(?<![\w.,/])(\d{1,4}) ?)?([¼-¾⅐-⅞])")
+_FEET = re.compile(r"(?<![\w.,])(\d)['’′] ?(\d{1,2})[\"”″]")
+_FEET_OR_INCHES = re.compile(
+    r"(?<![\w.,\"”'’])(\d{1,3}(?:\.\d+)?)"
+    r"(?:[\"”″](?!\w| (?:I|we|you|he|she|they|said|says|asked)\b)"
+    r"|(['’′])(?= (?:tall|long|wide|high|deep|x)\b))"
+    r"(?= ?((?:tall|long|wide|high|deep|x)\b)?(\w?))"
+)
+_BEFORE_AMOUNT = re.compile(r"\b(?:an?|another|each|every|the|your|this|that|our) $", re.IGNORECASE)
+_NOUN = re.compile(
+    r" (?:gift|fee|credit|deposit|charge|refund|bill|discount|coupon|voucher|payment|plan|balance"
+    r"|minimum|limit|round|deal|copay|(?:run|walk|race|bag|call|flight|drive|hike|radius|delay)\b)"
+)
+"""What an amount describes."""
+_PER = r"(?P<per>(?: ?/ ?[^\W\d_]+)*)"
+"""What a price is for."""
+_AMOUNT_END = r"(?![\w/²³])(?![.,]\d)"
+
+
+def prices(locale: Locale) -> Iterator[Rule]:
+    """Rules for money, and for large numbers that are written short: "$5M", "5 Mio. €"."""
+    number, sign = number_pattern(locale), f"(?P<sign>{MONEY})"
+    amount = rf"(?P<amount>{number}|{re.escape(locale.decimal)}\d\d?(?!\d)|\d{{1,6}}[.,]\d\d(?!\d))"
+    yield from _large_numbers(locale)
+    yield Rule.of(rf"(?<![\w.,]){sign} ?{amount}{_PER}{_AMOUNT_END}", _say_money)
+    yield Rule.of(rf"(?<![\w.,]){amount} ?{sign}{_PER}(?!\w)", _say_money)
+    yield Rule.of(rf"(?<![\w.,])({number}) ?¢", _say_cents)
+    yield Rule.of(r"[€£¥]|(?<![^\s(])\$(?![^\s).,;:!?])", _say_currency)
+
+
+def _large_numbers(locale: Locale) -> Iterator[Rule]:
+    short = "|".join(
+        re.escape(each).replace(r"\.", r"\b\.?") + r"(?!\w)"
+        for each in sorted(locale.scales, key=len, reverse=True)
+    )
+    if short:
+        amount = rf"(?P<amount>{number_pattern(locale)}) ?(?P<scale>{short})"
+        pattern = rf"(?<![\w.,])(?:(?P<first>{MONEY}) ?)?{amount}(?: ?(?P<last>{MONEY}))?"
+        yield Rule.of(rf"{pattern}{_PER}(?!\w)", _say_scale)
+
+
+def parts_and_units(locale: Locale) -> Iterator[Rule]:
+    """Rules for fractions, and for numbers with a unit."""
+    part = rf"{re.escape(locale.decimal)}\d+"
+    number, units = f"{number_pattern(locale)}|{part}", units_pattern(locale)
+    yield Rule(_FRACTION, _say_fraction)
+    yield Rule(_SINGLE_FRACTION, _say_single_fraction)
+    yield Rule.of(rf"(?<![\w.,])({number}) ?({units})(?:\.(?= [a-z\d]))?{_AMOUNT_END}", _say_unit)
+
+
+def counts(locale: Locale) -> Iterator[Rule]:
+    """Rules for numbers that agree with what they count."""
+    if nouns := NOUNS.get(locale.language):
+        number = rf"(?<![\w.,:/$€£-])(?<!\d ){number_pattern(locale)}"
+        yield Rule.of(rf"{number}(?= ({nouns})(?!\w))", _say_counted)
+    if counted_things := counters.COUNTED.get(locale.language):
+        yield Rule.of(counted_things, _say_counter)
+
+
+def _say_money(match: re.Match[str], locale: Locale) -> list[Part] | None:
+    number, sign, at = match["amount"], match["sign"], match.start("amount") - match.start()
+    if price := re.fullmatch(r"(\d+)[.,](\d\d)", number):  # "3.50 €" in German
+        number = f"{price[1]}{locale.decimal}{price[2]}"
+    whole, _, decimals = number.partition(locale.decimal)
+    sign_at = max(at, match.start("sign") - match.start())
+    if len(decimals) != 2 or locale.minor_currency(sign, 2) is None:
+        value = 1 if _is_before_noun(match, locale) else value_of(number, locale)
+        name = locale.currency(sign, value)
+        number = counted(number if whole else f"0{number}", name, locale)
+        return [(number, at), (f" {name}", sign_at), *_per(match, locale)]
+    places = (at, at + len(whole) + 1, sign_at)
+    return [*_price(whole or "0", decimals, sign, locale, places), *_per(match, locale)]
+
+
+def _is_before_noun(match: re.Match[str], locale: Locale) -> bool:
+    """Whether an English amount describes a noun, as in "a $50 gift card", and has no plural."""
+    before = match.string[max(0, match.start() - 9) : match.start()]
+    return (
+        locale.language == "en"
+        and _BEFORE_AMOUNT.search(before) is not None
+        and _NOUN.match(match.string, match.end()) is not None
+    )
+
+
+def _per(match: re.Match[str], locale: Locale) -> Iterator[Part]:
+    """What follows a price, as in "$5/user/month"."""
+    start = match.start("per") - match.start()
+    for place in re.finditer(r"/ ?([^\W\d_]+)", match["per"]):
+        name = place[1]
+        unit = locale.unit(name, 1) if name in UNITS else None
+        yield f" {locale.symbols['per']} ", start + place.start()
+        yield unit[1] if unit else locale.periods.get(name, name), start + place.start(1)
+
+
+def _say_cents(match: re.Match[str], locale: Locale) -> list[Part]:
+    name = locale.minor_currency("$", value_of(match[1], locale))
+    return [(match[1], 0), (f" {name}", len(match[0]) - 1)]
+
+
+def _say_currency(match: re.Match[str], locale: Locale) -> list[Part]:
+    return [(apart(locale.currency(match[0], 5), match), 0)]
+
+
+def _say_scale(match: re.Match[str], locale: Locale) -> list[Part] | None:
+    """A large number that is written short; one without a dot counts beside a currency only."""
+    number, short = match["amount"], match["scale"]
+    sign, dotted = match["first"] or match["last"], f"{short.removesuffix('.')}."
+    is_dotted = dotted in locale.scales
+    if not sign and not is_dotted:
+        return None
+    scale = locale.scale(dotted if is_dotted else short, value_of(number, locale))
+    at, place = (match.start(name) - match.start() for name in ("amount", "scale"))
+    said = [(counted(number, scale, locale), at), (f" {scale}", place)]
+    if not sign:
+        return [*said, (last_dot(match), len(match[0]) - 1), *_per(match, locale)]
+    after = match.start("last") - match.start() if match["last"] else place
+    amount = 1 if _is_before_noun(match, locale) else 5
+    return [*said, (_of(short, locale.currency(sign, amount), locale), after), *_per(match, locale)]
+
+
+def _of(short: str, currency: str, locale: Locale) -> str:
+    """A currency after a large number, as in "5 millions d'euros"; thousands need no word."""
+    if not locale.of or locale.scales.get(short) == locale.scales["k"]:
+        return f" {currency}"
+    if locale.language == "fr" and currency[0] in "aeiouy":
+        return f" d'{currency}"
+    return f" {locale.of} {currency}"
+
+
+def _price(
+    whole: str, decimals: str, sign: str, locale: Locale, at: tuple[int, int, int]
+) -> Iterator[Part]:
+    """A price with a minor unit: "3 dollars and 50 cents", "3 Euro 50".
+
+    Args:
+        whole: the number of major units.
+        decimals: the number of minor units: two digits.
+        sign: sign of the currency.
+        locale: the language.
+        at: indices of whole, decimals and sign.
+    """
+    major, minor = value_of(whole, locale), int(decimals)
+    name = locale.minor_currency(sign, minor) or ""
+    cents = f"{counted(str(minor), name, locale)} {name}"
+    is_sign_first = at[2] == at[0]
+    if not major and minor:
+        yield cents, at[1]
+        return
+    dollars = f" {locale.currency(sign, major)}"
+    yield counted(whole, dollars[1:], locale), at[0]
+    if not minor:
+        yield dollars, at[2]
+        return
+    yield dollars, at[0]
+    join = f" {locale.before_minor} " if locale.before_minor else " "
+    yield (
+        join + (cents if locale.names_minor_currency else str(minor)),
+        (at[1] if is_sign_first else at[2]),
+    )
+
+
+def _say_fraction(match: re.Match[str], locale: Locale) -> list[Part] | None:
+    whole, upper, lower = match.groups()
+    if whole is None and (date := dates.day_of_month(match, locale)):
+        return date
+    at = match.start(2) - match.start()
+    said = _fraction(int(upper), int(lower), locale)
+    if whole is None:
+        return [(said, at)]
+    return [(whole, 0), (f" {locale.symbols['&']} {said}", at)]
+
+
+def _fraction(upper: int, lower: int, locale: Locale) -> str:
+    part = None if (upper, lower) == (24, 7) else locale.part(upper, lower)
+    if said := locale.fractions.get(f"{upper}/{lower}") or part:
+        return said
+    if locale.language == "en":
+        return _english_fraction(upper, lower, locale)
+    stroke = "" if (upper, lower) == (24, 7) else f" {locale.symbols['/']}"
+    return f"{upper}{stroke} {lower}"
+
+
+def _english_fraction(upper: int, lower: int, locale: Locale) -> str:
+    """A part of a whole where that is meant; 24/7 and 9/11 are two numbers."""
+    if lower in (3, 4, 5, 6, 8, 16) and upper < lower:
+        part = locale.ordinal(lower) if lower != 4 else "quarter"
+        return f"{upper} {part}" if upper == 1 else f"{upper} {part}s"
+    if lower in (10, 100) and upper <= lower:
+        return f"{upper} out of {lower}"
+    return f"{upper} {lower}"
+
+
+def _say_single_fraction(match: re.Match[str], locale: Locale) -> list[Part]:
+    """A fraction that is one character, such as "2½"."""
+    written = unicodedata.normalize("NFKC", match[2]).replace("\u2044", "/")
+    at = match.start(2) - match.start()
+    upper, _, lower = written.partition("/")
+    said = _fraction(int(upper), int(lower), locale)
+    if match[1] is None:
+        return [(said, at)]
+    return [(match[1], 0), (f" {locale.symbols['&']} {said}", at)]
+
+
+def _say_unit(match: re.Match[str], locale: Locale) -> list[Part] | None:
+    number, symbol = match[1], match[2]
+    if symbol == "s" and " " not in match[0]:  # a plural, as in "737s"
+        return None
+    value = 1 if _is_before_noun(match, locale) else value_of(number, locale)
+    said = locale.unit(symbol, value)
+    if said is None:
+        return None
+    before, after = said
+    at = match.start(2) - match.start()
+    number = counted(number, after, locale)
+    return [(f"{before} " if before else "", 0), (number, 0), (f" {after}" if after else "", at)]
+
+
+def _say_feet(match: re.Match[str], locale: Locale) -> list[Part]:
+    at = match.start(2) - match.start()
+    return [(f"{match[1]} foot", 0), (f" {match[2]}", at)]
+
+
+def _say_feet_or_inches(match: re.Match[str], locale: Locale) -> list[Part] | None:
+    """A length with one mark; a mark that may end a quotation is none."""
+    if re.search(r'(?<!\d)["“]', match.string[max(0, match.start() - 80) : match.start()]):
+        return None
+    one, more = ("foot", "feet") if match[2] else ("inch", "inches")
+    is_one = match[1] == "1" or (match[4] and not match[3])
+    return [(match[1], 0), (f" {one if is_one else more}", len(match[1]))]
+
+
+def _say_counted(match: re.Match[str], locale: Locale) -> list[Part]:
+    return [(counted(match[0], match[1], locale), 0)]
+
+
+def _say_counter(match: re.Match[str], locale: Locale) -> list[Part]:
+    return [(counters.counted(match, locale.language), 0)]
+
+
+FEET_AND_INCHES = (Rule(_FEET, _say_feet), Rule(_FEET_OR_INCHES, _say_feet_or_inches))

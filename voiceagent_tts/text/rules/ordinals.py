@@ -1,0 +1,107 @@
+"""Ordinal numbers, and Roman numerals, which are read as ordinals."""
+
+import re
+from collections.abc import Iterator
+
+from voiceagent_tts.text import abbreviations
+from voiceagent_tts.text.locales import Locale
+from voiceagent_tts.text.rules.rule import START, Part, Rule
+
+_ORDINALS = {
+    "en": r"(\d{1,3}(?:,\d{3})+|\d{1,6})(st|nd|rd|th)\b",
+    "fr": r"(\d{1,4})(er|ers|re|res|e|es|ème|ième)\b",
+    "es": r"(\d{1,3})\.?(º|ª|er\b)",
+    "it": r"(\d{1,3})\.?(º|ª)",
+    "pt": r"(\d{1,3})\.?(º|ª)",
+    "nl": r"(\d{1,4})(e|de|ste)\b",
+}
+_DEGREE_ORDINAL = (
+    r"(?<![\w.,])(?:(?<=\b(?:il|al|el|no|do|ao) )|(?<=\b(?:del|dal|nel|sul) )|(?<=\bo )"
+    r"|(?=\d\d?° (?:de )?(?:{months}|piano|piso|posto|puesto|andar|lugar)\b))(\d\d?)°(?= [a-z])"
+)
+"""The degree sign for the mark of an ordinal in Italian, Spanish and Portuguese."""
+_ROMAN = r"((?=[IVX])X{0,3}(?:IX|IV|V?I{0,3})(?<=[IVX]))"
+_NUMERALS = {
+    "de": (rf"\b(){_ROMAN}(?=\. Jahrhundert)", ""),
+    "fr": (
+        rf"\b([A-ZÉ]\w+ (?=[IVX]{{2}}))?{_ROMAN}(?=(?(1)(?:er|re|e|ème)?|(?:er|re|e|ème))\b)",
+        "",
+    ),
+    "es": (rf"(\b[Ss]iglos? ){_ROMAN}\b", ""),
+    "it": (rf"\b(){_ROMAN}(?= secolo\b)", "º"),
+    "pt": (rf"(\b[Ss]éculos? ){_ROMAN}\b", ""),
+}
+"""Roman numerals behind names and what such languages count, and the mark behind their digits."""
+_GERMAN_ORDINAL = re.compile(r"(?<![\w.,])(\d{1,3})\. (?=([A-ZÄÖÜ]\w+))")
+_GERMAN_CUE = re.compile(
+    r"(?:^|\W)(?:(?P<weak>der|die|das|eine)|(?P<strong>ein)|d(?:em|en|es)|im|am|zum|zur|vom|beim|ins"
+    r"|(?:in|an|auf|mit|von|bei|zu|aus|nach|seit) der|eine[nmrs]) $",
+    re.IGNORECASE,
+)
+_GERMAN_ENDINGS = {
+    "Weltkrieg": "r", "Platz": "r", "Stock": "r", "Geburtstag": "r", "FC": "r",
+    "Jahrhundert": "s", "Quartal": "s", "Kapitel": "s",
+    "Klasse": "", "Etage": "", "Bundesliga": "",
+}  # fmt: skip
+"""Endings of an ordinal before nouns that have one without an article, too."""
+
+
+def degree_signs(locale: Locale) -> Iterator[Rule]:
+    """Rules for the degree sign where it is written for the mark of an ordinal."""
+    if locale.language in ("it", "es", "pt"):
+        yield Rule.of(_DEGREE_ORDINAL.format(months="|".join(locale.months)), _say_mark)
+
+
+def numerals(locale: Locale) -> Iterator[Rule]:
+    """Rules for Roman numerals."""
+    if locale.language == "en":
+        yield Rule(abbreviations.NUMERAL, _say_numeral)
+    if locale.language in _NUMERALS:
+        yield Rule.of(_NUMERALS[locale.language][0], _say_roman)
+
+
+def rules(locale: Locale) -> Iterator[Rule]:
+    """Rules for ordinals in digits."""
+    if locale.language in _ORDINALS:
+        yield Rule.of(START + _ORDINALS[locale.language], _say_ordinal)
+    if locale.language == "de":
+        yield Rule(_GERMAN_ORDINAL, _say_german_ordinal)
+
+
+def _say_mark(match: re.Match[str], locale: Locale) -> list[Part]:
+    is_short = match[1] in ("1", "3") and not match.string.startswith(" de", match.end())
+    return [(match[1] + ("er" if locale.language == "es" and is_short else "º"), 0)]
+
+
+def _say_numeral(match: re.Match[str], locale: Locale) -> list[Part] | None:
+    number, is_ordinal = abbreviations.numeral(match)
+    said = f"the {locale.ordinal(number)}" if is_ordinal else locale.cardinal(number)
+    at = match.start(2) - match.start()
+    return [(match[0][:at], 0), (said, at)]
+
+
+def _say_roman(match: re.Match[str], locale: Locale) -> list[Part]:
+    """A Roman numeral in digits, which later rules and voices read as an ordinal."""
+    number, at = abbreviations.roman(match[2]), match.start(2) - match.start()
+    return [(match[1] or "", 0), (f"{number}{_NUMERALS[locale.language][1]}", at)]
+
+
+def _say_ordinal(match: re.Match[str], locale: Locale) -> list[Part]:
+    said, suffix = locale.ordinal(int(match[1].replace(",", ""))), match[2]
+    if suffix == "ª":
+        said = re.sub(r"o\b", "a", said)
+    elif locale.language == "es" and suffix == "er":
+        said = said.removesuffix("o")
+    elif suffix.startswith("re"):
+        said = said.removesuffix("er") + "ère"
+    return [(said, 0)]
+
+
+def _say_german_ordinal(match: re.Match[str], locale: Locale) -> list[Part] | None:
+    before = match.string[max(0, match.start() - 12) : match.start()]
+    cue, ending = _GERMAN_CUE.search(before), _GERMAN_ENDINGS.get(match[2])
+    if cue is None and ending is None:
+        return None
+    if cue is not None and cue["strong"] is None:
+        ending = "n" if cue["weak"] is None else ""
+    return [(f"{locale.ordinal(int(match[1]))}{'r' if ending is None else ending} ", 0)]

@@ -1,0 +1,77 @@
+"""A rule of the normaliser, and what rules of several topics share."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from voiceagent_tts.text.locales import CURRENCIES, Locale
+
+Part = tuple[str, int]
+"""What is said, and the index in the match of what it is said for."""
+MatchReader = Callable[[re.Match[str], Locale], Sequence[Part] | None]
+"""Returns what is said for a match; None leaves it as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Replaces matches of a pattern by what `say` returns."""
+
+    pattern: re.Pattern[str]
+    say: MatchReader
+
+    @classmethod
+    def of(cls, pattern: str, say: MatchReader) -> "Rule":
+        """Make a rule of a pattern that is not compiled yet."""
+        return cls(re.compile(pattern), say)
+
+
+# Parts of patterns.
+
+START = r"(?<![\w.,/:-])(?:(?<=[^\W\d_]['’])|(?<!['’]))"
+"""Where a number may begin; behind an apostrophe only after a letter, as in "all'1:30"."""
+END = r"(?![\w/])(?!-\w)(?![.,:]\d)"
+CURRENCY_SIGN = r"[$€£¥]"
+MONEY = f"(?:{CURRENCY_SIGN}|{'|'.join(map(re.escape, CURRENCIES))})"
+
+
+def number_pattern(locale: Locale) -> str:
+    """Pattern of a number, perhaps with marks between groups of three digits, and decimals."""
+    group, decimal = re.escape(locale.group), re.escape(locale.decimal)
+    return rf"(?:\d{{1,3}}(?:{group}\d{{3}}){{1,4}}|\d{{1,15}})(?!\d)(?:{decimal}\d+)?"
+
+
+def units_pattern(locale: Locale) -> str:
+    """Pattern of the signs of units, the longest first."""
+    return "|".join(sorted(map(re.escape, locale.units), key=len, reverse=True))
+
+
+# What is said.
+
+
+def value_of(number: str, locale: Locale) -> float:
+    """The value of what `number_pattern` matches."""
+    return float(number.replace(locale.group, "").replace(locale.decimal, "."))
+
+
+def counted(number: str, noun: str, locale: Locale) -> str:
+    """A number before its noun: in words if they agree with it, as in "una hora"."""
+    digits = number.replace(locale.group, "")
+    return (digits.isdecimal() and locale.counted(int(digits), noun)) or number
+
+
+def apart(said: str, match: re.Match[str]) -> str:
+    """`said` with spaces where a letter or digit stands beside what it is said for."""
+    before = match.string[match.start() - 1 : match.start()] if match.start() else ""
+    after = match.string[match.end() : match.end() + 1]
+    return (" " if before.isalnum() else "") + said + (" " if after.isalnum() else "")
+
+
+def last_dot(match: re.Match[str]) -> str:
+    """The dot at the end of a match, which also ends the sentence at the end of a text."""
+    is_last = not match.string[match.end() :].strip()
+    return "." if is_last and match[0].endswith(".") else ""
+
+
+def say_nothing(match: re.Match[str], locale: Locale) -> list[Part]:
+    """Leave a match out."""
+    return []

@@ -1,0 +1,107 @@
+"""Signs of arithmetic, such as a minus that is no hyphen, and other symbols."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from voiceagent_tts.text.locales import Locale
+from voiceagent_tts.text.rules.rule import MONEY, START, Part, Rule, apart
+
+_RATIO = re.compile(rf"{START}(\d{{1,4}}):(\d{{1,4}})(?![\w:]|[.,]\d)")
+_POWER = re.compile(r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))⁻?[²³¹⁰⁴-⁹]+")
+_TIMES = {
+    "de": {"x": "mal"}, "fr": {"x": "fois", "h/": "heures sur", "j/": "jours sur"},
+    "es": {"x": "veces"}, "it": {"x": "volte", "h/": "ore su", "g/": "giorni su"},
+    "pt": {"x": "vezes"}, "nl": {"x": "keer"},
+}  # fmt: skip
+"""What is said behind the number of "3x" and of "24h/24"."""
+
+
+def negative(locale: Locale) -> Iterator[Rule]:
+    """Rules for a minus before a number."""
+    yield Rule.of(r"(?<=[\d)%°€]) [-−] (?=[$€£¥]?[\d(−-])", _say_minus)
+    yield Rule.of(rf"(?<![\w.,])(?<!\d )({MONEY}) ?[-−–](?=[.,]?\d)", _say_minus_first)
+    yield Rule.of(_minus(locale) + rf"(?=(?:{MONEY} ?)?[.,]?[\d¼-¾⅐-⅞√])", _say_minus)
+
+
+def _minus(locale: Locale) -> str:
+    """Pattern of a negative sign: not of a hyphen, nor of the dash of a range such as "3月-5月"."""
+    if locale.is_spaced:
+        return r"(?<![^\s(\[\"'“‘=:×÷*^<>≤≥±])(?:[-−]|(?<!\d )–)"
+    return r"(?<![A-Za-z0-9)\]%°])(?<!\d[^\x00-\x7f])(?<!\d[^\x00-\x7f]{2})[-−–]"
+
+
+def times(locale: Locale) -> Iterator[Rule]:
+    """Rules for "3x", "24h/24" and, with spaces, "3 : 4"."""
+    if locale.language in _TIMES:
+        yield Rule.of(rf"{START}(\d+)(x(?!\w)| ?[a-z]/(?=\d))", _say_times)
+    if locale.language != "en":
+        yield Rule.of(r"(?<=\d) : (?=\d)", _say_division)
+
+
+def _say_narrow(match: re.Match[str], locale: Locale) -> list[Part]:
+    return [(unicodedata.normalize("NFKC", match[0]), 0)]
+
+
+def _say_ratio(match: re.Match[str], locale: Locale) -> list[Part]:
+    at = match.start(2) - match.start()
+    return [(match[1], 0), (f" {locale.symbols[':']} ", at - 1), (match[2], at)]
+
+
+def _say_division(match: re.Match[str], locale: Locale) -> list[Part]:
+    return [(f" {locale.symbols['÷']} ", 1)]
+
+
+def _say_minus(match: re.Match[str], locale: Locale) -> list[Part]:
+    before = match.string[match.start() - 1 : match.start()] if match.start() else ""
+    gap = " " if before.isdigit() or before == ")" or match[0].startswith(" ") else ""
+    return [(f"{gap}{locale.symbols['−' if gap else '-']} ", len(match[0]) // 2)]
+
+
+def _say_minus_first(match: re.Match[str], locale: Locale) -> list[Part]:
+    """A negative price whose sign stands behind its currency: "$-5"."""
+    return [(f"{locale.symbols['-']} {match[1]}", 0)]
+
+
+def _say_power(match: re.Match[str], locale: Locale) -> list[Part]:
+    """A power; a 1 is a mark of a note, and is not said."""
+    power = unicodedata.normalize("NFKC", match[0]).replace("−", f"{locale.symbols['-']} ")
+    if power == "1":
+        return []
+    if locale.language == "en" and power in ("2", "3"):
+        said = "squared" if power == "2" else "cubed"
+    else:
+        said = f"{locale.symbols['^']} {power}"
+    after = match.string[match.end() : match.end() + 1]
+    return [(f" {said}" + (" " if after.isalnum() else ""), 0)]
+
+
+def _say_times(match: re.Match[str], locale: Locale) -> list[Part] | None:
+    said = _TIMES[locale.language].get(match[2].strip())
+    at = match.end(1) - match.start()
+    return [(match[1], 0), (f" {apart(said, match)}", at)] if said else None
+
+
+def _say_number_sign(match: re.Match[str], locale: Locale) -> list[Part]:
+    return [(f"{locale.symbols['#']} ", 0)]
+
+
+def say_symbol(match: re.Match[str], locale: Locale) -> list[Part]:
+    """The name of a sign: of the last group of a match, or of all of it."""
+    sign = match[match.lastindex or 0].replace("≈", "~")
+    return [(apart(locale.symbols[sign], match), 0)]
+
+
+NARROW = Rule.of(r"(?<=\d)(?:[：．／](?=\d)|，(?=\d{3}(?!\d)))|＃(?=\d)", _say_narrow)
+"""Signs that are as wide as a Chinese character."""
+RATIO = Rule(_RATIO, _say_ratio)
+FORMULAS = (
+    Rule.of(r"(?<=\b[b-zB-Z0-9]) [-−] (?=[b-zB-Z0-9]\b)", _say_minus),
+    Rule.of(r"(?<=\d) – (?=\d+(?: ?=|[.!?,;)](?!\d)|$))", _say_minus),
+    Rule.of(r"(?<=\d)[-–](?=\d+ ?=)|(?<=[\d)])−(?=[\d(])", _say_minus),
+    Rule.of(r"(?:(?<==)|(?<== ))[-−](?=[A-Za-z(])", _say_minus),
+    Rule(_POWER, _say_power),
+    Rule.of(r"(?<![\w~/])(~) ?(?=[\d.$€£¥])|(?<=[\w)])(\^)(?=[\w(])", say_symbol),
+    Rule.of(r"(?<=\d) ?(‰)", say_symbol),
+)
+NUMBER_SIGN = Rule.of(r"(?<!\w)(?:#|(?:No\.|Nr\.|[Nn]\.?[º°]|№) ?)(?=\d)", _say_number_sign)
