@@ -79,7 +79,7 @@ endef
 test: setup
 	$(call tests,not ($(LEFT_OUT)),--ignore=tests/benchmarks)
 
-# SAMPLE=COMMIT tries more examples in a fifth of the property tests, which the commit chooses.
+# SAMPLE=COMMIT tries more examples in a fifth of the property tests, and runs a fifth of the costly cases; it chooses them.
 test-thorough: setup
 	$(call tests,hypothesis or optional_part or $(LEFT_OUT),--hypothesis-profile=thorough $(if $(SAMPLE),--sample=$(SAMPLE)))
 

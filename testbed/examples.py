@@ -30,15 +30,18 @@ def register_profiles() -> None:
 
 
 def is_left_out(item: pytest.Item, commit: str) -> bool:
-    """Return whether a property test is not one of the fifth that the commit chooses.
+    """Return whether a test is not in the fifth of its kind that the commit chooses.
 
-    Other tests, and those that `make test` leaves out, are never left out here.
+    There are two kinds: property tests of `make test`, and cases that are marked `costly`. Other
+    tests are never left out here.
     """
-    if not getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
-        return False
-    if any(map(item.get_closest_marker, NOT_QUICK)):
-        return False
     name = item.nodeid.partition("[")[0]
+    if item.get_closest_marker("costly"):
+        name = item.nodeid
+    elif any(map(item.get_closest_marker, NOT_QUICK)) or not getattr(
+        getattr(item, "obj", None), "is_hypothesis_test", False
+    ):
+        return False
     return hashlib.sha256(f"{commit} {name}".encode()).digest()[0] % _SAMPLED_ONE_OF != 0
 
 

@@ -68,7 +68,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         help="run tests marked `alone`, and what plays and failed in this report of other tests",
     )
-    parser.addoption("--sample", default="", help="run the property tests that this commit chooses")
+    parser.addoption(
+        "--sample",
+        default="",
+        help="run the property tests and costly cases that this commit chooses",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -38,6 +38,7 @@ TINY = read_model_config(REFERENCE / "custom_voice-1b7").talker_config
 CPU = torch.device("cpu")
 FLOAT32, BFLOAT16, FLOAT16 = torch.float32, torch.bfloat16, torch.float16
 THOROUGH = pytest.mark.thorough
+COSTLY = (THOROUGH, pytest.mark.costly)
 DTYPES = pytest.mark.parametrize(
     "dtype",
     [
@@ -88,9 +89,9 @@ def found_here(where: Where) -> Found:
         pytest.param("tiny", FLOAT32, id="tiny-fp32", marks=THOROUGH),
         pytest.param("tiny", BFLOAT16, id="tiny-bf16"),
         pytest.param("tiny", FLOAT16, id="tiny-fp16", marks=THOROUGH),
-        pytest.param("full", FLOAT32, id="full-fp32", marks=THOROUGH),
-        pytest.param("full", BFLOAT16, id="full-bf16", marks=THOROUGH),
-        pytest.param("full", FLOAT16, id="full-fp16", marks=THOROUGH),
+        pytest.param("full", FLOAT32, id="full-fp32", marks=COSTLY),
+        pytest.param("full", BFLOAT16, id="full-bf16", marks=COSTLY),
+        pytest.param("full", FLOAT16, id="full-fp16", marks=COSTLY),
     ],
 )
 @pytest.mark.timeout(900)  # the interpreter computes for a minute; much longer beside other work
