@@ -18,6 +18,8 @@ from pipecat.frames.frames import (
     LLMFullResponseStartFrame,
     LLMTextFrame,
     OutputAudioRawFrame,
+    OutputTransportMessageFrame,
+    OutputTransportMessageUrgentFrame,
     StartFrame,
     TTSStartedFrame,
 )
@@ -75,6 +77,7 @@ class Loudspeaker(BaseOutputTransport):
 
     Attributes:
         played_samples: audio of each utterance whose chunks have begun, in order.
+        told: messages for a page, in order, each with the samples of its utterance played by then.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Loudspeaker(BaseOutputTransport):
             )
         )
         self.played_samples: list[int] = []
+        self.told: list[tuple[int, dict[str, Any]]] = []
         self._deaf = deaf
         self._catches_up = catches_up
         self._began_at_s = math.inf
@@ -105,6 +109,12 @@ class Loudspeaker(BaseOutputTransport):
         """Note the start of an utterance."""
         if isinstance(frame, TTSStartedFrame):
             self.played_samples.append(0)
+
+    async def send_message(
+        self, frame: OutputTransportMessageFrame | OutputTransportMessageUrgentFrame
+    ) -> None:
+        """Note a message for a page."""
+        self.told.append((self.played_samples[-1] if self.played_samples else 0, frame.message))
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
         """Play a chunk to its end; returns whether it could."""
@@ -206,6 +216,7 @@ async def agent(
     first: Iterable[Script] = (),
     is_switched: bool = False,
     between: Sequence[FrameProcessor] = (),
+    has_page: bool = False,
     **options: Any,
 ) -> AsyncIterator[Agent]:
     """Run a pipeline within the block.
@@ -216,6 +227,7 @@ async def agent(
         first: what it sends for the first contexts.
         is_switched: whether the service is one of several between which one can switch.
         between: processors between the service and `loudspeaker`.
+        has_page: whether a page follows it, by RTVI.
         **options: arguments of the service.
     """
     context = LLMContext()
@@ -227,7 +239,7 @@ async def agent(
             Pipeline([speaker, *between, loudspeaker, history]),
             clock=LoopClock(),
             cancel_on_idle_timeout=False,
-            enable_rtvi=False,
+            enable_rtvi=has_page,
         )
         async with running(worker) as ended:
             yield Agent(worker, service, loudspeaker, server, ended, context)

@@ -1,9 +1,11 @@
 """Barge-ins with this project's own server: the exact truth, and a real run."""
 
+import json
 import os
 import random
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,11 +15,12 @@ from rich.console import Console
 from benchmarks.alignment.speech import HELD_OUT
 from benchmarks.bargein.conditions import CONDITIONS, MAIN, Condition, conditions_for
 from benchmarks.bargein.judge_error import error_on
-from benchmarks.bargein.other_work import busy_loops
+from benchmarks.bargein.other_work import BUSY_LOOPS, busy_loops
 from benchmarks.bargein.report import Result, complaints_about, markdown_of, plot
 from benchmarks.bargein.run import run
 from benchmarks.bargein.stock import stock_services
 from benchmarks.bargein.truth import Speech, heard_of, read_speeches, trace
+from testbed.papers import ROOT, table_rows
 from testbed.servers import StartServer
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
@@ -32,6 +35,23 @@ from voiceagent_tts.text.words import split_words
 REPLY = "One, two, three, four, five."
 WORDS = split_words(REPLY)
 WORD_SAMPLES = 6000
+BUSY = f"beside {BUSY_LOOPS} busy loops"
+HOSTS: tuple[Host, Host] = ("livekit", "pipecat")
+ROWS = (
+    ("embedded voice, its own word times", MAIN),
+    ("the same beside two busy loops", BUSY),
+    ("the same, engine at RTF 0.5", "native words, RTF 0.5"),
+    ("the same, engine at RTF 0.9", "native words, RTF 0.9"),
+    ("the same, engine at RTF 0.95", "native words, RTF 0.95"),
+    ("the engine is killed", "the engine is killed"),
+    ("hibari, its own word times", "natural voice, its own words"),
+    ("words by the online aligner", "online aligner"),
+    ("the same, engine at RTF 0.5", "online aligner, RTF 0.5"),
+    ("the same, engine at RTF 0.9", "online aligner, RTF 0.9"),
+    ("clone of a noisy recording, RTF 0.5", "clone of a noisy recording, RTF 0.5"),
+    ("hibari, words by the aligner, RTF 0.5", "natural voice, words by the aligner, RTF 0.5"),
+)
+"""The rows of docs/numbers.md, and their conditions."""
 
 
 def speech(text: str, seed: int) -> Speech:
@@ -108,6 +128,54 @@ def test_quick_runs_have_the_main_condition_first(host: Host) -> None:
     assert all(condition.cuts == condition.sessions for condition in quick)
     assert [c.name for c in conditions_for(host, is_quick=False, only=MAIN)] == [MAIN]
     assert len({condition.name for condition in CONDITIONS}) == len(CONDITIONS)
+
+
+# What the documents say
+
+
+def stored(host: Host, condition: str) -> dict[str, Any]:
+    """The figures of a condition that the last whole run has written."""
+    path = ROOT / "benchmarks" / "results" / f"bargein_{host}.json"
+    return json.loads(path.read_text("utf-8"))["conditions"][condition]
+
+
+def cells_of(figures: dict[str, Any]) -> list[str]:
+    """What the table says of one host."""
+    exact, within_one = figures["exact_pct"], figures["within_one_pct"]
+    wrong = [figures[name] for name in ("dropped_turns", "unspoken_committed", "spoken_lost")]
+    return [f"{exact:g} / {within_one:g} %", " / ".join(map(str, wrong))]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("load", [MAIN, BUSY])
+def test_what_is_promised_was_measured_quiet_and_beside_other_work(host: Host, load: str) -> None:
+    """Within one word, no turn dropped, and no word that was not heard."""
+    assert load in {each.name for each in conditions_for(host, is_quick=True, only="")}
+    figures = stored(host, load)
+    assert figures["cuts"] == 200 and figures["within_one_pct"] >= 99.5
+    assert figures["dropped_turns"] == figures["unspoken_committed"] == 0
+
+
+def test_the_readme_says_under_which_load_its_figures_hold() -> None:
+    """They are those of the last whole runs."""
+    runs = [stored(host, load) for load in (MAIN, BUSY) for host in HOSTS]
+    sentence = (
+        "200 interruptions each: on a quiet machine {} and {} exact, beside two busy loops on two "
+        "cores {} and {}, the others off by one word; no word in it that was not heard"
+    )
+    exact = [round(run["cuts"] * run["exact_pct"] / 100) for run in runs]
+    assert sentence.format(*exact) in (ROOT / "README.md").read_text("utf-8")
+    assert {run["within_one_pct"] for run in runs} == {100}
+
+
+def test_the_table_of_interruptions_has_the_figures_of_the_last_runs() -> None:
+    """Each row of docs/numbers.md, for both hosts."""
+    expected = [
+        [row, str(stored("livekit", name)["cuts"])]
+        + [cell for host in HOSTS for cell in cells_of(stored(host, name))]
+        for row, name in ROWS
+    ]
+    assert table_rows("docs/numbers.md", "voice and engine") == expected
 
 
 # A whole run

@@ -6,7 +6,7 @@ Group numbers are those of the plugin's acceptance list; issue numbers are those
 import asyncio
 
 import pytest
-from livekit.agents import APIConnectOptions
+from livekit.agents import APIConnectOptions, tts
 from livekit.agents.voice.agent_session import SessionConnectOptions
 
 from testbed.listening import pcm_of, words_of
@@ -216,6 +216,53 @@ async def test_group_05_what_a_dead_server_never_spoke_is_not_committed(
             return count(words, spoken) - heard(words, conversation.loudspeaker.played_s)
 
     assert -1 <= await undisturbed(difference) <= 0
+
+
+async def test_group_05_a_turn_that_begins_while_the_server_is_down_is_spoken(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """Once, by the server that is started again while LiveKit's policy still retries."""
+    server = await start_server()
+    policy = APIConnectOptions(max_retry=100, retry_interval=0.1, timeout=5.0)
+    options = SessionConnectOptions(tts_conn_options=policy)
+    async with talking(make_voice(server), conn_options=options) as conversation:
+        server.uvicorn_server.should_exit = True
+        await server.serving
+        handle = conversation.reply(FIVE)
+        await until(lambda: bool(conversation.errors), "the first attempt has failed")
+        async with running(Settings(port=int(server.url.rpartition(":")[2]))) as again:
+            assert await ended(handle) == FIVE
+            assert metric_value(again, "tts_contexts_total", reason="complete") == 1
+        assert all(error.recoverable for error in conversation.errors)
+
+
+async def test_group_05_a_turn_whose_server_stays_down_fails_once(
+    make_voice: MakeVoice, free_port: int
+) -> None:
+    """After all retries, with nothing in the history; a later turn is spoken."""
+    voice = make_voice(f"ws://127.0.0.1:{free_port}")
+    async with talking(voice) as conversation:
+        assert await conversation.spoken(FIVE) == ""
+        assert [error.recoverable for error in conversation.errors] == [True, True, True, False]
+        assert conversation.history == []
+        async with running(Settings(port=free_port)):
+            assert await conversation.spoken("Yes, I can.") == "Yes, I can."
+        assert len(conversation.errors) == 4
+
+
+async def test_group_05_a_fallback_takes_over_from_a_server_that_is_down(
+    served: ServerProcess, make_voice: MakeVoice, free_port: int
+) -> None:
+    """It speaks the whole reply, and the history has what was heard of it."""
+    words = await words_of(served.websocket_url, COUNTING, voice="default", language="en")
+    dead, alive = make_voice(f"ws://127.0.0.1:{free_port}"), make_voice(served)
+    both = tts.FallbackAdapter([dead, alive], max_retry_per_tts=0)
+    async with talking(both) as conversation:
+        assert await conversation.spoken(FIVE) == FIVE
+        assert conversation.loudspeaker.played_s > 1.0
+        spoken = await conversation.cut(1.25, *tokens(COUNTING))
+        assert count(words, spoken) == heard(words, conversation.loudspeaker.played_s)
+        assert not conversation.errors
 
 
 # 6: stale sockets, or a handshake for every turn (#5681, #6390, #2281, #2630, #6078).

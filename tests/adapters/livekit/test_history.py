@@ -7,6 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from livekit.agents import Agent, ModelSettings
 from livekit.agents.llm import ChatMessage
@@ -23,6 +24,7 @@ from testbed.servers import StartServer
 from testbed.waiting import until
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.plugins.bench.livekit_devices import Loudspeaker
 
 COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
 CUTS_S = (0.0, 0.75, 1.25)
@@ -42,6 +44,62 @@ class LouderAgent(Agent):
         async for frame in frames:
             samples = frame.samples_per_channel
             yield rtc.AudioFrame(bytes(frame.data), frame.sample_rate, frame.num_channels, samples)
+
+
+class StretchingAgent(LouderAgent):
+    """Makes its audio longer or shorter, as one that speaks at another pace does.
+
+    Args:
+        stretch: how many times as long each frame becomes.
+    """
+
+    def __init__(self, stretch: float) -> None:
+        super().__init__(instructions="")
+        self._stretch = stretch
+
+    async def _remade(self, frames: AsyncIterable[rtc.AudioFrame]) -> AsyncIterator[Any]:
+        async for frame in frames:
+            samples = round(frame.samples_per_channel * self._stretch)
+            sources = np.arange(samples) * frame.samples_per_channel // max(1, samples)
+            pcm = np.frombuffer(frame.data, "<i2")[sources].tobytes()
+            yield rtc.AudioFrame(pcm, frame.sample_rate, frame.num_channels, samples)
+
+
+class DroppingAgent(LouderAgent):
+    """Drops every third frame of its audio, and makes new ones of the others."""
+
+    async def _remade(self, frames: AsyncIterable[rtc.AudioFrame]) -> AsyncIterator[Any]:
+        number = 0
+        async for frame in super()._remade(frames):
+            number += 1
+            if number % 3:
+                yield frame
+
+
+class TwoStreamAgent(LouderAgent):
+    """Speaks its text twice, through one stream after the other."""
+
+    async def tts_node(
+        self, text: AsyncIterable[str], model_settings: ModelSettings
+    ) -> AsyncIterator[rtc.AudioFrame]:
+        """Copy the frames of both."""
+        whole = "".join([piece async for piece in text])
+        for _ in range(2):
+            async for frame in super().tts_node(_once(whole), model_settings):
+                yield frame
+
+
+async def _once(text: str) -> AsyncIterator[str]:
+    yield text
+
+
+class SlowLoudspeaker(Loudspeaker):
+    """Accepts audio just before it plays, as the output of an avatar may."""
+
+    async def capture_frame(self, frame: rtc.AudioFrame) -> None:
+        """Wait until little audio is left to play."""
+        await self.until(lambda: self.playback.received_s - self.played_s < 0.3)
+        await super().capture_frame(frame)
 
 
 class ShoutingAgent(Agent):
@@ -112,6 +170,52 @@ async def test_the_history_is_what_was_heard(
         spoken = await conversation.cut(at_s, *tokens(COUNTING))
         assert COUNTING.startswith(spoken)
         assert difference(conversation, words, spoken) == 0
+
+
+@pytest.mark.parametrize("stretch", [0.5, 0.8, 1.25, 2.0])
+async def test_a_reply_that_is_made_shorter_or_longer_is_counted_by_its_share(
+    served: ServerProcess, make_voice: MakeVoice, stretch: float
+) -> None:
+    """A `tts_node` that changes the pace changes the times of all words alike."""
+    words = await words_in(served)
+    async with talking(make_voice(served), StretchingAgent(stretch)) as conversation:
+        spoken = await conversation.cut(stretch * CUTS_S[-1], *tokens(COUNTING))
+        played_s = conversation.loudspeaker.played_s / stretch
+        assert count(words, spoken) == heard(words, played_s) >= 3
+        assert await conversation.spoken("Yes, I can.") == "Yes, I can."
+
+
+async def test_dropped_frames_are_taken_for_a_faster_pace(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """Which part of a reply is missing, nobody tells."""
+    words = await words_in(served)
+    async with talking(make_voice(served), DroppingAgent(instructions="")) as conversation:
+        spoken = await conversation.cut(2.0, *tokens(COUNTING))
+        played_s = 1.5 * conversation.loudspeaker.played_s
+        assert abs(count(words, spoken) - heard(words, played_s)) <= 1
+        assert heard(words, played_s) - heard(words, conversation.loudspeaker.played_s) > 1
+
+
+async def test_a_reply_of_two_streams_is_not_taken_for_a_slower_one(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """An output that was given both has all of them, and the first one is heard."""
+    words = await words_in(served)
+    async with talking(make_voice(served), TwoStreamAgent(instructions="")) as conversation:
+        spoken = await conversation.cut(CUTS_S[-1], COUNTING)
+        assert difference(conversation, words, spoken) == 0
+
+
+async def test_an_output_that_accepts_audio_late_changes_no_history(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """A reply of which an output was not given all yet is no shorter than it was spoken."""
+    words = await words_in(served)
+    async with talking(make_voice(served), loudspeaker=SlowLoudspeaker()) as conversation:
+        for at_s in CUTS_S[1:]:
+            spoken = await conversation.cut(at_s, *tokens(COUNTING))
+            assert difference(conversation, words, spoken) == 0
 
 
 async def test_a_busy_event_loop_changes_no_history(

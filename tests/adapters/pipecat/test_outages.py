@@ -1,11 +1,14 @@
 """Outages on a scripted clock: what is spoken after them, and what the log says."""
 
 import asyncio
-from typing import cast
+import time
+from typing import Any, cast
+from unittest import mock
 
 import pytest
 from loguru import logger
 from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.service_switcher import ServiceSwitcher, ServiceSwitcherStrategyFailover
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMContextAggregatorPair
@@ -14,13 +17,27 @@ from testbed.proxy import routing
 from testbed.scripted_pipecat import LoopClock, Loudspeaker, reply
 from testbed.scripted_server import Script, ScriptedServer, Step
 from testbed.scripted_time import run_scripted
+from testbed.understudy import Understudy
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.demo.pipeline import running
 
 TEXT = "a b c d e f"
 HALF = Step(0.0, samples=SAMPLE_RATE_HZ, words_ms=(0, 300, 600))
 BROKEN_OFF, REST = Script((HALF,), end_s=600.0), Script((HALF,), end_s=0.1)
+
+FAILOVER_S = 1.0
+"""Silence after which another service takes over."""
+ATTEMPT_S = 0.25
+"""Time between two attempts to connect."""
+
+
+def worker_of(*stages: Any) -> PipelineWorker:
+    """A pipeline of these stages, on the clock of the event loop."""
+    return PipelineWorker(
+        Pipeline(list(stages)), clock=LoopClock(), cancel_on_idle_timeout=False, enable_rtvi=False
+    )
 
 
 def speak_through_an_outage(outage_s: float) -> tuple[list[str], list[str]]:
@@ -36,13 +53,7 @@ def speak_through_an_outage(outage_s: float) -> tuple[list[str], list[str]]:
             ScriptedServer(REST, [BROKEN_OFF]).running() as server,
             routing(server.addresses["ws"]) as (line, url),
         ):
-            stages = [VoiceAgentTTSService(url=url), loudspeaker, history]
-            worker = PipelineWorker(
-                Pipeline(stages),
-                clock=LoopClock(),
-                cancel_on_idle_timeout=False,
-                enable_rtvi=False,
-            )
+            worker = worker_of(VoiceAgentTTSService(url=url), loudspeaker, history)
             async with running(worker):
                 for frame in reply(TEXT):
                     await worker.queue_frame(frame)
@@ -74,3 +85,61 @@ def test_an_outage_writes_few_lines() -> None:
     _, short = speak_through_an_outage(6.0)
     _, long = speak_through_an_outage(50.0)
     assert len(short) <= len(long) <= 40, long
+
+
+def failover_after_s(script: Script, down_after_s: float | None = None) -> float:
+    """When another service takes over, in seconds from the start of a turn.
+
+    Args:
+        script: what the server sends.
+        down_after_s: how long it is reached, from the first chunk that plays; None for always,
+            0.0 for never.
+    """
+
+    async def run() -> float:
+        loop, loudspeaker, second = asyncio.get_running_loop(), Loudspeaker(40), Understudy()
+        switched_at_s = asyncio.Future[float]()
+        async with (
+            ScriptedServer(script).running() as server,
+            routing(server.addresses["ws"]) as (line, url),
+        ):
+            if down_after_s == 0.0:
+                line.go_down()
+            first = VoiceAgentTTSService(url=url)
+            switcher = ServiceSwitcher([first, second], ServiceSwitcherStrategyFailover)
+
+            @switcher.strategy.event_handler("on_service_switched")
+            async def on_switched(*_: object) -> None:
+                switched_at_s.set_result(loop.time())
+
+            worker = worker_of(switcher, loudspeaker)
+            with mock.patch.object(time, "monotonic", loop.time):
+                began_at_s = loop.time()
+                async with running(worker):
+                    await worker.queue_frames(reply(TEXT))
+                    if down_after_s:
+                        await loudspeaker.begun()
+                        began_at_s = loop.time()
+                        await asyncio.sleep(down_after_s)
+                        line.go_down()
+                    return await switched_at_s - began_at_s
+
+    return run_scripted(run())
+
+
+@pytest.mark.parametrize(
+    ("down_after_s", "heard_s"),
+    [pytest.param(0.0, 0.0, id="from the start"), pytest.param(0.3, 1.0, id="within a reply")],
+)
+def test_another_service_takes_over_after_a_second_of_silence(
+    down_after_s: float, heard_s: float
+) -> None:
+    """Behind the audio that the listener still has; by the next attempt to connect."""
+    silent_s = failover_after_s(BROKEN_OFF, down_after_s) - heard_s
+    assert FAILOVER_S <= silent_s <= FAILOVER_S + 2 * ATTEMPT_S
+
+
+def test_another_service_takes_over_at_once_where_no_attempt_would_help() -> None:
+    """For a voice that the server does not have."""
+    unknown = InvalidRequestError("there is no such voice", code=ErrorCode.INVALID_VOICE)
+    assert failover_after_s(Script((), end_s=0.0, failure=unknown)) < ATTEMPT_S
