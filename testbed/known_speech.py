@@ -63,6 +63,28 @@ def flite(
     return _without_lead(whole)
 
 
+def read_as(frame: str, number: str, said: str, voice: str) -> KnownSpeech:
+    """Speak an English text with a number that is read otherwise than espeak reads it.
+
+    Args:
+        frame: the text, with `{}` in place of the number.
+        number: as it is written, in one word.
+        said: as it is read.
+        voice: a variant of espeak.
+    """
+    spoken = espeak(frame.format(said), "en", voice)
+    place, count = len(split_words(frame[: frame.index("{}")])), len(said.split())
+    before, read, after = (
+        spoken.words[:place],
+        spoken.words[place : place + count],
+        spoken.words[place + count :],
+    )
+    times = (*before, replace(read[0], end_sample=read[-1].end_sample), *after)
+    text = frame.format(number)
+    words = zip(times, split_words(text), strict=True)
+    return replace(spoken, text=text, words=tuple(replace(time, word=word) for time, word in words))
+
+
 def _without_lead(spoken: KnownSpeech) -> KnownSpeech:
     """Remove the silent frames before the first sound, as an engine does."""
     frames = leading_silence_samples(spoken.pcm, _SILENCE_LEVEL) // FRAME_SAMPLES

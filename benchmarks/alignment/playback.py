@@ -6,7 +6,7 @@ module knows no voice, and aligners only by their interface.
 """
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -19,6 +19,7 @@ from voiceagent_tts.core import (
     AudioChunk,
     PlayoutClock,
     Segment,
+    Word,
     WordTimestamp,
 )
 from voiceagent_tts.synthesizer.aligners import VoiceLevels
@@ -43,7 +44,7 @@ class BargeIn:
     Attributes:
         now_s: seconds since the first frame was generated.
         played_samples: samples of the context that were heard.
-        words: number of words that have begun, by the word times sent so far.
+        words: number of words that have begun, by the best word times sent so far.
     """
 
     now_s: float
@@ -57,7 +58,7 @@ class Playback:
 
     Attributes:
         barge_ins: one every 130 ms.
-        words: words in the order in which they were sent.
+        words: words in the order in which they were sent, with the times that they had then.
         late: number of words whose start had been played before they were sent.
         made_s: seconds until the last frame was generated.
     """
@@ -108,6 +109,8 @@ class _Simulation:
         self._words = Words(self._clock, self._listener, sources, voice_level=level)
         self._policy = self._words.policy
         self._playback = Playback()
+        self._told: dict[Word, int] = {}
+        """Start of each word that was sent, by the last time of it that was sent."""
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = count()
         self._made_samples = 0
@@ -159,6 +162,7 @@ class _Simulation:
         def answer(_: float) -> None:
             self._policy.add_times(Source.ONLINE, final)
             self._policy.set_tentative(tentative)
+            self._tell(self._words.pop_moved())
             if is_last:
                 self._policy.drop_source(Source.ONLINE)
 
@@ -174,13 +178,17 @@ class _Simulation:
         for word in self._words.pop_due(now):
             self._playback.late += word.start_sample < played
             self._playback.words.append(word)
+            self._tell((word,))
         due = self._words.due_at
         if due is not None and due > now:
             self._at(due, lambda _: None)
 
+    def _tell(self, words: Iterable[WordTimestamp]) -> None:
+        self._told.update((timestamp.word, timestamp.start_sample) for timestamp in words)
+
     def _interrupt(self, now: float) -> None:
         played = self._clock.played_samples(now)
-        words = sum(word.start_sample <= played for word in self._playback.words)
+        words = sum(start_sample <= played for start_sample in self._told.values())
         self._playback.barge_ins.append(BargeIn(now, played, words))
         if played < self._spoken.samples:
             self._at(now + BARGE_IN_S, self._interrupt)

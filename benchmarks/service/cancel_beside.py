@@ -112,7 +112,17 @@ async def _measure(machine: _Machine, name: str, count: int) -> dict[str, float]
     url = machine.server.websocket_url
     async with Wire.connected(url, additional_headers=headers) as wire:
         times_ms = [await _cancel_ms(wire, OBSTACLES[name](machine)) for _ in range(count)]
+    return figures(times_ms)
+
+
+def figures(times_ms: list[float]) -> dict[str, float]:
+    """Percentiles and maximum of the times of cancels."""
     return percentiles(times_ms) | {"max_ms": round(max(times_ms), 2)}
+
+
+def missed(cancels: dict[str, dict[str, float]]) -> list[str]:
+    """The obstacles beside which one cancel of a hundred takes too long."""
+    return [name for name, each in cancels.items() if each["p99_ms"] > _MOST_MS]
 
 
 def main(
@@ -130,8 +140,7 @@ def main(
     ):  # fmt: skip
         machine = _Machine(server, redis, Path(folder))
         cancels = {name: asyncio.run(_measure(machine, name, count)) for name in only or OBSTACLES}
-    missed = [name for name, each in cancels.items() if each["p99_ms"] > _MOST_MS]
-    publish({"cancels": cancels, "count": count, "missed": missed, **provenance()})
+    publish({"cancels": cancels, "count": count, "missed": missed(cancels), **provenance()})
 
 
 if __name__ == "__main__":

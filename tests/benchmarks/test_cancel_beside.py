@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.service.cancel_beside import figures, missed
 from testbed.missing import require_program
 
 
@@ -22,3 +23,15 @@ def test_a_cancel_is_measured_beside_each_obstacle() -> None:
     assert list(result["cancels"]) == ["nothing", "lexicon", "redis", "worker"]
     assert all(figures["p99_ms"] > 0 for figures in result["cancels"].values())
     assert {"count", "missed", "machine", "commit"} <= result.keys()
+
+
+def test_slow_cancels_are_named() -> None:
+    """From the 99th percentile on: one of a thousand may be late, and no more than one of fifty."""
+    quick = [5.0] * 1000
+    cancels = {
+        "nothing": figures(quick),
+        "lexicon": figures([*quick[1:], 900.0]),
+        "redis": figures(quick[:98] + [31.0, 31.0]),
+        "worker": figures([29.9] * 100),
+    }
+    assert missed(cancels) == ["redis"]

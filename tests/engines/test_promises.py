@@ -1,5 +1,6 @@
 """What every engine of whole segments promises: order, credit, fairness, cancels and errors."""
 
+import numpy as np
 import pytest
 
 from testbed.kokoro import QUICK, THOROUGH
@@ -81,6 +82,26 @@ def test_a_sentence_pauses_only_where_more_may_follow(driver: Driver) -> None:
     ]
     last, followed, unfinished = sizes
     assert min(followed - last, followed - unfinished) > 0.15 * SAMPLE_RATE_HZ
+
+
+@every
+def test_a_line_break_is_a_pause(driver: Driver) -> None:
+    """Between two words, without any mark: the lines of an address, or of a list."""
+    plain, broken, marked = (
+        driver.speak(f"one two{between}three four", seed=1) for between in (" ", "\n", ", ")
+    )
+    if driver.engine.capabilities.has_native_words:
+        assert longest_pause_ms(broken) > longest_pause_ms(plain) + 50
+    else:  # random weights make no pause: the model was given a comma
+        assert broken == marked != plain
+
+
+def longest_pause_ms(pcm: bytes) -> int:
+    """The longest time within speech in which it is 34 dB quieter than at its loudest."""
+    levels = np.abs(np.frombuffer(pcm, "<i2").astype(float))
+    tens_of_ms = levels[: len(levels) // 240 * 240].reshape(-1, 240).max(axis=1)
+    loud = np.flatnonzero(tens_of_ms > 0.02 * tens_of_ms.max())
+    return 10 * int(np.diff(loud).max() - 1)
 
 
 def test_a_row_without_credit_is_not_stepped(driver: Driver) -> None:

@@ -1,17 +1,16 @@
 """Numbers that a speaker reads otherwise than the embedded voice does."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from testbed.known_speech import KnownSpeech, espeak
+from testbed.known_speech import read_as
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.aligner.online.number_readings import other_readings
-from voiceagent_tts.core import WordTimestamp
-from voiceagent_tts.text.words import split_words
 
-AFTER = "and please keep it until you arrive at the desk. Then show it to my colleague there."
+FRAME = (
+    "Your code is {}, and please keep it until you arrive at the desk. "
+    "Then show it to my colleague there."
+)
 
 
 @pytest.mark.parametrize(
@@ -32,23 +31,6 @@ def test_readings(word: str, readings: tuple[str, ...]) -> None:
     assert other_readings(word) == readings
 
 
-def read_as(number: str, said: str) -> KnownSpeech:
-    """A text with `number`, of which the speaker says `said`."""
-    spoken = espeak(f"Your code is {said}, {AFTER}", "en", "m5")
-    text = f"Your code is {number}, {AFTER}"
-    count = len(said.split())
-    number_time = replace(spoken.words[3], end_sample=spoken.words[2 + count].end_sample)
-    times = (*spoken.words[:3], number_time, *spoken.words[3 + count :])
-    words = zip(split_words(text), times, strict=True)
-    return replace(
-        spoken,
-        text=text,
-        words=tuple(
-            WordTimestamp(word, time.start_sample, time.end_sample, 1.0) for word, time in words
-        ),
-    )
-
-
 @pytest.mark.parametrize(
     ("number", "said"),
     [
@@ -64,7 +46,7 @@ def read_as(number: str, said: str) -> KnownSpeech:
 )
 def test_no_reading_loses_the_rest(number: str, said: str) -> None:
     """The words after a number are found, however it is read."""
-    spoken = read_as(number, said)
+    spoken = read_as(FRAME, number, said, "m5")
     session = OnlineAligner().open("en", "m5")
     session.append([word.word for word in spoken.words])
     found = [
@@ -92,7 +74,7 @@ def test_no_reading_loses_the_rest(number: str, said: str) -> None:
 )
 def test_words_after_a_long_number_are_told_before_they_begin(number: str, said: str) -> None:
     """Where the aligner tells of too few, they leave by an estimate, up to 3 s early."""
-    spoken = read_as(number, said)
+    spoken = read_as(FRAME, number, said, "m5")
     session = OnlineAligner().open("en", "m5")
     session.append([word.word for word in spoken.words])
     final = 0

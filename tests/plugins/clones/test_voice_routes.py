@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import pytest_asyncio
 import soundfile
@@ -14,7 +15,9 @@ import torch
 from structlog.testing import capture_logs
 
 from testbed.clones import cloning_settings, voice_file
+from testbed.known_speech import espeak
 from testbed.server_process import ServerProcess
+from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.server.serve import RunningServer, running
 
@@ -101,6 +104,18 @@ async def test_a_text_that_is_not_the_transcript_is_refused(
     assert refused.status_code == 400
     assert refused.json()["error"]["message"].startswith("expected a transcript")
     assert "anna" not in await listed(cloning)
+
+
+async def test_a_transcript_in_another_language_is_a_warning(cloning: httpx.AsyncClient) -> None:
+    """The text may be right, as sounds are judged: the answer says what to look at."""
+    spoken = espeak("Der Arzt hat morgen um halb drei noch einen Termin frei.", "de", "f2")
+    text = "Your table for two is booked for Friday evening."
+    sound = io.BytesIO()
+    soundfile.write(sound, np.frombuffer(spoken.pcm, "<i2"), SAMPLE_RATE_HZ, format="WAV")
+    added = await cloning.post(PATH, **upload("Anna", sound.getvalue(), ref_text=text))
+    assert added.status_code == 201, added.text
+    told = [each for each in added.json()["warnings"] if "a transcript of what is said" in each]
+    assert len(told) == 1 and text not in told[0]
 
 
 @pytest.mark.thorough

@@ -1,5 +1,6 @@
 """The page at `/` in a real browser: what sounds, what lights, and what an interruption leaves."""
 
+import asyncio
 import contextlib
 import json
 import re
@@ -530,6 +531,45 @@ async def designing(opening: tuple[Page, PageLog]) -> tuple[Page, PageLog]:
     await page.get_by_text("Clone a voice").click()
     await page.get_by_text("Design a voice").click()
     return page, log
+
+
+async def test_the_error_of_a_clone_goes_when_another_one_begins(
+    designing: tuple[Page, PageLog],
+) -> None:
+    """The seconds of the new one are shown in its place, and nothing looks like a problem."""
+    page, log = designing
+    answer = asyncio.Event()
+
+    async def clone(route: Route) -> None:
+        if route.request.method == "GET":
+            await route.fallback()
+        elif len(log.sent_requests("POST")) == 1:
+            error = {"code": "invalid_request", "message": "the recording has no speech"}
+            await route.fulfill(status=400, json={"error": error})
+        else:
+            await answer.wait()
+            await route.fulfill(json={"id": "anna", "warnings": []})
+
+    await page.route("**/v1/audio/voices", clone)
+    form, status = page.locator("#clone"), page.locator("#clone-result")
+    await form.get_by_label("Name").fill("Anna")
+    await form.get_by_label("3 to 30 s").set_input_files(REFERENCE / "reference.wav")
+    await form.get_by_label("What is said in it").fill("quick brown fox")
+    await form.get_by_label("has agreed to this clone").check()
+    await form.get_by_role("button", name="Clone").click()
+    await expect(status).to_have_text("the recording has no speech")
+    await expect(status).to_have_class("problem")
+    log.errors.clear()  # the console's line about the answer
+    at_once = await form.evaluate(
+        """(form) => {
+            form.requestSubmit();
+            const { textContent, className } = document.getElementById("clone-result");
+            return [textContent, className];
+        }"""
+    )
+    assert at_once == ["Cloning the voice: 0 s …", "hint"]
+    answer.set()
+    await expect(status).to_contain_text("The voice anna is ready.")
 
 
 WATCH_MICROPHONE = """() => {
