@@ -3,13 +3,12 @@
 At the end of playback LiveKit's output reports how much audio it has played
 (`PlaybackFinishedEvent`), and LiveKit commits the text in that event. By default this is the text
 that its transcript has shown, which is a word or two off. A `Playout` replaces it by the words that
-were heard by then. It uses no timer and nothing that LiveKit notes in audio frames, so a busy event
-loop, a long wait before playback or a `tts_node` that makes new frames does not change the result.
-A `tts_node` that makes a reply longer or shorter is taken for one that stretches all of it alike.
+were heard by then. It uses no timer and no audio frames, so a busy event loop, a long wait before
+playback or a `tts_node` that makes new frames does not change the result.
 
-This module uses the events of LiveKit's outputs, counts the audio that they are given, and uses two
-private names of LiveKit in `Listener.of_this_task`, and the names of two of its tasks in
-`_is_unheard`. Without the first two, LiveKit's own text stays.
+This module uses the events of LiveKit's outputs, two private names of LiveKit in
+`Listener.of_this_task`, and the names of two of its tasks in `_is_unheard`. Without the first two,
+LiveKit's own text stays.
 """
 
 import asyncio
@@ -18,7 +17,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from livekit.agents.voice import io
@@ -29,8 +27,6 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp, ms_
 if TYPE_CHECKING:
     from livekit.agents import AgentSession, AgentStateChangedEvent
     from livekit.agents.voice.speech_handle import SpeechHandle
-
-    from livekit import rtc
 
 _TOLERANCE_SAMPLES = ms_to_samples(50)
 """Tolerance for outputs that round, drop ends, play in blocks, or report a start or a pause
@@ -230,10 +226,7 @@ class _Watch:
     def __init__(self, output: io.AudioOutput) -> None:
         self._session: Callable[[], AgentSession[Any] | None] = lambda: None
         self._progress_s = 0.0  # of the current reply; 0 where the output does not report it
-        self._given_s = 0.0  # audio of the current reply that the output was given
-        self._is_given_all = False  # whether that is the whole reply
         self._output = weakref.ref(output)  # this watch is kept as long as the output
-        self._count_audio(output)
         output.on("playback_started", self._start)
         output.on("playback_progressed", self._progress)
         output.on("playback_finished", self._finish)
@@ -244,30 +237,10 @@ class _Watch:
             self._session = weakref.ref(session)
             session.on("agent_state_changed", self._pause_or_resume)
 
-    def _count_audio(self, output: io.AudioOutput) -> None:
-        """Count the audio that the output is given, which no event tells."""
-        capture_frame, flush = output.capture_frame, output.flush
-
-        async def count_and_capture(frame: "rtc.AudioFrame") -> None:
-            self._given_s += frame.duration
-            await capture_frame(frame)
-
-        def note_and_flush() -> None:
-            speech = self._speech
-            # LiveKit flushes at an interruption, too.
-            self._is_given_all |= speech is not None and not speech.interrupted
-            flush()
-
-        output.capture_frame, output.flush = count_and_capture, note_and_flush
-
-    @property
-    def _speech(self) -> "SpeechHandle | None":
-        session = self._session()
-        return session.current_speech if session else None
-
     @property
     def _playing(self) -> deque[Playout]:
-        speech = self._speech
+        session = self._session()
+        speech = session.current_speech if session else None
         return _playouts.get(speech, deque()) if speech else deque()
 
     def _start(self, event: io.PlaybackStartedEvent) -> None:
@@ -292,32 +265,18 @@ class _Watch:
         self._progress_s = event.offset + event.duration
 
     def _finish(self, event: io.PlaybackFinishedEvent) -> None:
-        if playing := self._playing:
-            self._commit(event, playing[0], self._stretch(playing))
-            playing.popleft()
-            if event.interrupted:
-                playing.clear()
-        self._progress_s, self._given_s, self._is_given_all = 0.0, 0.0, False
-
-    def _commit(self, event: io.PlaybackFinishedEvent, playout: Playout, stretch: float) -> None:
-        """Give LiveKit the text that was heard, unless it commits another one."""
+        progress_s, self._progress_s = self._progress_s, 0.0
+        playing = self._playing
+        if not playing:
+            return
+        playout = playing.popleft()
+        if event.interrupted:
+            playing.clear()
         shown = (event.synchronized_transcript or "").rstrip()
         # A `transcription_node` or a text transform may have changed what is shown and committed.
         if playout.text.startswith(shown):
-            played_s = self._progress_s or event.playback_position
-            if stretch == 1.0 and not self._progress_s:
-                played_s = playout.possible_s(played_s, time.monotonic())
-            event.synchronized_transcript = playout.heard_text(played_s / stretch)
-
-    def _stretch(self, playing: Iterable[Playout]) -> float:
-        """How many times as long as spoken the current reply is; 1.0 while that is not known.
-
-        A reply may be the first parts of one speech.
-        """
-        given = round(self._given_s * SAMPLE_RATE_HZ)
-        spoken = list(accumulate(playout.samples for playout in playing))
-        is_as_spoken = any(abs(samples - given) <= _TOLERANCE_SAMPLES for samples in spoken)
-        return 1.0 if is_as_spoken or not self._is_given_all else given / spoken[0]
+            played_s = playout.possible_s(event.playback_position, time.monotonic())
+            event.synchronized_transcript = playout.heard_text(progress_s or played_s)
 
 
 def _pauses(output: io.AudioOutput) -> bool:
