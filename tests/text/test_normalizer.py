@@ -44,7 +44,7 @@ def words(text: str, language: str = "en") -> str:
 
 
 def _readings() -> list[Any]:
-    lines = (Path(__file__).parent / "readings.tsv").read_text().splitlines()
+    lines = (Path(__file__).parent / "readings.tsv").read_text("utf-8").splitlines()
     rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
     return [pytest.param(*row, id=f"{row[1]}: {row[2]}") for row in rows]
 

@@ -73,8 +73,13 @@ def unknown_options(options: Mapping[str, object]) -> list[str]:
 
 
 def open_options(speech: Mapping[str, object], sample_rate: SampleRate) -> OpenOptions:
-    """The options of the server contexts that speak a turn; the server chooses those left None."""
+    """The options of the server contexts that speak a turn; the server chooses those left None.
+
+    It detects the language then, which may also be asked for as "auto".
+    """
     given: dict[str, Any] = {name: value for name, value in speech.items() if value is not None}
+    if given.get("language") == "auto":
+        del given["language"]
     return OpenOptions(**given, audio=AudioFormat(sample_rate=sample_rate))
 
 

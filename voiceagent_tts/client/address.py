@@ -132,6 +132,8 @@ def refusal(status: int) -> str:
     sentence = f"the server answered with HTTP {status}"
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         return f"{sentence}: it drains, or does not serve yet"
+    if status == HTTPStatus.NOT_FOUND:
+        return f"{sentence}: try the address without its path; the socket is at {DEFAULT_PATH}"
     if status not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return sentence
     return f"{sentence}: expected a valid key; pass `api_key`, or set VOICEAGENT_TTS_API_KEY"

@@ -163,6 +163,12 @@ class ClientSocket:
             self._lose(ConnectionLostError(reason))
             self._serving.cancel()
 
+    def leave(self) -> None:
+        """Close the socket, soon, from any thread: nobody holds it any more."""
+        loop = self._serving.get_loop()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self.give_up, "nobody uses this socket")
+
     async def aclose(self) -> None:
         """Close the socket, and wait until its tasks have ended."""
         await self._transport.close()

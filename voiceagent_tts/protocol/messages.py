@@ -55,7 +55,7 @@ CLOSE_CODES: dict[int, str] = {
     1000: "normal: the client asked to close, or all is done",
     1001: "going away: the server has drained",
     1002: "protocol error: the server broke this protocol",
-    1008: "policy: the key was revoked",
+    1008: "policy: the key was revoked, or may not speak any more",
     1009: "too big: a message is far larger than limits.max_message_bytes",
     1011: "internal: the server failed",
     1012: "restart: the server restarts, connect again",

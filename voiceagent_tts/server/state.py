@@ -248,7 +248,7 @@ class ServerState:
         errors |= {key.id: scope_error(key, Scope.SPEAK) for key in silent}
         for session in list(self.sessions):
             if session.caller.key_id in errors:
-                session.close(1008, "the key was revoked")
+                session.close(1008, "the key was revoked, or may not speak any more")
         for key_id, error in errors.items():
             self.synthesizer.fail_contexts(error, key_id)
 

@@ -79,6 +79,29 @@ class TwoStreamAgent(LouderAgent):
                 yield frame
 
 
+class TwoTrackAgent(LouderAgent):
+    """Speaks another text beside its own, in a task of its own, and plays that elsewhere."""
+
+    async def tts_node(
+        self, text: AsyncIterable[str], model_settings: ModelSettings
+    ) -> AsyncIterator[rtc.AudioFrame]:
+        """Begin when the other text can be heard."""
+        is_heard = asyncio.Event()
+
+        async def speak_elsewhere() -> None:
+            async with self.session.tts.stream() as stream:
+                stream.push_text("Please hold the line for a moment.")
+                stream.end_input()
+                async for _ in stream:
+                    is_heard.set()
+
+        elsewhere = asyncio.create_task(speak_elsewhere())
+        await is_heard.wait()
+        async for frame in super().tts_node(text, model_settings):
+            yield frame
+        await elsewhere
+
+
 async def _once(text: str) -> AsyncIterator[str]:
     yield text
 
@@ -162,11 +185,11 @@ async def test_the_history_is_what_was_heard(
         assert difference(conversation, words, spoken) == 0
 
 
-@pytest.mark.parametrize("agent", [AppendingAgent, ShortAgent, TwoStreamAgent])
-async def test_a_tts_node_that_adds_or_leaves_out_audio_behind_the_cut_changes_no_history(
+@pytest.mark.parametrize("agent", [AppendingAgent, ShortAgent, TwoStreamAgent, TwoTrackAgent])
+async def test_what_else_a_tts_node_does_changes_no_history(
     served: ServerProcess, make_voice: MakeVoice, agent: type[LouderAgent]
 ) -> None:
-    """Sound at the end, an early end, and a second stream are all behind what was heard."""
+    """It adds sound, ends early, or has a second stream behind the first or for another track."""
     words = await words_in(served)
     async with talking(make_voice(served), agent(instructions="")) as conversation:
         spoken = await conversation.cut(CUTS_S[-1], COUNTING)

@@ -1,6 +1,7 @@
 """The plugin's own behaviour: its socket, its voices, its name and its tasks."""
 
 import asyncio
+import gc
 import math
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 from livekit.agents import (
+    NOT_GIVEN,
     APIConnectionError,
     APIConnectOptions,
     APIError,
@@ -183,6 +185,20 @@ async def test_prewarm_connects_and_prepares(server: RunningServer, make_voice: 
     await voice.synthesize("Yes.").collect()
     assert len(server.state.sessions) == 1
     assert voice.model.startswith("espeak")
+
+
+async def test_a_voice_that_nobody_holds_leaves_its_server(server: RunningServer) -> None:
+    """LiveKit closes no TTS that an agent drops, such as one of a handoff."""
+    async with aiohttp.ClientSession() as session:
+        voice = TTS(url=server.websocket_url, http_session=session)
+        await voice.synthesize("Yes.").collect()
+        del voice
+
+        def is_left() -> bool:
+            gc.collect()
+            return not server.state.sessions
+
+        await until(is_left, "the socket is closed")
 
 
 async def test_prewarm_loads_livekits_hyphenator(
@@ -426,6 +442,12 @@ def test_every_option_of_a_context_is_one_of_the_plugin() -> None:
             TTS(**{wrong: "x"})
         with pytest.raises(TypeError, match=f"no option {wrong}"):
             voice.update_options(**{wrong: "x"})
+
+
+def test_an_option_that_is_not_given_is_the_servers_choice() -> None:
+    """So is a language that is to be detected."""
+    voice = TTS(speed=NOT_GIVEN, voice=NOT_GIVEN, language="auto")
+    assert voice.options.open_options() == {"audio": AudioFormat()}
 
 
 def test_a_model_is_a_name_in_metrics() -> None:

@@ -269,10 +269,13 @@ class _Watch:
         playing = self._playing
         if not playing:
             return
-        playout = playing.popleft()
+        shown = (event.synchronized_transcript or "").rstrip()
+        # What a task beside the reply's speaks, and plays elsewhere, may stand before it.
+        playout = next((each for each in playing if each.text.startswith(shown)), playing[0])
+        while playing.popleft() is not playout:
+            pass
         if event.interrupted:
             playing.clear()
-        shown = (event.synchronized_transcript or "").rstrip()
         # A `transcription_node` or a text transform may have changed what is shown and committed.
         if playout.text.startswith(shown):
             played_s = playout.possible_s(event.playback_position, time.monotonic())

@@ -17,7 +17,7 @@ import contextlib
 import logging
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack
 
@@ -132,7 +132,9 @@ class TTS(tts.TTS[Literal["words"]]):
             sample_rate=sample_rate,
             num_channels=1,
         )
-        self.options = ReplyOptions(options, sample_rate, leading_silence_ms, output_latency_s)
+        self.options = ReplyOptions(
+            _given(options), sample_rate, leading_silence_ms, output_latency_s
+        )
         self.options.check()
         address, self._headers = checked_connection(url, api_key, extra_headers)
         if not isinstance(http_session, aiohttp.ClientSession | None):
@@ -154,6 +156,7 @@ class TTS(tts.TTS[Literal["words"]]):
         self._streams: weakref.WeakSet[SynthesizeStream | ChunkedStream] = weakref.WeakSet()
         self._warned: set[str] = set()  # codes of the warnings that were logged
         self._is_closed = False
+        weakref.finalize(self, _leave, self._sockets)  # LiveKit closes no TTS that an agent drops
 
     @property
     def model(self) -> str:
@@ -186,10 +189,7 @@ class TTS(tts.TTS[Literal["words"]]):
             InvalidRequestError: an option is wrong.
             TypeError: there is no such option.
         """
-        given: dict[str, Any] = dict(options)
-        changed = self.options.changed(
-            **{name: value for name, value in given.items() if utils.is_given(value)}
-        )
+        changed = self.options.changed(**_given(options))
         changed.check()
         if utils.is_given(model):
             check_strings(model=model)
@@ -206,7 +206,8 @@ class TTS(tts.TTS[Literal["words"]]):
         """
         url = http_address(str(self._url), _VOICES_PATH)
         try:
-            request = self._session().get(url, headers=self._headers)
+            timeout = aiohttp.ClientTimeout(total=_WARM_TIMEOUT_S)
+            request = self._session().get(url, headers=self._headers, timeout=timeout)
             async with request as response:
                 response.raise_for_status()
                 voices = (await response.json())["voices"]
@@ -289,13 +290,13 @@ class TTS(tts.TTS[Literal["words"]]):
 
     async def _connect(self, timeout_s: float) -> ClientSocket:
         session = self._session()
+        replace_socket = _Weakly(self._replace, session)
         async with asyncio.timeout(timeout_s):
             transport = await connect_websocket(
                 session, str(self._url), self._headers, self._heartbeat_s
             )
-            socket = await ClientSocket.over(
-                transport, lambda socket: self._replace(socket, session), self._log_event
-            )
+            socket = await ClientSocket.over(transport, replace_socket, _Weakly(self._log_event))
+        self._warned.clear()
         self._server_model = socket.ready.model
         self._capabilities = replace(
             self._capabilities, aligned_transcript=socket.ready.has_word_times
@@ -312,7 +313,7 @@ class TTS(tts.TTS[Literal["words"]]):
             raise APIConnectionError(str(error), retryable=False) from error
 
     def _prepare(self, socket: ClientSocket) -> None:
-        options = self.options.spoken
+        options = self.options.open_options()
         with contextlib.suppress(VoiceAgentError):  # the next reply reports the error
             socket.send(
                 socket.connection.prepare(
@@ -454,6 +455,28 @@ class ChunkedStream(_ReplyStream, tts.ChunkedStream):
         reply.send(self._input_text)
         reply.send(ReplyInput.END)
         await reply.speak()
+
+
+class _Weakly:
+    """Calls a method, with more arguments, as long as something else holds its object."""
+
+    def __init__(self, method: Callable[..., None], *more: object) -> None:
+        self._method, self._more = weakref.WeakMethod(method), more
+
+    def __call__(self, argument: object) -> None:
+        """Call the method, or do nothing."""
+        if (method := self._method()) is not None:
+            method(argument, *self._more)
+
+
+def _leave(sockets: "weakref.WeakSet[ClientSocket]") -> None:
+    for socket in list(sockets):
+        socket.leave()
+
+
+def _given(options: Mapping[str, Any]) -> VoiceOptions:
+    """Those options that are not `NOT_GIVEN`."""
+    return VoiceOptions(**{k: value for k, value in options.items() if utils.is_given(value)})
 
 
 def _closed() -> APIConnectionError:
