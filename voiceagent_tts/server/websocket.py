@@ -192,7 +192,8 @@ class Session:
             case Answer(data):
                 self._writer.answer([data])
             case ContextOpen(context_id=context_id):
-                contexts[context_id] = self._opening(message)
+                of_socket = (self._state, self._connection, self._writer, self._refusals)
+                contexts[context_id] = SocketContext(*of_socket, message, self._origin(message))
             case ContextText() | ContextFlush() | ContextEnd():
                 # If the context could not be opened, its `done` has been sent and this is dropped.
                 if context := contexts.get(message.context_id):
@@ -205,19 +206,13 @@ class Session:
             case Prepare(voice=voice, language=language, instruct=instruct):
                 speech, owner = SpeechOptions(instruct), self.caller.key_id
                 options = ContextOptions(voice, language, speech, owner=owner)
-                self._state.synthesizer.prepare(options)
+                self._state.opener.prepare(self.caller.owner, options)
             case Ping(t=t):
                 self._writer.answer(self._connection.pong(t))
             case Close():
                 self.close(1000, "as the client asked")
             case SessionUpdate():
                 pass  # the connection keeps the defaults
-
-    def _opening(self, message: ContextOpen) -> SocketContext:
-        origin = self._origin(message)
-        return SocketContext(
-            self._state, self._connection, self._writer, self._refusals, message, origin
-        )
 
     def _origin(self, message: ContextOpen) -> Origin:
         ids = {"session_id": self.session_id, "context_id": message.context_id}
