@@ -13,7 +13,10 @@ from testbed.loop_work import LoopWork, loop_work
 from testbed.servers import StartServer
 from testbed.speechless import BriefProxy
 from testbed.waiting import PATIENCE_S
+from testbed.wire import Wire
 from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.protocol.client_connection import ClientAudio
+from voiceagent_tts.protocol.messages import DoneMessage, ErrorMessage
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -169,3 +172,32 @@ async def test_the_newest_of_the_contexts_that_are_announced_wait(
     await done.wait()
     newest = [str(number) for number in range(PREPARATIONS - 64, PREPARATIONS)]
     assert prepared == [newest[0], "other", *newest[1:]]
+
+
+async def test_readings_of_any_length_leave_the_worker_to_others(
+    start_server: StartServer,
+) -> None:
+    """1,281 bytes that say 50,000 characters are refused; a neighbour goes on beside 18,000."""
+    server = await start_server()
+    supervisor = server.state.synthesizer.supervisors["espeak"]
+    worker = supervisor.worker
+    async with (
+        Wire.connected(server.websocket_url) as wire,
+        Wire.connected(server.websocket_url) as neighbour,
+    ):
+        lexicon = {"あ": {"say": "b" * 200, "ipa": "a" * 200}}
+        options = {"language": "ja", "speed": 0.25, "max_lead_s": 0, "lexicon": lexicon}
+        refused = await wire.open(**options)
+        await wire.text(refused, "あ" * 249)
+        await wire.end(refused)
+        assert (await wire.until(ErrorMessage, refused)).code == "text_too_long"
+        long = await wire.open(**options)
+        await wire.text(long, "あ" * 90)
+        await wire.end(long)
+        for spoken_s in (1, 20, 40, 60):
+            while long.audio_ms < spoken_s * 1000:
+                await wire.until(ClientAudio, long)
+            assert (await neighbour.say("Hello there.", language="en")).done.reason == "complete"
+        await wire.cancel(long)
+        assert (await wire.until(DoneMessage, long)).reason == "cancelled"
+    assert supervisor.worker is worker and supervisor.restarts == 0
