@@ -16,14 +16,18 @@ from testbed.waiting import PATIENCE_S
 from testbed.wire import Wire
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import DoneMessage, ErrorMessage
+from voiceagent_tts.protocol.messages import CutMessage, DoneMessage, ErrorMessage
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.synthesizer.segments import MAX_CONTEXT_CHARS
+from voiceagent_tts.text.cut import TimedText
 
 MOST_BYTES = 300_000
 """Bytes and characters that functions return in one iteration: the 64 kB of answers that may wait
 for a client are passed on by some of them."""
+MOST_ANSWER_BYTES = 1_250_000
+"""What is made and sent at once for one message of a client: 6 ms."""
 TEXTS = 2
 """Messages of `CHARS` characters that are spoken in one context."""
 FLUSHES = 3_000
@@ -172,6 +176,18 @@ async def test_the_newest_of_the_contexts_that_are_announced_wait(
     await done.wait()
     newest = [str(number) for number in range(PREPARATIONS - 64, PREPARATIONS)]
     assert prepared == [newest[0], "other", *newest[1:]]
+
+
+def test_an_answer_to_cut_is_not_large() -> None:
+    """It has all text of a context, of which nothing may be said."""
+    cut = TimedText("\N{GRINNING FACE}" * MAX_CONTEXT_CHARS).cut(0)
+    answer = CutMessage(
+        context_id="a",
+        text_spoken=cut.text_spoken,
+        text_remaining=cut.text_remaining,
+        partial=cut.is_partial,
+    )
+    assert len(answer.encode().encode()) <= MOST_ANSWER_BYTES
 
 
 async def test_readings_of_any_length_leave_the_worker_to_others(

@@ -25,9 +25,9 @@ from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS, Segmenter
 if TYPE_CHECKING:
     from voiceagent_tts.text.reader import Passage, Reader
 
-MAX_CONTEXT_CHARS = 1_000_000
-"""Maximum text of one context, generated or not: 18 hours of speech. Signs that nobody says do not
-wait to be spoken, and an answer to `cut` repeats them all."""
+MAX_CONTEXT_CHARS = 300_000
+"""Maximum text of one context, generated or not: 5 hours of speech. Signs that nobody says do not
+wait to be spoken, and an answer to `cut` repeats them all, which takes up to 6 ms."""
 _SHORTEST_RETRY_S = 0.05
 _READ_CHARS = 32
 """Characters that are divided at once."""
