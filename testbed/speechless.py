@@ -10,6 +10,7 @@ from typing import Any
 
 from voiceagent_tts.core import AudioChunk, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.plugins.cache.caching_worker import CachingProxy
+from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, Expect, Finish
 from voiceagent_tts.seam.commands import Append, Command, Submit
 from voiceagent_tts.seam.events import AudioStep, Capabilities, ContextAudio, Done, SegmentEnd
@@ -40,7 +41,15 @@ class BriefProxy(CachingProxy):
     """As `SpeechlessProxy`, with half a second of sound for the first text, and an aligner.
 
     The first word leaves by an estimate, and gets a better time later, as all words do.
+
+    Args:
+        cache: of phrases.
+        has_aligner: whether there is an aligner; without one, all times are estimates.
     """
+
+    def __init__(self, cache: PhraseCache, *, has_aligner: bool = True) -> None:
+        super().__init__(cache)
+        self._has_aligner = has_aligner
 
     def connect(
         self, worker: Worker, request: ContextRequest, aligners: Aligners | None
@@ -51,9 +60,8 @@ class BriefProxy(CachingProxy):
 
     def _attach(self, on_event: OnAlignerEvent, recording: str) -> ContextAligners:
         finder: Any = _Finder()
-        return ContextAligners(
-            [AlignerHandle(finder, Source.ONLINE, on_event)], recording, VoiceLevels()
-        )
+        handles = [AlignerHandle(finder, Source.ONLINE, on_event)] if self._has_aligner else []
+        return ContextAligners(handles, recording, VoiceLevels())
 
 
 class _Speechless:

@@ -8,11 +8,11 @@ import pytest
 from testbed.long_texts import CHARS, KINDS, LEXICONS, MOST_BYTES, MOST_CALLS, SPREAD, Lexicon
 from testbed.loop_work import loop_work
 from testbed.servers import StartSynthesizer
-from testbed.speechless import SpeechlessProxy
+from testbed.speechless import BriefProxy, SpeechlessProxy
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.plugins.cache.caching_worker import CachingProxy
 from voiceagent_tts.plugins.cache.store import PhraseCache
-from voiceagent_tts.synthesizer.events import ContextDone, DoneReason
+from voiceagent_tts.synthesizer.events import ContextDone, ContextWords, DoneReason
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.text.language import detect_language
@@ -95,6 +95,24 @@ async def test_no_turn_is_long_where_text_is_fed_token_by_token(
         await asyncio.sleep(0)
         reason = await _read_whole(synthesizer, words, has_markup=has_markup, lexicon=lexicon)
     assert reason == "complete"
+    assert work.most <= MOST_CALLS and work.most_bytes <= MOST_BYTES, (work.most, work.most_bytes)
+
+
+async def test_words_that_are_due_together_are_published_in_parts(
+    start_synthesizer: StartSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an aligner, all words are due when the audio ends, wherever playback is."""
+    synthesizer = await start_synthesizer()
+    synthesizer.proxy = BriefProxy(PhraseCache(10e6, 60.0, 2), has_aligner=False)
+    options = ContextOptions(max_lead_s=0, language="en")
+    with loop_work(monkeypatch) as work:
+        await asyncio.sleep(0)
+        context = await synthesizer.open(options)
+        context.push_text("a " * 9_999)
+        context.finish()
+        events = [event async for event in context]
+    words = [word for event in events if isinstance(event, ContextWords) for word in event.words]
+    assert len(words) == 9_999
     assert work.most <= MOST_CALLS and work.most_bytes <= MOST_BYTES, (work.most, work.most_bytes)
 
 

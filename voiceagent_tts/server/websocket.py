@@ -92,7 +92,7 @@ class Session:
         )
         ready = self._connection.ready(
             session_id=self.session_id,
-            model=self._model(),
+            model=self._state.models[0],
             has_word_times=self._state.synthesizer.has_word_times,
         )
         self._writer.answer(ready)
@@ -136,9 +136,6 @@ class Session:
         """Close the socket at once, for that of another caller."""
         self._log.info("socket_displaced", key_id=self.caller.key_id)
         self._writer.close_now(1013, "all sockets are in use, and this one was idle")
-
-    def _model(self) -> str:
-        return next(iter(self._state.synthesizer.supervisors.values())).capabilities.model
 
     def _release(self) -> None:
         self._state.sessions.discard(self)

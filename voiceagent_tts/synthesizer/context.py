@@ -68,7 +68,7 @@ from voiceagent_tts.synthesizer.segments import (
     ipa_warning,
     too_long,
 )
-from voiceagent_tts.synthesizer.words import Words
+from voiceagent_tts.synthesizer.words import WORDS_AT_ONCE, Words
 from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
 from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
@@ -76,8 +76,6 @@ from voiceagent_tts.voices import Voice
 _STEPS_AT_ONCE = 3
 """Steps in one iteration of the event loop. A step divides some text and speaks one segment: 1 ms
 each."""
-_WORDS_AT_ONCE = 300
-"""Words in one event: where nothing is said of the text, thousands may be due together."""
 _MAX_FINAL_WORDS = 1_500  # that are repeated at the end: ten minutes of speech
 _MAX_FLUSHES = 1_000  # whose answers the reader of a context does not have yet
 _CHECKED_CHARS = 60
@@ -131,7 +129,7 @@ class EventQueue:
     def pop(self, granted_samples: float) -> ContextEvent | None:
         """Remove and return the next event; None where there is none, or it is held."""
         if self.words:
-            words, self.words = self.words[:_WORDS_AT_ONCE], self.words[_WORDS_AT_ONCE:]
+            words, self.words = self.words[:WORDS_AT_ONCE], self.words[WORDS_AT_ONCE:]
             return ContextWords(tuple(words))
         if self.moved:
             words, self.moved = self.moved, []
@@ -548,12 +546,11 @@ class Context:
 
     def _on_aligner_event(self, source: Source, event: AlignEvent) -> None:
         now = time.monotonic()
-        match event:
-            case Aligned(_, words, tentative):
-                self._words.add_aligned(source, words, tentative, now)
-                self._publish_moved()
-            case _:
-                self._words.drop_aligner(source, now)
+        if isinstance(event, Aligned):
+            self._words.add_aligned(source, event.words, event.tentative, now)
+            self._publish_moved()
+        else:
+            self._words.drop_aligner(source, now)
         self._advance(now)
 
     def _handle(self, event: Event | AlignEvent, now: float) -> None:
@@ -644,6 +641,8 @@ class Context:
         """Publish the words that are due; none after the end."""
         if self.state < ContextState.ENDED and (words := self._words.pop_due(now)):
             self._events.put_words(words)
+            if len(words) == WORDS_AT_ONCE:
+                self._slices.add(self._read_in_turn)
 
     def _publish_moved(self) -> None:
         """Publish better times of words that have left by an estimate.

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from voiceagent_tts.text.reader import Passage, Reader
 
 MAX_CONTEXT_CHARS = 300_000
-"""Maximum text of one context, generated or not: 5 hours of speech. Signs that nobody says do not
-wait to be spoken, and an answer to `cut` repeats them all, which takes up to 6 ms."""
+"""Maximum text of one context, said or not: 5 hours of speech. `cut` is answered with all of it."""
 _SHORTEST_RETRY_S = 0.05
 _READ_CHARS = 32
 """Characters that are divided at once."""

@@ -9,6 +9,7 @@ reaches them, and asks the aligners. The current time is passed in. The times of
 reports its words are final: such words are published as they come.
 """
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -39,6 +40,7 @@ _DELIVERY_S = 0.02
 AHEAD_S = 0.15 + _DELIVERY_S
 """Time from publishing a word to the moment when playback can reach it. The protocol promises
 150 ms."""
+WORDS_AT_ONCE = 150  # more than a segment has; where nothing is said, thousands may be due
 _TIMER_S = 0.001
 """Added to a deadline so that rounding to samples cannot leave the word not yet due."""
 _DOUBT_SAMPLES = ms_to_samples(300)
@@ -273,6 +275,7 @@ class Words:
             listener.to_engine(min(on_arrival, playout.sent_samples), in_break=0),
             reach_char=listener.char_at(reach),
             char_limit=listener.char_limit,
+            most=sys.maxsize if self._is_broken_off else WORDS_AT_ONCE,
         )
 
     def pop_moved(self) -> list[WordTimestamp]:
@@ -465,6 +468,7 @@ class WordPolicy:
         *,
         reach_char: int = 0,
         char_limit: int | None = None,
+        most: int = sys.maxsize,
     ) -> tuple[WordTimestamp, ...]:
         """Publish the words that are due.
 
@@ -475,9 +479,10 @@ class WordPolicy:
             reach_char: playback may reach the end of the text before this character, so all words
                 in it are due, whatever their times are.
             char_limit: no word that starts at this character or behind it is published.
+            most: number of words after which others wait for the next call.
         """
         first = len(self._published)
-        while (char_start := self.next_char) is not None:
+        while (char_start := self.next_char) is not None and len(self._published) < first + most:
             if char_limit is not None and char_start >= char_limit:
                 break
             source, timestamp = self._choose(len(self._published))
