@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
 from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source
-from voiceagent_tts.synthesizer.words import Words
+from voiceagent_tts.synthesizer.words import WORDS_AT_ONCE, Words
 
 
 class HeardWords:
@@ -57,5 +57,8 @@ class HeardWords:
             self.policy.add_times(source, times)
 
     def pop_due(self, now: float) -> tuple[WordTimestamp, ...]:
-        """Return the words to publish."""
-        return self.words.pop_due(now)
+        """Return the words to publish, of which there may be several calls full."""
+        words = part = self.words.pop_due(now)
+        while len(part) == WORDS_AT_ONCE:
+            words += (part := self.words.pop_due(now))
+        return words

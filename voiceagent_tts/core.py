@@ -51,11 +51,7 @@ def ms_to_samples(ms: float) -> int:
 
 def earliest(*times: float | None) -> float | None:
     """Return the first of several times; None if there is none."""
-    first: float | None = None
-    for time in times:
-        if time is not None and (first is None or time < first):
-            first = time
-    return first
+    return min((time for time in times if time is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,10 @@
 """What espeak's engine adds to the promises of `tests/engines`."""
 
+import pytest
+
 from testbed.segment_driving import Driver, append, credit, of_type, pcm_of, words_of
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.seam.commands import Append, Prepare
 from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
 from voiceagent_tts.text.words import split_words
@@ -48,3 +51,15 @@ def test_a_segment_in_another_language_is_spoken_by_its_voice(driver: Driver) ->
     after = len(pcm_of(events, 1)) // 2 - of_type(SegmentEnd, events)[0].end_sample
     alone = len(driver.speak(german, "de", "f3")) // 2
     assert abs(after - alone) < SAMPLE_RATE_HZ // 50
+
+
+def test_voices_are_loaded_ahead_only_while_nothing_is_spoken(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many a client announces: no listener waits for them, and the newest 64 are kept."""
+    loaded: list[str] = []
+    monkeypatch.setattr(EspeakLibrary, "load_voice", lambda _, voice: loaded.append(voice))
+    driver.step(driver.submit(1, TEXT, more=True), credit(1), *[Prepare("default", "de")] * 99)
+    assert loaded == []
+    driver.run()
+    assert loaded == ["gmw/de"] * 64

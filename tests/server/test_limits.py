@@ -103,6 +103,32 @@ async def test_what_a_lexicon_says_is_charged(start_server: StartServer) -> None
         assert (await wire.until(DoneMessage, context)).reason == "error"
 
 
+SAID = {"a": "bcd bcd bcd bcd"}
+ALIAS = f'<sub alias="{"bcd " * 4}">a</sub>.'
+PHONEME = '<phoneme alphabet="ipa" ph="həˈləʊhəˈləʊ">a</phoneme>.'
+WORTH = {
+    "a a.": 4 + 2 * 14,
+    ALIAS: len(ALIAS),
+    PHONEME: len(PHONEME),
+    f"{ALIAS} a.": len(ALIAS) + 3 + 14,
+}
+"""Texts, and what they are charged: what markup says is written in it, tags and all."""
+
+
+@pytest.mark.parametrize("text", WORTH)
+async def test_what_is_said_is_charged_over_http(text: str, start_server: StartServer) -> None:
+    """As by a socket."""
+    server = await start_server(api_keys=("key",))
+    body = {**SPEECH, "input": text, "markup": True, "lexicon": SAID, "language": "en"}
+    async with httpx.AsyncClient(base_url=server.url, headers={"X-API-Key": "key"}) as http:
+        answer = await http.post("/v1/audio/speech", json=body)
+    assert answer.status_code == 200, answer.text
+    (book,) = server.state.opener.observers
+    assert isinstance(book, UsageBook)
+    (day,) = (await book.read(1)).values()
+    assert [used.chars for used in day.values()] == [WORTH[text]]
+
+
 async def test_a_client_that_ignores_its_limit_is_closed_with_4029(
     start_server: StartServer,
 ) -> None:

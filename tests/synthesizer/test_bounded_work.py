@@ -1,17 +1,18 @@
 """What one client sends keeps no other waiting: the event loop works on it in small steps."""
 
 import asyncio
+import importlib
 
 import pytest
 
 from testbed.long_texts import CHARS, KINDS, LEXICONS, MOST_BYTES, MOST_CALLS, SPREAD, Lexicon
 from testbed.loop_work import loop_work
 from testbed.servers import StartSynthesizer
-from testbed.speechless import SpeechlessProxy
+from testbed.speechless import BriefProxy, SpeechlessProxy
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.plugins.cache.caching_worker import CachingProxy
 from voiceagent_tts.plugins.cache.store import PhraseCache
-from voiceagent_tts.synthesizer.events import ContextDone, DoneReason
+from voiceagent_tts.synthesizer.events import ContextDone, ContextWords, DoneReason
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.text.language import detect_language
@@ -56,8 +57,9 @@ async def _read_whole(
 
 @pytest.fixture(autouse=True, scope="module")
 def _languages() -> None:
-    """What tells languages is loaded, as a server does at its start."""
+    """What tells languages and abbreviations is loaded, as a server does at its start."""
     detect_language("Hello.", None)
+    importlib.import_module("voiceagent_tts.text.abbreviations")
 
 
 @pytest.mark.parametrize(
@@ -75,6 +77,43 @@ async def test_no_turn_is_long_until_the_end_of_a_text(
         reason = await _read_whole(synthesizer, words, has_markup=has_markup, lexicon=lexicon)
     assert reason == ("error" if kind in SAID_TOO_LONG else "complete")
     assert work.most <= MOST_CALLS and work.most_bytes <= MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=() if k in SPREAD else pytest.mark.thorough) for k in KINDS]
+)
+async def test_no_turn_is_long_where_text_is_fed_token_by_token(
+    kind: str, start_synthesizer: StartSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each few characters go through the hold before the cache, and to the engine at once."""
+    words, has_markup, lexicon = KINDS[kind]
+    synthesizer = await start_synthesizer()
+    synthesizer.proxy = SpeechlessProxy(PhraseCache(10e6, 60.0, 2))
+    # espeak takes whole segments; what answers in its place takes anything.
+    monkeypatch.setattr("voiceagent_tts.synthesizer.synthesizer._feeding", lambda *_: "token")
+    with loop_work(monkeypatch) as work:
+        await asyncio.sleep(0)
+        reason = await _read_whole(synthesizer, words, has_markup=has_markup, lexicon=lexicon)
+    assert reason == "complete"
+    assert work.most <= MOST_CALLS and work.most_bytes <= MOST_BYTES, (work.most, work.most_bytes)
+
+
+async def test_words_that_are_due_together_are_published_in_parts(
+    start_synthesizer: StartSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an aligner, all words are due when the audio ends, wherever playback is."""
+    synthesizer = await start_synthesizer()
+    synthesizer.proxy = BriefProxy(PhraseCache(10e6, 60.0, 2), has_aligner=False)
+    options = ContextOptions(max_lead_s=0, language="en")
+    with loop_work(monkeypatch) as work:
+        await asyncio.sleep(0)
+        context = await synthesizer.open(options)
+        context.push_text("a " * 9_999)
+        context.finish()
+        events = [event async for event in context]
+    words = [word for event in events if isinstance(event, ContextWords) for word in event.words]
+    assert len(words) == 9_999
+    assert work.most <= MOST_CALLS and work.most_bytes <= MOST_BYTES, (work.most, work.most_bytes)
 
 
 async def test_parts_that_are_said_at_length_are_all_spoken(

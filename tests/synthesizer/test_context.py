@@ -298,4 +298,4 @@ def test_words_that_wait_for_a_slow_reader_come_in_several_events() -> None:
     while isinstance(event := queue.pop(0.0), ContextWords):
         events += event.words
         lengths.append(len(event.words))
-    assert events == words and lengths == [300, 300, 100]
+    assert events == words and lengths == [150, 150, 150, 150, 100]

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -219,8 +220,7 @@ def test_words_without_a_source_are_published_at_the_end() -> None:
     assert policy.next_start is None
     assert policy.next_char is None
     assert policy.counts.sources.total() == len(WORDS)
-    refined = policy.refined()
-    assert refined is None, "nothing better than the estimates is known"
+    assert not policy.may_be_better, "nothing better than the estimates is known"
 
 
 def test_a_spoken_word_is_not_guessed_behind_its_segment() -> None:
@@ -301,35 +301,89 @@ def test_aligners_that_agree_share_a_word(forced_ms: int, start_ms: int) -> None
         assert (starts_ms((taken,)), taken.is_exact) == ([start_ms], True)
 
 
-def test_words_that_left_with_their_final_times_are_not_compared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_words_that_left_with_their_final_times_are_not_compared() -> None:
     """The end of a context of 240,000 characters stopped the event loop for 180 ms."""
     policy = policy_of(Source.NATIVE)
     policy.add_times(Source.NATIVE, [at(word, 100 * place) for place, word in enumerate(WORDS)])
     assert len(policy.pop_due(0, 0)) == len(WORDS)
-    with monkeypatch.context() as patch:
-        patch.delattr(WordPolicy, "_refined_from")
-        assert policy.refined() is None
+    assert not policy.may_be_better
     late = policy_of(Source.NATIVE)
     late.add_times(Source.NATIVE, [at(word, 100 * place) for place, word in enumerate(WORDS)])
     late.pop_due(0, ms_to_samples(150))
-    refined = late.refined()
-    assert refined is not None and starts_ms(tuple(refined))[:2] == [0, 100]
+    assert late.may_be_better and starts_ms(tuple(late.best))[:2] == [0, 100]
+
+
+_changes = st.one_of(
+    st.tuples(st.just("due"), st.integers(0, 3_000), st.integers(0, 1_000)),
+    st.tuples(
+        st.sampled_from((Source.ONLINE, Source.FORCED, Source.CACHE)),
+        st.integers(0, len(WORDS) - 1),
+        st.integers(0, 3_000),
+    ),
+    st.tuples(
+        st.just("tentative"),
+        st.integers(0, len(WORDS) - 1),
+        st.lists(st.integers(0, 3_000), max_size=3),
+    ),
+)
+
+
+def plainly_best(
+    left: list[WordTimestamp],
+    known: dict[Source, dict[Word, int]],
+    tentative: dict[Word, int],
+) -> list[tuple[Word, int]]:
+    """The published words with the starts of the best source, each not before the one before it."""
+    best: list[tuple[Word, int]] = []
+    start = 0
+    for timestamp in left:
+        word = timestamp.word
+        sources = [source for source in sorted(known, reverse=True) if word in known[source]]
+        found = known[sources[0]][word] if sources else tentative.get(word, timestamp.start_sample)
+        start = max(start, found)
+        best.append((word, start))
+    return best
+
+
+@given(st.lists(_changes, max_size=30))
+def test_the_best_times_are_those_of_a_search_through_all_words(changes: list[Any]) -> None:
+    """They are kept up to date word by word, so that neither a cut nor the end compares all."""
+    policy = policy_of(Source.ONLINE, Source.FORCED)
+    left: list[WordTimestamp] = []
+    known: dict[Source, dict[Word, int]] = {}
+    tentative: dict[Word, int] = {}
+    for kind, place, given_ms in changes:
+        if kind == "due":
+            left += policy.pop_due(ms_to_samples(place), ms_to_samples(given_ms))
+        elif kind == "tentative":
+            words = WORDS[place : place + len(given_ms)]
+            times = [at(word, ms) for word, ms in zip(words, given_ms, strict=False)]
+            policy.set_tentative(times)
+            tentative = {time.word: time.start_sample for time in times}
+        elif WORDS[place] not in known.setdefault(kind, {}):  # each source is final, so says once
+            # More than 200 ms from other sources: nearer ones share a word.
+            time = at(WORDS[place], 4_000 * kind + given_ms)
+            policy.add_times(kind, [time])
+            known[kind][WORDS[place]] = time.start_sample
+        moved = [timestamp.start_sample for timestamp in policy.pop_moved()]
+        assert moved == sorted(moved)
+        best = [(timestamp.word, timestamp.start_sample) for timestamp in policy.best]
+        assert best == plainly_best(left, known, tentative)
+        if best != [(timestamp.word, timestamp.start_sample) for timestamp in left]:
+            assert policy.may_be_better
 
 
 def test_refined_times_are_the_best_in_the_end() -> None:
-    """Better times of published words appear in the refined list, in order."""
+    """Better times of published words are in `best`, in order."""
     policy = policy_of(*ALL)
     policy.set_tentative([at(word, 100 * place) for place, word in enumerate(WORDS[:3])])
     policy.pop_due(ms_to_samples(200), 0)
     policy.add_times(Source.ONLINE, [at(WORDS[0], 30), at(WORDS[1], 60)])
     policy.add_times(Source.FORCED, [at(WORDS[0], 50), at(WORDS[2], 40)])
-    refined = policy.refined()
-    assert refined is not None
-    assert [time.word for time in refined] == WORDS[:3]
-    assert starts_ms(tuple(refined)) == [36, 60, 60]
-    assert [time.is_exact for time in refined] == [True, True, True]
+    assert policy.may_be_better
+    assert [time.word for time in policy.best] == WORDS[:3]
+    assert starts_ms(tuple(policy.best)) == [36, 60, 60]
+    assert [time.is_exact for time in policy.best] == [True, True, True]
 
 
 def test_words_that_left_by_an_estimate_are_sent_again_when_they_have_moved() -> None:
@@ -380,7 +434,7 @@ def test_the_last_tentative_time_refines_an_uncommitted_word() -> None:
     assert policy.awaits_aligners
     policy.drop_source(Source.ONLINE)
     assert not policy.awaits_aligners
-    assert policy.refined() == [at(WORDS[0], 30)]
+    assert policy.may_be_better and policy.best == [at(WORDS[0], 30)]
 
 
 def test_the_first_word_is_not_refined_to_the_silence_before_it() -> None:
@@ -390,7 +444,7 @@ def test_the_first_word_is_not_refined_to_the_silence_before_it() -> None:
     policy.push_audio(sound(0.4, 0) + sound(0.3))
     policy.set_tentative([at(WORDS[0], 80, confidence=0.0)])
     (first,) = policy.pop_due(ms_to_samples(500), 0)
-    assert first.start_sample == ms_to_samples(400) and policy.refined() is None
+    assert first.start_sample == ms_to_samples(400) and not policy.may_be_better
 
 
 def test_times_that_were_right_need_no_refinement() -> None:
@@ -399,7 +453,7 @@ def test_times_that_were_right_need_no_refinement() -> None:
     policy.expect(WORDS)
     policy.add_times(Source.NATIVE, [at(word, 100 * place) for place, word in enumerate(WORDS)])
     assert len(policy.pop_due(0, 0)) == len(WORDS)
-    assert policy.refined() is None
+    assert not policy.may_be_better
 
 
 # A whole context, with good and bad sources
@@ -564,11 +618,10 @@ def test_every_word_once_in_order_before_it_is_played(voice: Voice, crew: list[A
     starts = [timestamp.start_sample for _, timestamp in run.left]
     assert starts == sorted(starts)
     assert run.left[0][0] <= run.audio_at[0], "word 0 comes ahead of the first audio"
-    refined = run.heard.words.refined()
-    if refined is not None:
-        assert [timestamp.word for timestamp in refined] == WORDS
-        refined_starts = [timestamp.start_sample for timestamp in refined]
-        assert refined_starts == sorted(refined_starts)
+    refined = list(run.heard.words.refined)
+    assert [timestamp.word for timestamp in refined] == WORDS
+    refined_starts = [timestamp.start_sample for timestamp in refined]
+    assert refined_starts == sorted(refined_starts)
 
 
 @given(_voices)

@@ -102,7 +102,7 @@ def test_an_estimate_after_the_audio_is_heard_with_its_end() -> None:
     inside = keep_inside(words, 400)
     assert cut_text("a b!", inside, 399, is_final=True).text_spoken == "a"
     assert cut_text("a b!", inside, 400, is_final=True) == Cut("a b!", "", is_partial=False)
-    assert keep_inside(words, 600) == words
+    assert list(keep_inside(words, 600)) == words
 
 
 def test_a_word_that_ends_after_the_audio_is_over_with_it() -> None:

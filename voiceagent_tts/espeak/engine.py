@@ -40,6 +40,7 @@ IPA_WARNING = (
 
 _FIRST_CHUNK_SAMPLES = FRAME_SAMPLES  # small, so that it is sent at once
 _CHUNK_SAMPLES = SAMPLE_RATE_HZ
+_MOST_PREPARATIONS = 64  # newer ones displace the oldest
 _ROWS_PER_STEP = 16  # limits one `AudioStep` to 16 s of audio, so that new rows need not wait
 _ROWS_BESIDE_NEW = 2  # limit while a row waits for its first audio: a large message would delay it
 
@@ -103,7 +104,7 @@ class EspeakEngine(SegmentEngine[_Row]):
         super().__init__(inbox, outbox, name="the embedded voice", max_rows=max_rows)
         self._library = EspeakLibrary.open()
         self._catalogue = VoiceCatalogue(self._library.voices(), self._library.variants())
-        self._preparations: deque[Prepare] = deque()
+        self._preparations: deque[Prepare] = deque(maxlen=_MOST_PREPARATIONS)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -146,11 +147,13 @@ class EspeakEngine(SegmentEngine[_Row]):
         return 0.0 if self._preparations else super()._next_step_s()
 
     def _make_audio(self) -> None:
-        """Load a voice that will be used soon, and speak one piece of the most urgent row."""
-        self._load_next_voice()
-        for row in self._speaking_rows()[:1]:
+        """Speak one piece of the most urgent row; without one, load a voice that will be used."""
+        rows = self._speaking_rows()[:1]
+        for row in rows:
             with self._failing(row.context):
                 self._speak(row)
+        if not rows:
+            self._load_next_voice()
 
     def _load_next_voice(self) -> None:
         if not self._preparations:

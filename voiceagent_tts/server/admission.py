@@ -4,8 +4,10 @@ Every route opens its contexts here; the synthesizer itself does not handle keys
 """
 
 import asyncio
+import contextlib
 import functools
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -25,6 +27,9 @@ from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
 if TYPE_CHECKING:
     from voiceagent_tts.access.limiter import Admission, Limiter
+
+_PREPARE_EVERY_S = 0.05  # for one caller; no limit of a key counts preparations
+_MOST_ANNOUNCED = 64  # of one caller; newer ones displace the oldest
 
 _log = structlog.get_logger()
 
@@ -99,6 +104,27 @@ class ContextOpener:
         self._limiter = limiter
         self.on_request: list[Callable[[Origin, ContextOptions], ContextOptions]] = []
         self.observers: list[ContextObserver] = []
+        self._announced: dict[str, deque[ContextOptions]] = {}
+
+    def prepare(self, owner: str, options: ContextOptions) -> None:
+        """Have engines prepare for a context that a caller will open: a few in a second for each.
+
+        Raises:
+            InvalidRequestError: as for `Synthesizer.check`.
+        """
+        self._synthesizer.check(options)
+        if owner not in self._announced:
+            self._announced[owner] = deque(maxlen=_MOST_ANNOUNCED)
+            asyncio.get_running_loop().call_soon(self._prepare_next, owner)
+        self._announced[owner].append(options)
+
+    def _prepare_next(self, owner: str) -> None:
+        if not self._announced[owner]:
+            del self._announced[owner]
+            return
+        with contextlib.suppress(VoiceAgentError):  # a voice may be gone meanwhile
+            self._synthesizer.prepare(self._announced[owner].popleft())
+        asyncio.get_running_loop().call_later(_PREPARE_EVERY_S, self._prepare_next, owner)
 
     async def open(
         self,

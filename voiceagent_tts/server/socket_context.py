@@ -346,6 +346,7 @@ class SocketContext:
                     await admitted.push_text(message.text)
                     self._refusals.note_accepted()
             self._inbox.pop()
+            await asyncio.sleep(0)  # other clients must not wait for a full inbox
 
     # Work that never waits.
 

@@ -92,7 +92,7 @@ class Session:
         )
         ready = self._connection.ready(
             session_id=self.session_id,
-            model=self._model(),
+            model=self._state.models[0],
             has_word_times=self._state.synthesizer.has_word_times,
         )
         self._writer.answer(ready)
@@ -136,9 +136,6 @@ class Session:
         """Close the socket at once, for that of another caller."""
         self._log.info("socket_displaced", key_id=self.caller.key_id)
         self._writer.close_now(1013, "all sockets are in use, and this one was idle")
-
-    def _model(self) -> str:
-        return next(iter(self._state.synthesizer.supervisors.values())).capabilities.model
 
     def _release(self) -> None:
         self._state.sessions.discard(self)
@@ -192,7 +189,8 @@ class Session:
             case Answer(data):
                 self._writer.answer([data])
             case ContextOpen(context_id=context_id):
-                contexts[context_id] = self._opening(message)
+                of_socket = (self._state, self._connection, self._writer, self._refusals)
+                contexts[context_id] = SocketContext(*of_socket, message, self._origin(message))
             case ContextText() | ContextFlush() | ContextEnd():
                 # If the context could not be opened, its `done` has been sent and this is dropped.
                 if context := contexts.get(message.context_id):
@@ -205,19 +203,13 @@ class Session:
             case Prepare(voice=voice, language=language, instruct=instruct):
                 speech, owner = SpeechOptions(instruct), self.caller.key_id
                 options = ContextOptions(voice, language, speech, owner=owner)
-                self._state.synthesizer.prepare(options)
+                self._state.opener.prepare(self.caller.owner, options)
             case Ping(t=t):
                 self._writer.answer(self._connection.pong(t))
             case Close():
                 self.close(1000, "as the client asked")
             case SessionUpdate():
                 pass  # the connection keeps the defaults
-
-    def _opening(self, message: ContextOpen) -> SocketContext:
-        origin = self._origin(message)
-        return SocketContext(
-            self._state, self._connection, self._writer, self._refusals, message, origin
-        )
 
     def _origin(self, message: ContextOpen) -> Origin:
         ids = {"session_id": self.session_id, "context_id": message.context_id}

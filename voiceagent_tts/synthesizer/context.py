@@ -66,8 +66,9 @@ from voiceagent_tts.synthesizer.segments import (
     TextPart,
     TextQueue,
     ipa_warning,
+    too_long,
 )
-from voiceagent_tts.synthesizer.words import Words
+from voiceagent_tts.synthesizer.words import WORDS_AT_ONCE, Words
 from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
 from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
@@ -75,8 +76,8 @@ from voiceagent_tts.voices import Voice
 _STEPS_AT_ONCE = 3
 """Steps in one iteration of the event loop. A step divides some text and speaks one segment: 1 ms
 each."""
-_WORDS_AT_ONCE = 300
-"""Words in one event: where nothing is said of the text, thousands may be due together."""
+_MAX_FINAL_WORDS = 1_500  # that are repeated at the end: ten minutes of speech
+_MAX_FLUSHES = 1_000  # whose answers the reader of a context does not have yet
 _CHECKED_CHARS = 60
 """Characters after which the language of token-fed text is checked."""
 
@@ -128,7 +129,7 @@ class EventQueue:
     def pop(self, granted_samples: float) -> ContextEvent | None:
         """Remove and return the next event; None where there is none, or it is held."""
         if self.words:
-            words, self.words = self.words[:_WORDS_AT_ONCE], self.words[_WORDS_AT_ONCE:]
+            words, self.words = self.words[:WORDS_AT_ONCE], self.words[WORDS_AT_ONCE:]
             return ContextWords(tuple(words))
         if self.moved:
             words, self.moved = self.moved, []
@@ -154,9 +155,7 @@ class EventQueue:
 
     def clear(self) -> None:
         """Drop all events."""
-        self.words.clear()
-        self.moved.clear()
-        self.others.clear()
+        self.words, self.moved, self.others = [], [], deque()
 
     def drop_lost(self, char_end: int, end_sample: int) -> None:
         """Drop the audio of lost text, from a sample on, and words that end behind a character."""
@@ -234,7 +233,9 @@ class Context:
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
         self._language_check = LanguageCheck(request.language) if request.languages else None
-        self._flushes: deque[Flush] = deque()
+        self._flushes: deque[Flush] = deque()  # whose text is not generated
+        self._spoken_flushes: deque[tuple[Flush, int]] = deque()  # and where the audio of it ends
+        self._waiting_flushes = 0
         self._warned: set[str] = set()  # codes of the warnings that the client has
         self._generated_end_sample = 0  # end of the segments that are whole, and of their breaks
         self._arrival = asyncio.Event()
@@ -301,9 +302,13 @@ class Context:
         """Speak all text so far; `ContextFlushed(flush_id)` follows its audio and words.
 
         Raises:
-            InvalidRequestError: the context accepts no more text (`context_closed`).
+            InvalidRequestError: the context accepts no more text (`context_closed`), or too many
+                flushes wait (`text_too_long`).
         """
         self._refuse_unless_open()
+        if self._waiting_flushes == _MAX_FLUSHES:
+            raise too_long(f"{_MAX_FLUSHES} flushes without an answer; wait for `flushed`")
+        self._waiting_flushes += 1
         self._text.received.append(Flush(flush_id, self._intake.chars))
         self._read_on(time.monotonic())
 
@@ -478,6 +483,7 @@ class Context:
         """
         if (event := self._events.pop(self._granted_samples)) is None:
             self._arrival.clear()
+        self._waiting_flushes -= isinstance(event, ContextFlushed)
         return event
 
     @property
@@ -500,12 +506,13 @@ class Context:
         self.state = ContextState.CLOSED
         self._stop_timer()
         self._events.clear()
-        refined = self._words.refined() if self._words.is_complete else None
-        if refined is not None:
-            refined = tuple(keep_inside(refined, self._listener.end_sample))
+        words, final = self._words, None
+        is_better = words.is_complete and words.policy.may_be_better
+        if is_better and len(words.published) <= _MAX_FINAL_WORDS:
+            final = tuple(keep_inside(words.refined, self._listener.end_sample))
         report = self._report()
         self._on_end(self, report)
-        return ContextDone(report.reason, report, refined)
+        return ContextDone(report.reason, report, final)
 
     def sent(self, samples: int) -> None:
         """Record that `samples` of this context's audio have just left for the listener."""
@@ -539,12 +546,11 @@ class Context:
 
     def _on_aligner_event(self, source: Source, event: AlignEvent) -> None:
         now = time.monotonic()
-        match event:
-            case Aligned(_, words, tentative):
-                self._words.add_aligned(source, words, tentative, now)
-                self._publish_moved()
-            case _:
-                self._words.drop_aligner(source, now)
+        if isinstance(event, Aligned):
+            self._words.add_aligned(source, event.words, event.tentative, now)
+            self._publish_moved()
+        else:
+            self._words.drop_aligner(source, now)
         self._advance(now)
 
     def _handle(self, event: Event | AlignEvent, now: float) -> None:
@@ -576,7 +582,8 @@ class Context:
     def _is_awaited(self, char_end: int) -> bool:
         """Whether the text before `char_end` was flushed, or no more text waits to be spoken."""
         rest = self._intake.text_between(char_end, self._intake.divided_char_end)
-        return not rest.strip() or any(flush.char_end <= char_end for flush in self._flushes)
+        is_flushed = bool(self._flushes) and self._flushes[0].char_end <= char_end
+        return is_flushed or not rest.strip()
 
     def _put_audio(self, chunk: AudioChunk, now: float) -> None:
         if chunk.start_sample == 0 and self._cached_segments:
@@ -620,7 +627,7 @@ class Context:
         except Exception as error:
             self.fail(VoiceAgentError.unexpected(error))
         if self.state < ContextState.ENDED:
-            if self._flushes:
+            if self._flushes or self._spoken_flushes:
                 self._answer_flushes()
             if self.state is ContextState.GENERATED and self._words.is_complete:
                 self._end(self._reason)
@@ -634,6 +641,8 @@ class Context:
         """Publish the words that are due; none after the end."""
         if self.state < ContextState.ENDED and (words := self._words.pop_due(now)):
             self._events.put_words(words)
+            if len(words) == WORDS_AT_ONCE:
+                self._slices.add(self._read_in_turn)
 
     def _publish_moved(self) -> None:
         """Publish better times of words that have left by an estimate.
@@ -672,16 +681,15 @@ class Context:
 
     def _answer_flushes(self) -> None:
         """Answer flushes in order: each when its text is generated and its words are published."""
-        for flush in self._flushes:
-            if flush.end_sample is None and flush.char_end <= self._intake.generated_char_end:
-                flush.end_sample = self._listener.end_sample
+        while self._flushes and self._flushes[0].char_end <= self._intake.generated_char_end:
+            self._spoken_flushes.append((self._flushes.popleft(), self._listener.end_sample))
         next_char = self._words.policy.next_char
-        while self._flushes:
-            flush = self._flushes[0]
-            if flush.end_sample is None or (next_char is not None and next_char < flush.char_end):
+        while self._spoken_flushes:
+            flush, end_sample = self._spoken_flushes[0]
+            if next_char is not None and next_char < flush.char_end:
                 return
-            self._events.put(ContextFlushed(flush.flush_id, flush.end_sample))
-            self._flushes.popleft()
+            self._events.put(ContextFlushed(flush.flush_id, end_sample))
+            self._spoken_flushes.popleft()
 
     def _set_timer(self, now: float) -> None:
         """Set the context's one timer for the earliest due time of its parts."""
@@ -708,18 +716,14 @@ class Context:
         try:
             self._grant(now)
             if self.state < ContextState.ENDED:
-                self._expire(now)
+                self._text.expire(now)  # speak what waits no longer
+                if self._idle_at is not None and self._idle_at <= now:
+                    self._reason = "idle"
+                    self._finish()
             self._read_on(now)
         except Exception as error:
             self.fail(VoiceAgentError.unexpected(error))
             self._advance(now)
-
-    def _expire(self, now: float) -> None:
-        """Speak text that waits no longer, and end a context that gets none."""
-        self._text.expire(now)
-        if self._idle_at is not None and self._idle_at <= now:
-            self._reason = "idle"
-            self._finish()
 
     def _warn(self, warning: ContextWarned | None) -> None:
         """Send the client one warning of each kind, from the engine or the server.
@@ -766,16 +770,14 @@ class Context:
     def _report(self) -> ContextReport:
         now = time.monotonic()
         audio_samples = self._listener.end_sample
-        discarded_samples = 0
-        if self._reason == "cancelled":
-            discarded_samples = audio_samples - self._clock.played_samples(now)
+        left_samples = audio_samples - self._clock.played_samples(now)
         return ContextReport(
             reason=self._reason,
             code=self._error_code,
             chars=self._intake.chars,
             said_chars=self._intake.chars + self._intake.surplus_chars,
             audio_samples=audio_samples,
-            discarded_samples=discarded_samples,
+            discarded_samples=left_samples if self._reason == "cancelled" else 0,
             milestones=replace(self._milestones, ended_at=now),
             underrun_s=self._clock.underrun_s,
             words=self._words.policy.counts,

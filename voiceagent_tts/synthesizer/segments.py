@@ -25,9 +25,8 @@ from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS, Segmenter
 if TYPE_CHECKING:
     from voiceagent_tts.text.reader import Passage, Reader
 
-MAX_CONTEXT_CHARS = 1_000_000
-"""Maximum text of one context, generated or not: 18 hours of speech. Signs that nobody says do not
-wait to be spoken, and an answer to `cut` repeats them all."""
+MAX_CONTEXT_CHARS = 300_000
+"""Maximum text of one context, said or not: 5 hours of speech. `cut` is answered with all of it."""
 _SHORTEST_RETRY_S = 0.05
 _READ_CHARS = 32
 """Characters that are divided at once."""
@@ -155,13 +154,13 @@ class Intake:
 
         Raises:
             InvalidRequestError: more text is waiting than `max_text_chars`, or it is too much for
-                one context (`text_too_long`); nothing of `delta` was accepted.
+                one context (`texttoo_long`); nothing of `delta` was accepted.
         """
         if self.chars + len(delta) > MAX_CONTEXT_CHARS:
-            raise _too_long(f"{MAX_CONTEXT_CHARS} characters in one context; open another one")
+            raise too_long(f"{MAX_CONTEXT_CHARS} characters in one context; open another one")
         waiting = self.waiting_chars + len(delta)
         if waiting > self._max_chars:
-            raise _too_long(
+            raise too_long(
                 f"{self._max_chars} characters waiting to be spoken, got {waiting}; send the rest "
                 "once audio has arrived"
             )
@@ -174,10 +173,10 @@ class Intake:
         """Check the length of the readings that were found in the text.
 
         Raises:
-            InvalidRequestError: more of them is waiting than `max_text_chars` (`text_too_long`).
+            InvalidRequestError: more of them is waiting than `max_text_chars` (`texttoo_long`).
         """
         if self.waiting_surplus > self._max_chars:
-            raise _too_long(
+            raise too_long(
                 f"{self._max_chars} characters waiting to be spoken, got more, counting readings "
                 "of the lexicon and the markup"
             )
@@ -218,9 +217,14 @@ class Intake:
             parts += self._read(self._reader.release())
             self._wait_for_text(now)
         if _is_over(self._settle_at, now):
-            parts += self._settle()
+            self._settle_at = None
+            parts += self._queued(self._segmenter.settle())
+            if not self._segmenter.pending:
+                self._release_at = None
         if _is_over(self._release_at, now):
-            parts += self._release(now)
+            parts += self._queued(self._segmenter.release())
+            retry_at = now + max(_SHORTEST_RETRY_S, self._max_buffer_delay_s)
+            self._release_at = retry_at if self._segmenter.pending else None
         self._schedule()
         return parts
 
@@ -315,41 +319,22 @@ class Intake:
         if self._release_at is None:
             self._release_at = now + self._max_buffer_delay_s
 
-    def _settle(self) -> list[QueuedSegment]:
-        self._settle_at = None
-        queued = self._queued(self._segmenter.settle())
-        if not self._segmenter.pending:
-            self._release_at = None
-        return queued
-
-    def _release(self, now: float) -> list[QueuedSegment]:
-        queued = self._queued(self._segmenter.release())
-        retry_at = now + max(_SHORTEST_RETRY_S, self._max_buffer_delay_s)
-        self._release_at = retry_at if self._segmenter.pending else None
-        return queued
-
 
 def _surplus(reading: Reading) -> int:
     """Characters by which a reading is longer than the text it replaces."""
     return max(0, said_chars(reading) - (reading.char_end - reading.char_start))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Flush:
-    """A flush that is not answered yet.
-
-    Attributes:
-        flush_id: the client's number of it.
-        char_end: end of the text before it.
-        end_sample: end of that text's audio; None until it is generated.
-    """
+    """A flush with the client's number of it, after the text that ends at `char_end`."""
 
     flush_id: int
     char_end: int
-    end_sample: int | None = None
 
 
-def _too_long(limit: str) -> InvalidRequestError:
+def too_long(limit: str) -> InvalidRequestError:
+    """The error of text, or of flushes, above a limit."""
     return InvalidRequestError(f"expected at most {limit}", code=ErrorCode.TEXT_TOO_LONG)
 
 

@@ -9,12 +9,12 @@ reaches them, and asks the aligners. The current time is passed in. The times of
 reports its words are final: such words are published as they come.
 """
 
-from bisect import bisect_left
+import sys
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
@@ -30,6 +30,7 @@ from voiceagent_tts.core import (
 from voiceagent_tts.synthesizer.aligners import ContextAligners
 from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source, WordCounts
+from voiceagent_tts.text.cut import ChangedWords, TimedWords
 from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, SpeechClock, typical_samples
 from voiceagent_tts.text.masked import said_word
 from voiceagent_tts.text.words import GrowingWords
@@ -39,6 +40,7 @@ _DELIVERY_S = 0.02
 AHEAD_S = 0.15 + _DELIVERY_S
 """Time from publishing a word to the moment when playback can reach it. The protocol promises
 150 ms."""
+WORDS_AT_ONCE = 150  # more than a segment has; where nothing is said, thousands may be due
 _TIMER_S = 0.001
 """Added to a deadline so that rounding to samples cannot leave the word not yet due."""
 _DOUBT_SAMPLES = ms_to_samples(300)
@@ -226,9 +228,8 @@ class Words:
     @property
     def due_at(self) -> float | None:
         """When `pop_due` must be called without further events; None if an event decides."""
-        if self._aligners is None:
-            return self._deadline
-        return earliest(self._deadline, self._aligners.due_at)
+        deadline, aligners = self._deadline, self._aligners
+        return deadline if aligners is None else earliest(deadline, aligners.due_at)
 
     @property
     def _deadline(self) -> float | None:
@@ -250,7 +251,9 @@ class Words:
         if self._aligners is not None and self._aligners.is_given_up(now):
             self._stop_aligning()
         due = self._due(now) if self.policy.next_char is not None else ()
-        words = self._as_heard(due, self.published[-1:]) if due else ()
+        # Audio that was stretched is shorter than the words before it said.
+        start = self.published[-1].start_sample if self.published else 0
+        words = tuple(_not_before(each, start) for each in self._heard(due)) if due else ()
         if words:
             past_samples = self._playout.played_samples(now) - words[0].start_sample
             self.worst_lag_s = max(self.worst_lag_s, past_samples / SAMPLE_RATE_HZ)
@@ -272,40 +275,37 @@ class Words:
             listener.to_engine(min(on_arrival, playout.sent_samples), in_break=0),
             reach_char=listener.char_at(reach),
             char_limit=listener.char_limit,
+            most=sys.maxsize if self._is_broken_off else WORDS_AT_ONCE,
         )
 
-    def pop_moved(self) -> tuple[WordTimestamp, ...]:
+    def pop_moved(self) -> list[WordTimestamp]:
         """Published words with better times, if the time of one has moved; each time once."""
-        return self._as_heard(self.policy.pop_moved())
+        return [*self._heard(self.policy.pop_moved())]
 
     @property
-    def best(self) -> Sequence[WordTimestamp]:
+    def best(self) -> TimedWords:
         """The published words with the best times known now, which may be better than those sent.
 
         A word that left by an estimate may turn out not to have been reached.
         """
-        refined = None if self._growing_words is None else self.refined()
-        return self.published if refined is None else refined[: len(self.published)]
+        if self._growing_words is None or not self.policy.may_be_better:
+            return self.published
+        return self.refined
 
-    def refined(self) -> tuple[WordTimestamp, ...] | None:
-        """All published words with the best times known now; None where no time is better."""
-        refined = self.policy.refined()
-        return None if refined is None else self._as_heard(refined)
+    @property
+    def refined(self) -> Sequence[WordTimestamp] | ChangedWords:
+        """The published words with the best times known now, as they are heard."""
+        return self._heard(self.policy.best)
 
-    def _as_heard(
-        self, words: Iterable[WordTimestamp], before: Sequence[WordTimestamp] = ()
-    ) -> tuple[WordTimestamp, ...]:
-        """Words at their place on the listener's clock, with the client's characters.
+    def _heard(self, words: Sequence[WordTimestamp]) -> Sequence[WordTimestamp] | ChangedWords:
+        """Words at their places on the listener's clock, with the client's characters."""
+        is_plain = self.listener.is_identity and self._verbatim is None
+        return words if is_plain else ChangedWords(words, self._as_heard)
 
-        None is earlier than the last word `before`: stretched audio is shorter than its words say.
-        """
-        if not self.listener.is_identity:
-            placed = (*before, *map(self.listener.place, words))
-            ordered = accumulate(placed, lambda last, word: _not_before(word, last.start_sample))
-            words = tuple(ordered)[len(before) :]
-        if (verbatim := self._verbatim) is not None:
-            words = (replace(each, word=verbatim(each.word)) for each in words)
-        return tuple(words)
+    def _as_heard(self, word: WordTimestamp) -> WordTimestamp:
+        """One of these words; they stay in order."""
+        place = self.listener.place(word)
+        return replace(place, word=self._verbatim(word.word)) if self._verbatim else place
 
     # The end.
 
@@ -326,12 +326,14 @@ class Words:
         Returns:
             The ends of the text that was generated as speech, and of its audio.
         """
-        for each in self.best:
-            if each.is_exact and each.word.char_end > char_end:
+        best, first = self.best, bisect_right(self.published, char_end, key=_char_end)
+        for each in (best[place] for place in range(first, len(best))):
+            if each.is_exact:
                 char_end = each.word.char_end
                 end = each.end_sample or each.start_sample + round(typical_samples(each.word))
                 end_sample = max(end_sample, end)
-        self.published = [word for word in self.published if word.word.char_end <= char_end]
+        for words in (self.published, self.policy.best):
+            del words[bisect_right(words, char_end, key=_char_end) :]
         return char_end, end_sample
 
     def stop(self) -> None:
@@ -377,10 +379,14 @@ class WordPolicy:
     Attributes:
         counts: sources and corrections of the published words.
         has_all_audio: whether the engine has sent all of its audio.
+        best: the published words with the best times known now, in order.
+        may_be_better: whether a word may have another time in `best` than it left with.
     """
 
     def __init__(self, sources: Iterable[Source], voice_level: float = 0.0) -> None:
         self.counts = WordCounts()
+        self.best: list[WordTimestamp] = []
+        self.may_be_better = False
         self._sources = set(sources)
         self._voice_level = voice_level
         self.has_all_audio = False
@@ -393,11 +399,9 @@ class WordPolicy:
         self._known: dict[int, _Known] = {}
         self._tentative: dict[int, WordTimestamp] = {}
         self._published: list[WordTimestamp] = []
-        self._told: list[WordTimestamp] = []
-        """The published words, each with the time that was returned last."""
+        self._told: list[WordTimestamp] = []  # each with the time that was returned last
         self._first_open = 0  # of the published words without a final time
-        self._may_be_better = False
-        """Whether a published word may have another time now than the one that it left with."""
+        self._has_moved = False  # one of them, since it was returned
 
     @cached_property
     def speech_clock(self) -> SpeechClock:
@@ -439,14 +443,17 @@ class WordPolicy:
                 known = known.best_with(other)
                 self.counts.doubtful += known.is_doubtful and not other.is_doubtful
             self._known[place] = known
-            self._may_be_better |= place < len(self._published)
+            self._improve(place)
             if source is not Source.NATIVE:  # whose words are never estimated
                 usual = self._usual_samples_before(place)
                 self.speech_clock.calibrate(known.timestamp.start_sample, usual)
 
     def set_tentative(self, timestamps: Iterable[WordTimestamp]) -> None:
         """Replace the tentative times of the online aligner."""
+        before = self._tentative
         self._tentative = {self._places[time.word.char_start]: time for time in timestamps}
+        for place in sorted(before.keys() | self._tentative.keys()):
+            self._improve(place)
 
     def drop_source(self, source: Source) -> None:
         """Record that `source` will send no more times: it has finished or failed."""
@@ -461,6 +468,7 @@ class WordPolicy:
         *,
         reach_char: int = 0,
         char_limit: int | None = None,
+        most: int = sys.maxsize,
     ) -> tuple[WordTimestamp, ...]:
         """Publish the words that are due.
 
@@ -471,12 +479,13 @@ class WordPolicy:
             reach_char: playback may reach the end of the text before this character, so all words
                 in it are due, whatever their times are.
             char_limit: no word that starts at this character or behind it is published.
+            most: number of words after which others wait for the next call.
         """
         first = len(self._published)
-        while (char_start := self.next_char) is not None:
+        while (char_start := self.next_char) is not None and len(self._published) < first + most:
             if char_limit is not None and char_start >= char_limit:
                 break
-            source, timestamp = self._best(len(self._published))
+            source, timestamp = self._choose(len(self._published))
             is_due = char_start < reach_char or self._is_due(source, timestamp, reach_sample)
             if not is_due and not self._is_settled(source):
                 break
@@ -491,7 +500,7 @@ class WordPolicy:
         """
         if len(self._published) == len(self._words):
             return None
-        source, timestamp = self._best(len(self._published))
+        source, timestamp = self._choose(len(self._published))
         start = max(timestamp.start_sample, self._earliest_start)
         return start if self._may_be_heard(source, start) else None
 
@@ -511,13 +520,9 @@ class WordPolicy:
         first, last = (
             bisect_left(self._words, at, key=_char_start) for at in (char_start, char_end)
         )
-        known = [self._known.get(place) for place in range(first, last)]
-        times: list[WordTimestamp] = []
-        for each in known:
-            if each is None or not (is_final or self._is_settled(each.source)):
-                return None
-            times.append(_with_doubt(each))
-        return tuple(times)
+        found = map(self._known.get, range(first, last))
+        known = [k for k in found if k is not None and (is_final or self._is_settled(k.source))]
+        return tuple(map(_with_doubt, known)) if len(known) == last - first else None
 
     @property
     def awaits_aligners(self) -> bool:
@@ -530,43 +535,40 @@ class WordPolicy:
         left = self._words[len(self._published) : len(self._published) + 1]
         return left[0].char_start if left else None
 
-    def refined(self) -> list[WordTimestamp] | None:
-        """All published words with the best times known now; None where no time is better."""
-        if not self._may_be_better:  # all words of a long context would be compared
-            return None
-        refined = self._refined_from(0)
-        return None if refined == self._published else refined
-
     def pop_moved(self) -> list[WordTimestamp]:
         """The published words whose times are not final, if one of them has moved since.
 
         They are all words behind the first of these: words keep their order in time.
         """
         first = self._first_open
-        told, best = self._told[first:], self._refined_from(first)
         while self._first_open < len(self._published) and self._is_final(self._first_open):
             self._first_open += 1
-        if not any(map(_has_moved, told, best)):
+        if not self._has_moved:
             return []
-        self._told[first:] = best
+        self._has_moved = False
+        start = self._told[first - 1].start_sample if first else 0
+        self._told[first:] = best = [_not_before(each, start) for each in self.best[first:]]
         return best
 
     def _is_final(self, place: int) -> bool:
         return (known := self._known.get(place)) is not None and self._is_settled(known.source)
 
-    def _refined_from(self, first: int) -> list[WordTimestamp]:
-        refined: list[WordTimestamp] = []
-        start = self._told[first - 1].start_sample if first else 0
-        for place, published in enumerate(self._published[first:], first):
+    def _improve(self, place: int) -> None:
+        """Update a published word in `best`, and the words behind it that it moves."""
+        is_moved = True
+        while is_moved and place < len(self.best):
             if (known := self._known.get(place)) is not None:
                 timestamp = _with_doubt(known)
             else:
-                timestamp = self._tentative_of(place) or published
-            refined.append(_not_before(timestamp, start))
-            start = refined[-1].start_sample
-        return refined
+                timestamp = self._tentative_of(place) or self._published[place]
+            last, start = self.best[place], self.best[place - 1].start_sample if place else 0
+            self.best[place] = best = _not_before(timestamp, start)
+            self.may_be_better |= best != self._published[place]
+            moved_samples = abs(best.start_sample - self._told[place].start_sample)
+            self._has_moved |= moved_samples > _MOVED_SAMPLES
+            is_moved, place = best.start_sample != last.start_sample, place + 1
 
-    def _best(self, place: int) -> tuple[Source, WordTimestamp]:
+    def _choose(self, place: int) -> tuple[Source, WordTimestamp]:
         if (known := self._known.get(place)) is not None:
             return known.source, _with_doubt(known)
         if (tentative := self._tentative_of(place)) is not None:
@@ -587,13 +589,11 @@ class WordPolicy:
         if place == 0:
             return self._first_speech
         usual = typical_samples(self._words[place - 1])
-        start = self.speech_clock.sample_after(self._start_of(place - 1), usual)
+        start = self.speech_clock.sample_after(self.best[place - 1].start_sample, usual)
         if self.has_all_audio:
             return min(start, self.speech_clock.made_samples)
         is_generated = self._words[place].char_start < self._generated_char_end
-        limit = (
-            min if is_generated else max
-        )  # the word lies before the end of a segment, or after it
+        limit = min if is_generated else max  # it lies before the end of a segment, or after it
         return limit(start, self._generated_end_sample)
 
     def _usual_samples_before(self, place: int) -> float:
@@ -607,12 +607,6 @@ class WordPolicy:
         # Only the online aligner recognizes a voice that is quieter than before.
         clock = self.speech_clock
         return clock.first_speech if Source.ONLINE in self._sources else clock.first_sound
-
-    def _start_of(self, place: int) -> int:
-        """Return the start of a published word by the best time known now."""
-        if (known := self._known.get(place)) is not None:
-            return known.timestamp.start_sample
-        return self._tentative.get(place, self._published[place]).start_sample
 
     def _is_settled(self, source: Source) -> bool:
         """Whether no better source may still answer."""
@@ -644,23 +638,24 @@ class WordPolicy:
         """Whether the word may be over: none ends before its vowel. Only aligners know whispers."""
         if place < 0 or Source.ONLINE not in self._sources:
             return True
-        return self.speech_clock.was_loud_since(self._start_of(place))
+        return self.speech_clock.was_loud_since(self.best[place].start_sample)
 
     def _publish(self, source: Source, timestamp: WordTimestamp, played_sample: int) -> None:
         self.counts.sources[source] += 1
         self.counts.late += timestamp.start_sample < played_sample
         earliest = max(played_sample, self._earliest_start)
-        self._published.append(_not_before(timestamp, earliest))
-        self._told.append(self._published[-1])
-        self._may_be_better |= source < Source.ONLINE or self._published[-1] != timestamp
+        published = _not_before(timestamp, earliest)
+        for words in (self._published, self._told, self.best):
+            words.append(published)
+        self._improve(len(self.best) - 1)
 
 
 def _char_start(word: Word) -> int:
     return word.char_start
 
 
-def _has_moved(told: WordTimestamp, best: WordTimestamp) -> bool:
-    return abs(best.start_sample - told.start_sample) > _MOVED_SAMPLES
+def _char_end(timestamp: WordTimestamp) -> int:
+    return timestamp.word.char_end
 
 
 def _with_doubt(known: _Known) -> WordTimestamp:

@@ -5,8 +5,9 @@ module knows no clock and no network: the caller passes the number of samples pl
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import Protocol
 
@@ -19,6 +20,23 @@ class TimedWords(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, place: int, /) -> WordTimestamp: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedWords:
+    """Words whose times are changed when they are asked for: a cut asks for few."""
+
+    words: TimedWords
+    change: Callable[[WordTimestamp], WordTimestamp]
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, place: int) -> WordTimestamp:
+        return self.change(self.words[place])
+
+    def __iter__(self) -> Iterator[WordTimestamp]:
+        return map(self.__getitem__, range(len(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +99,18 @@ def cut_text(text: str, words: TimedWords, played_samples: int, *, is_final: boo
 _start_sample = attrgetter("start_sample")
 
 
-def keep_inside(words: Sequence[WordTimestamp], audio_samples: int) -> list[WordTimestamp]:
+def keep_inside(words: TimedWords, audio_samples: int) -> ChangedWords:
     """Return the words with every start and end moved into the audio, whose length is known.
 
     A time that was sent before its audio existed may lie behind the end of it, as an estimate or
     where audio was stretched. When the audio was played to the end, all words were heard.
     """
-    return [_inside(word, audio_samples) for word in words]
+    return ChangedWords(words, partial(_inside, audio_samples))
 
 
-def _inside(word: WordTimestamp, audio_samples: int) -> WordTimestamp:
-    last_start = max(0, audio_samples - 1)
-    if word.start_sample > last_start:
-        return replace(word, start_sample=last_start, end_sample=None)
+def _inside(audio_samples: int, word: WordTimestamp) -> WordTimestamp:
+    if word.start_sample >= audio_samples and word.start_sample:
+        return replace(word, start_sample=max(0, audio_samples - 1), end_sample=None)
     if word.end_sample is not None and word.end_sample > audio_samples:
         return replace(word, end_sample=audio_samples)
     return word

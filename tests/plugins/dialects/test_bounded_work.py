@@ -13,7 +13,7 @@ from websockets.sync.client import connect
 from testbed.long_texts import CHARS, KINDS, MOST_CALLS, SPREAD
 from testbed.loop_work import LoopWork, loop_work
 from testbed.servers import StartServer
-from testbed.speechless import SpeechlessProxy
+from testbed.speechless import BriefProxy, SpeechlessProxy
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.server.serve import RunningServer
@@ -78,6 +78,19 @@ async def test_no_door_makes_a_long_turn_of_the_loop(
         if is_long:
             most[name] = work.most
     assert {name: calls for name, calls in most.items() if calls > MOST_CALLS} == {}
+
+
+async def test_times_of_words_without_audio_are_sent_in_parts(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 words lie in half a second of sound, so that their times do not wait for audio."""
+    server = await start_server()
+    door, body = f"{_ELEVENLABS}/with-timestamps?output_format=pcm_24000", {"text": "a " * 10_000}
+    await _ask_for_file(server, door, {"text": "Hello."}, 1)
+    server.state.synthesizer.proxy = BriefProxy(PhraseCache(10e6, 60.0, 2))
+    with loop_work(monkeypatch) as work:
+        assert await _ask_for_file(server, door, body, CHARS) > 1
+    assert not _is_long(work), (work.most, work.most_bytes)
 
 
 _STREAM = "/v1/text-to-speech/default"

@@ -34,6 +34,7 @@ from voiceagent_tts.plugins.jobs import routes
 from voiceagent_tts.plugins.jobs.queue import Job, JobLimits, JobQueue
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.provenance.detector import detect
+from voiceagent_tts.plugins.usage.book import UsageBook
 from voiceagent_tts.server import held
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
@@ -336,6 +337,20 @@ async def test_a_job_over_a_limit_of_a_day_fails(redis: RedisProcess, tmp_path: 
         jobs = [await job_over(http, await submitted(http, **HELLO)) for _ in range(2)]
     assert [job["status"] for job in jobs] == ["done", "failed"]
     assert jobs[1]["error"]["code"] == "rate_limited"
+
+
+async def test_what_a_job_says_is_charged(redis: RedisProcess, tmp_path: Path) -> None:
+    """A word of one letter that a lexicon says as 15 counts as 15; the job is spoken once."""
+    settings = {**settings_of(redis, tmp_path / "jobs"), "api_keys": (ONE,)}
+    async with (
+        running(Settings.model_validate({"port": 0, **settings})) as server,
+        httpx.AsyncClient(base_url=server.url, headers={"X-API-Key": ONE}) as http,
+    ):
+        body = {**HELLO, "input": "a a.", "lexicon": {"a": "bcd bcd bcd bcd"}}
+        job = await job_over(http, await submitted(http, **body))
+        book = next(each for each in server.state.opener.observers if isinstance(each, UsageBook))
+        (day,) = (await book.read(1)).values()
+    assert (job["status"], [used.chars for used in day.values()]) == ("done", [4 + 2 * 14])
 
 
 async def test_a_job_whose_file_is_too_large_fails(

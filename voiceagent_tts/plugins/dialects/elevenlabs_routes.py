@@ -147,6 +147,8 @@ async def _lines(
         async for event in events:
             if isinstance(event, ContextWords):
                 alignment.add_words(WordsMessage.of(event.words, context_id="request"))
+                if alignment.is_full and (line := _line(b"", alignment.take())):
+                    yield line
                 continue
             characters = alignment.take(event.end_sample * 1000 // SAMPLE_RATE_HZ + 1)
             if line := _line(await encoder.push(event.pcm), characters):
