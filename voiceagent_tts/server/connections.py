@@ -1,4 +1,4 @@
-"""uvicorn's two protocols, with limits on what a connection without a key can take.
+"""uvicorn's HTTP and WebSocket, with limits on what a connection without a key can take.
 
 The limits are here because not every server has a proxy in front of it; see
 `docs/decisions/0046-a-server-without-a-proxy-has-limits-of-its-own.md`.
@@ -14,7 +14,8 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, ClassVar
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -23,7 +24,8 @@ from voiceagent_tts.server.state import CLOSE_GRACE_S
 
 REQUEST_S = 10.0
 """Time in which a new connection sends the headers of a request."""
-_MAX_HEAD_BYTES = 64 * 1024
+MAX_HEAD_BYTES = 64 * 1024
+"""What is kept of headers that have not ended, also of those behind a body."""
 _MAX_HEAD_LINES = 256
 _MAX_DISCARDED_BYTES = 32 << 20
 """The largest body that a route accepts."""
@@ -96,35 +98,17 @@ class Listener(socket.socket):
         return connection, address
 
 
-class _RequestTooEarlyError(Exception):
-    """A request began before the one before it was answered; it ends the parser."""
+class RequestProtocol(H11Protocol):
+    """uvicorn's HTTP, which ends a connection whose request does not come, or has no end.
 
-
-class _TooManyHeadersError(Exception):
-    """A request has too many headers, with those behind its body; it ends the parser."""
-
-
-class _RequestLimits(asyncio.Protocol):
-    """Ends a connection whose request begins too late or too early, or whose headers do not end.
-
-    uvicorn limits none of it: a client without a key could fill the memory, or have all open files.
+    uvicorn limits neither: a client without a key could fill the memory, or have all open files.
     """
 
-    transport: asyncio.Transport
-    loop: asyncio.AbstractEventLoop
-    cycle: Any
-    """The last request, which may be over; None before the first."""
-    _head_bytes = 0
     _head_lines = 0
-    _headers = 0
-    """Headers of the request that is being parsed, with those behind its body."""
-    _awaits_chunk = False
-    """Whether the header of a chunk was read and nothing else: no chunk but trailers may follow.
-    Only with uvicorn's faster kind of HTTP, which keeps them; h11 limits what does not end."""
-    _trailer_bytes = 0
-    _is_ending = False
+    _discarded_bytes = 0
+    """Read of a body that was refused."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, if there are files for one."""
         super().connection_made(transport)
         _read_at_most(transport, _REQUEST_READ_BYTES)
@@ -137,95 +121,38 @@ class _RequestLimits(asyncio.Protocol):
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Count what comes while there is no request."""
-        if self._is_ending:
-            return
+        """Count what comes while there is no request; h11 limits the bytes of headers."""
         before = self.cycle
-        is_head = before is None or before.response_complete
-        # What is left of a body that was refused is read and discarded.
-        is_body = before is not None and before.more_body
-        if is_head and not is_body and self._has_too_many_lines(data):
+        if (before is None or before.response_complete) and self._has_too_much(data):
             self.transport.close()
             return
         super().data_received(data)
         if self.cycle is not before or self.transport.get_protocol() is not self:
             _waiting.pop(self.transport.get_extra_info("socket").fileno(), None)
+            self._head_lines = self._discarded_bytes = 0
         if self.transport.get_protocol() is not self:
-            self._leave_to_socket()
-            return
-        self._trailer_bytes = self._trailer_bytes + len(data) if self._awaits_chunk else 0
-        if self._trailer_bytes > _MAX_HEAD_BYTES:
+            self._waiting.cancel()  # it is a WebSocket now; the timer would keep this in memory
+
+    def _has_too_much(self, data: bytes) -> bool:
+        """Count bytes of a body that was refused, or lines of headers, before they are parsed."""
+        if self.conn.their_state is h11.SEND_BODY:
+            self._discarded_bytes += len(data)
+        else:
+            self._head_lines += data.partition(b"\r\n\r\n")[0].count(b"\n")
+        return self._head_lines > _MAX_HEAD_LINES or self._discarded_bytes > _MAX_DISCARDED_BYTES
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; end the connection if its request has an answer already."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
             self.transport.close()
-        is_head = is_head and self.cycle is before
-        self._head_bytes = self._head_bytes + len(data) if is_head else 0
-        self._head_lines = self._head_lines if is_head else 0
-        if self._head_bytes > (_MAX_DISCARDED_BYTES if is_body else _MAX_HEAD_BYTES):
-            self.transport.close()
-
-    def on_message_begin(self) -> None:
-        """Begin a request, unless another is being answered.
-
-        uvicorn's faster kind of HTTP would parse and keep all that come with one read, and read on;
-        h11 leaves them unread.
-
-        Raises:
-            _RequestTooEarlyError: another is being answered; `send_400_response` follows.
-        """
-        if self._is_answering:
-            raise _RequestTooEarlyError
-        self._headers, self._awaits_chunk = 0, False
-        super().on_message_begin()  # type: ignore[misc]
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         if not self.transport.is_closing():
             _wait(self.transport.get_extra_info("socket"))
-        super().on_response_complete()  # type: ignore[misc]
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header; those behind a chunked body come here too, and uvicorn keeps them.
-
-        Raises:
-            _TooManyHeadersError: there are too many; `send_400_response` follows.
-        """
-        self._headers += 1
-        if self._headers > _MAX_HEAD_LINES:
-            raise _TooManyHeadersError
-        super().on_header(name, value)  # type: ignore[misc]
-
-    def on_chunk_header(self) -> None:
-        """Note the header of a chunk, which the last one of a body has as well."""
-        self._awaits_chunk = True
-
-    def on_body(self, body: bytes) -> None:
-        """Note a part of the body."""
-        self._awaits_chunk = False
-        super().on_body(body)  # type: ignore[misc]
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP; behind a request, end the connection with the answer to that."""
-        if self._is_answering:
-            self._is_ending = True
-            self.cycle.keep_alive = False
-        else:
-            super().send_400_response(msg)  # type: ignore[misc]
-
-    @property
-    def _is_answering(self) -> bool:
-        """Whether a request came to its end, and its answer did not."""
-        return (
-            self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
-        )
-
-    def _has_too_many_lines(self, data: bytes) -> bool:
-        """Count the lines of headers in `data`, before they are parsed: each takes a callback."""
-        self._head_lines += data.partition(b"\r\n\r\n")[0].count(b"\n")
-        return self._head_lines > _MAX_HEAD_LINES
-
-    def _leave_to_socket(self) -> None:
-        """Keep nothing that leads back here: the connection is a WebSocket now."""
-        self._waiting.cancel()
-        self.parser = None  # of uvicorn's faster kind of HTTP
+        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer: the timer would keep the connection in memory."""
@@ -242,12 +169,6 @@ class _RequestLimits(asyncio.Protocol):
             self.transport.close()
         else:
             self._wait_for_request()
-
-
-RequestProtocol: type[asyncio.Protocol] = type(
-    "RequestProtocol", (_RequestLimits, AutoHTTPProtocol), {}
-)
-"""uvicorn's HTTP with these limits; which of its two kinds it is depends on what is installed."""
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
