@@ -9,10 +9,12 @@ import errno
 import os
 import resource
 import socket
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -20,11 +22,12 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from voiceagent_tts.access.keys import network_of
+from voiceagent_tts.server.auth import owner_of
 from voiceagent_tts.server.state import CLOSE_GRACE_S
 
 REQUEST_S = 10.0
 """Time in which a new connection sends the headers of a request."""
-MAX_HEAD_BYTES = 64 * 1024
+MAX_HEAD_BYTES = 16 * 1024
 """What is kept of headers that have not ended, also of those behind a body."""
 _MAX_HEAD_LINES = 256
 _MAX_DISCARDED_BYTES = 32 << 20
@@ -34,22 +37,18 @@ _UNFINISHED_BYTES = 128 * 1024
 """What each socket may have of a message that has not ended: twice what a message may be."""
 _MAX_UNFINISHED = 32
 """Sockets of this process that have more, up to the 640 KiB that are read of a message."""
-_REQUEST_READ_BYTES = 32 * 1024
-"""Bytes read from an HTTP connection in one iteration of the event loop."""
 _RESERVED_FILES = 64
 """Open files that connections leave to the rest of the process: to workers, uploads and logs."""
 _MOST_WAITING = 1_000
-"""Connections without a request; with TLS each takes 70 kB. Never more than a quarter of the files.
-"""
+"""Connections without a whole request; with TLS each takes 70 kB, and its headers 24 kB. Never more
+than a quarter of the files."""
 _READ_BYTES = 8 * 1024
-"""Bytes read from a socket in one iteration of the event loop: a thousand of the smallest messages
-take 2 ms. asyncio would read 32 times as much."""
-
-
-def _read_at_most(transport: asyncio.BaseTransport, size_bytes: int) -> None:
-    """Limit what a transport reads at once, where asyncio's has an attribute for it."""
-    if hasattr(transport, "max_size"):
-        transport.max_size = size_bytes  # type: ignore[attr-defined]
+"""Bytes read from a connection in one iteration of the event loop: a thousand of the smallest
+messages take 2 ms. asyncio would read 32 times as much."""
+_TURN_BYTES = 64 * 1024
+"""Bytes of all connections that are worked on in one iteration of the event loop, and some more."""
+_STEP_BYTES = 6 * 1024
+"""What each piece that is read and each message counts beside its bytes: it may open a context."""
 
 
 def _takes_reserved_file(transport: asyncio.BaseTransport) -> bool:
@@ -59,12 +58,12 @@ def _takes_reserved_file(transport: asyncio.BaseTransport) -> bool:
 
 
 _waiting: dict[int, tuple[socket.socket, str]] = {}
-"""Connections of this process without a request, by the numbers of their files, and the networks of
-their clients; the one that waits longest first. Closed ones are dropped when there are too many."""
+"""Connections without a whole request, by the numbers of their files, and the networks of their
+clients; the one that waits longest first. Closed ones are dropped when there are too many."""
 
 
 def _wait(connection: socket.socket) -> None:
-    """Note that a connection waits for a request, and end another one if too many do.
+    """Note that a connection waits for more of a request, and end another one if too many do.
 
     The network with the most of them loses its oldest: strangers shut out themselves, and behind a
     proxy, where all clients share an address, those go that have been silent for longest.
@@ -98,7 +97,107 @@ class Listener(socket.socket):
         return connection, address
 
 
-class RequestProtocol(H11Protocol):
+class _Turns:
+    """Shares each iteration of the event loop between connections: thousands may send at once.
+
+    Work beyond `_TURN_BYTES` waits for the next iterations, in which owners take turns.
+    """
+
+    _of_loops: "ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]]" = (
+        WeakKeyDictionary()
+    )
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[tuple[int, Callable[[], object]]]] = {}
+        """Work by its owner, the one whose turn is next first."""
+        self._left_bytes = _TURN_BYTES
+        self._has_begun = False
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> "_Turns":
+        """Those of an event loop."""
+        return cls._of_loops.setdefault(loop, cls())
+
+    def take(self, owner: str, size_bytes: int, work: Callable[[], object]) -> None:
+        """Do `work` on so many bytes, now or in a later iteration of the loop."""
+        if self._waiting or self._left_bytes <= 0:
+            self._waiting.setdefault(owner, deque()).append((size_bytes, work))
+        else:
+            self._do(size_bytes, work)
+
+    async def wait(self, owner: str, size_bytes: int) -> None:
+        """Wait for the turn of an owner to work on so many bytes."""
+        turn = asyncio.Event()
+        self.take(owner, size_bytes, turn.set)
+        await turn.wait()
+
+    def _do(self, size_bytes: int, work: Callable[[], object]) -> None:
+        self._left_bytes -= size_bytes + _STEP_BYTES
+        if not self._has_begun:
+            self._has_begun = True
+            asyncio.get_running_loop().call_soon(self._begin)
+        work()
+
+    def _begin(self) -> None:
+        """Begin an iteration of the loop, with the work that waits."""
+        self._left_bytes, self._has_begun = _TURN_BYTES, False
+        while self._waiting and self._left_bytes > 0:
+            owner, works = next(iter(self._waiting.items()))
+            del self._waiting[owner]
+            size_bytes, work = works.popleft()
+            if works:
+                self._waiting[owner] = works  # behind the others
+            self._do(size_bytes, work)
+
+
+class _Paced(asyncio.Protocol):
+    """A connection that works on what it has read when it is its turn, and reads no more before."""
+
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    client: tuple[str, int] | None
+    _owner = ""
+    """Whose turns it takes: of its client's network, or later of its key."""
+    _unread = b""
+
+    @property
+    def _is_paused(self) -> bool:
+        """Whether it reads nothing for another reason."""
+        raise NotImplementedError
+
+    def _work_on(self, data: bytes) -> None:
+        """Work on what was read."""
+        raise NotImplementedError
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to read, a little at once where asyncio's transport has an attribute for it."""
+        super().connection_made(transport)
+        if hasattr(transport, "max_size"):
+            transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
+        self._turns = _Turns.of(self.loop)
+        self._owner = network_of(self.client[0]) if self.client else ""
+
+    def data_received(self, data: bytes) -> None:
+        """Work on `data` now or later."""
+        is_first, self._unread = not self._unread, self._unread + data
+        if is_first:
+            self._turns.take(self._owner, len(data), self._read)
+        self._pause()
+
+    def _pause(self) -> None:
+        if self._unread:
+            self.transport.pause_reading()
+
+    def _read(self) -> None:
+        data, self._unread = self._unread, b""
+        if self.transport.is_closing():
+            return
+        self._work_on(data)
+        if not self._is_paused and self.transport.get_protocol() is self:
+            self.transport.resume_reading()
+
+
+class RequestProtocol(_Paced, H11Protocol):
     """uvicorn's HTTP, which ends a connection whose request does not come, or has no end.
 
     uvicorn limits neither: a client without a key could fill the memory, or have all open files.
@@ -111,7 +210,6 @@ class RequestProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, if there are files for one."""
         super().connection_made(transport)
-        _read_at_most(transport, _REQUEST_READ_BYTES)
         self._wait_for_request()
         if _takes_reserved_file(transport):
             error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -120,18 +218,27 @@ class RequestProtocol(H11Protocol):
             )
             self.transport.abort()
 
-    def data_received(self, data: bytes) -> None:
+    @property
+    def _is_paused(self) -> bool:
+        return self.flow.read_paused
+
+    def _work_on(self, data: bytes) -> None:
         """Count what comes while there is no request; h11 limits the bytes of headers."""
         before = self.cycle
         if (before is None or before.response_complete) and self._has_too_much(data):
             self.transport.close()
             return
-        super().data_received(data)
-        if self.cycle is not before or self.transport.get_protocol() is not self:
-            _waiting.pop(self.transport.get_extra_info("socket").fileno(), None)
+        H11Protocol.data_received(self, data)
+        is_socket = self.transport.get_protocol() is not self
+        connection = self.transport.get_extra_info("socket")
+        if is_socket:
+            self._waiting.cancel()  # the timer would keep this in memory
+        if is_socket or self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            _waiting.pop(connection.fileno(), None)
+        elif self.conn.their_state is h11.SEND_BODY:
+            _wait(connection)
+        if self.cycle is not before:
             self._head_lines = self._discarded_bytes = 0
-        if self.transport.get_protocol() is not self:
-            self._waiting.cancel()  # it is a WebSocket now; the timer would keep this in memory
 
     def _has_too_much(self, data: bytes) -> bool:
         """Count bytes of a body that was refused, or lines of headers, before they are parsed."""
@@ -171,7 +278,7 @@ class RequestProtocol(H11Protocol):
             self._wait_for_request()
 
 
-class SocketProtocol(WebSocketsSansIOProtocol):
+class SocketProtocol(_Paced, WebSocketsSansIOProtocol):
     """uvicorn's WebSocket, which can also be closed while the client does not read.
 
     An ordinary close waits for room in the send buffer. A client that never reads never makes
@@ -183,10 +290,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     _unfinished: "ClassVar[set[SocketProtocol]]" = set()
     """The sockets with a large message that has not ended."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Read little at once, and wait little for a client that answers no close."""
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait little for a client that answers no close."""
         super().connection_made(transport)
-        _read_at_most(transport, _READ_BYTES)
         self.close_timeout = CLOSE_GRACE_S
 
     def handle_connect(self, event: Any) -> None:
@@ -194,6 +300,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         if hasattr(self, "scope"):
             extensions: dict[str, Any] = self.scope["extensions"]  # type: ignore[assignment]
+            scope: Any = self.scope
+            scope["headers"] = [[*header] for header in scope["headers"]]
             extensions["voiceagent_tts.close_now"] = self.close_now
             extensions["voiceagent_tts.buffered_bytes"] = self.transport.get_write_buffer_size
 
@@ -244,11 +352,15 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if late_pong and not self._is_broken:
             self.transport.write(late_pong)
 
-    def data_received(self, data: bytes) -> None:
+    @property
+    def _is_paused(self) -> bool:
+        return self.read_paused
+
+    def _work_on(self, data: bytes) -> None:
         """Discard what comes after a broken frame, and refuse a handshake that cannot be read."""
         if self._is_broken:
             return
-        super().data_received(data)
+        WebSocketsSansIOProtocol.data_received(self, data)
         if self.conn.handshake_exc is not None and not self.handshake_complete:
             self._refuse_handshake()
         self._limit_unfinished()
@@ -300,6 +412,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
 
+    async def receive(self) -> Any:
+        """Give the app a message of the client when it is its turn."""
+        message: Any = await super().receive()
+        self._pause()
+        await self._turns.wait(self._owner, len(message.get("text") or message.get("bytes") or ""))
+        return message
+
     async def send(self, message: Any) -> None:
         """Send a message of the app; report a socket that was closed meanwhile as a disconnect."""
         await self.writable.wait()
@@ -310,6 +429,20 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self.close_sent and not self.handshake_complete:
             # uvicorn would log an error for a handshake that the app has refused.
             self.handshake_complete = True
+        if hasattr(self, "request"):
+            self._forget_handshake()
+
+    def _forget_handshake(self) -> None:
+        """Keep nothing of it but whose the socket is, once that was checked.
+
+        Starlette keeps lists of the headers, so each of these is emptied.
+        """
+        scope: Any = self.scope
+        if owner := owner_of(scope):
+            self._owner = owner
+            del self.request, self.response
+            for header in scope["headers"]:
+                header[:] = b"", b""
 
     def close_now(self, code: int, reason: str) -> None:
         """Send a close frame after the buffered data; abort if the client does not read it soon."""

@@ -63,6 +63,7 @@ class Session:
         self._state = state
         self._log = structlog.get_logger(__name__).bind(session_id=self.session_id)
         self._websocket = websocket
+        self._traceparent = websocket.headers.get(TRACEPARENT)
         self._connection = ServerConnection(_limits(state), dialect)
         self._writer = SocketWriter(
             websocket,
@@ -222,7 +223,7 @@ class Session:
     def _origin(self, message: ContextOpen) -> Origin:
         ids = {"session_id": self.session_id, "context_id": message.context_id}
         given = (message.metadata or {}).get(TRACEPARENT)
-        traceparent = given if isinstance(given, str) else self._websocket.headers.get(TRACEPARENT)
+        traceparent = given if isinstance(given, str) else self._traceparent
         return Origin(self.caller, self._websocket.scope["path"], ids, traceparent)
 
     def _timed_text(self, context_id: str) -> TimedText:
