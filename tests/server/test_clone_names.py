@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from testbed.clones import cloning_settings, voice_file
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
+from voiceagent_tts.plugins.clones.stored_voices import add_voice, remove_voice
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.settings.access import Quota
@@ -36,10 +37,10 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
     async with running(settings) as server:
         records = server.state.voice_records
         for number, key in enumerate((ONE, TWO)):
-            records.add_voice(VoiceRecord(name="anna", key_id=key.key.id), voice_file(number))
+            add_voice(records, VoiceRecord(name="anna", key_id=key.key.id), voice_file(number))
         shared = VoiceRecord(name="anna", key_id=ADMIN.key.id, is_shared=True)
-        records.add_voice(shared, voice_file(2))
-        records.add_voice(VoiceRecord(name="zoe", key_id=ONE.key.id), voice_file(3))
+        add_voice(records, shared, voice_file(2))
+        add_voice(records, VoiceRecord(name="zoe", key_id=ONE.key.id), voice_file(3))
         yield server
 
 
@@ -214,8 +215,8 @@ async def test_a_voice_that_is_replaced_before_the_first_text_is_refused(
 
         await send("context.open", voice="anna", language="en")
         await until("context.opened")
-        server.state.voice_records.remove_voice("anna")
-        server.state.voice_records.add_voice(shared, voice_file(4))
+        remove_voice(server.state.voice_records, "anna")
+        add_voice(server.state.voice_records, shared, voice_file(4))
         await send("text", text=TEXT)
         failed = await until("error", "done")
         assert failed["code"] == "invalid_voice" and "open a new context" in failed["message"]

@@ -64,6 +64,7 @@ def create_app(state: ServerState) -> FastAPI:
         openapi_url=None,  # FastAPI would make the document in one turn of the event loop, 60 ms
     )
     app.state.server = state
+    app.state.voice_lists = voices.VoiceLists(state)
     app.state.error_forms = []
     hooks = ServerHooks(app, state, ["/health"], {}, app.state.error_forms)
     _add_middleware(app, hooks)

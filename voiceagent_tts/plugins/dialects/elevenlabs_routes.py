@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from fastapi import APIRouter, Request, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
 from pydantic import ValidationError
 from starlette.types import Message
 
@@ -38,6 +38,7 @@ from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.encoding import AnswerEncoder, sample_encoder, stream_encoder
 from voiceagent_tts.server.speaking import SpeechResponse, provenance_headers, speak_for
 from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.voices import VoiceLists
 from voiceagent_tts.synthesizer.events import ContextWords
 from voiceagent_tts.synthesizer.options import ContextOptions
 
@@ -67,12 +68,15 @@ def error_body(error: VoiceAgentError) -> dict[str, Any]:
 # HTTP.
 
 
-@router.get("/v1/voices")
-async def list_voices(request: Request) -> dict[str, Any]:
+@router.get("/v1/voices", response_model=dict[str, Any])
+async def list_voices(request: Request) -> Response:
     """List the voices, the default first, as ElevenLabs' API does."""
-    state: ServerState = request.app.state.server
-    book = state.synthesizer.voices_of(caller_of(request.scope).key_id)
-    listed = await asyncio.to_thread(book.listed)  # reads the record of each clone
+    lists: VoiceLists = request.app.state.voice_lists
+    return await lists.answer(_voices, request)
+
+
+def _voices(state: ServerState, key_id: str | None) -> dict[str, Any]:
+    listed = state.synthesizer.voices_of(key_id).listed()
     return {"voices": [_shown(voice.details) for voice in listed]}
 
 
