@@ -197,7 +197,7 @@ async def test_a_client_that_names_no_voice_keeps_to_its_own(server: RunningServ
 async def test_a_default_voice_is_found_among_thousands_of_clones(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A context that names no voice reads neither the folder on the event loop nor others' files."""
+    """A context without a voice reads neither the folder on the event loop nor others' files."""
     speak_clones(server, has_own_voices=False)
     records = server.state.voice_records
     for number in range(1000):
