@@ -90,6 +90,27 @@ async def test_many_connections_make_no_long_turn_of_the_loop(
     assert work.most <= MOST_CALLS
 
 
+async def test_sockets_that_open_together_are_read(
+    start_server: StartServer, connect: Connect
+) -> None:
+    """However many handshakes one turn has, and whichever of them waits for the next one."""
+    server = await start_server(api_keys=("key",))
+    opened = list(await asyncio.to_thread(connect, server, b"", b""))
+    for many in range(1, 17):
+        together = [opened.pop() for _ in range(many)]
+        for each in together:
+            each.sendall(_UPGRADE)
+
+        def talk(together: list[socket.socket] = together) -> None:
+            for each in together:
+                _read(each, b'"ready"', 1)
+                each.sendall(_PING)
+            for each in together:
+                _read(each, b'"pong"', 1)
+
+        await asyncio.to_thread(talk)
+
+
 async def test_an_open_socket_keeps_no_headers(start_server: StartServer, connect: Connect) -> None:
     """Thousands of idle ones would hold 16 kB each; nobody reads them any more."""
     server = await start_server(api_keys=("key",))

@@ -103,20 +103,11 @@ class _Turns:
     Work beyond `_TURN_BYTES` waits for the next iterations, in which owners take turns.
     """
 
-    _of_loops: "ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]]" = (
-        WeakKeyDictionary()
-    )
-
     def __init__(self) -> None:
         self._waiting: dict[str, deque[tuple[int, Callable[[], object]]]] = {}
         """Work by its owner, the one whose turn is next first."""
         self._left_bytes = _TURN_BYTES
         self._has_begun = False
-
-    @classmethod
-    def of(cls, loop: asyncio.AbstractEventLoop) -> "_Turns":
-        """Those of an event loop."""
-        return cls._of_loops.setdefault(loop, cls())
 
     def take(self, owner: str, size_bytes: int, work: Callable[[], object]) -> None:
         """Do `work` on so many bytes, now or in a later iteration of the loop."""
@@ -150,6 +141,9 @@ class _Turns:
             self._do(size_bytes, work)
 
 
+_turns_of: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
+
+
 class _Paced(asyncio.Protocol):
     """A connection that works on what it has read when it is its turn, and reads no more before."""
 
@@ -174,7 +168,7 @@ class _Paced(asyncio.Protocol):
         super().connection_made(transport)
         if hasattr(transport, "max_size"):
             transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
-        self._turns = _Turns.of(self.loop)
+        self._turns = _turns_of.setdefault(self.loop, _Turns())
         self._owner = network_of(self.client[0]) if self.client else ""
 
     def data_received(self, data: bytes) -> None:
@@ -193,7 +187,8 @@ class _Paced(asyncio.Protocol):
         if self.transport.is_closing():
             return
         self._work_on(data)
-        if not self._is_paused and self.transport.get_protocol() is self:
+        now = self.transport.get_protocol()  # after a handshake, that of the socket
+        if isinstance(now, _Paced) and not now._unread and not now._is_paused:
             self.transport.resume_reading()
 
 
