@@ -309,7 +309,8 @@ async def collect_file(
     """
     data = bytearray()
     try:
-        await _encode(listener, speech, file_encoder(container_format, sample_rate_hz), data)
+        encoder = file_encoder(container_format, sample_rate_hz, listener.origin.caller.owner)
+        await _encode(listener, speech, encoder, data)
         provenance = speech.provenance(is_complete=True)
         file: AudioFile = data
         if state.file_filter is not None:

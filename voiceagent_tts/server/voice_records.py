@@ -180,11 +180,7 @@ class VoiceRecords:
         One that cannot be read is left out.
         """
         found = {name: self.voice(name) for name in self.files.names() if name in self.clones}
-        return {
-            name: record
-            for name, record in found.items()
-            if record is not None and record is not _UNREADABLE
-        }
+        return {name: each for name, each in found.items() if each and each is not _UNREADABLE}
 
     def seen_by(self, viewer: Viewer) -> SeenClones:
         """The clones that a viewer may know of."""

@@ -416,7 +416,8 @@ class SocketWriter:
 
     async def _send(self, outgoing: Outgoing) -> None:
         if outgoing.late is not None:
-            await self._send_all(await made_late(outgoing.late))
+            owner = caller_of(self._websocket.scope).owner
+            await self._send_all(await made_late(outgoing.late, owner))
         await self._send_all(outgoing.messages)
         outgoing.on_sent()
 

@@ -99,7 +99,7 @@ async def speak_as_elevenlabs(
     output = OutputFormat.parse(output_format)
     speech = await speak_for(request, body.text, _options(request, voice_id, body))
     media_type = "audio/pcm" if output.container is None else CONTENT_TYPES[output.container]
-    audio = _encoder(output).encoded(speech.pcm())
+    audio = _encoder(output, request).encoded(speech.pcm())
     headers = provenance_headers(speech.provenance(is_complete=False))
     return SpeechResponse(audio, media_type=media_type, headers=headers)
 
@@ -112,7 +112,7 @@ async def speak_with_timestamps(
     output = OutputFormat.parse(output_format)
     options = _options(request, voice_id, body, wants_words=True)
     speech = await speak_for(request, body.text, options)
-    lines = _lines(speech.events(), body.text, _encoder(output))
+    lines = _lines(speech.events(), body.text, _encoder(output, request))
     headers = provenance_headers(speech.provenance(is_complete=False))
     return SpeechResponse(lines, media_type="application/json", headers=headers)
 
@@ -133,11 +133,12 @@ def _options(
 
 
 def _encoder(
-    output: OutputFormat,
+    output: OutputFormat, request: Request
 ) -> AnswerEncoder[ContainerEncoder] | AnswerEncoder[OutputStream]:
     if output.container is None:
         return sample_encoder(output.encoding, output.sample_rate_hz)
-    return stream_encoder(output.container, output.sample_rate_hz)
+    owner = caller_of(request.scope).owner
+    return stream_encoder(output.container, output.sample_rate_hz, owner)
 
 
 async def _lines(
