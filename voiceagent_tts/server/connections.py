@@ -47,7 +47,7 @@ _READ_BYTES = 8 * 1024
 messages take 2 ms. asyncio would read 32 times as much."""
 _TURN_BYTES = 64 * 1024
 """Bytes of all connections that are worked on in one iteration of the event loop, and some more."""
-_STEP_BYTES = 6 * 1024
+_STEP_BYTES = 8 * 1024
 """What each piece that is read and each message counts beside its bytes: it may open a context."""
 
 
