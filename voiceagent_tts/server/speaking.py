@@ -46,7 +46,7 @@ FIRST_AUDIO_S = 30.0
 HOLD = "voiceagent_tts.hold"
 """Key of a request's `Hold` in its scope."""
 _DISCONNECT_POLL_S = 0.2
-_SLICE_BYTES = 192 << 10
+_SLICE_BYTES = 96 << 10
 """Part of a file that is sent in one iteration of the event loop. It is a multiple of 3: the base64
 of the slices is that of the file."""
 
