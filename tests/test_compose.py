@@ -165,6 +165,10 @@ def test_the_livekit_server_and_its_agent_find_each_other() -> None:
     assert LOCAL_MODEL_NAMES <= agent["environment"].keys()
 
 
+STRANGERS_LIMITS = ("KEY_LIMITS", "IP_LIMITS", "VOICES_PER_KEY")
+"""Settings without which one key, or one address without keys, can take all there is."""
+
+
 def test_the_replicas_and_their_balancer_find_each_other() -> None:
     """HAProxy's defaults are the names of the replicas, their port, and their agent's port."""
     text = (ROOT / "deploy" / "haproxy.cfg").read_text()
@@ -175,6 +179,7 @@ def test_the_replicas_and_their_balancer_find_each_other() -> None:
         assert defaults[f"TTS_{number}"] == f"{name}:{DEFAULT_PORT}"
         assert defaults[f"TTS_{number}_AGENT"] == environment["VOICEAGENT_TTS_SLOTS_PORT"]
         assert environment["VOICEAGENT_TTS_REDIS"].startswith("redis://redis:")
+        assert {f"VOICEAGENT_TTS_{limit}" for limit in STRANGERS_LIMITS} <= environment.keys()
         trusted = Settings(trusted_proxies=environment["VOICEAGENT_TTS_TRUSTED_PROXIES"])
         of_balancer = SERVICES["haproxy"]["networks"]["replicas"]["ipv4_address"]
         assert (

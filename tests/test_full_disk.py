@@ -12,6 +12,7 @@ from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.access.limiter import Quota
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.plugins.clones.consents import Consent, Consents
+from voiceagent_tts.plugins.clones.stored_voices import add_voice
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.provenance.keys import watermark_keys
 from voiceagent_tts.plugins.request_log.disk_log import DiskLog, LineFile
@@ -26,7 +27,7 @@ Write = Callable[[Path, str], None]
 
 def _save_voice(folder: Path, name: str) -> None:
     record = VoiceRecord(name=name, consent_id=None)
-    VoiceRecords(VoiceFolder(folder)).add_voice(record, bytes(1_000))
+    add_voice(VoiceRecords(VoiceFolder(folder)), record, bytes(1_000))
 
 
 def _save_consent(folder: Path, name: str) -> None:

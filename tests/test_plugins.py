@@ -16,6 +16,7 @@ from testbed.linked_models import link_with_short_runs
 from testbed.watermarks import TEST_KEY
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.plugins.clones.stored_voices import add_voice
 from voiceagent_tts.plugins.provenance.detector import FILE_LIMITS, detect
 from voiceagent_tts.plugins.recordings.file_reader import read_audio
 from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
@@ -147,7 +148,7 @@ def test_the_core_speaks_with_a_stored_voice(core: Path, tmp_path: Path) -> None
     model, folder = tmp_path / BASE.name, VoiceFolder(tmp_path / "voices")
     link_with_short_runs(BASE, model, frames=24)
     voice = Cloned(torch.zeros(64)).to_bytes()
-    VoiceRecords(folder).add_voice(VoiceRecord(name="anna"), voice)
+    add_voice(VoiceRecords(folder), VoiceRecord(name="anna"), voice)
     audio = tmp_path / "hello.wav"
     run(
         core, "-m", "voiceagent_tts", "say", "Hello.", "--voice", "anna", "-o", str(audio),

@@ -123,6 +123,11 @@ def _suffix_of(key_id: str) -> str:
     return f"@{hashlib.sha256(key_id.encode()).hexdigest()[:32]}"
 
 
+def may_belong_to(stored: str, key_id: str) -> bool:
+    """Whether the clone in a file is a key's own or may be everyone's, by the name of the file."""
+    return "@" not in stored or stored.endswith(_suffix_of(key_id))
+
+
 def stored_name(name: str) -> str:
     """Normalise the name of a clone's file: `clone_name`, or `own_name`. Never a path."""
     base, _, owner = name.casefold().partition("@")
@@ -151,6 +156,16 @@ class VoiceFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._known: tuple[int, list[str]] = 0, []
+
+    def known_names(self) -> list[str]:
+        """As `names`; reads the folder only where it has changed since the last time."""
+        with contextlib.suppress(OSError):
+            changed_ns = self.path.stat().st_mtime_ns
+            if self._known[0] != changed_ns:
+                self._known = changed_ns, self.names()
+            return self._known[1]
+        return []
 
     def names(self) -> list[str]:
         """Return the names of the stored voices, sorted."""
@@ -290,6 +305,12 @@ class SeenClones:
         """The caller's names of the clones, sorted."""
         return sorted({self.shown(each) for each in self.folder.names() if self._is_seen(each)})
 
+    def known_names(self) -> Iterator[str]:
+        """As `names`, of those that `VoiceFolder.known_names` has."""
+        for each in sorted(self.folder.known_names(), key=self.shown):
+            if self._is_seen(each):
+                yield self.shown(each)
+
     def shown(self, stored: str) -> str:
         """The caller's name of the clone in a file."""
         return stored.removesuffix(self._suffix)
@@ -362,6 +383,9 @@ class VoiceBook:
                 self._clone_workers.setdefault(capabilities.clone_width, worker)
             self._details |= {each.name: each for each in capabilities.voice_details}
         self._clones = SeenClones(clones) if clones and self._clone_workers else None
+        self.clones_alone = clones if self._clones and not any(self._ready_names()) else None
+        """The folder of the clones if there are no other voices: the first of them is the default.
+        """
 
     def seen(self, clones: SeenClones) -> "VoiceBook":
         """The book of a caller who may know of some clones."""
@@ -385,10 +409,12 @@ class VoiceBook:
         Voices that are made from a description come last: a client that names no voice, or one of
         `ALIASES`, sends none.
         """
-        described = [each.name for each in self._voices.values() if each.worker in self._describing]
-        clones = [] if self._clones is None else self._clones.names()
-        clones = [name for name in clones if name not in self._voices]
-        return [*self._ready_names(), *clones, *described]
+        return list(self._ordered([] if self._clones is None else self._clones.names()))
+
+    def _ordered(self, clones: Iterable[str]) -> Iterator[str]:
+        yield from self._ready_names()
+        yield from (name for name in clones if name not in self._voices)
+        yield from (each.name for each in self._voices.values() if each.worker in self._describing)
 
     def _ready_names(self) -> Iterator[str]:
         """The names of the voices that need no recording and no description."""
@@ -545,7 +571,8 @@ class VoiceBook:
         return Voice(clones.shown(stored), worker, stored, version)
 
     def _default(self) -> Voice:
-        name = next(self._ready_names(), None) or next(iter(self.names()), None)
+        clones = () if self._clones is None else self._clones.known_names()
+        name = next(self._ordered(clones), None)
         if name is None:
             raise InvalidRequestError(f"there is {_NO_VOICE}", code=ErrorCode.INVALID_VOICE)
         return self.resolve(name)

@@ -166,7 +166,10 @@ def test_the_server_gets_settings_that_exist_and_time_to_drain(
     assert settings.drain_s < spec["terminationGracePeriodSeconds"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {"http": DEFAULT_PORT, "slots": settings.slots_port}
-    assert container["readinessProbe"]["httpGet"]["path"] == "/health/ready"
+    ready = container["readinessProbe"]
+    assert ready["httpGet"]["path"] == "/health/ready"
+    # One slow answer takes no replica away from its callers; HAProxy asks three times too.
+    assert (ready["timeoutSeconds"], ready["failureThreshold"]) == (5, 3)
     assert container["livenessProbe"]["httpGet"]["path"] == "/health/live"
 
 

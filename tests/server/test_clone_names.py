@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from testbed.clones import cloning_settings, voice_file
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
+from voiceagent_tts.plugins.clones.stored_voices import add_voice, remove_voice
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.settings.access import Quota
@@ -36,10 +37,10 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
     async with running(settings) as server:
         records = server.state.voice_records
         for number, key in enumerate((ONE, TWO)):
-            records.add_voice(VoiceRecord(name="anna", key_id=key.key.id), voice_file(number))
+            add_voice(records, VoiceRecord(name="anna", key_id=key.key.id), voice_file(number))
         shared = VoiceRecord(name="anna", key_id=ADMIN.key.id, is_shared=True)
-        records.add_voice(shared, voice_file(2))
-        records.add_voice(VoiceRecord(name="zoe", key_id=ONE.key.id), voice_file(3))
+        add_voice(records, shared, voice_file(2))
+        add_voice(records, VoiceRecord(name="zoe", key_id=ONE.key.id), voice_file(3))
         yield server
 
 
@@ -214,9 +215,55 @@ async def test_a_voice_that_is_replaced_before_the_first_text_is_refused(
 
         await send("context.open", voice="anna", language="en")
         await until("context.opened")
-        server.state.voice_records.remove_voice("anna")
-        server.state.voice_records.add_voice(shared, voice_file(4))
+        remove_voice(server.state.voice_records, "anna")
+        add_voice(server.state.voice_records, shared, voice_file(4))
         await send("text", text=TEXT)
         failed = await until("error", "done")
         assert failed["code"] == "invalid_voice" and "open a new context" in failed["message"]
     assert await DOORS["tts.v1"](server, THREE, "anna") == ""
+
+
+async def test_only_an_admin_shares_what_it_adds(server: RunningServer) -> None:
+    """The voice of another key is its own, whatever its request says."""
+    records = server.state.voice_records
+    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http:
+        for key in (THREE, ADMIN):
+            fields = {"name": "mine", "consent": "Yes.", "is_shared": "true"}
+            answer = await http.post(
+                "/v1/audio/voices",
+                data=fields,
+                files={"voice_file": voice_file(5)},
+                headers={"X-API-Key": key.secret},
+            )
+            assert answer.status_code == 201, answer.text
+    stored = {f"mine@{THREE.key.id}": False, "mine": True}
+    assert {name: records.files.read(name).is_shared for name in stored} == stored  # type: ignore[union-attr]
+    for name in stored:
+        remove_voice(records, name)
+
+
+async def test_a_consent_of_another_key_allows_no_clone(server: RunningServer) -> None:
+    """The answer is that for a consent that nobody has."""
+    fields = {"name": "Anna", "language": "en", "attest": "She signed."}
+    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http:
+        kept = await http.post(
+            "/v1/audio/voice_consents", data=fields, headers={"X-API-Key": ONE.secret}
+        )
+        consent_id = kept.json()["id"]
+
+        async def refused(consent_id: str) -> tuple[int, str]:
+            answer = await http.post(
+                "/v1/audio/voices",
+                data={"name": "copied", "consent_id": consent_id},
+                files={"voice_file": voice_file(6)},
+                headers={"X-API-Key": TWO.secret},
+            )
+            return answer.status_code, answer.json()["error"]["message"].replace(consent_id, "ID")
+
+        status, message = await refused(consent_id)
+        assert (status, message) == await refused(consent_id[:-4] + "0000")
+        assert status == 404
+        assert not [name for name in server.state.clones.names() if "copied" in name]
+        await http.delete(
+            f"/v1/audio/voice_consents/{consent_id}", headers={"X-API-Key": ONE.secret}
+        )

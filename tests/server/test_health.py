@@ -51,6 +51,9 @@ async def test_what_callers_do_is_told_to_an_admin_alone(
     headers = {"X-API-Key": made.secret} if scope else {}
     async with httpx.AsyncClient(base_url=server.url, headers=headers) as http:
         told = (await http.get("/health")).json()
+        ready = await http.get("/health/ready")
+    assert ready.json() == {"status": "ready"}
+    assert ("X-TTS-Slots-Free" in ready.headers) == (scope is Scope.ADMIN)
     counts = {"contexts_active", "sockets"} & told.keys() | {"rows_used"} & set(
         told["workers"]["espeak"]
     )

@@ -167,6 +167,19 @@ def test_a_request_that_is_over_holds_nothing() -> None:
     assert not counts._of_callers
 
 
+async def test_headers_count_for_their_caller(start_server: StartServer) -> None:
+    """As long as their request is unfinished."""
+    server = await start_server(api_keys=("one",))
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url[-5:].strip(":")))
+    head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: a\r\nX-API-Key: one\r\nX: " + b"a" * 10_000
+    writer.write(head + b"\r\nContent-Length: 9\r\n\r\n{")
+    counts = server.state.held._of_callers
+    await until(lambda: counts.total() > 10_000, "the headers are counted")
+    writer.close()
+    await until(lambda: not counts, "the request has ended")
+    assert await reader.read() == b""
+
+
 async def test_bodies_and_files_count_for_their_caller(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +206,7 @@ async def test_bodies_and_files_count_for_their_caller(
     ):
         slow = asyncio.create_task(one.post("/v1/audio/speech", content=slow_body()))
         counts = server.state.held._of_callers
-        await until(lambda: bool(counts), "a part of the body has arrived")
+        await until(lambda: counts.total() >= 280_000, "a part of the body has arrived")
         refused = await upload(one)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
         assert (await upload(two)).json()["error"]["code"] == "invalid_param"  # no audio

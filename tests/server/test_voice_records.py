@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.file_faults import damaged, full_disk, no_files, no_folder
-from voiceagent_tts.errors import InvalidRequestError
+from testbed.file_faults import damaged, no_files, no_folder
+from voiceagent_tts.plugins.clones.stored_voices import add_voice
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecord, VoiceRecords
 from voiceagent_tts.voices import VoiceFolder
 
@@ -29,7 +29,7 @@ def test_who_speaks_with_a_clone() -> None:
 def test_a_voice_whose_record_cannot_be_read_is_nobodys(tmp_path: Path, fault: str) -> None:
     """Only an admin sees and owns it meanwhile, whatever it is; afterwards it is its key's."""
     records = VoiceRecords(VoiceFolder(tmp_path))
-    records.add_voice(VoiceRecord(name="anna", key_id="k"), b"first")
+    add_voice(records, VoiceRecord(name="anna", key_id="k"), b"first")
     path = tmp_path / "records" / "anna@k.json"
     blocks = {"no files": no_files(), "damaged": damaged(path), "no folder": no_folder(path)}
     with blocks[fault]:
@@ -39,19 +39,3 @@ def test_a_voice_whose_record_cannot_be_read_is_nobodys(tmp_path: Path, fault: s
     assert ADMIN.sees(unknown) and ADMIN.owns(unknown)
     known = records.voice("anna@k")
     assert OWNER.owns(known) and not OTHER.sees(known)
-
-
-def test_a_voice_that_was_replaced_by_half_is_not_for_everyone(tmp_path: Path) -> None:
-    """The sound is a key's, until that of an admin, which every key may use, is there.
-
-    Voices of keys were stored by their names alone before each key had names of its own.
-    """
-    records = VoiceRecords(VoiceFolder(tmp_path))
-    records.add_voice(VoiceRecord(name="anna"), b"first")
-    (tmp_path / "records" / "anna.json").write_text('{"name": "anna", "key_id": "k"}')
-    shared = VoiceRecord(name="anna", key_id="admin", is_shared=True)
-    with full_disk(5_000), pytest.raises(InvalidRequestError):
-        records.add_voice(shared, bytes(100_000))
-    assert not OTHER.sees(records.voice("anna"))
-    records.add_voice(shared, b"second")
-    assert records.voice("anna") == shared

@@ -1,8 +1,12 @@
 """Lists of voices and models match what the server accepts."""
 
+import asyncio
+import threading
+
 import httpx
 import pytest
 
+from testbed.waiting import until
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.voice_records import VoiceRecord
 
@@ -61,3 +65,25 @@ async def test_a_model_without_such_a_language_is_unknown(
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "not_found"
     assert len(answer.content) < 400
+
+
+async def test_lists_are_made_one_at_a_time(
+    shared_server: RunningServer, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests that wait for the list of a key get the same: new contexts need the threads too."""
+    making, most, asked = list[int](), list[int](), threading.Event()
+
+    def names() -> list[str]:
+        making.append(1)
+        most.append(len(making))
+        asked.wait()
+        making.pop()
+        return []
+
+    monkeypatch.setattr(shared_server.state.voice_records.files, "names", names)
+    asking = [asyncio.create_task(http.get("/v1/audio/voices")) for _ in range(20)]
+    await until(lambda: bool(most), "one is made")
+    asked.set()
+    answers = [(await each).json() for each in asking]
+    assert all(answer == answers[0] for answer in answers)
+    assert max(most) == 1 and len(most) < 6

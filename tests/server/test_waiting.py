@@ -65,6 +65,22 @@ async def test_a_stranger_takes_its_connections_from_itself(
     assert not any(reader.at_eof() for reader, _ in (other, *kept))
 
 
+async def test_half_of_a_body_waits_too(server: RunningServer, closed_later: ExitStack) -> None:
+    """Requests whose bodies do not end are as few as connections without a request."""
+    strangers: list[_Streams] = []
+    for _ in range(3 * _MOST):
+        strangers.append(await _connect(server, closed_later, "127.0.0.3"))
+        strangers[-1][1].write(
+            b"POST /v1/audio/speech HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{"
+        )
+        await until(lambda: 0 < _waiting() <= _MOST, "the bound holds")
+    async with asyncio.timeout(PATIENCE_S):
+        for reader, _ in strangers[:-_MOST]:
+            assert await reader.read() == b""
+    held = server.state.held._of_callers
+    await until(lambda: held.total() <= _MOST * 1_000, "what they have sent is given back")
+
+
 async def test_a_connection_with_a_request_does_not_wait(
     server: RunningServer, closed_later: ExitStack
 ) -> None:

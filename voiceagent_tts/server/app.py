@@ -64,6 +64,7 @@ def create_app(state: ServerState) -> FastAPI:
         openapi_url=None,  # FastAPI would make the document in one turn of the event loop, 60 ms
     )
     app.state.server = state
+    app.state.voice_lists = voices.VoiceLists(state)
     app.state.error_forms = []
     hooks = ServerHooks(app, state, ["/health"], {}, app.state.error_forms)
     _add_middleware(app, hooks)
@@ -147,8 +148,9 @@ class _KeyGuard:
 class _BodyGuard:
     """Refuses a request while it is read, when its body becomes too long or comes too slowly.
 
-    Bytes read count against the caller's memory limit until the request is over. JSON is read in
-    one turn of the event loop, which its number of values bounds, more than its length.
+    Bytes of headers and body count against the caller's memory limit until the request is over.
+    JSON is read in one turn of the event loop, which its number of values bounds, more than its
+    length.
     """
 
     def __init__(self, app: ASGIApp, state: ServerState, upload_bytes: dict[str, int]) -> None:
@@ -168,12 +170,14 @@ class _BodyGuard:
             scope[HOLD] = hold
             try:
                 _check_head(scope)
+                head_bytes = sum(len(name) + len(value) for name, value in scope["headers"])
+                hold.take(head_bytes)
                 hold.take(_declared_bytes(scope, max_bytes))  # before any of it is read
             except VoiceAgentError as error:
                 note_error(scope, error)
                 await error_response(scope, error)(scope, receive, send)
                 return
-            body = _GuardedBody(receive, max_bytes, max_marks, hold)
+            body = _GuardedBody(receive, max_bytes, max_marks, hold, head_bytes)
             await self._app(scope, body.receive, send)
 
 
@@ -204,11 +208,19 @@ def _declared_bytes(scope: Scope, max_bytes: int) -> int:
 class _GuardedBody:
     """The body of one request."""
 
-    def __init__(self, receive: Receive, max_bytes: int, max_marks: int | None, hold: Hold) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        max_bytes: int,
+        max_marks: int | None,
+        hold: Hold,
+        head_bytes: int,
+    ) -> None:
         self._receive = receive
         self._max_bytes = max_bytes
         self._max_marks = max_marks
         self._hold = hold
+        self._head_bytes = head_bytes
         self._bytes = self._marks = 0
         self._deadline = asyncio.get_running_loop().time() + BODY_S
         self._is_complete = False
@@ -231,7 +243,7 @@ class _GuardedBody:
         part: bytes = message.get("body", b"")
         self._bytes += len(part)
         try:
-            self._hold.take(max(0, self._bytes - self._hold.taken_bytes))
+            self._hold.take(max(0, self._head_bytes + self._bytes - self._hold.taken_bytes))
         except OverloadedError as error:  # the only kind that is not taken for a wrong body
             raise HTTPException(429, error.message) from None
         self._is_complete = not message.get("more_body", False)

@@ -1,4 +1,4 @@
-"""uvicorn's two protocols, with limits on what a connection without a key can take.
+"""uvicorn's HTTP and WebSocket, with limits on what a connection without a key can take.
 
 The limits are here because not every server has a proxy in front of it; see
 `docs/decisions/0046-a-server-without-a-proxy-has-limits-of-its-own.md`.
@@ -9,21 +9,26 @@ import errno
 import os
 import resource
 import socket
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from voiceagent_tts.access.keys import network_of
+from voiceagent_tts.server.auth import owner_of
 from voiceagent_tts.server.state import CLOSE_GRACE_S
 
 REQUEST_S = 10.0
 """Time in which a new connection sends the headers of a request."""
-_MAX_HEAD_BYTES = 64 * 1024
+MAX_HEAD_BYTES = 16 * 1024
+"""What is kept of headers that have not ended, also of those behind a body."""
 _MAX_HEAD_LINES = 256
 _MAX_DISCARDED_BYTES = 32 << 20
 """The largest body that a route accepts."""
@@ -32,22 +37,18 @@ _UNFINISHED_BYTES = 128 * 1024
 """What each socket may have of a message that has not ended: twice what a message may be."""
 _MAX_UNFINISHED = 32
 """Sockets of this process that have more, up to the 640 KiB that are read of a message."""
-_REQUEST_READ_BYTES = 32 * 1024
-"""Bytes read from an HTTP connection in one iteration of the event loop."""
 _RESERVED_FILES = 64
 """Open files that connections leave to the rest of the process: to workers, uploads and logs."""
 _MOST_WAITING = 1_000
-"""Connections without a request; with TLS each takes 70 kB. Never more than a quarter of the files.
-"""
+"""Connections without a whole request; with TLS each takes 70 kB, and its headers 24 kB. Never more
+than a quarter of the files."""
 _READ_BYTES = 8 * 1024
-"""Bytes read from a socket in one iteration of the event loop: a thousand of the smallest messages
-take 2 ms. asyncio would read 32 times as much."""
-
-
-def _read_at_most(transport: asyncio.BaseTransport, size_bytes: int) -> None:
-    """Limit what a transport reads at once, where asyncio's has an attribute for it."""
-    if hasattr(transport, "max_size"):
-        transport.max_size = size_bytes  # type: ignore[attr-defined]
+"""Bytes read from a connection in one iteration of the event loop: a thousand of the smallest
+messages take 2 ms. asyncio would read 32 times as much."""
+_TURN_BYTES = 64 * 1024
+"""Bytes of all connections that are worked on in one iteration of the event loop, and some more."""
+_STEP_BYTES = 8 * 1024
+"""What each piece that is read and each message counts beside its bytes: it may open a context."""
 
 
 def _takes_reserved_file(transport: asyncio.BaseTransport) -> bool:
@@ -57,12 +58,12 @@ def _takes_reserved_file(transport: asyncio.BaseTransport) -> bool:
 
 
 _waiting: dict[int, tuple[socket.socket, str]] = {}
-"""Connections of this process without a request, by the numbers of their files, and the networks of
-their clients; the one that waits longest first. Closed ones are dropped when there are too many."""
+"""Connections without a whole request, by the numbers of their files, and the networks of their
+clients; the one that waits longest first. Closed ones are dropped when there are too many."""
 
 
 def _wait(connection: socket.socket) -> None:
-    """Note that a connection waits for a request, and end another one if too many do.
+    """Note that a connection waits for more of a request, and end another one if too many do.
 
     The network with the most of them loses its oldest: strangers shut out themselves, and behind a
     proxy, where all clients share an address, those go that have been silent for longest.
@@ -96,38 +97,114 @@ class Listener(socket.socket):
         return connection, address
 
 
-class _RequestTooEarlyError(Exception):
-    """A request began before the one before it was answered; it ends the parser."""
+class _Turns:
+    """Shares each iteration of the event loop between connections: thousands may send at once.
 
-
-class _TooManyHeadersError(Exception):
-    """A request has too many headers, with those behind its body; it ends the parser."""
-
-
-class _RequestLimits(asyncio.Protocol):
-    """Ends a connection whose request begins too late or too early, or whose headers do not end.
-
-    uvicorn limits none of it: a client without a key could fill the memory, or have all open files.
+    Work beyond `_TURN_BYTES` waits for the next iterations, in which owners take turns.
     """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[tuple[int, Callable[[], object]]]] = {}
+        """Work by its owner, the one whose turn is next first."""
+        self._left_bytes = _TURN_BYTES
+        self._has_begun = False
+
+    def take(self, owner: str, size_bytes: int, work: Callable[[], object]) -> None:
+        """Do `work` on so many bytes, now or in a later iteration of the loop."""
+        if self._waiting or self._left_bytes <= 0:
+            self._waiting.setdefault(owner, deque()).append((size_bytes, work))
+        else:
+            self._do(size_bytes, work)
+
+    async def wait(self, owner: str, size_bytes: int) -> None:
+        """Wait for the turn of an owner to work on so many bytes."""
+        turn = asyncio.Event()
+        self.take(owner, size_bytes, turn.set)
+        await turn.wait()
+
+    def _do(self, size_bytes: int, work: Callable[[], object]) -> None:
+        self._left_bytes -= size_bytes + _STEP_BYTES
+        if not self._has_begun:
+            self._has_begun = True
+            asyncio.get_running_loop().call_soon(self._begin)
+        work()
+
+    def _begin(self) -> None:
+        """Begin an iteration of the loop, with the work that waits."""
+        self._left_bytes, self._has_begun = _TURN_BYTES, False
+        while self._waiting and self._left_bytes > 0:
+            owner, works = next(iter(self._waiting.items()))
+            del self._waiting[owner]
+            size_bytes, work = works.popleft()
+            if works:
+                self._waiting[owner] = works  # behind the others
+            self._do(size_bytes, work)
+
+
+_turns_of: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
+
+
+class _Paced(asyncio.Protocol):
+    """A connection that works on what it has read when it is its turn, and reads no more before."""
 
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
-    cycle: Any
-    """The last request, which may be over; None before the first."""
-    _head_bytes = 0
-    _head_lines = 0
-    _headers = 0
-    """Headers of the request that is being parsed, with those behind its body."""
-    _awaits_chunk = False
-    """Whether the header of a chunk was read and nothing else: no chunk but trailers may follow.
-    Only with uvicorn's faster kind of HTTP, which keeps them; h11 limits what does not end."""
-    _trailer_bytes = 0
-    _is_ending = False
+    client: tuple[str, int] | None
+    _owner = ""
+    """Whose turns it takes: of its client's network, or later of its key."""
+    _unread = b""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    @property
+    def _is_paused(self) -> bool:
+        """Whether it reads nothing for another reason."""
+        raise NotImplementedError
+
+    def _work_on(self, data: bytes) -> None:
+        """Work on what was read."""
+        raise NotImplementedError
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to read, a little at once where asyncio's transport has an attribute for it."""
+        super().connection_made(transport)
+        if hasattr(transport, "max_size"):
+            transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
+        self._turns = _turns_of.setdefault(self.loop, _Turns())
+        self._owner = network_of(self.client[0]) if self.client else ""
+
+    def data_received(self, data: bytes) -> None:
+        """Work on `data` now or later."""
+        is_first, self._unread = not self._unread, self._unread + data
+        if is_first:
+            self._turns.take(self._owner, len(data), self._read)
+        self._pause()
+
+    def _pause(self) -> None:
+        if self._unread:
+            self.transport.pause_reading()
+
+    def _read(self) -> None:
+        data, self._unread = self._unread, b""
+        if self.transport.is_closing():
+            return
+        self._work_on(data)
+        now = self.transport.get_protocol()  # after a handshake, that of the socket
+        if isinstance(now, _Paced) and not now._unread and not now._is_paused:
+            self.transport.resume_reading()
+
+
+class RequestProtocol(_Paced, H11Protocol):
+    """uvicorn's HTTP, which ends a connection whose request does not come, or has no end.
+
+    uvicorn limits neither: a client without a key could fill the memory, or have all open files.
+    """
+
+    _head_lines = 0
+    _discarded_bytes = 0
+    """Read of a body that was refused."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, if there are files for one."""
         super().connection_made(transport)
-        _read_at_most(transport, _REQUEST_READ_BYTES)
         self._wait_for_request()
         if _takes_reserved_file(transport):
             error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -136,96 +213,48 @@ class _RequestLimits(asyncio.Protocol):
             )
             self.transport.abort()
 
-    def data_received(self, data: bytes) -> None:
-        """Count what comes while there is no request."""
-        if self._is_ending:
-            return
+    @property
+    def _is_paused(self) -> bool:
+        return self.flow.read_paused
+
+    def _work_on(self, data: bytes) -> None:
+        """Count what comes while there is no request; h11 limits the bytes of headers."""
         before = self.cycle
-        is_head = before is None or before.response_complete
-        # What is left of a body that was refused is read and discarded.
-        is_body = before is not None and before.more_body
-        if is_head and not is_body and self._has_too_many_lines(data):
+        if (before is None or before.response_complete) and self._has_too_much(data):
             self.transport.close()
             return
-        super().data_received(data)
-        if self.cycle is not before or self.transport.get_protocol() is not self:
-            _waiting.pop(self.transport.get_extra_info("socket").fileno(), None)
-        if self.transport.get_protocol() is not self:
-            self._leave_to_socket()
-            return
-        self._trailer_bytes = self._trailer_bytes + len(data) if self._awaits_chunk else 0
-        if self._trailer_bytes > _MAX_HEAD_BYTES:
+        H11Protocol.data_received(self, data)
+        is_socket = self.transport.get_protocol() is not self
+        connection = self.transport.get_extra_info("socket")
+        if is_socket:
+            self._waiting.cancel()  # the timer would keep this in memory
+        if is_socket or self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            _waiting.pop(connection.fileno(), None)
+        elif self.conn.their_state is h11.SEND_BODY:
+            _wait(connection)
+        if self.cycle is not before:
+            self._head_lines = self._discarded_bytes = 0
+
+    def _has_too_much(self, data: bytes) -> bool:
+        """Count bytes of a body that was refused, or lines of headers, before they are parsed."""
+        if self.conn.their_state is h11.SEND_BODY:
+            self._discarded_bytes += len(data)
+        else:
+            self._head_lines += data.partition(b"\r\n\r\n")[0].count(b"\n")
+        return self._head_lines > _MAX_HEAD_LINES or self._discarded_bytes > _MAX_DISCARDED_BYTES
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; end the connection if its request has an answer already."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
             self.transport.close()
-        is_head = is_head and self.cycle is before
-        self._head_bytes = self._head_bytes + len(data) if is_head else 0
-        self._head_lines = self._head_lines if is_head else 0
-        if self._head_bytes > (_MAX_DISCARDED_BYTES if is_body else _MAX_HEAD_BYTES):
-            self.transport.close()
-
-    def on_message_begin(self) -> None:
-        """Begin a request, unless another is being answered.
-
-        uvicorn's faster kind of HTTP would parse and keep all that come with one read, and read on;
-        h11 leaves them unread.
-
-        Raises:
-            _RequestTooEarlyError: another is being answered; `send_400_response` follows.
-        """
-        if self._is_answering:
-            raise _RequestTooEarlyError
-        self._headers, self._awaits_chunk = 0, False
-        super().on_message_begin()  # type: ignore[misc]
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         if not self.transport.is_closing():
             _wait(self.transport.get_extra_info("socket"))
-        super().on_response_complete()  # type: ignore[misc]
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header; those behind a chunked body come here too, and uvicorn keeps them.
-
-        Raises:
-            _TooManyHeadersError: there are too many; `send_400_response` follows.
-        """
-        self._headers += 1
-        if self._headers > _MAX_HEAD_LINES:
-            raise _TooManyHeadersError
-        super().on_header(name, value)  # type: ignore[misc]
-
-    def on_chunk_header(self) -> None:
-        """Note the header of a chunk, which the last one of a body has as well."""
-        self._awaits_chunk = True
-
-    def on_body(self, body: bytes) -> None:
-        """Note a part of the body."""
-        self._awaits_chunk = False
-        super().on_body(body)  # type: ignore[misc]
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP; behind a request, end the connection with the answer to that."""
-        if self._is_answering:
-            self._is_ending = True
-            self.cycle.keep_alive = False
-        else:
-            super().send_400_response(msg)  # type: ignore[misc]
-
-    @property
-    def _is_answering(self) -> bool:
-        """Whether a request came to its end, and its answer did not."""
-        return (
-            self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
-        )
-
-    def _has_too_many_lines(self, data: bytes) -> bool:
-        """Count the lines of headers in `data`, before they are parsed: each takes a callback."""
-        self._head_lines += data.partition(b"\r\n\r\n")[0].count(b"\n")
-        return self._head_lines > _MAX_HEAD_LINES
-
-    def _leave_to_socket(self) -> None:
-        """Keep nothing that leads back here: the connection is a WebSocket now."""
-        self._waiting.cancel()
-        self.parser = None  # of uvicorn's faster kind of HTTP
+        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer: the timer would keep the connection in memory."""
@@ -244,13 +273,7 @@ class _RequestLimits(asyncio.Protocol):
             self._wait_for_request()
 
 
-RequestProtocol: type[asyncio.Protocol] = type(
-    "RequestProtocol", (_RequestLimits, AutoHTTPProtocol), {}
-)
-"""uvicorn's HTTP with these limits; which of its two kinds it is depends on what is installed."""
-
-
-class SocketProtocol(WebSocketsSansIOProtocol):
+class SocketProtocol(_Paced, WebSocketsSansIOProtocol):
     """uvicorn's WebSocket, which can also be closed while the client does not read.
 
     An ordinary close waits for room in the send buffer. A client that never reads never makes
@@ -262,10 +285,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     _unfinished: "ClassVar[set[SocketProtocol]]" = set()
     """The sockets with a large message that has not ended."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Read little at once, and wait little for a client that answers no close."""
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait little for a client that answers no close."""
         super().connection_made(transport)
-        _read_at_most(transport, _READ_BYTES)
         self.close_timeout = CLOSE_GRACE_S
 
     def handle_connect(self, event: Any) -> None:
@@ -273,6 +295,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         if hasattr(self, "scope"):
             extensions: dict[str, Any] = self.scope["extensions"]  # type: ignore[assignment]
+            scope: Any = self.scope
+            scope["headers"] = [[*header] for header in scope["headers"]]
             extensions["voiceagent_tts.close_now"] = self.close_now
             extensions["voiceagent_tts.buffered_bytes"] = self.transport.get_write_buffer_size
 
@@ -323,11 +347,15 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if late_pong and not self._is_broken:
             self.transport.write(late_pong)
 
-    def data_received(self, data: bytes) -> None:
+    @property
+    def _is_paused(self) -> bool:
+        return self.read_paused
+
+    def _work_on(self, data: bytes) -> None:
         """Discard what comes after a broken frame, and refuse a handshake that cannot be read."""
         if self._is_broken:
             return
-        super().data_received(data)
+        WebSocketsSansIOProtocol.data_received(self, data)
         if self.conn.handshake_exc is not None and not self.handshake_complete:
             self._refuse_handshake()
         self._limit_unfinished()
@@ -379,6 +407,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
 
+    async def receive(self) -> Any:
+        """Give the app a message of the client when it is its turn."""
+        message: Any = await super().receive()
+        self._pause()
+        await self._turns.wait(self._owner, len(message.get("text") or message.get("bytes") or ""))
+        return message
+
     async def send(self, message: Any) -> None:
         """Send a message of the app; report a socket that was closed meanwhile as a disconnect."""
         await self.writable.wait()
@@ -389,6 +424,20 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self.close_sent and not self.handshake_complete:
             # uvicorn would log an error for a handshake that the app has refused.
             self.handshake_complete = True
+        if hasattr(self, "request"):
+            self._forget_handshake()
+
+    def _forget_handshake(self) -> None:
+        """Keep nothing of it but whose the socket is, once that was checked.
+
+        Starlette keeps lists of the headers, so each of these is emptied.
+        """
+        scope: Any = self.scope
+        if owner := owner_of(scope):
+            self._owner = owner
+            del self.request, self.response
+            for header in scope["headers"]:
+                header[:] = b"", b""
 
     def close_now(self, code: int, reason: str) -> None:
         """Send a close frame after the buffered data; abort if the client does not read it soon."""

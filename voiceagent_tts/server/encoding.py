@@ -8,16 +8,22 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Generic, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from voiceagent_tts.audio.containers import ContainerEncoder, ContainerFormat
 from voiceagent_tts.audio.output import OutputStream
-from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding
+from voiceagent_tts.core import Encoding
 
 _PLAIN: tuple[ContainerFormat, ...] = ("pcm", "wav")
 """Formats that need no encoder: samples are copied on the event loop."""
-_streams = ThreadPoolExecutor(2, "stream-encoder")
-_files = ThreadPoolExecutor(2, "file-encoder")
+_THREADS = 2
+_streams = ThreadPoolExecutor(_THREADS, "stream-encoder")
+_files = ThreadPoolExecutor(_THREADS, "file-encoder")
 """Threads for files, which have no listeners; streams do not queue behind them."""
+_places: WeakValueDictionary[tuple[ThreadPoolExecutor, str], asyncio.Semaphore]
+_places = WeakValueDictionary()
+"""As many for an owner as there are threads: others wait for that many of its pieces, not for all.
+"""
 
 
 class Encoder(Protocol):
@@ -33,6 +39,7 @@ class Encoder(Protocol):
 
 
 _Encoder = TypeVar("_Encoder", bound=Encoder)
+_T = TypeVar("_T")
 
 
 class AnswerEncoder(Generic[_Encoder]):
@@ -41,10 +48,13 @@ class AnswerEncoder(Generic[_Encoder]):
     Args:
         make: makes the encoder; it may load a library.
         threads: where it computes; None for the event loop.
+        owner: whose response it is.
     """
 
-    def __init__(self, make: Callable[[], _Encoder], threads: ThreadPoolExecutor | None) -> None:
-        self._make = make
+    def __init__(
+        self, make: Callable[[], _Encoder], threads: ThreadPoolExecutor | None, owner: str = ""
+    ) -> None:
+        self._make, self._owner = make, owner
         self._threads = threads
         self._made: _Encoder | None = None
 
@@ -66,7 +76,7 @@ class AnswerEncoder(Generic[_Encoder]):
     async def _run(self, encode: Callable[[], bytes]) -> bytes:
         if self._threads is None:
             return encode()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, encode)
+        return await _computed(self._threads, self._owner, encode)
 
     async def encoded(self, pcm: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
         """All of `pcm`, encoded."""
@@ -78,25 +88,30 @@ class AnswerEncoder(Generic[_Encoder]):
             yield data
 
 
-async def made_late(make: Callable[[], list[str]]) -> list[str]:
-    """The messages of a socket that take long to make, such as compressed audio."""
-    return await asyncio.get_running_loop().run_in_executor(_streams, make)
+async def _computed(threads: ThreadPoolExecutor, owner: str, work: Callable[[], _T]) -> _T:
+    async with _places.setdefault((threads, owner), asyncio.Semaphore(_THREADS)):
+        return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+
+async def made_late(make: Callable[[], list[str]], owner: str) -> list[str]:
+    """The messages of an owner's socket that take long to make, such as compressed audio."""
+    return await _computed(_streams, owner, make)
 
 
 def stream_encoder(
-    container_format: ContainerFormat, sample_rate_hz: int = SAMPLE_RATE_HZ
+    container_format: ContainerFormat, sample_rate_hz: int, owner: str
 ) -> AnswerEncoder[ContainerEncoder]:
     """The encoder of an answer that is sent while it is spoken."""
     threads = None if container_format in _PLAIN else _streams
-    return AnswerEncoder(lambda: ContainerEncoder(container_format, sample_rate_hz), threads)
+    return AnswerEncoder(lambda: ContainerEncoder(container_format, sample_rate_hz), threads, owner)
 
 
 def file_encoder(
-    container_format: ContainerFormat, sample_rate_hz: int
+    container_format: ContainerFormat, sample_rate_hz: int, owner: str
 ) -> AnswerEncoder[ContainerEncoder]:
     """The encoder of a file that is complete before it is sent."""
     threads = None if container_format in _PLAIN else _files
-    return AnswerEncoder(lambda: ContainerEncoder(container_format, sample_rate_hz), threads)
+    return AnswerEncoder(lambda: ContainerEncoder(container_format, sample_rate_hz), threads, owner)
 
 
 def sample_encoder(encoding: Encoding, sample_rate_hz: int) -> AnswerEncoder[OutputStream]:

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from voiceagent_tts import __version__
 from voiceagent_tts.access.keys import Scope
 from voiceagent_tts.server import auth
-from voiceagent_tts.server.state import SLOTS_HEADER, ServerState
+from voiceagent_tts.server.state import ServerState
 
 router = APIRouter(tags=["operations"])
 
@@ -26,7 +26,7 @@ async def live() -> dict[str, str]:
 async def ready(request: Request) -> Response:
     """Report whether new contexts can be opened: the engine works and the server does not drain."""
     state: ServerState = request.app.state.server
-    headers = {SLOTS_HEADER: str(state.slots_free)}
+    headers = state.slots_header(request.scope)
     if state.is_draining:
         return JSONResponse({"status": "draining"}, 503, headers)
     if (problem := state.watchdog.problem) is not None:

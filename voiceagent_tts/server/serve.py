@@ -29,7 +29,12 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.garbage import collect_rarely, give_back_memory, map_large_blocks
 from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.server.app import create_app
-from voiceagent_tts.server.connections import Listener, RequestProtocol, SocketProtocol
+from voiceagent_tts.server.connections import (
+    MAX_HEAD_BYTES,
+    Listener,
+    RequestProtocol,
+    SocketProtocol,
+)
 from voiceagent_tts.server.metrics import LoopLag
 from voiceagent_tts.server.state import CLOSE_GRACE_S, SLOW_CONSUMER_S, ServerState
 
@@ -279,6 +284,7 @@ def _uvicorn_config(
     return uvicorn.Config(
         create_app(state),
         http=RequestProtocol,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ws=SocketProtocol,
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_ping_interval=PING_INTERVAL_S,

@@ -46,7 +46,7 @@ FIRST_AUDIO_S = 30.0
 HOLD = "voiceagent_tts.hold"
 """Key of a request's `Hold` in its scope."""
 _DISCONNECT_POLL_S = 0.2
-_SLICE_BYTES = 192 << 10
+_SLICE_BYTES = 96 << 10
 """Part of a file that is sent in one iteration of the event loop. It is a multiple of 3: the base64
 of the slices is that of the file."""
 
@@ -309,7 +309,8 @@ async def collect_file(
     """
     data = bytearray()
     try:
-        await _encode(listener, speech, file_encoder(container_format, sample_rate_hz), data)
+        encoder = file_encoder(container_format, sample_rate_hz, listener.origin.caller.owner)
+        await _encode(listener, speech, encoder, data)
         provenance = speech.provenance(is_complete=True)
         file: AudioFile = data
         if state.file_filter is not None:

@@ -56,7 +56,7 @@ async def speak(request: Request, body: SpeechRequest) -> Response:
         headers |= provenance_headers(file.provenance) | {"Content-Length": str(len(file.data))}
         return SpeechResponse(file.slices(), media_type=content_type, headers=headers)
     headers |= provenance_headers(speech.provenance(is_complete=False))
-    encoder = stream_encoder(container_format, body.sample_rate)
+    encoder = stream_encoder(container_format, body.sample_rate, listener.origin.caller.owner)
     match body.stream_format:
         case "sse":
             parts, content_type = as_server_sent_events(speech, encoder), "text/event-stream"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from fastapi.concurrency import run_in_threadpool
+from starlette.types import Scope as AsgiScope
 
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.access.key_ring import KeyChange
@@ -18,7 +19,7 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, UnauthorizedError
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.admission import ContextOpener
-from voiceagent_tts.server.auth import scope_error
+from voiceagent_tts.server.auth import has_scope, scope_error
 from voiceagent_tts.server.held import HeldBytes, RecentTexts
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.speech_request import Served
@@ -34,8 +35,6 @@ from voiceagent_tts.voices import SeenClones, VoiceFolder
 if TYPE_CHECKING:
     from voiceagent_tts.lexicon import Entries
 
-SLOTS_HEADER = "X-TTS-Slots-Free"
-"""Header of `/health/ready` and of WebSocket handshakes: how many rows are free."""
 SLOW_CONSUMER_S = 15.0
 """Time after which a WebSocket that does not read is closed (4008)."""
 CLOSE_GRACE_S = 2.0
@@ -195,6 +194,15 @@ class ServerState:
     def slots_free(self) -> int:
         """Rows that new contexts can have; 0 where none can be opened."""
         return self.synthesizer.rows - self.synthesizer.rows_used if self.is_ready else 0
+
+    def slots_header(self, request: AsgiScope) -> dict[str, str]:
+        """The header of `/health/ready` and of handshakes that tells a balancer the free rows.
+
+        They tell what all callers do; so it is for admins, and for servers without keys.
+        """
+        if not has_scope(self.keys, request, Scope.ADMIN):
+            return {}
+        return {"X-TTS-Slots-Free": str(self.slots_free)}
 
     @property
     def is_ready(self) -> bool:

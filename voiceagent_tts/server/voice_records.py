@@ -15,14 +15,14 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.voices import CLONE_SUFFIX, SeenClones, VoiceFolder, file_version, own_name
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.voices import SeenClones, VoiceFolder, file_version, may_belong_to, own_name
 
 Tag = Literal["testing", "production"]
 
 _FOLDER = "records"
 """Subfolder of the voices: `NAME.json`."""
-_NO_KEY = ""
+NO_KEY = ""
 """What owns the voices that are only an admin's: no key has this id."""
 _logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Viewer:
         return is_everyones or self.owns(record)
 
 
-_UNREADABLE = VoiceRecord(name="unreadable", key_id=_NO_KEY)
+_UNREADABLE = VoiceRecord(name="unreadable", key_id=NO_KEY)
 """Stands for a record that cannot be read: whose the voice is, or which key may speak with it, is
 not known."""
 
@@ -115,13 +115,13 @@ class RecordFiles(Generic[_Record]):
     """The records of one kind, each a file `NAME.json` in a subfolder of the voices."""
 
     def __init__(self, clones: VoiceFolder, folder: str, kind: type[_Record]) -> None:
-        self._clones = clones
+        self.clones = clones
         self._folder = folder
         self._kind = kind
 
     def path(self, name: str) -> Path:
         """Path of a record, which may not exist."""
-        return self._clones.path / self._folder / f"{name}.json"
+        return self.clones.path / self._folder / f"{name}.json"
 
     def read(self, name: str) -> _Record | None:
         """Read a record; None if there is none."""
@@ -145,7 +145,7 @@ class RecordFiles(Generic[_Record]):
 
     def names(self) -> list[str]:
         """Return the names of all records."""
-        folder = self._clones.path / self._folder
+        folder = self.clones.path / self._folder
         try:
             return [path.stem for path in folder.iterdir() if path.suffix == ".json"]
         except FileNotFoundError:
@@ -155,11 +155,11 @@ class RecordFiles(Generic[_Record]):
 
     def save(self, name: str, record: _Record) -> None:
         """Store a record, or replace it."""
-        self._clones.write(f"{self._folder}/{name}.json", record.model_dump_json().encode())
+        self.clones.write(f"{self._folder}/{name}.json", record.model_dump_json().encode())
 
     def delete(self, name: str) -> None:
         """Delete a record, if there is one."""
-        self._clones.delete(f"{self._folder}/{name}.json")
+        self.clones.delete(f"{self._folder}/{name}.json")
 
 
 class VoiceRecords:
@@ -168,7 +168,7 @@ class VoiceRecords:
     def __init__(self, clones: VoiceFolder) -> None:
         self.files = RecordFiles(clones, _FOLDER, VoiceRecord)
         """The records by the names of the voices' files; also those of voices that are gone."""
-        self._clones = clones
+        self.clones = clones
         self._read_records: dict[str, tuple[object, VoiceRecord]] = {}
         """Version of the file and record of each voice that was asked for."""
         self.find_id: Callable[[str], str | None] = lambda id_: None
@@ -179,16 +179,21 @@ class VoiceRecords:
 
         One that cannot be read is left out.
         """
-        return {name: record for name, record in self.files.readable() if name in self._clones}
+        found = {name: self.voice(name) for name in self.files.names() if name in self.clones}
+        return {name: each for name, each in found.items() if each and each is not _UNREADABLE}
 
     def seen_by(self, viewer: Viewer) -> SeenClones:
         """The clones that a viewer may know of."""
         return SeenClones(
-            self._clones,
+            self.clones,
             viewer.key_id,
-            lambda stored: viewer.sees(self.voice(stored)),
+            lambda stored: self._is_seen(stored, viewer),
             self.find_id,
         )
+
+    def _is_seen(self, stored: str, viewer: Viewer) -> bool:
+        may_be = viewer.is_admin or may_belong_to(stored, viewer.key_id or "")
+        return may_be and viewer.sees(self.voice(stored))
 
     def voice(self, stored: str) -> VoiceRecord | None:
         """Return the record of a voice, by the name of its file; older voices have none.
@@ -217,40 +222,6 @@ class VoiceRecords:
         if record is not None:
             self._read_records[stored] = version, record
         return record
-
-    def add_voice(self, record: VoiceRecord, voice_file: bytes) -> None:
-        """Store a voice and its record, within `changing`; replaces an earlier one of its name."""
-        earlier = self._record(record.stored) if record.stored in self._clones else None
-        # A voice is never without the record of its consent, nor the earlier one another key's,
-        # also if this ends in the middle.
-        unfinished = record if earlier is None else _replacing(earlier, record)
-        self.files.save(record.stored, unfinished)
-        try:
-            self._clones.save(record.stored, voice_file)
-        except VoiceAgentError:
-            if earlier is None:
-                self.files.delete(record.stored)
-            raise
-        if unfinished != record:
-            self.files.save(record.stored, record)
-
-    def remove_voice(self, stored: str) -> None:
-        """Delete what there is of a voice and its record, within `changing`.
-
-        Args:
-            stored: name of its file; also of a voice that only other servers can read now.
-        """
-        self._clones.delete(f"{stored}{CLONE_SUFFIX}")
-        self.files.delete(stored)
-
-
-def _replacing(earlier: VoiceRecord, record: VoiceRecord) -> VoiceRecord:
-    """The record until the voice is replaced; of no key, if the two are not one key's."""
-    replaced = earlier.consent_ids - record.consent_ids
-    unfinished = record.model_copy(update={"replaced_consent_ids": replaced})
-    if (earlier.key_id, earlier.is_shared) == (record.key_id, record.is_shared):
-        return unfinished
-    return unfinished.model_copy(update={"key_id": _NO_KEY, "is_shared": False})
 
 
 def unreadable(path: Path, error: OSError | ValidationError) -> InvalidRequestError:

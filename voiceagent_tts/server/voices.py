@@ -1,10 +1,12 @@
 """`GET /v1/audio/voices` and `GET /v1/models`: which voices and models a client can request."""
 
 import asyncio
+import json
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.server.auth import caller_of
@@ -16,9 +18,38 @@ from voiceagent_tts.voices import ListedVoice, Voice
 
 router = APIRouter(tags=["voices"])
 
+_Make = Callable[[ServerState, str | None], Any]
 
-@router.get("/v1/audio/voices")
-async def list_voices(request: Request) -> dict[str, Any]:
+
+class VoiceLists:
+    """Makes the lists of voices in threads, one at a time: each has the record of every clone.
+
+    Requests of a key that wait for the same list get the same.
+    """
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._lane = asyncio.Lock()
+        self._waiting: dict[tuple[_Make, str | None], asyncio.Task[bytes]] = {}
+
+    async def answer(self, make: _Make, request: Request) -> Response:
+        """The answer to a request for what `make` returns for its key."""
+        wanted = make, caller_of(request.scope).key_id
+        if wanted not in self._waiting:
+            self._waiting[wanted] = asyncio.create_task(self._make(*wanted))
+        data = await asyncio.shield(self._waiting[wanted])  # a client that goes leaves it to others
+        return Response(data, media_type="application/json")
+
+    async def _make(self, make: _Make, key_id: str | None) -> bytes:
+        async with self._lane:
+            del self._waiting[make, key_id]  # voices may change from now on
+            return await asyncio.to_thread(
+                lambda: json.dumps(make(self._state, key_id), ensure_ascii=False).encode()
+            )
+
+
+@router.get("/v1/audio/voices", response_model=dict[str, Any])
+async def list_voices(request: Request) -> Response:
     """List the voices, the default first, with kind, language and gender of each.
 
     `language` is the language that the voice is made for; `languages` are those that it accepts.
@@ -26,8 +57,8 @@ async def list_voices(request: Request) -> dict[str, Any]:
     `needs_instruct` whether it is made from one. `can_clone` and `can_design` say whether this
     server makes new voices. Clones have a `voice_id` and a `tag`.
     """
-    state: ServerState = request.app.state.server
-    return await asyncio.to_thread(_voices, state, caller_of(request.scope).key_id)
+    lists: VoiceLists = request.app.state.voice_lists
+    return await lists.answer(_voices, request)
 
 
 def _voices(state: ServerState, key_id: str | None) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from voiceagent_tts.server.encoding import made_late
 from voiceagent_tts.server.held import MEMORY_S
 from voiceagent_tts.server.request_log import path_of, request_id_of
 from voiceagent_tts.server.socket_context import Outgoing, Refusals, SocketContext
-from voiceagent_tts.server.state import SLOTS_HEADER, SLOW_CONSUMER_S, ServerState
+from voiceagent_tts.server.state import SLOW_CONSUMER_S, ServerState
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.cut import TimedText
 
@@ -63,6 +63,7 @@ class Session:
         self._state = state
         self._log = structlog.get_logger(__name__).bind(session_id=self.session_id)
         self._websocket = websocket
+        self._traceparent = websocket.headers.get(TRACEPARENT)
         self._connection = ServerConnection(_limits(state), dialect)
         self._writer = SocketWriter(
             websocket,
@@ -77,9 +78,9 @@ class Session:
     async def run(self) -> None:
         """Accept the socket, serve it until either side ends it, and release its contexts."""
         offered = self._websocket.scope["subprotocols"]
-        slots = (SLOTS_HEADER.encode(), str(self._state.slots_free).encode())
         request_id = request_id_of(self._websocket.scope)
-        headers = [slots, (b"X-Request-Id", request_id.encode())]
+        shown = self._state.slots_header(self._websocket.scope) | {"X-Request-Id": request_id}
+        headers = [(name.encode(), value.encode()) for name, value in shown.items()]
         await self._websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None, headers)
         self._state.sessions.add(self)
         self._state.metrics.sockets.inc()
@@ -214,7 +215,7 @@ class Session:
     def _origin(self, message: ContextOpen) -> Origin:
         ids = {"session_id": self.session_id, "context_id": message.context_id}
         given = (message.metadata or {}).get(TRACEPARENT)
-        traceparent = given if isinstance(given, str) else self._websocket.headers.get(TRACEPARENT)
+        traceparent = given if isinstance(given, str) else self._traceparent
         return Origin(self.caller, self._websocket.scope["path"], ids, traceparent)
 
     def _timed_text(self, context_id: str) -> TimedText:
@@ -407,7 +408,8 @@ class SocketWriter:
 
     async def _send(self, outgoing: Outgoing) -> None:
         if outgoing.late is not None:
-            await self._send_all(await made_late(outgoing.late))
+            owner = caller_of(self._websocket.scope).owner
+            await self._send_all(await made_late(outgoing.late, owner))
         await self._send_all(outgoing.messages)
         outgoing.on_sent()
 

@@ -19,6 +19,7 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.plugins.clones import commands as voices
+from voiceagent_tts.plugins.clones.stored_voices import add_voice as store_voice
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
@@ -79,7 +80,7 @@ def test_a_voice_of_a_key_has_the_name_of_its_file(
     """Who has the folder exports and removes it; keys may have voices of one name."""
     records = VoiceRecords(folder)
     for key_id in ("one", "two"):
-        records.add_voice(VoiceRecord(name="anna", key_id=key_id), key_id.encode())
+        store_voice(records, VoiceRecord(name="anna", key_id=key_id), key_id.encode())
     unknown = command_here("voices", "remove", "anna")
     assert unknown.status == 1 and unknown.errors.endswith("known are anna@one, anna@two\n")
     assert command_here("voices", "export", "anna@one", "a.safetensors").status == 0
@@ -98,7 +99,7 @@ def test_a_voice_of_the_same_name_has_another_consent(
     add_voice("anna", SOUND, BASE, "quick brown fox")
     with folder.changing():
         record = VoiceRecord(name="anna", consent_id=consent_id)
-        records.add_voice(record, folder.read("anna"))
+        store_voice(records, record, folder.read("anna"))
     if is_removed:
         assert command_here("voices", "remove", "Anna").status == 0
         assert records.voices() == {}

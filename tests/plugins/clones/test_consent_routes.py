@@ -21,6 +21,7 @@ from voiceagent_tts.plugins.clones import cloning
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.consents import EVERYTHING, Consent, Consents
 from voiceagent_tts.plugins.clones.messages import VoiceFile
+from voiceagent_tts.plugins.clones.stored_voices import remove_voice
 from voiceagent_tts.plugins.recordings.places import MAX_PLACES
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
@@ -157,7 +158,7 @@ async def test_a_name_that_was_taken_meanwhile_is_refused(keeping: RunningServer
     assert [each.code for each in refused] == [ErrorCode.INVALID_VOICE]
     await cloning.save(VoiceRecord(name="anna"), second, replace=True)
     assert state.clones.read("anna") == second.content
-    state.voice_records.remove_voice("anna")
+    remove_voice(state.voice_records, "anna")
 
 
 def meanwhile(change: Callable[[], Any]) -> threading.Thread:
@@ -195,7 +196,7 @@ async def test_uploads_at_the_same_time_stay_within_the_quota(
         replace=True,
     )
     for name in owned:
-        records.remove_voice(name)
+        remove_voice(records, name)
 
 
 async def test_uploads_leave_threads_to_new_contexts(

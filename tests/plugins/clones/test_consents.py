@@ -9,6 +9,7 @@ from testbed.clones import voice_file
 from testbed.file_faults import damaged, full_disk, no_files, no_folder
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.consents import Consent, Consents, speaker_embedding
+from voiceagent_tts.plugins.clones.stored_voices import add_voice
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecord, VoiceRecords
 from voiceagent_tts.voices import VoiceFolder
 
@@ -33,7 +34,7 @@ def test_no_consent_is_withdrawn_without_its_voices(tmp_path: Path, fault: str) 
     consents.save(consent, None)
     for name in ("anna", "other"):
         record = VoiceRecord(name=name, consent_id=consent.id, key_id="k")
-        records.add_voice(record, voice_file(1, 0))
+        add_voice(records, record, voice_file(1, 0))
     path = tmp_path / "records" / "other@k.json"
     blocks = {"damaged": damaged(path), "no folder": no_folder(path)}
     with blocks[fault], pytest.raises(InvalidRequestError) as failed:
@@ -67,7 +68,7 @@ def test_withdrawal_deletes_the_voices_made_with_it(tmp_path: Path) -> None:
     consents.save(consent, voice_file(1, 0))
     for name, consent_id in (("anna", consent.id), ("bert", None)):
         record = VoiceRecord(name=name, consent_id=consent_id, key_id="k")
-        records.add_voice(record, voice_file(1, 0))
+        add_voice(records, record, voice_file(1, 0))
     assert others.withdraw(consent.id) == ["anna@k"]
     assert clones.names() == ["bert@k"]
     assert not consents.seen_by() and list(records.voices()) == ["bert@k"]
@@ -105,10 +106,10 @@ def test_a_voice_that_was_replaced_by_half_goes_with_either_consent(tmp_path: Pa
     )
     for consent in (anna, berta, clara):
         consents.save(consent, None)
-    records.add_voice(VoiceRecord(name="voice", consent_id=anna.id), voice_file(1, 0))
+    add_voice(records, VoiceRecord(name="voice", consent_id=anna.id), voice_file(1, 0))
     for consent in (berta, clara):
         with full_disk(5_000), pytest.raises(InvalidRequestError) as refused:
-            records.add_voice(VoiceRecord(name="voice", consent_id=consent.id), bytes(100_000))
+            add_voice(records, VoiceRecord(name="voice", consent_id=consent.id), bytes(100_000))
         assert refused.value.code is ErrorCode.STORAGE_UNAVAILABLE
     assert clones.read("voice") == voice_file(1, 0)
     assert consents.withdraw(anna.id) == ["voice"]
@@ -123,6 +124,6 @@ def test_a_replaced_voice_belongs_to_its_new_consent_alone(tmp_path: Path) -> No
     )
     for consent in (anna, berta):
         consents.save(consent, None)
-        records.add_voice(VoiceRecord(name="voice", consent_id=consent.id), voice_file(1, 0))
+        add_voice(records, VoiceRecord(name="voice", consent_id=consent.id), voice_file(1, 0))
     assert consents.withdraw(anna.id) == []
     assert consents.withdraw(berta.id) == ["voice"]

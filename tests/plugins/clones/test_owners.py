@@ -12,16 +12,19 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
+from testbed.loop_work import loop_work
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
+from voiceagent_tts.access.keys import Caller, KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.messages import VoiceFile
+from voiceagent_tts.plugins.clones.stored_voices import add_voice, remove_voice
+from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.settings.access import Quota
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.voices import VoiceBook, VoiceFolder
+from voiceagent_tts.voices import CLONE_SUFFIX, VoiceBook, VoiceFolder
 
 VOICES, CONSENTS = "/v1/audio/voices", "/v1/audio/voice_consents"
 WRITE = frozenset({Scope.SPEAK, Scope.VOICES_WRITE})
@@ -45,8 +48,8 @@ async def server(tmp_path: Path) -> AsyncIterator[RunningServer]:
     settings = Settings(port=0, keys=str(tmp_path / "keys.json"), voices_folder=tmp_path / "voices")
     async with running(settings) as server:
         records = server.state.voice_records
-        records.add_voice(VoiceRecord(name="anna", key_id=ONE), b"recording")
-        records.add_voice(VoiceRecord(name="bert", key_id=ADMIN, is_shared=True), b"recording")
+        add_voice(records, VoiceRecord(name="anna", key_id=ONE), b"recording")
+        add_voice(records, VoiceRecord(name="bert", key_id=ADMIN, is_shared=True), b"recording")
         server.state.clones.save("carl", b"recording")
         yield server
 
@@ -160,7 +163,7 @@ async def test_an_id_of_a_library_is_no_clone_of_another(
     """
     speak_clones(server, has_own_voices=True)
     clone = VoiceRecord(name=FOREIGN, key_id=ONE)
-    server.state.voice_records.add_voice(clone, b"recording")
+    add_voice(server.state.voice_records, clone, b"recording")
     names, listings = VoiceFolder.names, list[VoiceFolder]()
 
     def counted(folder: VoiceFolder) -> list[str]:
@@ -182,10 +185,30 @@ async def test_a_client_that_names_no_voice_keeps_to_its_own(server: RunningServ
     """Where only clones speak, the first text places a context; never with another's clone."""
     speak_clones(server, has_own_voices=False)
     records = server.state.voice_records
-    records.remove_voice("bert")
-    records.remove_voice("carl")
-    records.add_voice(VoiceRecord(name="zoe", key_id=TWO), b"recording")
+    remove_voice(records, "bert")
+    remove_voice(records, "carl")
+    add_voice(records, VoiceRecord(name="zoe", key_id=TWO), b"recording")
     synthesizer = server.state.synthesizer
     request = synthesizer.check(ContextOptions(voice=None, owner=TWO))
     assert request.voice.name == "zoe"
     assert synthesizer._find_worker(request, "en") is None
+
+
+async def test_a_default_voice_is_found_among_thousands_of_clones(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A context without a voice reads neither the folder on the event loop nor others' files."""
+    speak_clones(server, has_own_voices=False)
+    records = server.state.voice_records
+    for number in range(1000):
+        record = VoiceRecord(name=f"aaron{number}", key_id=ONE)
+        records.files.path(record.stored).write_text(record.model_dump_json())
+        (server.state.clones.path / f"{record.stored}{CLONE_SUFFIX}").write_bytes(b"recording")
+    opener, options = server.state.opener, ContextOptions(voice=None)
+    origin = Origin(Caller("127.0.0.1", TWO), "/", {})
+    with loop_work(monkeypatch) as work:
+        for _ in range(3):
+            opened = await opener.open(origin, options)
+            assert opened.context.voice.name == "bert"
+            opened.context.abandon()
+    assert work.most < 10_000

@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 
 from testbed.clones import cloning_settings, voice_file
+from voiceagent_tts.plugins.clones.stored_voices import remove_voice
 from voiceagent_tts.server.serve import RunningServer, running
 
 pytestmark = [pytest.mark.thorough, pytest.mark.asyncio(loop_scope="module")]
@@ -32,7 +33,7 @@ async def clients(servers: Pair) -> AsyncIterator[tuple[httpx.AsyncClient, httpx
     async with one, two:
         yield one, two
     for name in servers[0].state.clones.names():
-        servers[0].state.voice_records.remove_voice(name)
+        remove_voice(servers[0].state.voice_records, name)
 
 
 async def speak(client: httpx.AsyncClient, name: str) -> httpx.Response:

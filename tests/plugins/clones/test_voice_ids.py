@@ -8,6 +8,7 @@ import pytest
 
 from testbed.servers import StartServer
 from testbed.waiting import until
+from voiceagent_tts.plugins.clones.stored_voices import add_voice, remove_voice
 from voiceagent_tts.plugins.clones.voice_ids import VoiceIds
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecord, VoiceRecords
 from voiceagent_tts.voices import VoiceFolder
@@ -28,16 +29,16 @@ def test_a_clone_is_found_by_its_id(tmp_path: Path) -> None:
     """By who may speak with it alone, until another voice has its name, or it is gone."""
     ids, records = ids_of(tmp_path)
     record = VoiceRecord(name="anna", key_id="k")
-    records.add_voice(record, b"first")
+    add_voice(records, record, b"first")
     ids.add(record)
     assert records.seen_by(OWNER).find(record.id) == "anna@k"
     assert records.seen_by(OTHER).find(record.id) is None
     second = VoiceRecord(name="anna", key_id="k")
-    records.add_voice(second, b"second")
+    add_voice(records, second, b"second")
     assert records.seen_by(OWNER).find(record.id) is None
     ids.add(second)
     assert records.seen_by(OWNER).find(second.id) == "anna@k"
-    records.remove_voice("anna@k")
+    remove_voice(records, "anna@k")
     assert records.seen_by(OWNER).find(second.id) is None
 
 
@@ -47,7 +48,7 @@ def test_an_id_of_another_server_is_found_after_a_reading(tmp_path: Path) -> Non
     _, other_records = ids_of(tmp_path)
     for number in range(3):
         record = VoiceRecord(name=f"anna{number}", key_id="k")
-        other_records.add_voice(record, b"voice")
+        add_voice(other_records, record, b"voice")
         ids.read()
         assert records.seen_by(OWNER).find(record.id) == f"anna{number}@k"
 
@@ -58,11 +59,11 @@ async def test_a_server_finds_what_another_one_has_stored(
     """Before its start, and while it runs."""
     _, of_other = ids_of(tmp_path)
     early, late = VoiceRecord(name="early"), VoiceRecord(name="late")
-    of_other.add_voice(early, b"voice")
+    add_voice(of_other, early, b"voice")
     server = await start_server(voices_folder=tmp_path)
     seen = server.state.voice_records.seen_by(Viewer(None, is_admin=True))
     assert seen.find(early.id) == "early"
-    of_other.add_voice(late, b"voice")
+    add_voice(of_other, late, b"voice")
     await until(lambda: seen.find(late.id) == "late", "the voices are read again")
 
 
@@ -73,7 +74,7 @@ def test_ids_that_no_voice_has_read_no_voices(
     """Any client may ask for one, also while voices change: others' audio would wait meanwhile."""
     ids, records = ids_of(tmp_path)
     for name in ("anna", "ben", "cleo"):
-        records.add_voice(VoiceRecord(name=name, key_id="k"), b"voice")
+        add_voice(records, VoiceRecord(name=name, key_id="k"), b"voice")
     if is_at_rest:
         for folder in (tmp_path, tmp_path / "records"):
             os.utime(folder, (1, 1))

@@ -30,6 +30,8 @@ from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.config import Settings
+from voiceagent_tts.errors import OverloadedError
+from voiceagent_tts.plugins.clones.stored_voices import add_voice
 from voiceagent_tts.plugins.jobs import routes
 from voiceagent_tts.plugins.jobs.queue import Job, JobLimits, JobQueue
 from voiceagent_tts.plugins.jobs.storage import JobStorage
@@ -316,15 +318,38 @@ async def test_a_job_that_cannot_be_spoken_fails(http: httpx.AsyncClient) -> Non
     assert job["error"]["code"] == "text_unspeakable"
 
 
-async def test_a_job_waits_for_no_other_file_of_its_caller(
-    http: httpx.AsyncClient, server: RunningServer
+async def test_files_of_jobs_count_for_their_caller(
+    http: httpx.AsyncClient, server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own file is all that it holds: jobs that fill a share together would never end."""
-    with server.state.held.hold("127.0.0.1") as hold:
-        hold.take(held.MAX_CALLER_BYTES - 1000)  # the job is submitted, and its file is larger
-        job = await job_over(http, await submitted(http, **HELLO))
-    assert (job["status"], job["starts"]) == ("done", 1)
-    assert not server.state.held._of_callers
+    """Beside its requests; jobs that fill its share together end one by one, each spoken whole."""
+    monkeypatch.setattr(held, "MAX_CALLER_BYTES", 400_000)
+    counts, take, save = server.state.held._of_callers, held.Hold.take, JobStorage.save
+    most, begun, goes_on = [0], list[str](), threading.Event()
+
+    def noted(hold: held.Hold, size_bytes: int) -> None:
+        try:
+            take(hold, size_bytes)
+        except OverloadedError:
+            goes_on.set()
+            raise
+        most.append(sum(counts.values()))
+
+    def waiting(storage: JobStorage, name: str, data: bytes | bytearray) -> None:
+        begun.append(name)
+        if len(begun) == 3:
+            goes_on.set()
+        goes_on.wait()
+        save(storage, name, data)
+
+    monkeypatch.setattr(held.Hold, "take", noted)
+    monkeypatch.setattr(JobStorage, "save", waiting)
+    text = {"input": "One two three four five six. " * 4, "response_format": "wav"}
+    ids = [await submitted(http, **{**HELLO, **text}) for _ in range(3)]
+    jobs = [await job_over(http, each) for each in ids]
+    assert [job["status"] for job in jobs] == ["done"] * 3
+    assert all(job["result"]["bytes"] > 200_000 for job in jobs)
+    assert 200_000 < max(most) <= 400_000
+    assert not counts
 
 
 async def test_a_job_over_a_limit_of_a_day_fails(redis: RedisProcess, tmp_path: Path) -> None:
@@ -529,7 +554,7 @@ async def test_a_job_is_spoken_with_its_keys_voice(
         state, opened = server.state, list[str]()
         for name, key in (("anna", keys[0]), ("anna", keys[1]), ("zoe", keys[0])):
             record = VoiceRecord(name=name, key_id=key.key.id)
-            state.voice_records.add_voice(record, key.key.id.encode())
+            add_voice(state.voice_records, record, key.key.id.encode())
         workers = state.synthesizer.supervisors.items()
         state.synthesizer.voices = VoiceBook(
             {name: replace(each.capabilities, clone_width=8) for name, each in workers},

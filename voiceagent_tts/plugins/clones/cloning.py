@@ -13,6 +13,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.clones.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.plugins.clones.consents import Consent, Consents
 from voiceagent_tts.plugins.clones.messages import VoiceFile
+from voiceagent_tts.plugins.clones.stored_voices import add_voice, remove_voice
 from voiceagent_tts.plugins.clones.voice_ids import VoiceIds
 from voiceagent_tts.plugins.recordings.file_reader import read_audio
 from voiceagent_tts.plugins.recordings.places import Places
@@ -237,7 +238,7 @@ class Cloning:
                 self.consents.find(record.consent_id)
             self._check_taken(record, replace=replace)
             self.check_quota(record)
-            self._records.add_voice(record, voice.content)
+            add_voice(self._records, record, voice.content)
         self.ids.add(record)
 
     async def save_consent(self, consent: Consent, voice_file: bytes | None) -> None:
@@ -264,7 +265,7 @@ class Cloning:
 
     def _remove(self, name: str, viewer: Viewer) -> None:
         with self._clones.changing():
-            self._records.remove_voice(self._owned_file(name, viewer))
+            remove_voice(self._records, self._owned_file(name, viewer))
 
     def _owned_file(self, name: str, viewer: Viewer) -> str:
         """The name of the file of a voice that a viewer may change, by the viewer's name of it.

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.plugins.clones.stored_voices import remove_voice
 from voiceagent_tts.server.voice_records import RecordFiles, Viewer, VoiceRecords, now, unreadable
 from voiceagent_tts.voice_file import read_header
 from voiceagent_tts.voices import VoiceFolder
@@ -136,7 +137,7 @@ class Consents:
             consent = self.find(consent_id, viewer)
             files = sorted(self._made_with(consent.id))
             for stored in files:
-                self._records.remove_voice(stored)
+                remove_voice(self._records, stored)
             self._clones.delete(f"{_FOLDER}/{consent.id}.voice")
             self._files.delete(consent.id)
         return [self._records.seen_by(viewer).shown(stored) for stored in files]

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from fastapi import APIRouter, Request, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
 from pydantic import ValidationError
 from starlette.types import Message
 
@@ -38,6 +38,7 @@ from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.encoding import AnswerEncoder, sample_encoder, stream_encoder
 from voiceagent_tts.server.speaking import SpeechResponse, provenance_headers, speak_for
 from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.voices import VoiceLists
 from voiceagent_tts.synthesizer.events import ContextWords
 from voiceagent_tts.synthesizer.options import ContextOptions
 
@@ -67,12 +68,15 @@ def error_body(error: VoiceAgentError) -> dict[str, Any]:
 # HTTP.
 
 
-@router.get("/v1/voices")
-async def list_voices(request: Request) -> dict[str, Any]:
+@router.get("/v1/voices", response_model=dict[str, Any])
+async def list_voices(request: Request) -> Response:
     """List the voices, the default first, as ElevenLabs' API does."""
-    state: ServerState = request.app.state.server
-    book = state.synthesizer.voices_of(caller_of(request.scope).key_id)
-    listed = await asyncio.to_thread(book.listed)  # reads the record of each clone
+    lists: VoiceLists = request.app.state.voice_lists
+    return await lists.answer(_voices, request)
+
+
+def _voices(state: ServerState, key_id: str | None) -> dict[str, Any]:
+    listed = state.synthesizer.voices_of(key_id).listed()
     return {"voices": [_shown(voice.details) for voice in listed]}
 
 
@@ -95,7 +99,7 @@ async def speak_as_elevenlabs(
     output = OutputFormat.parse(output_format)
     speech = await speak_for(request, body.text, _options(request, voice_id, body))
     media_type = "audio/pcm" if output.container is None else CONTENT_TYPES[output.container]
-    audio = _encoder(output).encoded(speech.pcm())
+    audio = _encoder(output, request).encoded(speech.pcm())
     headers = provenance_headers(speech.provenance(is_complete=False))
     return SpeechResponse(audio, media_type=media_type, headers=headers)
 
@@ -108,7 +112,7 @@ async def speak_with_timestamps(
     output = OutputFormat.parse(output_format)
     options = _options(request, voice_id, body, wants_words=True)
     speech = await speak_for(request, body.text, options)
-    lines = _lines(speech.events(), body.text, _encoder(output))
+    lines = _lines(speech.events(), body.text, _encoder(output, request))
     headers = provenance_headers(speech.provenance(is_complete=False))
     return SpeechResponse(lines, media_type="application/json", headers=headers)
 
@@ -129,11 +133,12 @@ def _options(
 
 
 def _encoder(
-    output: OutputFormat,
+    output: OutputFormat, request: Request
 ) -> AnswerEncoder[ContainerEncoder] | AnswerEncoder[OutputStream]:
     if output.container is None:
         return sample_encoder(output.encoding, output.sample_rate_hz)
-    return stream_encoder(output.container, output.sample_rate_hz)
+    owner = caller_of(request.scope).owner
+    return stream_encoder(output.container, output.sample_rate_hz, owner)
 
 
 async def _lines(

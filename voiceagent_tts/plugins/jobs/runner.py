@@ -97,6 +97,8 @@ class JobRunner:
         self._tasks: list[asyncio.Task[None]] = []
         self._sending: dict[asyncio.Task[None], str] = {}
         """Tasks that send news, with their submitter."""
+        self._alone_of: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Of callers: has the job that may be the only one of its caller."""
         self._senders_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._senders = ThreadPoolExecutor(_SENDERS, "webhook")
         self._running: Counter[str] = Counter()
@@ -246,23 +248,29 @@ class JobRunner:
     async def _save(self, job: Job) -> dict[str, Any]:
         request = SpeechRequest.parse(job.request, "job", self._state.served(job.key_id))
         origin = Origin(Caller(job.ip, job.key_id), PATH, {"job_id": job.id})
-        # One by one: `_AT_ONCE` bounds them, and two of a caller could fill its share halfway.
-        with self._state.held.hold(f"job:{job.id}") as hold:
-            return await self._save_file(job, request, Listener(origin, _never, hold))
+        alone = self._alone_of.setdefault(origin.caller.owner, asyncio.Lock())
+        if not alone.locked():
+            try:
+                return await self._save_file(job, request, origin)
+            except OverloadedError as error:
+                if error.code is not ErrorCode.RATE_LIMITED:
+                    raise
+        # The files of a caller share its memory: some that fill it together go one by one.
+        async with alone:
+            return await self._save_file(job, request, origin)
 
-    async def _save_file(
-        self, job: Job, request: SpeechRequest, listener: Listener
-    ) -> dict[str, Any]:
-        file = await speak_file(self._state, listener, request)
-        name = f"{job.id}.{request.response_format or 'mp3'}"
-        await self._store(job, name, file.data)
-        return {
-            "name": name,
-            "content_type": file.content_type,
-            "bytes": len(file.data),
-            "audio_ms": file.audio_ms,
-            "provenance": file.provenance.model_dump(),
-        }
+    async def _save_file(self, job: Job, request: SpeechRequest, origin: Origin) -> dict[str, Any]:
+        with self._state.held.hold(origin.caller.owner) as hold:
+            file = await speak_file(self._state, Listener(origin, _never, hold), request)
+            name = f"{job.id}.{request.response_format or 'mp3'}"
+            await self._store(job, name, file.data)
+            return {
+                "name": name,
+                "content_type": file.content_type,
+                "bytes": len(file.data),
+                "audio_ms": file.audio_ms,
+                "provenance": file.provenance.model_dump(),
+            }
 
     async def _store(self, job: Job, name: str, data: bytes | bytearray) -> None:
         """Store a file, with some attempts: a mounted folder may be away for a while."""

@@ -1,0 +1,134 @@
+"""Many connections at once keep nobody waiting: one turn of the event loop does little work."""
+
+import asyncio
+import base64
+import gc
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+import pytest
+
+from testbed.long_texts import MOST_CALLS
+from testbed.loop_work import loop_work
+from testbed.raw_websocket import TEXT, frame
+from testbed.servers import StartServer
+from testbed.waiting import PATIENCE_S, until
+from voiceagent_tts.server import connections
+from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.settings.access import Quota
+
+_CONNECTIONS = 150
+_OPEN = frame(TEXT, b'{"type": "context.open", "context_id": "0", "language": "en"}')
+_PING = frame(TEXT, b'{"type": "ping", "t": 0}')
+_UPGRADE = (
+    b"GET /v1/tts/ws HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nX-API-Key: key\r\n"
+    b"Sec-WebSocket-Key: " + base64.b64encode(bytes(16)) + b"\r\n\r\n"
+)
+_GET = b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n"
+
+Connect = Callable[[RunningServer, bytes, bytes], Sequence[socket.socket]]
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """Opens connections that send something and read up to an answer; in another thread."""
+    with ExitStack() as stack:
+
+        def connect(server: RunningServer, sent: bytes, answer: bytes) -> list[socket.socket]:
+            address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+            opened: list[socket.socket] = []
+            for _ in range(_CONNECTIONS):
+                opened.append(socket.create_connection(address, timeout=PATIENCE_S))
+                stack.enter_context(opened[-1])
+                opened[-1].sendall(sent)
+                _read(opened[-1], answer, 1)
+            return opened
+
+        yield connect
+
+
+def _read(connection: socket.socket, answer: bytes, times: int) -> None:
+    """Read until an answer has come as many times."""
+    received = b""
+    while received.count(answer) < times:
+        received += (data := connection.recv(1 << 16))
+        assert data, received
+
+
+@pytest.mark.parametrize(
+    ("before", "sent", "answer", "times"),
+    [
+        pytest.param(_UPGRADE, _PING * 15, b'"pong"', 15, id="pings"),
+        pytest.param(_UPGRADE, _OPEN * 6, b'"error"', 5, id="refused contexts"),
+        pytest.param(b"", _GET, b" 200 OK", 1, id="requests"),
+        pytest.param(b"", _UPGRADE, b'"ready"', 1, id="handshakes"),
+    ],
+)
+async def test_many_connections_make_no_long_turn_of_the_loop(
+    start_server: StartServer,
+    monkeypatch: pytest.MonkeyPatch,
+    connect: Connect,
+    before: bytes,
+    sent: bytes,
+    answer: bytes,
+    times: int,
+) -> None:
+    """What all of them send in one moment is done in several turns, and answered."""
+    server = await start_server(api_keys=("key",), key_limits=Quota(contexts=1))
+    opened = await asyncio.to_thread(connect, server, before, b'"ready"' if before else b"")
+    with loop_work(monkeypatch) as work:
+        for each in opened:  # without a return to the event loop: all come in one turn
+            each.sendall(sent)
+
+        def read() -> None:
+            for each in opened:
+                _read(each, answer, times)
+
+        await asyncio.to_thread(read)
+    assert work.most <= MOST_CALLS
+
+
+async def test_sockets_that_open_together_are_read(
+    start_server: StartServer, connect: Connect
+) -> None:
+    """However many handshakes one turn has, and whichever of them waits for the next one."""
+    server = await start_server(api_keys=("key",))
+    opened = list(await asyncio.to_thread(connect, server, b"", b""))
+    for many in range(1, 17):
+        together = [opened.pop() for _ in range(many)]
+        for each in together:
+            each.sendall(_UPGRADE)
+
+        def talk(together: list[socket.socket] = together) -> None:
+            for each in together:
+                _read(each, b'"ready"', 1)
+                each.sendall(_PING)
+            for each in together:
+                _read(each, b'"pong"', 1)
+
+        await asyncio.to_thread(talk)
+
+
+async def test_an_open_socket_keeps_no_headers(start_server: StartServer, connect: Connect) -> None:
+    """Thousands of idle ones would hold 16 kB each; nobody reads them any more."""
+    server = await start_server(api_keys=("key",))
+    mark = b"remembered" * 400
+    upgrade = _UPGRADE.replace(b"Host: a", b"Host: a\r\nX-Mark: " + mark)
+    await asyncio.to_thread(connect, server, upgrade, b'"ready"')
+    assert len(server.state.sessions) == _CONNECTIONS
+    lists = [each for each in gc.get_objects() if type(each) is list and len(each) < 100]
+    assert not [each for each in lists if mark in each or (b"x-mark", mark) in each]
+
+
+async def test_a_caller_waits_for_its_own_connections_only() -> None:
+    """Hundreds of another one's pieces that came before do not delay its only one."""
+    turns = connections._Turns()
+    done: list[str] = []
+    for _ in range(300):
+        turns.take("many", 100, lambda: done.append("many"))
+    turns.take("one", 100, lambda: done.append("one"))
+    await until(lambda: len(done) == 301, "all is done")
+    at_once = -(-connections._TURN_BYTES // (connections._STEP_BYTES + 100))
+    assert done.index("one") <= at_once + 1
