@@ -10,12 +10,7 @@ from voiceagent_tts.client.transport import Transport
 from voiceagent_tts.core import Cut
 from voiceagent_tts.errors import ConnectionLostError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientConnection, ClientEvent, ContextRecord
-from voiceagent_tts.protocol.messages import (
-    CutMessage,
-    ErrorMessage,
-    OpenOptions,
-    ReadyMessage,
-)
+from voiceagent_tts.protocol.messages import CutMessage, ErrorMessage, OpenOptions, ReadyMessage
 from voiceagent_tts.protocol.socket_router import Inbox, SocketRouter
 
 _SEND_TIMEOUT_S = 5.0

@@ -12,12 +12,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, WordTimestamp
-from voiceagent_tts.errors import (
-    ErrorCode,
-    InvalidRequestError,
-    OverloadedError,
-    VoiceAgentError,
-)
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.protocol.messages import (
     AUDIO_HEADER,
     AUDIO_KIND,

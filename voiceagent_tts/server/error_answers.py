@@ -11,12 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from voiceagent_tts.errors import (
-    ErrorCode,
-    InvalidRequestError,
-    OverloadedError,
-    VoiceAgentError,
-)
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.server.hooks import form_of
 from voiceagent_tts.server.request_log import note_error
 from voiceagent_tts.server.state import ServerState, draining_error

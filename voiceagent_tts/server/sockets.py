@@ -6,12 +6,7 @@ from fastapi import FastAPI, Request, Response, WebSocket
 from starlette.exceptions import HTTPException
 
 from voiceagent_tts.access.keys import Caller
-from voiceagent_tts.errors import (
-    ErrorCode,
-    InvalidRequestError,
-    OverloadedError,
-    VoiceAgentError,
-)
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.protocol.server_connection import Dialect
 from voiceagent_tts.server import auth
 from voiceagent_tts.server.error_answers import error_response, refused_request

@@ -34,11 +34,7 @@ from voiceagent_tts.server.held import Hold
 from voiceagent_tts.server.request_log import note_error, request_id_of
 from voiceagent_tts.server.state import AudioFile, ServerState, draining_error
 from voiceagent_tts.synthesizer.context import Context
-from voiceagent_tts.synthesizer.events import (
-    ContextDone,
-    ContextFailed,
-    ContextWords,
-)
+from voiceagent_tts.synthesizer.events import ContextDone, ContextFailed, ContextWords
 from voiceagent_tts.synthesizer.options import ContextOptions
 
 FIRST_AUDIO_S = 30.0
