@@ -1,6 +1,6 @@
 """Subtitles for a spoken text, from the word times at its end: `pip install voiceagent-tts`, then
 
-    python examples/subtitles.py "A text of up to 20,000 characters." > speech.srt
+    python examples/subtitles.py "A text of up to 1,500 words." > speech.srt
 
 The server sends each word's time before the word is heard. At the end of the text it repeats all
 words with better times (`words_final`) if it has found any since.

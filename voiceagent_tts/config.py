@@ -23,11 +23,7 @@ from pydantic_settings import (
 )
 
 from voiceagent_tts.settings.access import AccessSettings
-from voiceagent_tts.settings.engine import (
-    AlignerSettings,
-    EngineSettings,
-    VoiceSettings,
-)
+from voiceagent_tts.settings.engine import AlignerSettings, EngineSettings, VoiceSettings
 from voiceagent_tts.settings.group import refused
 from voiceagent_tts.settings.network import LimitSettings, LogSettings, NetworkSettings
 from voiceagent_tts.settings.plugins import (

@@ -127,8 +127,8 @@ async def test_a_caller_waits_for_its_own_connections_only() -> None:
     turns = connections._Turns()
     done: list[str] = []
     for _ in range(300):
-        turns.take("many", 100, lambda: done.append("many"))
-    turns.take("one", 100, lambda: done.append("one"))
+        turns.take("many", 8_000, lambda: done.append("many"))
+    turns.take("one", 8_000, lambda: done.append("one"))
     await until(lambda: len(done) == 301, "all is done")
-    at_once = -(-connections._TURN_BYTES // (connections._STEP_BYTES + 100))
+    at_once = -(-connections._TURN_BYTES // 8_000)
     assert done.index("one") <= at_once + 1

@@ -1,5 +1,6 @@
 """A context that waits to be opened, or for its text to be charged, makes nothing else wait."""
 
+import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable
@@ -13,16 +14,20 @@ from testbed.servers import StartServer
 from testbed.slow_lexicon import SLOW_VOICE, slow_lexicon
 from testbed.waiting import until
 from testbed.wire import Wire
+from voiceagent_tts.access.limiter import Admission
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import (
     CancelledMessage,
     ContextOpened,
+    ContextText,
     CutMessage,
     DoneMessage,
     ErrorMessage,
     PongMessage,
 )
+from voiceagent_tts.server import socket_context
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.socket_context import SocketContext
 from voiceagent_tts.settings.access import Quota
 
 SPOKEN = "The quick brown fox jumps over the lazy dog. " * 3
@@ -145,6 +150,43 @@ async def test_what_waits_is_limited(start_server: StartServer, tmp_path: Path) 
             waiting.record.flushes = 4
             await wire.end(waiting)
         assert (await wire.finish(waiting)).done.chars == 16
+
+
+async def test_text_that_comes_just_after_charged_text_is_spoken_once(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the iteration of the event loop after the last waiting text was spoken."""
+    contexts: list[SocketContext] = []
+    texts = ["two ", "three. "]
+    feed, pop = SocketContext.feed, socket_context._Inbox.pop
+
+    def note_and_feed(context: SocketContext, message: Any) -> None:
+        contexts.append(context)
+        feed(context, message)
+
+    def pop_and_go_on(inbox: socket_context._Inbox) -> None:
+        pop(inbox)
+        if not inbox and texts:
+            message = ContextText(context_id=contexts[0].context_id, text=texts.pop(0))
+            asyncio.get_running_loop().call_soon(contexts[0].feed, message)
+
+    async def charge_slowly(admission: Admission, chars: int) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(SocketContext, "feed", note_and_feed)
+    monkeypatch.setattr(socket_context._Inbox, "pop", pop_and_go_on)
+    monkeypatch.setattr(Admission, "defer_charge", lambda *_: False)
+    monkeypatch.setattr(Admission, "charge", charge_slowly)
+    quota = Quota(chars_per_minute=9_000)
+    server = await start_server(api_keys=("key",), key_limits=quota)
+    async with Wire.connected(server.websocket_url, **KEY) as wire:
+        context = await wire.open(language="en")
+        await wire.until(ContextOpened, context)
+        await wire.text(context, "one ")
+        (spoken,) = server.state.synthesizer._contexts
+        await until(lambda: len(spoken.text) >= len("one two three. "), "all was pushed")
+    assert spoken.text == "one two three. "
 
 
 async def test_text_that_waits_to_be_charged_can_be_cancelled(

@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from voiceagent_tts.audio.pcm import encode
-from voiceagent_tts.core import (
-    BYTES_PER_SAMPLE,
-    MAX_MESSAGE_PCM_BYTES,
-    SAMPLE_RATE_HZ,
-    Encoding,
-)
+from voiceagent_tts.core import BYTES_PER_SAMPLE, MAX_MESSAGE_PCM_BYTES, SAMPLE_RATE_HZ, Encoding
 
 if TYPE_CHECKING:
     from voiceagent_tts.audio.resample import Resampler

@@ -27,12 +27,7 @@ from voiceagent_tts.model.kv_pool import (
 )
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.prompt import Prompt
-from voiceagent_tts.model.sampling import (
-    Sampler,
-    SamplingBounds,
-    SamplingParams,
-    TorchSampler,
-)
+from voiceagent_tts.model.sampling import Sampler, SamplingBounds, SamplingParams, TorchSampler
 
 
 @dataclass(frozen=True, slots=True)

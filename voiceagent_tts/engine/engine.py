@@ -13,22 +13,12 @@ import time
 from collections.abc import Callable
 
 from voiceagent_tts.engine.gpu_usage import GpuUsage
-from voiceagent_tts.engine.metrics import (
-    Counts,
-    cache_metrics,
-    context_metrics,
-    device_metrics,
-)
+from voiceagent_tts.engine.metrics import Counts, cache_metrics, context_metrics, device_metrics
 from voiceagent_tts.engine.prompt_cache import Preparations, PromptCache
 from voiceagent_tts.engine.publisher import Publisher
 from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
-from voiceagent_tts.engine.sequence import (
-    EngineContext,
-    Sequence,
-    SequenceState,
-    TextState,
-)
+from voiceagent_tts.engine.sequence import EngineContext, Sequence, SequenceState, TextState
 from voiceagent_tts.engine.text_queue import (
     OpenContext,
     SequenceBuilder,

@@ -20,12 +20,7 @@ from voiceagent_tts.core import (
     Word,
     WordTimestamp,
 )
-from voiceagent_tts.errors import (
-    ErrorCode,
-    InvalidRequestError,
-    OverloadedError,
-    VoiceAgentError,
-)
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.seam.commands import (
     MAX_NATIVE_SPEED,
     MIN_NATIVE_SPEED,

@@ -122,9 +122,9 @@ class ContextOpener:
         if not self._announced[owner]:
             del self._announced[owner]
             return
+        asyncio.get_running_loop().call_later(_PREPARE_EVERY_S, self._prepare_next, owner)
         with contextlib.suppress(VoiceAgentError):  # a voice may be gone meanwhile
             self._synthesizer.prepare(self._announced[owner].popleft())
-        asyncio.get_running_loop().call_later(_PREPARE_EVERY_S, self._prepare_next, owner)
 
     async def open(
         self,

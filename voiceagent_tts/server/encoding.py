@@ -89,7 +89,7 @@ class AnswerEncoder(Generic[_Encoder]):
 
 
 async def _computed(threads: ThreadPoolExecutor, owner: str, work: Callable[[], _T]) -> _T:
-    async with _places.setdefault((threads, owner), asyncio.Semaphore(_THREADS)):
+    async with _places.setdefault((threads, owner), asyncio.Semaphore(2 * _THREADS)):
         return await asyncio.get_running_loop().run_in_executor(threads, work)
 
 

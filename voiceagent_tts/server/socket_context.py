@@ -346,7 +346,8 @@ class SocketContext:
                     await admitted.push_text(message.text)
                     self._refusals.note_accepted()
             self._inbox.pop()
-            await asyncio.sleep(0)  # other clients must not wait for a full inbox
+            if self._inbox:  # none may be waited for when it is empty: the next message starts anew
+                await asyncio.sleep(0)  # other clients must not wait for a full inbox
 
     # Work that never waits.
 

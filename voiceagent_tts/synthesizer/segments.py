@@ -154,7 +154,7 @@ class Intake:
 
         Raises:
             InvalidRequestError: more text is waiting than `max_text_chars`, or it is too much for
-                one context (`texttoo_long`); nothing of `delta` was accepted.
+                one context (`text_too_long`); nothing of `delta` was accepted.
         """
         if self.chars + len(delta) > MAX_CONTEXT_CHARS:
             raise too_long(f"{MAX_CONTEXT_CHARS} characters in one context; open another one")
@@ -173,7 +173,7 @@ class Intake:
         """Check the length of the readings that were found in the text.
 
         Raises:
-            InvalidRequestError: more of them is waiting than `max_text_chars` (`texttoo_long`).
+            InvalidRequestError: more of them is waiting than `max_text_chars` (`text_too_long`).
         """
         if self.waiting_surplus > self._max_chars:
             raise too_long(

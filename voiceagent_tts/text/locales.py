@@ -12,12 +12,7 @@ from typing import Any, cast
 import num2words  # pyright: ignore[reportMissingTypeStubs]
 from babel import Locale as Cldr
 from babel import UnknownLocaleError
-from babel.numbers import (
-    format_decimal,
-    get_currency_name,
-    get_decimal_symbol,
-    get_group_symbol,
-)
+from babel.numbers import format_decimal, get_currency_name, get_decimal_symbol, get_group_symbol
 from babel.units import format_unit
 
 UNITS = {

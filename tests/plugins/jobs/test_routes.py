@@ -321,7 +321,7 @@ async def test_a_job_that_cannot_be_spoken_fails(http: httpx.AsyncClient) -> Non
 async def test_files_of_jobs_count_for_their_caller(
     http: httpx.AsyncClient, server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside its requests; jobs that fill its share together end one by one, each spoken whole."""
+    """Jobs that fill its share together end one by one, each spoken whole."""
     monkeypatch.setattr(held, "MAX_CALLER_BYTES", 400_000)
     counts, take, save = server.state.held._of_callers, held.Hold.take, JobStorage.save
     most, begun, goes_on = [0], list[str](), threading.Event()

@@ -70,11 +70,7 @@ from voiceagent_tts.adapters.pipecat.settings import (
     server_settings,
 )
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
-from voiceagent_tts.adapters.pipecat.text import (
-    ClauseAggregator,
-    joint,
-    without_end,
-)
+from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint, without_end
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
 from voiceagent_tts.adapters.turn import TurnState, silence, whole_characters
 from voiceagent_tts.client import ClientSocket

@@ -50,12 +50,7 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError, refusal_of
-from voiceagent_tts.protocol.server_connection import (
-    Answer,
-    Command,
-    WireMessages,
-    refuse_if_big,
-)
+from voiceagent_tts.protocol.server_connection import Answer, Command, WireMessages, refuse_if_big
 
 _ENDS = {"sentence": ".!?…。！？।", "clause": ".!?…。！？।,;:，、；：", "none": ""}
 _MOST_UNANSWERED = 1024

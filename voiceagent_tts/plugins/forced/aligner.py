@@ -22,11 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.plugins.forced.clip_times import (
-    Tail,
-    make_monotonic,
-    spread_starts,
-)
+from voiceagent_tts.plugins.forced.clip_times import Tail, make_monotonic, spread_starts
 from voiceagent_tts.plugins.forced.prompt import (
     LANGUAGES,
     LONGEST_SAMPLES,

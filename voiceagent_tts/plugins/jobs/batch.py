@@ -17,12 +17,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from voiceagent_tts.access.keys import Caller
-from voiceagent_tts.errors import (
-    ErrorCode,
-    InvalidRequestError,
-    UnauthorizedError,
-    VoiceAgentError,
-)
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, UnauthorizedError, VoiceAgentError
 from voiceagent_tts.server.auth import check_scope
 from voiceagent_tts.server.error_answers import log_if_unexpected
 from voiceagent_tts.server.speaking import (

@@ -255,12 +255,12 @@ class JobRunner:
             except OverloadedError as error:
                 if error.code is not ErrorCode.RATE_LIMITED:
                     raise
-        # The files of a caller share its memory: some that fill it together go one by one.
+        # The jobs of a caller share its memory: some that fill it together go one by one.
         async with alone:
             return await self._save_file(job, request, origin)
 
     async def _save_file(self, job: Job, request: SpeechRequest, origin: Origin) -> dict[str, Any]:
-        with self._state.held.hold(origin.caller.owner) as hold:
+        with self._state.held.hold(f"jobs of {origin.caller.owner}") as hold:
             file = await speak_file(self._state, Listener(origin, _never, hold), request)
             name = f"{job.id}.{request.response_format or 'mp3'}"
             await self._store(job, name, file.data)

@@ -13,15 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import aiohttp
-from livekit.agents import (
-    Agent,
-    AgentSession,
-    APIConnectOptions,
-    LanguageCode,
-    inference,
-    stt,
-    tts,
-)
+from livekit.agents import Agent, AgentSession, APIConnectOptions, LanguageCode, inference, stt, tts
 from livekit.agents.llm import ChatMessage
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS
 from livekit.agents.voice.agent_session import SessionConnectOptions
