@@ -10,7 +10,7 @@ from typing import Any
 from voiceagent_tts.plugins.dialects.shared import known_ends_ms
 from voiceagent_tts.protocol.messages import WordsMessage
 
-_MOST_CHARS = 2_000
+_MOST_CHARS = 1_000
 """Words that wait for their audio are shorter, unless nothing is said of them."""
 
 
