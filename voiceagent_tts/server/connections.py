@@ -40,8 +40,7 @@ _MAX_UNFINISHED = 32
 _RESERVED_FILES = 64
 """Open files that connections leave to the rest of the process: to workers, uploads and logs."""
 _MOST_WAITING = 1_000
-"""Connections without a whole request; with TLS each takes 70 kB, and its headers 24 kB. Never more
-than a quarter of the files."""
+"""Connections without a whole request, each of up to 94 kB; at most a quarter of the files."""
 _READ_BYTES = 8 * 1024
 """Bytes read from a connection in one iteration of the event loop: a thousand of the smallest
 messages take 2 ms. asyncio would read 32 times as much."""
@@ -192,7 +191,7 @@ class _Paced(asyncio.Protocol):
             return
         self._work_on(data)
         now = self.transport.get_protocol()  # after a handshake, that of the socket
-        if now is self and self._unread:  # TLS reads more at once
+        if self._unread:  # TLS reads more at once
             self._read_in_turn()
         elif isinstance(now, _Paced) and not now._unread and not now._is_paused:
             self.transport.resume_reading()
@@ -233,7 +232,8 @@ class RequestProtocol(_Paced, H11Protocol):
         H11Protocol.data_received(self, data)
         is_socket = self.transport.get_protocol() is not self
         connection = self.transport.get_extra_info("socket")
-        if is_socket:
+        if is_socket:  # its client waits for the handshake's answer, and has sent nothing else
+            self._unread = b""
             self._waiting.cancel()  # the timer would keep this in memory
         if is_socket or self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             _waiting.pop(connection.fileno(), None)

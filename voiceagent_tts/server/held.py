@@ -28,8 +28,8 @@ _OVERHEAD_BYTES = 600
 """Overhead of one text in addition to its characters and words."""
 _NUMBERS = 4
 """Of one packed word."""
-_PACKED_AT_ONCE = 1_000
-"""Words that are packed in one turn of the event loop: up to 5 ms where breaks move them."""
+_PACKED_AT_ONCE = 10_000
+"""Words that are packed in one turn of the event loop: 3 ms."""
 _EXPIRED_AT_ONCE = 64
 """Texts that are too old and are dropped with a new one. Not all: there may be 27,000."""
 
