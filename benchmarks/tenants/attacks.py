@@ -365,8 +365,8 @@ async def _raw(url: str, data: bytes) -> tuple[asyncio.StreamReader, asyncio.Str
 
 
 async def long_headers(url: str, key: str) -> None:
-    """Send headers and addresses of 60 kB, with and without an end."""
-    filler = "x" * 60_000
+    """Send headers and addresses of 15 kB, with and without an end; longer ones are not read."""
+    filler = "x" * 15_000
     requests = (
         f"GET /v1/audio/voices?{filler} HTTP/1.1\r\nHost: a\r\n\r\n",
         f"GET /v1/audio/voices HTTP/1.1\r\nAuthorization: Bearer {key}\r\nX: {filler}\r\n\r\n",

@@ -44,10 +44,10 @@ _MOST_WAITING = 1_000
 _READ_BYTES = 8 * 1024
 """Bytes read from a connection in one iteration of the event loop: a thousand of the smallest
 messages take 2 ms. asyncio would read 32 times as much."""
-_TURN_BYTES = 64 * 1024
+_TURN_BYTES = 256 * 1024
 """Bytes of all connections that are worked on in one iteration of the event loop, and some more."""
-_REQUEST_BYTES = 8 * 1024  # that a piece of one counts more: it may be a whole request, 0.5 ms
-_MESSAGE_BYTES = 2 * 1024  # that a socket's message counts more: it may open a context, 0.1 ms
+_REQUEST_BYTES = 32 * 1024  # that a piece of one counts more: it may be a whole request, 0.5 ms
+_MESSAGE_BYTES = 8 * 1024  # that a socket's message counts more: it may open a context, 0.1 ms
 
 
 def _takes_reserved_file(transport: asyncio.BaseTransport) -> bool:
@@ -205,8 +205,7 @@ class RequestProtocol(_Paced, H11Protocol):
 
     _piece_bytes = _REQUEST_BYTES
     _head_lines = 0
-    _discarded_bytes = 0
-    """Read of a body that was refused."""
+    _discarded_bytes = 0  # read of a body that was refused
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, if there are files for one."""
@@ -230,6 +229,7 @@ class RequestProtocol(_Paced, H11Protocol):
             self.transport.close()
             return
         H11Protocol.data_received(self, data)
+        self._piece_bytes = 0 if self.conn.their_state is h11.SEND_BODY else _REQUEST_BYTES
         is_socket = self.transport.get_protocol() is not self
         connection = self.transport.get_extra_info("socket")
         if is_socket:  # its client waits for the handshake's answer, and has sent nothing else
