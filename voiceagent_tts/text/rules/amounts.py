@@ -17,6 +17,7 @@ from voiceagent_tts.text.rules.rule import (
     counted,
     last_dot,
     number_pattern,
+    text_before,
     units_pattern,
     value_of,
 )
@@ -98,7 +99,7 @@ def _say_money(match: re.Match[str], locale: Locale) -> list[Part] | None:
 
 def _is_before_noun(match: re.Match[str], locale: Locale) -> bool:
     """Whether an English amount describes a noun, as in "a $50 gift card", and has no plural."""
-    before = match.string[max(0, match.start() - 9) : match.start()]
+    before = text_before(match, 9)
     return (
         locale.language == "en"
         and _BEFORE_AMOUNT.search(before) is not None
@@ -246,7 +247,7 @@ def _say_feet(match: re.Match[str], locale: Locale) -> list[Part]:
 
 def _say_feet_or_inches(match: re.Match[str], locale: Locale) -> list[Part] | None:
     """A length with one mark; a mark that may end a quotation is none."""
-    if re.search(r'(?<!\d)["“]', match.string[max(0, match.start() - 80) : match.start()]):
+    if re.search(r'(?<!\d)["“]', text_before(match, 80)):
         return None
     one, more = ("foot", "feet") if match[2] else ("inch", "inches")
     is_one = match[1] == "1" or (match[4] and not match[3])

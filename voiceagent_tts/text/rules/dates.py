@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from voiceagent_tts.text import abbreviations
 from voiceagent_tts.text.locales import Locale
-from voiceagent_tts.text.rules.rule import END, START, Part, Rule, last_dot
+from voiceagent_tts.text.rules.rule import END, START, Part, Rule, last_dot, text_after, text_before
 
 _ISO_DATE = re.compile(
     rf"{START}(\d{{4}})(?:-(?=\d\d-\d\d(?!\d))|/(?=\d\d?/))(\d\d?)[/-](\d\d?)(?![\w/-])"
@@ -129,7 +129,7 @@ def _date(
     year, month, day = date
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
-    before = match.string[max(0, match.start() - 4) : match.start()]
+    before = text_before(match, 4)
     ending = "n" if locale.language == "de" and before.casefold() != "der " else ""
     words = {
         "day": day,
@@ -142,8 +142,8 @@ def _date(
 
 def day_of_month(match: re.Match[str], locale: Locale) -> list[Part] | None:
     """A date without a year, as in "on 5/3", where what stands beside it says so."""
-    before = match.string[max(0, match.start() - 16) : match.start()]
-    after = match.string[match.end() : match.end() + 16]
+    before = text_before(match, 16)
+    after = text_after(match, 16)
     is_cued = _DAY_CUE.search(before) or (
         _WEAK_DAY_CUE.search(before) and match[0] not in locale.fractions
     )
@@ -170,7 +170,7 @@ def _say_year(match: re.Match[str], locale: Locale) -> list[Part] | None:
     cues = _YEAR_CUES.get(locale.language)
     if cues is None:
         return None
-    before = match.string[max(0, match.start() - 12) : match.start()]
+    before = text_before(match, 12)
     is_cued = re.search(rf"(?:^|\W)(?:{cues}) ?$", before) is not None
     is_number = before.endswith(f"{locale.symbols['-']} ")
     if is_number or (not is_cued and not "1700" <= match[1] <= "1999"):
@@ -218,7 +218,7 @@ def _say_german_day(match: re.Match[str], locale: Locale) -> list[Part]:
 def _say_german_date(match: re.Match[str], locale: Locale) -> list[Part] | None:
     """A date without a year after a word that dates have before them; "1.2." may be a version."""
     day, month = int(match[1]), int(match[2])
-    before = match.string[max(0, match.start() - 12) : match.start()]
+    before = text_before(match, 12)
     if not (1 <= day <= 31 and 1 <= month <= 12 and _GERMAN_DATE_CUE.search(before)):
         return None
     said = locale.ordinal(day) + ("" if before.casefold().endswith("der ") else "n")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from voiceagent_tts.text import abbreviations
 from voiceagent_tts.text.locales import Locale
-from voiceagent_tts.text.rules.rule import START, Part, Rule
+from voiceagent_tts.text.rules.rule import START, Part, Rule, text_before
 
 _ORDINALS = {
     "en": r"(\d{1,3}(?:,\d{3})+|\d{1,6})(st|nd|rd|th)\b",
@@ -98,7 +98,7 @@ def _say_ordinal(match: re.Match[str], locale: Locale) -> list[Part]:
 
 
 def _say_german_ordinal(match: re.Match[str], locale: Locale) -> list[Part] | None:
-    before = match.string[max(0, match.start() - 12) : match.start()]
+    before = text_before(match, 12)
     cue, ending = _GERMAN_CUE.search(before), _GERMAN_ENDINGS.get(match[2])
     if cue is None and ending is None:
         return None

@@ -11,6 +11,7 @@ from voiceagent_tts.text.rules.rule import (
     Part,
     Rule,
     number_pattern,
+    text_before,
     units_pattern,
     value_of,
 )
@@ -86,7 +87,7 @@ def _say_clock_range(match: re.Match[str], locale: Locale) -> list[Part]:
 
 def _say_spaced_range(match: re.Match[str], locale: Locale) -> list[Part] | None:
     """A range where the first number is the smaller one, as in "2 - 3 days"; else a difference."""
-    before = match.string[max(0, match.start() - 12) : match.start()]
+    before = text_before(match, 12)
     numbers = re.findall(rf"{number_pattern(locale)}", match[0])
     first, second = (value_of(number, locale) for number in numbers)
     is_open = first <= 12 and _OPEN.search(before)

@@ -45,6 +45,19 @@ def units_pattern(locale: Locale) -> str:
     return "|".join(sorted(map(re.escape, locale.units), key=len, reverse=True))
 
 
+# What stands beside a match, up to so many characters of it.
+
+
+def text_before(match: re.Match[str], chars: int) -> str:
+    """The text before a match."""
+    return match.string[max(0, match.start() - chars) : match.start()]
+
+
+def text_after(match: re.Match[str], chars: int) -> str:
+    """The text behind a match."""
+    return match.string[match.end() : match.end() + chars]
+
+
 # What is said.
 
 
@@ -61,8 +74,8 @@ def counted(number: str, noun: str, locale: Locale) -> str:
 
 def apart(said: str, match: re.Match[str]) -> str:
     """`said` with spaces where a letter or digit stands beside what it is said for."""
-    before = match.string[match.start() - 1 : match.start()] if match.start() else ""
-    after = match.string[match.end() : match.end() + 1]
+    before = text_before(match, 1)
+    after = text_after(match, 1)
     return (" " if before.isalnum() else "") + said + (" " if after.isalnum() else "")
 
 

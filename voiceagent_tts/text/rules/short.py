@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from voiceagent_tts.text import abbreviations
 from voiceagent_tts.text.locales import Locale
-from voiceagent_tts.text.rules.rule import Part, Rule, last_dot, say_nothing
+from voiceagent_tts.text.rules.rule import Part, Rule, last_dot, say_nothing, text_after
 
 _SHORT_MONTH = re.compile(r"(?:(?<=\d )|(?<=\d\. )|(?<=\d de ))([^\W\d_]{3,5})\.(?=,| \w)")
 
@@ -20,7 +20,7 @@ def rules(locale: Locale) -> tuple[Rule, ...]:
         return tuple(rules)
     day, dash = f"({'|'.join(locale.full_days)})", rf" ?(?:[-–]|\b{locale.symbols['–']}\b) ?"
     days = rf"(?i)\b(?:{day}\.?({dash}){day}\b\.?(?!\w)|(?=(?-i:[A-Z])|\w{{3}}){day}\.(?=,? \d))"
-    return (Rule(_SHORT_MONTH, _say_month), Rule(re.compile(days), _say_days), *rules)
+    return (Rule(_SHORT_MONTH, _say_month), Rule.of(days, _say_days), *rules)
 
 
 def beside_words(reads_digits: bool) -> Iterator[Rule]:
@@ -44,7 +44,7 @@ def _say_half_day(match: re.Match[str], locale: Locale) -> list[Part]:
 def _say_days(match: re.Match[str], locale: Locale) -> list[Part] | None:
     """A day that is written short before its date, or two of them, as in "Mo-Fr"."""
     if match[4]:
-        is_sea = match[4] == "mar" and " de " not in match.string[match.end() : match.end() + 8]
+        is_sea = match[4] == "mar" and " de " not in text_after(match, 8)
         return None if is_sea else [(locale.full_days[match[4].casefold()], 0)]
     if match[1].islower() and len(match[1]) < 3:  # "so-so" is no Sunday
         return None

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from voiceagent_tts.text.locales import Locale
-from voiceagent_tts.text.rules.rule import MONEY, START, Part, Rule, apart
+from voiceagent_tts.text.rules.rule import MONEY, START, Part, Rule, apart, text_after, text_before
 
 _RATIO = re.compile(rf"{START}(\d{{1,4}}):(\d{{1,4}})(?![\w:]|[.,]\d)")
 _POWER = re.compile(r"(?:(?<=[\d)])|(?<=\b[A-Za-z]))⁻?[²³¹⁰⁴-⁹]+")
@@ -53,7 +53,7 @@ def _say_division(match: re.Match[str], locale: Locale) -> list[Part]:
 
 
 def _say_minus(match: re.Match[str], locale: Locale) -> list[Part]:
-    before = match.string[match.start() - 1 : match.start()] if match.start() else ""
+    before = text_before(match, 1)
     gap = " " if before.isdigit() or before == ")" or match[0].startswith(" ") else ""
     return [(f"{gap}{locale.symbols['−' if gap else '-']} ", len(match[0]) // 2)]
 
@@ -72,7 +72,7 @@ def _say_power(match: re.Match[str], locale: Locale) -> list[Part]:
         said = "squared" if power == "2" else "cubed"
     else:
         said = f"{locale.symbols['^']} {power}"
-    after = match.string[match.end() : match.end() + 1]
+    after = text_after(match, 1)
     return [(f" {said}" + (" " if after.isalnum() else ""), 0)]
 
 

@@ -12,6 +12,8 @@ from voiceagent_tts.text.rules.rule import (
     START,
     Part,
     Rule,
+    text_after,
+    text_before,
     units_pattern,
 )
 
@@ -63,16 +65,16 @@ def _say_spelled(match: re.Match[str], locale: Locale) -> list[Part] | None:
 
 
 def _say_code(match: re.Match[str], locale: Locale) -> list[Part] | None:
-    before = match.string[max(0, match.start() - 40) : match.start()]
-    after = match.string[match.end() : match.end() + 20]
+    before = text_before(match, 40)
+    after = text_after(match, 20)
     is_code = codes.is_code(match[0], before, after, locale.language)
     return _digit_by_digit(match) if is_code else None
 
 
 def _say_long_number(match: re.Match[str], locale: Locale) -> list[Part] | None:
     """Digits one by one of what counts nothing and is no part of a sum."""
-    before = match.string[max(0, match.start() - 2) : match.start()]
-    after = match.string[match.end() : match.end() + 9]
+    before = text_before(match, 2)
+    after = text_after(match, 9)
     is_term = re.search("[+=×*] ?$", before) or re.match(r" ?[+=×*]", after)
     return None if is_term or codes.counts(after) else _digit_by_digit(match)
 
