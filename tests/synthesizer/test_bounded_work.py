@@ -6,7 +6,7 @@ import importlib
 import pytest
 
 from testbed.long_texts import CHARS, KINDS, LEXICONS, MOST_BYTES, MOST_CALLS, SPREAD, Lexicon
-from testbed.loop_work import loop_work
+from testbed.loop_work import LoopWork, loop_work
 from testbed.servers import StartSynthesizer
 from testbed.speechless import BriefProxy, SpeechlessProxy
 from voiceagent_tts.lexicon import check_entries
@@ -55,6 +55,24 @@ async def _read_whole(
     return done.reason
 
 
+async def _speechless(start_synthesizer: StartSynthesizer) -> Synthesizer:
+    """A synthesizer whose voice says nothing."""
+    synthesizer = await start_synthesizer()
+    synthesizer.proxy = SpeechlessProxy(PhraseCache(10e6, 60.0, 2))
+    return synthesizer
+
+
+async def _work_on(
+    kind: str, synthesizer: Synthesizer, monkeypatch: pytest.MonkeyPatch
+) -> tuple[DoneReason, LoopWork]:
+    """Have a text of a kind read; return how its context ended, and the work of the loop."""
+    words, has_markup, lexicon = KINDS[kind]
+    with loop_work(monkeypatch) as work:
+        await asyncio.sleep(0)
+        reason = await _read_whole(synthesizer, words, has_markup=has_markup, lexicon=lexicon)
+    return reason, work
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _languages() -> None:
     """What tells languages and abbreviations is loaded, as a server does at its start."""
@@ -69,12 +87,7 @@ async def test_no_turn_is_long_until_the_end_of_a_text(
     kind: str, start_synthesizer: StartSynthesizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor in the middle of a text, and not at its end, of which the voice says nothing."""
-    words, has_markup, lexicon = KINDS[kind]
-    synthesizer = await start_synthesizer()
-    synthesizer.proxy = SpeechlessProxy(PhraseCache(10e6, 60.0, 2))
-    with loop_work(monkeypatch) as work:
-        await asyncio.sleep(0)
-        reason = await _read_whole(synthesizer, words, has_markup=has_markup, lexicon=lexicon)
+    reason, work = await _work_on(kind, await _speechless(start_synthesizer), monkeypatch)
     assert reason == ("error" if kind in SAID_TOO_LONG else "complete")
     assert work.most <= MOST_CALLS and work.most_bytes <= MOST_BYTES
 
@@ -86,14 +99,9 @@ async def test_no_turn_is_long_where_text_is_fed_token_by_token(
     kind: str, start_synthesizer: StartSynthesizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each few characters go through the hold before the cache, and to the engine at once."""
-    words, has_markup, lexicon = KINDS[kind]
-    synthesizer = await start_synthesizer()
-    synthesizer.proxy = SpeechlessProxy(PhraseCache(10e6, 60.0, 2))
     # espeak takes whole segments; what answers in its place takes anything.
     monkeypatch.setattr("voiceagent_tts.synthesizer.synthesizer._feeding", lambda *_: "token")
-    with loop_work(monkeypatch) as work:
-        await asyncio.sleep(0)
-        reason = await _read_whole(synthesizer, words, has_markup=has_markup, lexicon=lexicon)
+    reason, work = await _work_on(kind, await _speechless(start_synthesizer), monkeypatch)
     assert reason == "complete"
     assert work.most <= MOST_CALLS and work.most_bytes <= MOST_BYTES, (work.most, work.most_bytes)
 
@@ -120,8 +128,7 @@ async def test_parts_that_are_said_at_length_are_all_spoken(
     start_synthesizer: StartSynthesizer,
 ) -> None:
     """A segment of readings has many parts; those not sent yet keep no engine waiting."""
-    synthesizer = await start_synthesizer()
-    synthesizer.proxy = SpeechlessProxy(PhraseCache(10e6, 60.0, 2))
+    synthesizer = await _speechless(start_synthesizer)
     words, lexicon = LEXICONS["respelled"]
     reason = await _read_whole(
         synthesizer, words, has_markup=False, lexicon=lexicon, chars=len(words) * 60

@@ -46,8 +46,8 @@ _READ_BYTES = 8 * 1024
 messages take 2 ms. asyncio would read 32 times as much."""
 _TURN_BYTES = 256 * 1024
 """Bytes of all connections that are worked on in one iteration of the event loop, and some more."""
-_REQUEST_BYTES = 32 * 1024  # that a piece of one counts more: it may be a whole request, 0.5 ms
-_MESSAGE_BYTES = 8 * 1024  # that a socket's message counts more: it may open a context, 0.1 ms
+_REQUEST_BYTES = 32 * 1024  # what a piece of a request counts beside its own: it may be all, 0.5 ms
+_MESSAGE_BYTES = 8 * 1024  # what a message counts beside its own: it may open a context, 0.1 ms
 
 
 def _takes_reserved_file(transport: asyncio.BaseTransport) -> bool:
@@ -151,7 +151,7 @@ class _Paced(asyncio.Protocol):
     client: tuple[str, int] | None
     _owner = ""  # whose turns it takes: of its client's network, or later of its key
     _unread = b""
-    _piece_bytes = 2 * _MESSAGE_BYTES  # that each piece counts more than it has
+    _piece_bytes = 2 * _MESSAGE_BYTES  # what each piece that is read counts beside its own
 
     @property
     def _is_paused(self) -> bool:

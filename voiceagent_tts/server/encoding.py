@@ -22,8 +22,7 @@ _files = ThreadPoolExecutor(_THREADS, "file-encoder")
 """Threads for files, which have no listeners; streams do not queue behind them."""
 _places: WeakValueDictionary[tuple[ThreadPoolExecutor, str], asyncio.Semaphore]
 _places = WeakValueDictionary()
-"""As many for an owner as there are threads: others wait for that many of its pieces, not for all.
-"""
+"""For twice as many pieces of an owner as there are threads: others do not wait for all of them."""
 
 
 class Encoder(Protocol):

@@ -41,6 +41,17 @@ async def connect(talk: Agent, version: str) -> None:
     assert "bot-ready" in [message["type"] for _, message in talk.loudspeaker.told]
 
 
+async def interrupted(talk: Agent, version: str, after_s: float) -> list[str]:
+    """Say `TEXT` to a page, interrupt it, and return the words that were heard."""
+    await connect(talk, version)
+    await talk.say(reply(TEXT))
+    await asyncio.sleep(after_s)
+    await talk.worker.queue_frame(InterruptionFrame())
+    await asyncio.sleep(LONG_S)
+    (played,) = talk.loudspeaker.played_samples
+    return TEXT.split()[: heard_words(played)]
+
+
 def told_of(talk: Agent, kind: str) -> Told:
     """The messages of a kind, with what was played by then, and empty the list."""
     told, talk.loudspeaker.told = talk.loudspeaker.told, []
@@ -84,13 +95,7 @@ def test_a_page_is_told_no_word_that_was_not_heard(version: str, after_s: float)
 
     async def run() -> None:
         async with agent(SPOKEN, Loudspeaker(40), has_page=True) as talk:
-            await connect(talk, version)
-            await talk.say(reply(TEXT))
-            await asyncio.sleep(after_s)
-            await talk.worker.queue_frame(InterruptionFrame())
-            await asyncio.sleep(LONG_S)
-            (played,) = talk.loudspeaker.played_samples
-            heard = TEXT.split()[: heard_words(played)]
+            heard = await interrupted(talk, version, after_s)
             assert words_told(talk) == heard and heard != TEXT.split()
             assert talk.messages == [" ".join(heard)]
             await talk.say(reply("x y z."))
@@ -106,13 +111,7 @@ def test_a_page_shows_as_spoken_what_was_heard(after_s: float) -> None:
 
     async def run() -> None:
         async with agent(SPOKEN, Loudspeaker(40), has_page=True) as talk:
-            await connect(talk, VERSIONS[-1])
-            await talk.say(reply(TEXT))
-            await asyncio.sleep(after_s)
-            await talk.worker.queue_frame(InterruptionFrame())
-            await asyncio.sleep(LONG_S)
-            (played,) = talk.loudspeaker.played_samples
-            heard = TEXT.split()[: heard_words(played)]
+            heard = await interrupted(talk, VERSIONS[-1], after_s)
             assert re.sub(r"\s+", " ", spoken_told(talk)).strip() == " ".join(heard)
 
     run_scripted(run())

@@ -54,7 +54,7 @@ from voiceagent_tts.protocol.client_connection import ClientEvent
 from voiceagent_tts.protocol.messages import ErrorMessage, VoiceOptions, WarningMessage
 
 _VOICES_PATH = "/v1/audio/voices"
-_WARM_TIMEOUT_S = 5.0
+_ANSWER_TIMEOUT_S = 5.0
 _WARM_WAITS_S = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Wait before each attempt to connect ahead of a reply; after these, the next reply connects."""
 
@@ -206,7 +206,7 @@ class TTS(tts.TTS[Literal["words"]]):
         """
         url = http_address(str(self._url), _VOICES_PATH)
         try:
-            timeout = aiohttp.ClientTimeout(total=_WARM_TIMEOUT_S)
+            timeout = aiohttp.ClientTimeout(total=_ANSWER_TIMEOUT_S)
             request = self._session().get(url, headers=self._headers, timeout=timeout)
             async with request as response:
                 response.raise_for_status()
@@ -353,7 +353,7 @@ class TTS(tts.TTS[Literal["words"]]):
         for wait_s in _WARM_WAITS_S:
             await asyncio.sleep(wait_s)
             try:
-                await self.acquire(_WARM_TIMEOUT_S)
+                await self.acquire(_ANSWER_TIMEOUT_S)
             except APIError as error:
                 _log.warning("not connected to %s: %s", self._place, error)
                 if not error.retryable:
