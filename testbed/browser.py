@@ -11,6 +11,7 @@ from playwright.async_api import Browser, ConsoleMessage, Page, Request, WebSock
 
 from testbed.missing import require_program
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.protocol.messages import AUDIO_HEADER
 
 _ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -95,13 +96,18 @@ class LitWord:
 
 @dataclass  # without slots: Playwright adds attributes to the owner of a handler
 class PageLog:
-    """What a page did: its requests, its errors, and the messages of its WebSockets."""
+    """What a page did: its requests, its errors, and the messages of its WebSockets.
+
+    Attributes:
+        pcm: the samples that its WebSockets received, in order.
+    """
 
     urls: list[str] = field(default_factory=list[str])
     requests: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     errors: list[str] = field(default_factory=list[str])
     sent: list[str] = field(default_factory=list[str])
     received: list[str] = field(default_factory=list[str])
+    pcm: bytearray = field(default_factory=bytearray)
 
     def watch(self, page: Page) -> None:
         """Record from now on."""
@@ -125,7 +131,13 @@ class PageLog:
     def _watch_socket(self, socket: WebSocket) -> None:
         self.urls.append(socket.url)
         socket.on("framesent", lambda data: self.sent.append(str(data)))
-        socket.on("framereceived", lambda data: self.received.append(str(data)))
+        socket.on("framereceived", self._on_message)
+
+    def _on_message(self, data: str | bytes) -> None:
+        if isinstance(data, bytes):
+            self.pcm += data[AUDIO_HEADER.size :]
+        else:
+            self.received.append(data)
 
 
 @contextlib.asynccontextmanager
