@@ -26,10 +26,13 @@ class Span:
 
     Args:
         span: OpenTelemetry's span; None for nothing.
+        epoch_ns: Unix time at zero of `time.monotonic()`. One for the whole span, or events that
+            are close together could change places.
     """
 
-    def __init__(self, span: "trace.Span | None" = None) -> None:
+    def __init__(self, span: "trace.Span | None" = None, epoch_ns: int = 0) -> None:
         self._span = span
+        self._epoch_ns = epoch_ns
 
     @property
     def traceparent(self) -> str | None:
@@ -54,7 +57,7 @@ class Span:
         """Add an event at a `time.monotonic()`, now by default."""
         if self._span is not None:
             moment = time.monotonic() if at is None else at
-            self._span.add_event(name, timestamp=_unix_ns(moment))
+            self._span.add_event(name, timestamp=self._epoch_ns + round(moment * 1e9))
 
     def fail(self, code: str) -> None:
         """Mark the span as failed with a stable error code."""
@@ -67,7 +70,7 @@ class Span:
     def end(self) -> None:
         """End the span; idempotent."""
         if self._span is not None and self._span.is_recording():
-            self._span.end()
+            self._span.end(self._epoch_ns + time.monotonic_ns())
 
 
 class Tracer:
@@ -97,7 +100,12 @@ class Tracer:
         context = None
         if parent is not None:
             context = TraceContextTextMapPropagator().extract({TRACEPARENT: parent})
-        return Span(self._tracer.start_span(name, context, SpanKind[kind.upper()]))
+        now_ns = time.monotonic_ns()
+        epoch_ns = time.time_ns() - now_ns
+        span = self._tracer.start_span(
+            name, context, SpanKind[kind.upper()], start_time=epoch_ns + now_ns
+        )
+        return Span(span, epoch_ns)
 
 
 def exports_traces() -> bool:
@@ -118,8 +126,3 @@ def host_tracer() -> Tracer:
     except ModuleNotFoundError:
         return Tracer()
     return Tracer(trace.get_tracer(_SCOPE, __version__))
-
-
-def _unix_ns(moment: float) -> int:
-    """A `time.monotonic()` as nanoseconds of Unix time."""
-    return time.time_ns() - round((time.monotonic() - moment) * 1e9)
