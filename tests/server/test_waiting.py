@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from testbed.raw_websocket import PING, PONG, RawWebSocket, frame
 from testbed.servers import StartServer
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.server import connections
@@ -108,3 +109,28 @@ async def test_connections_that_close_do_not_count(
         _, writer = await _connect(server, closed_later, "127.0.0.3")
         writer.close()
     await until(lambda: not _waiting(), "all are closed")
+
+
+async def test_a_socket_whose_handshake_came_with_a_request_does_not_wait(
+    start_server: StartServer, closed_later: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read when that request has its answer; the time for a request no longer counts."""
+    monkeypatch.setattr(connections, "REQUEST_S", 0.1)
+    server = await start_server()
+    reader, writer = await _connect(server, closed_later, "127.0.0.2")
+    writer.write(
+        b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n"
+        b"GET /v1/tts/ws HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        await reader.readuntil(b" 101 ")
+        await reader.readuntil(b"\r\n\r\n")
+        assert not _waiting()
+        for _ in range(3):
+            silent, _ = await _connect(server, closed_later, "127.0.0.3")
+            assert await silent.read() == b""
+        socket = RawWebSocket(reader, writer)
+        await socket.send(frame(PING))
+        while (await socket.receive())[0] != PONG:
+            pass

@@ -189,7 +189,11 @@ class _Paced(asyncio.Protocol):
         data, self._unread = self._unread[:_READ_BYTES], self._unread[_READ_BYTES:]
         if self.transport.is_closing():
             return
-        self._work_on(data)
+        try:
+            self._work_on(data)
+        except BaseException:  # as asyncio does where it calls this itself
+            self.transport.abort()
+            raise
         now = self.transport.get_protocol()  # after a handshake, that of the socket
         if self._unread:  # TLS reads more at once
             self._read_in_turn()
@@ -230,17 +234,21 @@ class RequestProtocol(_Paced, H11Protocol):
             return
         H11Protocol.data_received(self, data)
         self._piece_bytes = 0 if self.conn.their_state is h11.SEND_BODY else _REQUEST_BYTES
-        is_socket = self.transport.get_protocol() is not self
-        connection = self.transport.get_extra_info("socket")
-        if is_socket:  # its client waits for the handshake's answer, and has sent nothing else
-            self._unread = b""
-            self._waiting.cancel()  # the timer would keep this in memory
-        if is_socket or self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
-            _waiting.pop(connection.fileno(), None)
-        elif self.conn.their_state is h11.SEND_BODY:
-            _wait(connection)
+        if not self._gave_way() and self.conn.their_state is h11.SEND_BODY:
+            _wait(self.transport.get_extra_info("socket"))
+        elif self.conn.their_state is not h11.IDLE:
+            _waiting.pop(self.transport.get_extra_info("socket").fileno(), None)
         if self.cycle is not before:
             self._head_lines = self._discarded_bytes = 0
+
+    def _gave_way(self) -> bool:
+        """Whether the connection is a socket now, which waits for no request."""
+        if self.transport.get_protocol() is self:
+            return False
+        self._unread = b""  # its client waits for the handshake's answer, and has sent nothing else
+        self._waiting.cancel()  # the timer would keep this in memory
+        _waiting.pop(self.transport.get_extra_info("socket").fileno(), None)
+        return True
 
     def _has_too_much(self, data: bytes) -> bool:
         """Count bytes of a body that was refused, or lines of headers, before they are parsed."""
@@ -258,10 +266,11 @@ class RequestProtocol(_Paced, H11Protocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
+        """Wait for the next request; one that has come already may be a socket's handshake."""
         if not self.transport.is_closing():
             _wait(self.transport.get_extra_info("socket"))
         super().on_response_complete()
+        self._gave_way()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer: the timer would keep the connection in memory."""
