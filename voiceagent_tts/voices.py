@@ -1,16 +1,14 @@
-"""Map voice names to the workers that speak them, and store cloned voices in a folder.
+"""Map voice names to the workers that speak them, and read cloned voices from a folder.
 
 Knows the voices that running workers offer, and the names of the stored files. Knows nothing of a
-voice file's contents except the embedding width. What cannot be found, named or stored is an
+voice file's contents except the embedding width. What cannot be found or named is an
 `InvalidRequestError`.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
-import secrets
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
@@ -26,7 +24,6 @@ from voiceagent_tts.voice_file import read_header
 CLONE_SUFFIX = ".safetensors"
 DESIGNED_VOICE = "designed"
 """Name of the only voice of a VoiceDesign model; `instruct` describes who speaks."""
-_UNFINISHED_SUFFIX = ".part"
 _NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")
 _OWNER = re.compile(r"[0-9a-z-]{1,32}")
 _PLAIN_KEY_ID = re.compile(r"[0-9a-z-]{1,31}")
@@ -142,13 +139,13 @@ def _is_stored_name(name: str) -> bool:
 
 
 class VoiceFolder:
-    """Stores cloned voices, one file each, shared by all processes that can read the folder.
+    """Reads cloned voices, one file each, shared by all processes that can read the folder.
 
     A voice has the name of its file here, which `stored_name` normalises: keys may use one name
     for voices of their own (`SeenClones`).
 
-    Other files about the voices may be stored beside them. A file is replaced atomically: readers
-    get the old one or the new one.
+    Other files about the voices may be stored beside them. Who writes a file replaces it
+    atomically: readers get the old one or the new one.
 
     Args:
         path: folder, created with the first voice.
@@ -174,7 +171,7 @@ class VoiceFolder:
 
     def __contains__(self, name: str) -> bool:
         try:
-            return _is_stored_name(name.casefold()) and self._file(name).is_file()
+            return _is_stored_name(name.casefold()) and self.file(name).is_file()
         except OSError:  # the name is too long, or the folder is not readable
             return False
 
@@ -190,90 +187,32 @@ class VoiceFolder:
                 client may get the message, so it names no other voice.
         """
         try:
-            status = self._file(name).stat()
+            status = self.file(name).stat()
         except OSError as error:
-            raise _unknown(name, _LISTED) from error
+            raise unknown_clone(name, _LISTED) from error
         return _checked_version(name, status, expected)
 
     def read(self, name: str, expected: tuple[int, ...] = ()) -> bytes:
         """Read the file of a voice; arguments and errors as for `version`."""
         try:
-            with self._file(name).open("rb") as file:
+            with self.file(name).open("rb") as file:
                 _checked_version(name, os.fstat(file.fileno()), expected)
                 return file.read()
         except OSError as error:
-            raise _unknown(name, _LISTED) from error
+            raise unknown_clone(name, _LISTED) from error
 
     def embedding_width(self, name: str) -> int | None:
         """Return the size of the voice's speaker embedding; None if the file does not state it."""
         try:
-            with self._file(name).open("rb") as file:
+            with self.file(name).open("rb") as file:
                 header, _ = read_header(file.read(8 + _MAX_HEADER_BYTES))
             (width,) = header["speaker_embedding"]["shape"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return width if isinstance(width, int) else None
 
-    def save(self, name: str, voice_file: bytes) -> str:
-        """Store a voice; replaces a stored voice of that name.
-
-        Returns:
-            The normalised name.
-        """
-        target = self._file(name)
-        self.write(target.name, voice_file)
-        return target.stem
-
-    def remove(self, name: str) -> None:
-        """Delete a voice; contexts that already use it continue."""
-        if not self.delete(self._file(name).name):
-            raise _unknown(name, name_hint(name, self.names()))
-
-    def write(self, file: str, content: bytes) -> None:
-        """Store a file, or replace it."""
-        path = self.path / file
-        temporary = path.with_name(f".{secrets.token_hex(8)}{_UNFINISHED_SUFFIX}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("xb") as opened:
-                opened.write(content)
-                opened.flush()
-                os.fsync(opened.fileno())  # some file systems report a full disk only here
-            temporary.replace(path)
-        except OSError as error:
-            raise _not_writable(path, error) from error
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-
-    def delete(self, file: str) -> bool:
-        """Delete a file; returns whether there was one."""
-        path = self.path / file
-        try:
-            path.unlink()
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise InvalidRequestError(
-                f"{path.parent}: cannot remove {path.name}: {error.strerror}",
-                code=ErrorCode.STORAGE_UNAVAILABLE,
-            ) from error
-        return True
-
-    @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
-        """Let no other server of the voices and no other thread change several files meanwhile."""
-        path = self.path / ".lock"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("wb")
-        except OSError as error:
-            raise _not_writable(path, error) from error
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file
-            yield
-
-    def _file(self, name: str) -> Path:
+    def file(self, name: str) -> Path:
+        """Path of the file of a voice, which may not exist."""
         return self.path / f"{stored_name(name)}{CLONE_SUFFIX}"
 
 
@@ -345,18 +284,11 @@ def _checked_version(
     return version
 
 
-def _unknown(name: str, hint: str) -> InvalidRequestError:
+def unknown_clone(name: str, hint: str) -> InvalidRequestError:
+    """The error of who names a clone that is not in the folder."""
     return InvalidRequestError(
         f"expected the name of a cloned voice, got {name[:64]!r}; {hint}",
         code=ErrorCode.INVALID_VOICE,
-    )
-
-
-def _not_writable(path: Path, error: OSError) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"{path.parent}: cannot save {path.name}: {error.strerror}; set "
-        "VOICEAGENT_TTS_VOICES_FOLDER to a writable folder with free space",
-        code=ErrorCode.STORAGE_UNAVAILABLE,
     )
 
 
