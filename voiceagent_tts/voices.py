@@ -363,10 +363,8 @@ class VoiceBook:
         return own + [self._alias(alias) for alias in aliases]
 
     def _own(self, voice: Voice) -> ListedVoice:
-        kind = "clone" if voice.stored else "speaker"
-        details = VoiceDetails(voice.name, kind)
-        if kind == "speaker":
-            details = self._details.get(voice.name, details)
+        is_clone = bool(voice.stored)
+        details = VoiceDetails(voice.name, "clone") if is_clone else self._details_of(voice)
         return ListedVoice(details, voice.worker, stored=voice.stored)
 
     def _alias(self, alias: str) -> ListedVoice:
@@ -414,7 +412,7 @@ class VoiceBook:
         if voice.worker not in self._monolingual:
             return voice
         others = [each for each in self._voices.values() if each.worker == voice.worker]
-        gender = self._gender(voice)
+        gender = self._details_of(voice).gender
         return min([voice, *others], key=lambda each: self._mismatch(each, language, gender))
 
     def _mismatch(self, voice: Voice, language: str, gender: Gender | None) -> tuple[bool, ...]:
@@ -422,13 +420,12 @@ class VoiceBook:
         made_for = self._made_for(voice)
         code = language.partition("-")[0]
         is_other_accent = language not in (made_for, code)
-        is_other_gender = gender not in (None, self._gender(voice))
+        is_other_gender = gender not in (None, self._details_of(voice).gender)
         return made_for.partition("-")[0] != code, is_other_accent, is_other_gender
 
     def _made_for(self, voice: Voice) -> str:
         """Code of the language that a voice is made for; empty for a voice of any."""
-        details = self._details.get(voice.name)
-        return "" if details is None else details.language or ""
+        return self._details_of(voice).language or ""
 
     def _stand_in(self, alias: str) -> Voice:
         """The voice that an alias stands for.
@@ -439,10 +436,10 @@ class VoiceBook:
         default = self._default()
         gender = ALIASES[alias]
         of_worker = [each for each in self._voices.values() if each.worker == default.worker]
-        matching = [each for each in of_worker if self._gender(each) == gender]
+        matching = [each for each in of_worker if self._details_of(each).gender == gender]
         if gender is None or not matching:
             return default
-        siblings = [name for name, other in ALIASES.items() if other == gender]
+        siblings = _NAMES_BY_GENDER[gender].split()
         return matching[siblings.index(alias) % len(matching)]
 
     def _is_alias(self, name: str) -> bool:
@@ -455,12 +452,10 @@ class VoiceBook:
         if name not in ALIASES or known is None:
             return name in ALIASES and bool(self._voices or self._clones)
         is_default = known.worker == next(iter(self._voices.values())).worker
-        details = self._details.get(known.name)
-        return not is_default and details is not None and details.kind == "preset"
+        return not is_default and self._details_of(known).kind == "preset"
 
-    def _gender(self, voice: Voice) -> Gender | None:
-        details = self._details.get(voice.name)
-        return None if details is None else details.gender
+    def _details_of(self, voice: Voice) -> VoiceDetails:
+        return self._details.get(voice.name) or VoiceDetails(voice.name, "speaker")
 
     def resolve(self, name: str | None) -> Voice:
         """Return the voice `name`, in any letter case; the default voice for None.
