@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed.base_install import make_base_install, run_in_base_install
+from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.voices import VoiceFolder
 
 TESTS = Path(__file__).parent
@@ -136,7 +137,7 @@ def test_stored_voices_are_managed_on_the_base_install(tmp_path: Path) -> None:
     """They are exported and removed without the packages of a server."""
     make_base_install(tmp_path)
     voices = VoiceFolder(tmp_path / "voices")
-    voices.save("anna", b"voice")
+    write_file(voices.file("anna"), b"voice")
     program = (
         f"import os, sys; os.environ['VOICEAGENT_TTS_VOICES_FOLDER'] = {str(voices.path)!r}\n"
         "from voiceagent_tts.cli import main; sys.argv[0] = 'voiceagent-tts'; main()"

@@ -1,6 +1,5 @@
 """Voice names, the workers that speak them, and the folder of cloned voices."""
 
-import os
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from testbed.file_faults import full_disk
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.plugins.clones.clone_files import delete_file, write_file
 from voiceagent_tts.seam.events import Capabilities, VoiceDetails
 from voiceagent_tts.voices import (
     ALIASES,
@@ -54,7 +53,7 @@ def test_ordinary_names_are_names(name: str) -> None:
 def test_what_could_be_a_path_is_no_name(name: str, folder: VoiceFolder) -> None:
     """A name cannot be a path out of the folder, or contain unusual characters."""
     with pytest.raises(InvalidRequestError, match="expected a voice's name") as refused:
-        folder.save(name, b"prompt")
+        folder.file(name)
     assert refused.value.code is ErrorCode.INVALID_VOICE
     assert name not in folder
     assert not folder.path.exists()
@@ -62,7 +61,7 @@ def test_what_could_be_a_path_is_no_name(name: str, folder: VoiceFolder) -> None
 
 def test_a_name_too_long_for_a_file_is_no_voice(folder: VoiceFolder) -> None:
     """A name of four-byte letters may be legal and still too long for a file."""
-    folder.save("anna", b"prompt")
+    write_file(folder.file("anna"), b"prompt")
     book = VoiceBook({"a": worker(clone_width=8)}, folder)
     with pytest.raises(InvalidRequestError, match="list` show them") as refused:
         book.resolve("\N{MATHEMATICAL BOLD SMALL A}" * 64)
@@ -72,32 +71,23 @@ def test_a_name_too_long_for_a_file_is_no_voice(folder: VoiceFolder) -> None:
 def test_a_voice_is_kept_replaced_and_removed(folder: VoiceFolder) -> None:
     """A stored voice is found in any letter case, replaced whole, and removed."""
     assert folder.names() == []
-    assert folder.save("Anna", b"first") == "anna"
+    write_file(folder.file("Anna"), b"first")
     assert "ANNA" in folder
     before = folder.version("anna")
     assert folder.version("Anna") == before
-    folder.save("anna", b"other")
+    write_file(folder.file("anna"), b"other")
     assert folder.read("Anna") == b"other"
     assert folder.version("anna") != before
     assert folder.names() == ["anna"]
-    folder.remove("anna")
+    delete_file(folder.file("anna"))
     assert "anna" not in folder
     assert list(folder.path.iterdir()) == []
-
-
-def test_an_unknown_voice_lists_the_known(folder: VoiceFolder) -> None:
-    """Whoever removes an unknown name has the folder, and is told the known names."""
-    with pytest.raises(InvalidRequestError, match="voices add"):
-        folder.remove("nobody")
-    folder.save("anna", b"prompt")
-    with pytest.raises(InvalidRequestError, match="'nobody'; known are anna"):
-        folder.remove("nobody")
 
 
 @pytest.mark.parametrize("call", ["read", "version"])
 def test_a_reader_of_an_unknown_voice_is_told_no_other(folder: VoiceFolder, call: str) -> None:
     """Workers read for every key, and the names may be another's; the error says where they are."""
-    folder.save("anna", b"prompt")
+    write_file(folder.file("anna"), b"prompt")
     with pytest.raises(InvalidRequestError, match="'nobody'; GET /v1/audio/voices") as unknown:
         getattr(folder, call)("nobody")
     assert "anna" not in unknown.value.message
@@ -105,8 +95,8 @@ def test_a_reader_of_an_unknown_voice_is_told_no_other(folder: VoiceFolder, call
 
 def test_a_book_knows_whether_it_has_a_name(folder: VoiceFolder) -> None:
     """In any letter case; not that of a clone that the caller may not know of."""
-    folder.save("anna", b"prompt")
-    folder.save("bert", b"prompt")
+    write_file(folder.file("anna"), b"prompt")
+    write_file(folder.file("bert"), b"prompt")
     book = VoiceBook({"base": worker("Vivian", clone_width=64)}, folder)
     assert all(name in book for name in ("anna", "Bert", "vivian"))
     seen = book.seen(SeenClones(folder, "k", lambda stored: stored == "anna"))
@@ -115,54 +105,37 @@ def test_a_book_knows_whether_it_has_a_name(folder: VoiceFolder) -> None:
 
 def test_other_files_are_no_voices(folder: VoiceFolder) -> None:
     """Files of an interrupted write, or of other kinds, are not offered as voices."""
-    folder.save("anna", b"prompt")
+    write_file(folder.file("anna"), b"prompt")
     for name in (".anna.0123.part", "notes.txt", ".hidden.safetensors", "a+b.safetensors"):
         (folder.path / name).touch()
     assert folder.names() == ["anna"]
-
-
-def test_a_full_disk_leaves_the_old_voice(folder: VoiceFolder) -> None:
-    """A write that fails half-way changes nothing, leaves nothing, and says what to do."""
-    folder.save("anna", b"first")
-    refused = pytest.raises(InvalidRequestError, match=r"cannot save anna\.safetensors: .*FOLDER")
-    with full_disk(1000), refused:
-        folder.save("anna", os.urandom(100_000))
-    assert folder.read("anna") == b"first"
-    assert len(list(folder.path.iterdir())) == 1
-
-
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
-    """An unwritable place is named, with the setting that chooses another."""
-    (tmp_path / "file").touch()
-    with pytest.raises(InvalidRequestError, match="file/voices: cannot save .*VOICES_FOLDER"):
-        VoiceFolder(tmp_path / "file" / "voices").save("anna", b"prompt")
 
 
 def test_clones_come_and_go_while_it_runs(folder: VoiceFolder) -> None:
     """A clone is known as soon as it is stored, and unknown once it is removed."""
     book = VoiceBook({"preset": worker("Vivian"), "base": worker(clone_width=64)}, clones=folder)
     assert book.names() == ["Vivian"]
-    folder.save("Anna", b"prompt")
+    write_file(folder.file("Anna"), b"prompt")
     assert book.names() == ["Vivian", "anna"]
     assert book.resolve("ANNA") == Voice("anna", "base")
-    folder.remove("anna")
+    delete_file(folder.file("anna"))
     with pytest.raises(InvalidRequestError, match="known are Vivian"):
         book.resolve("anna")
 
 
 def test_a_clone_comes_before_a_model_s_own_voice(folder: VoiceFolder) -> None:
     """A clone that was stored under a preset's name replaces it until it is removed."""
-    folder.save("vivian", b"prompt")
+    write_file(folder.file("vivian"), b"prompt")
     book = VoiceBook({"base": worker(clone_width=64), "preset": worker("Vivian")}, folder)
     assert book.resolve("Vivian") == Voice("vivian", "base")
     assert book.names() == ["Vivian"]
-    folder.remove("vivian")
+    delete_file(folder.file("vivian"))
     assert book.resolve("vivian") == Voice("Vivian", "preset")
 
 
 def test_without_a_base_model_clones_are_not_offered(folder: VoiceFolder) -> None:
     """Voices that no worker can speak are unknown."""
-    folder.save("anna", b"prompt")
+    write_file(folder.file("anna"), b"prompt")
     book = VoiceBook({"preset": worker("Vivian")}, folder)
     assert book.names() == ["Vivian"]
     with pytest.raises(InvalidRequestError, match="known are Vivian"):
@@ -174,8 +147,8 @@ def test_the_first_clone_is_the_default_of_a_base_model(folder: VoiceFolder) -> 
     book = VoiceBook({"base": worker(clone_width=64)}, folder)
     with pytest.raises(InvalidRequestError, match="voices add"):
         book.resolve(None)
-    folder.save("bert", b"prompt")
-    folder.save("anna", b"prompt")
+    write_file(folder.file("bert"), b"prompt")
+    write_file(folder.file("anna"), b"prompt")
     assert book.resolve(None) == Voice("anna", "base")
 
 
@@ -189,7 +162,7 @@ def test_a_clone_goes_to_the_model_of_its_size(folder: VoiceFolder) -> None:
     }
     book = VoiceBook(workers, folder)
     for name, width in (("anna", 2048), ("bert", 1024), ("carl", 64)):
-        folder.save(name, save({"speaker_embedding": torch.zeros(width)}))
+        write_file(folder.file(name), save({"speaker_embedding": torch.zeros(width)}))
     spoken_by = {name: book.resolve(name).worker for name in folder.names()}
     assert spoken_by == {"anna": "large", "bert": "small", "carl": "small"}
 
@@ -211,7 +184,7 @@ def test_a_clone_goes_to_the_model_of_its_size(folder: VoiceFolder) -> None:
 def test_a_damaged_clone_goes_to_the_first_model(folder: VoiceFolder, stored: bytes) -> None:
     """A file without a readable width goes to an engine, which reports what is wrong."""
     book = VoiceBook({"small": worker(clone_width=64), "large": worker(clone_width=128)}, folder)
-    folder.save("anna", stored)
+    write_file(folder.file("anna"), stored)
     assert book.resolve("anna") == Voice("anna", "small")
 
 
@@ -260,7 +233,7 @@ def test_a_voice_that_needs_a_description_is_the_default_only_if_there_is_no_oth
     book = VoiceBook(workers, folder)
     assert book.names() == ["designed"]
     assert book.resolve("nova") == book.resolve(None) == Voice("designed", "design")
-    folder.save("anna", b"prompt")
+    write_file(folder.file("anna"), b"prompt")
     assert book.names() == ["anna", "designed"]
     for name in (None, *ALIASES):
         assert book.resolve(name) == Voice("anna", "base")
@@ -282,7 +255,7 @@ def test_aliases_of_one_gender_are_several_voices() -> None:
 def test_a_voice_comes_before_an_alias_of_its_name(folder: VoiceFolder) -> None:
     """An engine's own `nova`, or a clone of that name, takes precedence over the alias."""
     assert VoiceBook({"a": speakers(), "b": worker("nova")}).resolve("nova") == Voice("nova", "b")
-    folder.save("nova", b"prompt")
+    write_file(folder.file("nova"), b"prompt")
     book = VoiceBook({"a": speakers(clone_width=64)}, folder)
     assert book.resolve("nova") == Voice("nova", "a")
     kinds = [each.details.kind for each in book.listed() if each.details.name == "nova"]
@@ -414,7 +387,8 @@ def test_each_key_has_names_of_its_own(folder: VoiceFolder) -> None:
     files = {key_id: own_name("Anna", key_id) for key_id in ids}
     assert len({name.casefold() for name in files.values()}) == len(ids)
     for number, stored in enumerate(("anna", *files.values())):
-        assert folder.save(stored, bytes(number)) == stored_name(stored) == stored
+        assert folder.file(stored).stem == stored_name(stored) == stored
+        write_file(folder.file(stored), bytes(number))
     book = VoiceBook({"base": worker(clone_width=64)}, folder)
     for number, key_id in enumerate(ids, start=1):
         own = {"anna", files[key_id]}
@@ -422,9 +396,9 @@ def test_each_key_has_names_of_its_own(folder: VoiceFolder) -> None:
         assert seen.names() == ["anna"]
         voice = seen.resolve("ANNA")
         assert (voice.name, folder.read(voice.engine_name)) == ("anna", bytes(number))
-        folder.remove(files[key_id])
+        delete_file(folder.file(files[key_id]))
         assert seen.resolve("anna").engine_name == "anna"
-    folder.save(files["k"], b"")
+    write_file(folder.file(files["k"]), b"")
     assert book.names() == ["anna", "anna@k"]
     assert book.resolve("Anna@K") == Voice("anna@k", "base")
 
@@ -435,17 +409,17 @@ def test_each_key_has_names_of_its_own(folder: VoiceFolder) -> None:
 def test_other_names_are_no_files(folder: VoiceFolder, name: str) -> None:
     """The owner in a file's name is never a path."""
     with pytest.raises(InvalidRequestError, match="expected a voice's name"):
-        folder.save(name, b"prompt")
+        folder.file(name)
     assert name not in SeenClones(folder, "k")
 
 
 def test_a_replaced_voice_is_not_the_expected_one(folder: VoiceFolder) -> None:
     """Neither its version nor its content is given for that of the voice before."""
-    folder.save("anna@k", b"first")
+    write_file(folder.file("anna@k"), b"first")
     version = folder.version("anna@k")
     assert folder.version("anna@k", version) == version
     assert folder.read("anna@k", version) == b"first"
-    folder.save("anna@k", b"other")
+    write_file(folder.file("anna@k"), b"other")
     for look in (folder.version, folder.read):
         with pytest.raises(InvalidRequestError, match="'anna' .*open a new context") as changed:
             look("anna@k", version)
@@ -456,7 +430,7 @@ def test_no_name_of_a_client_has_the_names_of_clones_read(
     folder: VoiceFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There may be thousands, of all keys: others' audio would wait meanwhile."""
-    folder.save("anna", b"prompt")
+    write_file(folder.file("anna"), b"prompt")
     monkeypatch.setattr(VoiceFolder, "names", None)
     for own in ((), ("Vivian",)):
         book = VoiceBook({"base": worker(*own, clone_width=64)}, folder)

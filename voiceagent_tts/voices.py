@@ -1,16 +1,14 @@
-"""Map voice names to the workers that speak them, and store cloned voices in a folder.
+"""Map voice names to the workers that speak them, and read cloned voices from a folder.
 
 Knows the voices that running workers offer, and the names of the stored files. Knows nothing of a
-voice file's contents except the embedding width. What cannot be found, named or stored is an
+voice file's contents except the embedding width. What cannot be found or named is an
 `InvalidRequestError`.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
-import secrets
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
@@ -26,7 +24,6 @@ from voiceagent_tts.voice_file import read_header
 CLONE_SUFFIX = ".safetensors"
 DESIGNED_VOICE = "designed"
 """Name of the only voice of a VoiceDesign model; `instruct` describes who speaks."""
-_UNFINISHED_SUFFIX = ".part"
 _NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")
 _OWNER = re.compile(r"[0-9a-z-]{1,32}")
 _PLAIN_KEY_ID = re.compile(r"[0-9a-z-]{1,31}")
@@ -142,13 +139,13 @@ def _is_stored_name(name: str) -> bool:
 
 
 class VoiceFolder:
-    """Stores cloned voices, one file each, shared by all processes that can read the folder.
+    """Reads cloned voices, one file each, shared by all processes that can read the folder.
 
     A voice has the name of its file here, which `stored_name` normalises: keys may use one name
     for voices of their own (`SeenClones`).
 
-    Other files about the voices may be stored beside them. A file is replaced atomically: readers
-    get the old one or the new one.
+    Other files about the voices may be stored beside them. Who writes a file replaces it
+    atomically: readers get the old one or the new one.
 
     Args:
         path: folder, created with the first voice.
@@ -174,7 +171,7 @@ class VoiceFolder:
 
     def __contains__(self, name: str) -> bool:
         try:
-            return _is_stored_name(name.casefold()) and self._file(name).is_file()
+            return _is_stored_name(name.casefold()) and self.file(name).is_file()
         except OSError:  # the name is too long, or the folder is not readable
             return False
 
@@ -190,90 +187,32 @@ class VoiceFolder:
                 client may get the message, so it names no other voice.
         """
         try:
-            status = self._file(name).stat()
+            status = self.file(name).stat()
         except OSError as error:
-            raise _unknown(name, _LISTED) from error
+            raise unknown_clone(name, _LISTED) from error
         return _checked_version(name, status, expected)
 
     def read(self, name: str, expected: tuple[int, ...] = ()) -> bytes:
         """Read the file of a voice; arguments and errors as for `version`."""
         try:
-            with self._file(name).open("rb") as file:
+            with self.file(name).open("rb") as file:
                 _checked_version(name, os.fstat(file.fileno()), expected)
                 return file.read()
         except OSError as error:
-            raise _unknown(name, _LISTED) from error
+            raise unknown_clone(name, _LISTED) from error
 
     def embedding_width(self, name: str) -> int | None:
         """Return the size of the voice's speaker embedding; None if the file does not state it."""
         try:
-            with self._file(name).open("rb") as file:
+            with self.file(name).open("rb") as file:
                 header, _ = read_header(file.read(8 + _MAX_HEADER_BYTES))
             (width,) = header["speaker_embedding"]["shape"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return width if isinstance(width, int) else None
 
-    def save(self, name: str, voice_file: bytes) -> str:
-        """Store a voice; replaces a stored voice of that name.
-
-        Returns:
-            The normalised name.
-        """
-        target = self._file(name)
-        self.write(target.name, voice_file)
-        return target.stem
-
-    def remove(self, name: str) -> None:
-        """Delete a voice; contexts that already use it continue."""
-        if not self.delete(self._file(name).name):
-            raise _unknown(name, name_hint(name, self.names()))
-
-    def write(self, file: str, content: bytes) -> None:
-        """Store a file, or replace it."""
-        path = self.path / file
-        temporary = path.with_name(f".{secrets.token_hex(8)}{_UNFINISHED_SUFFIX}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("xb") as opened:
-                opened.write(content)
-                opened.flush()
-                os.fsync(opened.fileno())  # some file systems report a full disk only here
-            temporary.replace(path)
-        except OSError as error:
-            raise _not_writable(path, error) from error
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-
-    def delete(self, file: str) -> bool:
-        """Delete a file; returns whether there was one."""
-        path = self.path / file
-        try:
-            path.unlink()
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise InvalidRequestError(
-                f"{path.parent}: cannot remove {path.name}: {error.strerror}",
-                code=ErrorCode.STORAGE_UNAVAILABLE,
-            ) from error
-        return True
-
-    @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
-        """Let no other server of the voices and no other thread change several files meanwhile."""
-        path = self.path / ".lock"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("wb")
-        except OSError as error:
-            raise _not_writable(path, error) from error
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file
-            yield
-
-    def _file(self, name: str) -> Path:
+    def file(self, name: str) -> Path:
+        """Path of the file of a voice, which may not exist."""
         return self.path / f"{stored_name(name)}{CLONE_SUFFIX}"
 
 
@@ -345,18 +284,11 @@ def _checked_version(
     return version
 
 
-def _unknown(name: str, hint: str) -> InvalidRequestError:
+def unknown_clone(name: str, hint: str) -> InvalidRequestError:
+    """The error of who names a clone that is not in the folder."""
     return InvalidRequestError(
         f"expected the name of a cloned voice, got {name[:64]!r}; {hint}",
         code=ErrorCode.INVALID_VOICE,
-    )
-
-
-def _not_writable(path: Path, error: OSError) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"{path.parent}: cannot save {path.name}: {error.strerror}; set "
-        "VOICEAGENT_TTS_VOICES_FOLDER to a writable folder with free space",
-        code=ErrorCode.STORAGE_UNAVAILABLE,
     )
 
 
@@ -431,10 +363,8 @@ class VoiceBook:
         return own + [self._alias(alias) for alias in aliases]
 
     def _own(self, voice: Voice) -> ListedVoice:
-        kind = "clone" if voice.stored else "speaker"
-        details = VoiceDetails(voice.name, kind)
-        if kind == "speaker":
-            details = self._details.get(voice.name, details)
+        is_clone = bool(voice.stored)
+        details = VoiceDetails(voice.name, "clone") if is_clone else self._details_of(voice)
         return ListedVoice(details, voice.worker, stored=voice.stored)
 
     def _alias(self, alias: str) -> ListedVoice:
@@ -482,7 +412,7 @@ class VoiceBook:
         if voice.worker not in self._monolingual:
             return voice
         others = [each for each in self._voices.values() if each.worker == voice.worker]
-        gender = self._gender(voice)
+        gender = self._details_of(voice).gender
         return min([voice, *others], key=lambda each: self._mismatch(each, language, gender))
 
     def _mismatch(self, voice: Voice, language: str, gender: Gender | None) -> tuple[bool, ...]:
@@ -490,13 +420,12 @@ class VoiceBook:
         made_for = self._made_for(voice)
         code = language.partition("-")[0]
         is_other_accent = language not in (made_for, code)
-        is_other_gender = gender not in (None, self._gender(voice))
+        is_other_gender = gender not in (None, self._details_of(voice).gender)
         return made_for.partition("-")[0] != code, is_other_accent, is_other_gender
 
     def _made_for(self, voice: Voice) -> str:
         """Code of the language that a voice is made for; empty for a voice of any."""
-        details = self._details.get(voice.name)
-        return "" if details is None else details.language or ""
+        return self._details_of(voice).language or ""
 
     def _stand_in(self, alias: str) -> Voice:
         """The voice that an alias stands for.
@@ -507,10 +436,10 @@ class VoiceBook:
         default = self._default()
         gender = ALIASES[alias]
         of_worker = [each for each in self._voices.values() if each.worker == default.worker]
-        matching = [each for each in of_worker if self._gender(each) == gender]
+        matching = [each for each in of_worker if self._details_of(each).gender == gender]
         if gender is None or not matching:
             return default
-        siblings = [name for name, other in ALIASES.items() if other == gender]
+        siblings = _NAMES_BY_GENDER[gender].split()
         return matching[siblings.index(alias) % len(matching)]
 
     def _is_alias(self, name: str) -> bool:
@@ -523,12 +452,10 @@ class VoiceBook:
         if name not in ALIASES or known is None:
             return name in ALIASES and bool(self._voices or self._clones)
         is_default = known.worker == next(iter(self._voices.values())).worker
-        details = self._details.get(known.name)
-        return not is_default and details is not None and details.kind == "preset"
+        return not is_default and self._details_of(known).kind == "preset"
 
-    def _gender(self, voice: Voice) -> Gender | None:
-        details = self._details.get(voice.name)
-        return None if details is None else details.gender
+    def _details_of(self, voice: Voice) -> VoiceDetails:
+        return self._details.get(voice.name) or VoiceDetails(voice.name, "speaker")
 
     def resolve(self, name: str | None) -> Voice:
         """Return the voice `name`, in any letter case; the default voice for None.

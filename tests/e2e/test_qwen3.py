@@ -24,6 +24,7 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.plugins.clones.clone_files import delete_file, write_file
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import WarningMessage
 from voiceagent_tts.server.serve import RunningServer, running
@@ -184,13 +185,13 @@ async def test_a_server_without_voices_says_how_to_get_one(cloned: RunningServer
 async def test_how_often_a_clone_was_at_hand_is_counted(cloned: RunningServer) -> None:
     """A clone is read once and then found in memory; `/metrics` counts both per worker."""
     clones = cloned.state.clones
-    clones.save("anna", Cloned(torch.zeros(64)).to_bytes())
+    write_file(clones.file("anna"), Cloned(torch.zeros(64)).to_bytes())
     async with TTSClient(cloned.websocket_url) as client:
         for _ in range(2):
             async with await client.open(voice="anna", seed=1) as context:
                 await context.send_text(SENTENCE)
                 await anext(aiter(context))
-    clones.remove("anna")
+    delete_file(clones.file("anna"))
     worker = worker_of(cloned, BASE)
     await until(lambda: worker.stats.metrics["clone_cache_hits_total"] > 0, "a heartbeat tells")
     metrics = await scrape(cloned)

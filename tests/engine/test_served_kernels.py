@@ -31,6 +31,7 @@ from voiceagent_tts.model.kernels import differences
 from voiceagent_tts.model.kv_pool import empty_pool, pages_for
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings
+from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.seam.commands import Prepare
 from voiceagent_tts.seam.events import Failed
 from voiceagent_tts.voices import VoiceFolder
@@ -147,7 +148,7 @@ def test_no_kernel_is_compiled_after_the_start(
     folder = VoiceFolder(tmp_path)
     for name, frames in CLONES.items():
         codes = None if frames is None else torch.zeros(frames, 16, dtype=torch.int64)
-        folder.save(name, Cloned(torch.zeros(64), codes, "quick brown fox").to_bytes())
+        write_file(folder.file(name), Cloned(torch.zeros(64), codes, "quick brown fox").to_bytes())
     started, spoken = (
         run_apart(variants, partial(function, str(tmp_path), is_deterministic=is_deterministic))
         for function in (_started, _speak)

@@ -17,6 +17,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.plugins.recordings.clone import load_reference_encoder
 from voiceagent_tts.seam.commands import Append, Cancel, Prepare
 from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
@@ -40,8 +41,8 @@ def clone(seed: int, frames: int | None = 6) -> Cloned:
 def folder(tmp_path: Path) -> VoiceFolder:
     """A folder with two clones: one with a reference, one with a speaker embedding only."""
     kept = VoiceFolder(tmp_path)
-    kept.save("anna", clone(1).to_bytes())
-    kept.save("bert", clone(2, frames=None).to_bytes())
+    write_file(kept.file("anna"), clone(1).to_bytes())
+    write_file(kept.file("bert"), clone(2, frames=None).to_bytes())
     return kept
 
 
@@ -79,7 +80,7 @@ def test_a_clone_that_was_replaced_since_its_context_opened_is_refused(
     opened_with = folder.version("anna")
     submit, credit = driver.open(1, TEXT, voice="anna", voice_version=opened_with)
     assert isinstance(last_of(driver.run(submit, credit), 1), Done)
-    folder.save("anna", clone(5).to_bytes())
+    write_file(folder.file("anna"), clone(5).to_bytes())
     driver.run(Prepare("anna", "en", voice_version=opened_with))
     failed = last_of(driver.run(replace(submit, context=2), replace(credit, context=2)), 2)
     assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_VOICE
@@ -89,7 +90,7 @@ def test_a_clone_that_was_replaced_since_its_context_opened_is_refused(
 def test_a_cached_clone_is_sooner(folder: VoiceFolder) -> None:
     """A cached voice with a long reference has its first audio after fewer steps."""
     driver = Driver(BASE, voices=folder.path)
-    folder.save("one", clone(3, frames=200).to_bytes())
+    write_file(folder.file("one"), clone(3, frames=200).to_bytes())
 
     def steps_to_first_audio(voice: str) -> int:
         driver.send(*driver.open(1, TEXT, voice=voice))
@@ -110,7 +111,7 @@ def test_a_reference_whose_part_failed_is_computed_anew(
     folder: VoiceFolder, failing_part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The state that a failure leaves is continued by nobody: the next context sounds as ever."""
-    folder.save("long", clone(4, frames=30).to_bytes())
+    write_file(folder.file("long"), clone(4, frames=30).to_bytes())
     parts = load(BASE, max_frames=8)
     driver, other = (Driver(BASE, voices=folder.path, parts=parts) for _ in range(2))
     prime_part, primed = CodecDecoder.prime_part, list[int]()
@@ -144,7 +145,7 @@ def test_a_long_reference_delays_others_by_a_part_at_a_time(
 ) -> None:
     """While the first use of a voice is computed, other rows make a frame in every step."""
     driver = Driver(BASE, voices=folder.path)
-    folder.save("long", clone(4, frames=200).to_bytes())
+    write_file(folder.file("long"), clone(4, frames=200).to_bytes())
     driver.run(*driver.open(1, TEXT, voice="bert", feeding="token", more=True))
     driver.send(*driver.open(2, TEXT, voice="long"), *driver.open(3, TEXT, voice="long"))
     driver.send(Append(1, 9 * TEXT, len(TEXT), True, None))
@@ -166,7 +167,7 @@ def test_the_voice_of_a_file_is_computed_where_it_delays_no_listener(
 ) -> None:
     """Beside a listener whose audio is made just in time it waits; it needs no more than time."""
     driver = Driver(BASE, voices=folder.path, step_s=step_s)
-    folder.save("long", clone(4, frames=200).to_bytes())
+    write_file(folder.file("long"), clone(4, frames=200).to_bytes())
     driver.run(*driver.open(1, TEXT, voice="bert", feeding="token", more=True))
     driver.send(Append(1, 9 * TEXT, len(TEXT), True, None))
     for _ in range(10):
@@ -184,7 +185,7 @@ def test_the_voice_of_a_file_is_computed_where_it_delays_no_listener(
 def test_a_listener_s_voice_comes_before_a_file_s(driver: Driver, folder: VoiceFolder) -> None:
     """A voice that only a batch context waits for is computed after those of listeners."""
     for name in ("first", "second"):
-        folder.save(name, clone(5, frames=60).to_bytes())
+        write_file(folder.file(name), clone(5, frames=60).to_bytes())
     driver.send(*driver.open(1, TEXT, voice="first", is_batch=True))
     driver.send(*driver.open(2, TEXT, voice="second"))
     while not (heard := [id for id in (1, 2) if pcm_of(driver.events, id)]):
@@ -197,7 +198,7 @@ def test_a_cancelled_context_leaves_its_voice_for_the_next(
     driver: Driver, folder: VoiceFolder
 ) -> None:
     """A voice that nobody waits for is computed no further, and continued when it is wanted."""
-    folder.save("long", clone(4, frames=200).to_bytes())
+    write_file(folder.file("long"), clone(4, frames=200).to_bytes())
     driver.send(*driver.open(1, TEXT, voice="long"))
     driver.engine.step()
     driver.run(Cancel(1))
@@ -209,7 +210,7 @@ def test_a_clone_with_a_long_reference_waits_for_no_second_sentence(
     driver: Driver, folder: VoiceFolder
 ) -> None:
     """A clone speaks although its first sentence has fewer ids than the reference has frames."""
-    folder.save("long", clone(4, frames=200).to_bytes())
+    write_file(folder.file("long"), clone(4, frames=200).to_bytes())
     first, second = "Yes, of course I can. ", "What would you like to hear?"
     open_text = driver.open(1, first, voice="long", feeding="token", more=True)
     assert pcm_of(driver.run(*open_text, Append(1, second[:5], len(first), True, None)), 1)
@@ -232,7 +233,7 @@ def test_a_replaced_voice_is_heard_by_the_next_context(driver: Driver, folder: V
     before = pcm_of(driver.run(*driver.open(1, TEXT, voice="anna", feeding="token")), 1)
     submit, credit = driver.open(2, TEXT[:12], voice="anna", feeding="token", more=True)
     driver.run(submit, credit)
-    folder.save("anna", clone(9).to_bytes())
+    write_file(folder.file("anna"), clone(9).to_bytes())
     driver.run(Append(2, TEXT[12:], 12, False, None))
     assert pcm_of(driver.events, 2) == before
     after = pcm_of(driver.run(*driver.open(3, TEXT, voice="anna", feeding="token")), 3)
@@ -278,7 +279,7 @@ def test_a_clone_for_another_model_is_refused(
     driver: Driver, folder: VoiceFolder, voice: Cloned
 ) -> None:
     """A voice made for another model size fails only its own context, with a remedy."""
-    folder.save("misfit", voice.to_bytes())
+    write_file(folder.file("misfit"), voice.to_bytes())
     failed = last_of(driver.run(*driver.open(1, TEXT, voice="misfit")), 1)
     assert isinstance(failed, Failed) and "cloned for another model" in failed.message
     assert isinstance(last_of(driver.run(*driver.open(2, TEXT, voice="anna")), 2), Done)
@@ -286,7 +287,7 @@ def test_a_clone_for_another_model_is_refused(
 
 def test_a_damaged_file_is_refused(driver: Driver, folder: VoiceFolder) -> None:
     """A file that is not a voice file fails only its own context."""
-    folder.save("broken", b"no safetensors")
+    write_file(folder.file("broken"), b"no safetensors")
     failed = last_of(driver.run(*driver.open(1, TEXT, voice="broken")), 1)
     assert isinstance(failed, Failed) and "expected a voice file" in failed.message
 
@@ -294,7 +295,7 @@ def test_a_damaged_file_is_refused(driver: Driver, folder: VoiceFolder) -> None:
 def test_a_voice_that_is_no_number_is_refused(driver: Driver, folder: VoiceFolder) -> None:
     """A clone whose embedding is not finite fails alone, and other rows' memory stays finite."""
     before = pcm_of(driver.run(*driver.open(1, TEXT, voice="anna")), 1)
-    folder.save("broken", Cloned(torch.full((64,), torch.nan)).to_bytes())
+    write_file(folder.file("broken"), Cloned(torch.full((64,), torch.nan)).to_bytes())
     failed = last_of(driver.run(*driver.open(2, TEXT, voice="broken")), 2)
     after = pcm_of(driver.run(*driver.open(3, TEXT, voice="anna")), 3)
     assert after == before
@@ -303,7 +304,7 @@ def test_a_voice_that_is_no_number_is_refused(driver: Driver, folder: VoiceFolde
 
 def test_the_least_used_is_forgotten(folder: VoiceFolder) -> None:
     """A cache of two voices keeps the two that were used last."""
-    folder.save("carl", clone(3).to_bytes())
+    write_file(folder.file("carl"), clone(3).to_bytes())
     voices = VoiceCache(read_model_config(REFERENCE / BASE), folder, max_clones=2)
     for name in ("anna", "bert", "anna", "carl", "anna", "bert"):
         voices.find(name, None)
@@ -320,7 +321,6 @@ def test_clones_need_a_folder() -> None:
 def test_the_cloner_s_voice_is_the_engine_s(driver: Driver, folder: VoiceFolder) -> None:
     """A voice that a checkpoint's encoders make can be spoken by that checkpoint."""
     samples = torch.sin(torch.arange(24_000) * 0.1) * 0.3
-    folder.save(
-        "heard", load_reference_encoder(REFERENCE / BASE).clone(samples, "a tone").to_bytes()
-    )
+    heard = load_reference_encoder(REFERENCE / BASE).clone(samples, "a tone")
+    write_file(folder.file("heard"), heard.to_bytes())
     assert isinstance(last_of(driver.run(*driver.open(1, TEXT, voice="heard")), 1), Done)

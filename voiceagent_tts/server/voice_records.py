@@ -1,7 +1,7 @@
 """What is known of cloned voices beside their sound: owners, tags and consents, as files.
 
 The files are beside those of the voices, so that all servers that share these know the same. Knows
-no requests and nothing of how voices are made. A file that cannot be read or written is an
+no requests and nothing of how voices are made. A file that cannot be read is an
 `InvalidRequestError` (`storage_unavailable`).
 """
 
@@ -152,14 +152,6 @@ class RecordFiles(Generic[_Record]):
             return []
         except OSError as error:
             raise unreadable(folder, error) from error
-
-    def save(self, name: str, record: _Record) -> None:
-        """Store a record, or replace it."""
-        self.clones.write(f"{self._folder}/{name}.json", record.model_dump_json().encode())
-
-    def delete(self, name: str) -> None:
-        """Delete a record, if there is one."""
-        self.clones.delete(f"{self._folder}/{name}.json")
 
 
 class VoiceRecords:

@@ -12,6 +12,7 @@ from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseKey, PhraseVoice, WordTime
 from voiceagent_tts.plugins.cache.shared import SharedPhrases
 from voiceagent_tts.plugins.cache.store import PhraseCache
+from voiceagent_tts.plugins.clones.clone_files import delete_file, write_file
 from voiceagent_tts.voices import VoiceFolder
 
 NOVA = PhraseVoice("nova")
@@ -140,13 +141,13 @@ async def test_what_waited_when_another_server_cleared_is_not_shared(
 async def test_a_withdrawn_voice_leaves_redis_too(start_cache: StartCache, tmp_path: Path) -> None:
     """A server that starts afterwards finds none of its phrases."""
     folder = VoiceFolder(tmp_path)
-    folder.save("ann", b"1")
+    write_file(folder.file("ann"), b"1")
     one, other = start_cache(folder=folder), start_cache(folder=folder)
     one.store(key("a"), phrase(await one.voices.load("ann")))
     one.store(key("b"), phrase())
     await refresh(one, other)
     assert set(other.memory.digests()) == {"a", "b"}
-    folder.remove("ann")
+    delete_file(folder.file("ann"))
     await refresh(one, other)
     late = start_cache()
     await late.refresh()

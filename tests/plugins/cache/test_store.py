@@ -20,6 +20,7 @@ from voiceagent_tts.plugins.cache.store import (
     Recorder,
     UseCounts,
 )
+from voiceagent_tts.plugins.clones.clone_files import delete_file, write_file
 from voiceagent_tts.voices import VoiceFolder
 
 NOVA = PhraseVoice("nova")
@@ -65,8 +66,8 @@ async def test_the_phrases_of_a_voice_that_is_replaced_or_removed_are_dropped(
 ) -> None:
     """Also those that a context wants to store afterwards; other voices keep theirs."""
     folder = VoiceFolder(tmp_path)
-    folder.save("ann", b"1")
-    folder.save("bob", b"1")
+    write_file(folder.file("ann"), b"1")
+    write_file(folder.file("bob"), b"1")
     cache = PhraseCache(1e6, 60, 1, folder=folder)
     ann, bob = [await cache.voices.load(name) for name in ("ann", "bob")]
     assert ann.content == bob.content != ""
@@ -75,12 +76,12 @@ async def test_the_phrases_of_a_voice_that_is_replaced_or_removed_are_dropped(
         assert cache.store(key, phrase(voice))
     await cache.refresh()
     assert len(cache.memory) == 2
-    folder.save("ann", b"2")
+    write_file(folder.file("ann"), b"2")
     assert not cache.store(keys[ann], phrase(ann))
     assert await cache.voices.load("ann") != ann
     await cache.refresh()
     assert cache.memory.digests() == ["bob"]
-    folder.remove("bob")
+    delete_file(folder.file("bob"))
     await cache.refresh()
     assert cache.memory.digests() == []
     assert not cache.store(keys[bob], phrase(bob))

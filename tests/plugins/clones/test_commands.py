@@ -19,6 +19,7 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.plugins.clones import commands as voices
+from voiceagent_tts.plugins.clones.clone_files import changing
 from voiceagent_tts.plugins.clones.stored_voices import add_voice as store_voice
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
@@ -72,6 +73,8 @@ async def test_a_voice_is_added_exported_and_removed(
         1,
         "voiceagent-tts: expected the name of a cloned voice, got 'anna'; known are bert\n",
     )
+    assert command_here("voices", "remove", "bert").status == 0
+    assert "voices add" in command_here("voices", "remove", "bert").errors
 
 
 def test_a_voice_of_a_key_has_the_name_of_its_file(
@@ -97,7 +100,7 @@ def test_a_voice_of_the_same_name_has_another_consent(
     records = VoiceRecords(folder)
     consent_id = f"cons_{0:032x}"
     add_voice("anna", SOUND, BASE, "quick brown fox")
-    with folder.changing():
+    with changing(folder):
         record = VoiceRecord(name="anna", consent_id=consent_id)
         store_voice(records, record, folder.read("anna"))
     if is_removed:

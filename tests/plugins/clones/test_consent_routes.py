@@ -17,7 +17,8 @@ from testbed.clones import voice_file
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.plugins.clones import cloning
+from voiceagent_tts.plugins.clones import cloning, stored_voices
+from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.consents import EVERYTHING, Consent, Consents
 from voiceagent_tts.plugins.clones.messages import VoiceFile
@@ -103,13 +104,13 @@ async def test_a_consent_that_is_withdrawn_while_its_voice_is_stored_deletes_it(
     state, cloning = keeping.state, Cloning(keeping.state)
     consent = Consent(name="Anna", language="en", method="attest", statement="She signed.")
     cloning.consents.save(consent, None)
-    save, withdrawals = state.clones.save, list[threading.Thread]()
+    withdrawals = list[threading.Thread]()
 
-    def save_late(name: str, content: bytes) -> str:
+    def write_late(path: Path, content: bytes) -> None:
         withdrawals.append(meanwhile(lambda: cloning.consents.withdraw(consent.id)))
-        return save(name, content)
+        write_file(path, content)
 
-    monkeypatch.setattr(state.clones, "save", save_late)
+    monkeypatch.setattr(stored_voices, "write_file", write_late)
     record = VoiceRecord(name="anna", consent_id=consent.id)
     await cloning.save(record, VoiceFile(voice_file(0.1, 0.2), ()), replace=False)
     withdrawals[0].join(PATIENCE_S)
@@ -129,13 +130,13 @@ async def test_a_voice_that_is_removed_while_it_is_replaced_keeps_its_record_or_
     voice = VoiceFile(voice_file(0.1, 0.2), ())
     record = VoiceRecord(name="anna", consent_id=consent.id)
     await cloning.save(record, voice, replace=False)
-    save, removals = state.clones.save, list[threading.Thread]()
+    removals = list[threading.Thread]()
 
-    def save_late(name: str, content: bytes) -> str:
+    def write_late(path: Path, content: bytes) -> None:
         removals.append(meanwhile(lambda: asyncio.run(cloning.remove("anna", EVERYTHING))))
-        return save(name, content)
+        write_file(path, content)
 
-    monkeypatch.setattr(state.clones, "save", save_late)
+    monkeypatch.setattr(stored_voices, "write_file", write_late)
     await cloning.save(record, voice, replace=True)
     removals[0].join(PATIENCE_S)
     assert ("anna" in state.clones) == ("anna" in state.voice_records.voices())

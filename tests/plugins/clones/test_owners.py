@@ -16,6 +16,7 @@ from testbed.loop_work import loop_work
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.access.keys import Caller, KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
+from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.plugins.clones.cloning import Cloning
 from voiceagent_tts.plugins.clones.messages import VoiceFile
 from voiceagent_tts.plugins.clones.stored_voices import add_voice, remove_voice
@@ -50,7 +51,7 @@ async def server(tmp_path: Path) -> AsyncIterator[RunningServer]:
         records = server.state.voice_records
         add_voice(records, VoiceRecord(name="anna", key_id=ONE), b"recording")
         add_voice(records, VoiceRecord(name="bert", key_id=ADMIN, is_shared=True), b"recording")
-        server.state.clones.save("carl", b"recording")
+        write_file(server.state.clones.file("carl"), b"recording")
         yield server
 
 

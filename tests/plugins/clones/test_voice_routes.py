@@ -19,6 +19,7 @@ from testbed.known_speech import espeak
 from testbed.server_process import ServerProcess
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.plugins.clones.clone_files import delete_file, write_file
 from voiceagent_tts.server.serve import RunningServer, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -43,7 +44,7 @@ async def cloning(cloning_server: RunningServer) -> AsyncIterator[httpx.AsyncCli
     async with httpx.AsyncClient(base_url=cloning_server.url, timeout=200) as client:
         yield client
     for name in cloning_server.state.clones.names():
-        cloning_server.state.clones.remove(name)
+        delete_file(cloning_server.state.clones.file(name))
 
 
 def upload(name: str, sound: bytes = SOUND, **fields: Any) -> dict[str, Any]:
@@ -166,7 +167,7 @@ async def test_a_taken_name_is_refused(
 ) -> None:
     """A clone is replaced on request only, and a built-in voice never."""
     kept = voice_file(0.0)
-    cloning_server.state.clones.save("anna", kept)
+    write_file(cloning_server.state.clones.file("anna"), kept)
     taken = await cloning.post(PATH, **upload(name, replace=replace))
     assert (taken.status_code, taken.json()["error"]["code"]) == (400, "invalid_voice")
     assert cloning_server.state.clones.read("anna") == kept
@@ -178,7 +179,7 @@ async def test_pain_09_a_clone_is_replaced_on_request(
 ) -> None:
     """The next context speaks with the new one."""
     kept = voice_file(0.0)
-    cloning_server.state.clones.save("anna", kept)
+    write_file(cloning_server.state.clones.file("anna"), kept)
     assert (await cloning.post(PATH, **upload("anna", replace="true"))).status_code == 201
     assert cloning_server.state.clones.read("anna") != kept
 

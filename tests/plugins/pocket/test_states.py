@@ -9,6 +9,7 @@ import torch
 from testbed.pocket import SMALL_MODEL
 from testbed.segment_driving import Driver, credit, pcm_of
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.plugins.clones.clone_files import delete_file, write_file
 from voiceagent_tts.plugins.clones.cloner import _answer
 from voiceagent_tts.plugins.clones.messages import CheckVoiceFile, CloneRefused, VoiceFile
 from voiceagent_tts.plugins.pocket.published import config_path
@@ -46,12 +47,12 @@ def test_a_clone_speaks_with_its_own_voice(
 ) -> None:
     """Its audio differs from the catalogue's, and a replaced voice is loaded again."""
     folder = VoiceFolder(tmp_path / "clones")
-    folder.save("Ann", voice_file)
+    write_file(folder.file("Ann"), voice_file)
     said = pcm_of(driver.run(driver.submit(1, "Hi.", voice="ann"), credit(1)), 1)
     assert said and said == pcm_of(driver.run(driver.submit(2, "Hi.", voice="Ann"), credit(2)), 2)
     assert said != pcm_of(driver.run(driver.submit(3, "Hi."), credit(3)), 3)
-    folder.save("bert", voice_file)
-    folder.remove("ann")
+    write_file(folder.file("bert"), voice_file)
+    delete_file(folder.file("ann"))
     (failed,) = driver.run(driver.submit(4, "Hi.", voice="ann"), credit(4))
     assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_VOICE
     assert "bert" not in failed.message  # it may be another key's
@@ -62,11 +63,11 @@ def test_a_replaced_clone_speaks_no_context_of_the_one_before(
 ) -> None:
     """A context that speaks already keeps its voice; one that was only opened is refused."""
     folder = VoiceFolder(tmp_path / "clones")
-    folder.save("ann", voice_file)
+    write_file(folder.file("ann"), voice_file)
     version = folder.version("ann")
     begun = driver.submit(1, "Hi.", voice="ann", voice_version=version, more=True)
     first = pcm_of(driver.run(begun, credit(1)), 1)
-    folder.save("ann", b"another voice")
+    write_file(folder.file("ann"), b"another voice")
     (failed,) = driver.run(replace(begun, context=2), credit(2))
     assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_VOICE
     assert "open a new context" in failed.message
@@ -76,7 +77,7 @@ def test_a_replaced_clone_speaks_no_context_of_the_one_before(
 
 def test_a_file_that_cannot_be_loaded_fails_its_context(driver: Driver, tmp_path: Path) -> None:
     """A later context loads it again, as it may have been replaced."""
-    VoiceFolder(tmp_path / "clones").save("ann", b"no voice")
+    write_file(VoiceFolder(tmp_path / "clones").file("ann"), b"no voice")
     (failed,) = driver.run(driver.submit(1, "Hi.", voice="ann"), credit(1))
     assert isinstance(failed, Failed) and "expected a voice file of Pocket TTS" in failed.message
     assert isinstance(driver.run(driver.submit(2, "Hi."), credit(2))[-1], Done)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from fastapi import UploadFile
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.plugins.clones.clone_files import changing
 from voiceagent_tts.plugins.clones.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.plugins.clones.consents import Consent, Consents
 from voiceagent_tts.plugins.clones.messages import VoiceFile
@@ -233,7 +234,7 @@ class Cloning:
         await self.change(self._save, record, voice, replace)
 
     def _save(self, record: VoiceRecord, voice: VoiceFile, replace: bool) -> None:
-        with self._clones.changing():
+        with changing(self._clones):
             if record.consent_id is not None:
                 self.consents.find(record.consent_id)
             self._check_taken(record, replace=replace)
@@ -250,7 +251,7 @@ class Cloning:
         await self.change(self._save_consent, consent, voice_file)
 
     def _save_consent(self, consent: Consent, voice_file: bytes | None) -> None:
-        with self._clones.changing():
+        with changing(self._clones):
             self._check_consents(consent)
             self.consents.save(consent, voice_file)
 
@@ -264,7 +265,7 @@ class Cloning:
         await self.change(self._remove, name, viewer)
 
     def _remove(self, name: str, viewer: Viewer) -> None:
-        with self._clones.changing():
+        with changing(self._clones):
             remove_voice(self._records, self._owned_file(name, viewer))
 
     def _owned_file(self, name: str, viewer: Viewer) -> str:

@@ -128,13 +128,15 @@ def design(
 def remove(name: Name) -> None:
     """Delete a cloned voice, and the record of who added it."""
     from voiceagent_tts.cli.settings import read_settings
+    from voiceagent_tts.plugins.clones.clone_files import changing, delete_file
     from voiceagent_tts.plugins.clones.stored_voices import remove_voice
     from voiceagent_tts.server.voice_records import VoiceRecords
-    from voiceagent_tts.voices import stored_name
+    from voiceagent_tts.voices import name_hint, stored_name, unknown_clone
 
     folder = _folder_of(read_settings({}))
-    folder.remove(name)  # an unknown name is an error
-    with folder.changing():
+    if not delete_file(folder.file(name)):
+        raise unknown_clone(name, name_hint(name, folder.names()))
+    with changing(folder):
         remove_voice(VoiceRecords(folder), stored_name(name))
 
 
@@ -219,12 +221,13 @@ def _save(name: str, voice: "Cloned", settings: "Settings", consent: str | None 
 def _store(
     name: str, voice_file: bytes, content: str, settings: "Settings", consent: str | None
 ) -> None:
+    from voiceagent_tts.plugins.clones.clone_files import changing
     from voiceagent_tts.plugins.clones.stored_voices import add_voice
     from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
     from voiceagent_tts.voices import clone_name
 
     folder, saved = _folder_of(settings), clone_name(name)
-    with folder.changing():
+    with changing(folder):
         add_voice(VoiceRecords(folder), VoiceRecord(name=saved, consent=consent), voice_file)
     sys.stderr.write(f"saved the voice {saved} ({content}); use it with --voice {saved}\n")
 

@@ -6,6 +6,7 @@ Knows no requests and nothing of how voices are made.
 import re
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -13,6 +14,12 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.plugins.clones.clone_files import (
+    changing,
+    delete_file,
+    write_file,
+    write_record,
+)
 from voiceagent_tts.plugins.clones.stored_voices import remove_voice
 from voiceagent_tts.server.voice_records import RecordFiles, Viewer, VoiceRecords, now, unreadable
 from voiceagent_tts.voice_file import read_header
@@ -94,13 +101,13 @@ class Consents:
             InvalidRequestError: the folder is not writable.
             OverloadedError: the voices cannot be reached.
         """
-        recording = f"{_FOLDER}/{consent.id}.voice"
+        recording = self._recording_of(consent)
         if voice_file is not None:
-            self._clones.write(recording, voice_file)
+            write_file(recording, voice_file)
         try:
-            self._files.save(consent.id, consent)
+            write_record(self._files.path(consent.id), consent)
         except BaseException:
-            self._clones.delete(recording)  # nobody could withdraw it
+            delete_file(recording)  # nobody could withdraw it
             raise
 
     def similarity(self, consent: Consent, voice_file: bytes) -> float | None:
@@ -109,7 +116,7 @@ class Consents:
         Raises:
             InvalidRequestError: the voice of the consent cannot be read.
         """
-        path = self._clones.path / _FOLDER / f"{consent.id}.voice"
+        path = self._recording_of(consent)
         try:
             stored = path.read_bytes()
         except FileNotFoundError:
@@ -133,14 +140,17 @@ class Consents:
                 record of a voice cannot be read; then nothing is deleted.
             OverloadedError: the voices cannot be reached; some may be deleted.
         """
-        with self._clones.changing():
+        with changing(self._clones):
             consent = self.find(consent_id, viewer)
             files = sorted(self._made_with(consent.id))
             for stored in files:
                 remove_voice(self._records, stored)
-            self._clones.delete(f"{_FOLDER}/{consent.id}.voice")
-            self._files.delete(consent.id)
+            delete_file(self._recording_of(consent))
+            delete_file(self._files.path(consent.id))
         return [self._records.seen_by(viewer).shown(stored) for stored in files]
+
+    def _recording_of(self, consent: Consent) -> Path:
+        return self._clones.path / _FOLDER / f"{consent.id}.voice"
 
     def _made_with(self, consent_id: str) -> Iterator[str]:
         """Yield the names of the files of the voices that a consent allows."""

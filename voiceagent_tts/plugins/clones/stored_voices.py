@@ -1,29 +1,30 @@
 """Stores and deletes a voice with its record, so that neither is there without the other's owner.
 
-The folder has both; callers change it within `VoiceFolder.changing`.
+The folder has both; callers change it within `clone_files.changing`.
 """
 
 from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.plugins.clones.clone_files import delete_file, write_file, write_record
 from voiceagent_tts.server.voice_records import NO_KEY, VoiceRecord, VoiceRecords
 from voiceagent_tts.voices import CLONE_SUFFIX
 
 
 def add_voice(records: VoiceRecords, record: VoiceRecord, voice_file: bytes) -> None:
     """Store a voice and its record; replaces an earlier one of its name."""
-    files, clones = records.files, records.clones
-    earlier = files.read(record.stored) if record.stored in clones else None
+    clones, record_file = records.clones, records.files.path(record.stored)
+    earlier = records.files.read(record.stored) if record.stored in clones else None
     # A voice is never without the record of its consent, nor the earlier one another key's,
     # also if this ends in the middle.
     unfinished = record if earlier is None else _replacing(earlier, record)
-    files.save(record.stored, unfinished)
+    write_record(record_file, unfinished)
     try:
-        clones.save(record.stored, voice_file)
+        write_file(clones.file(record.stored), voice_file)
     except VoiceAgentError:
         if earlier is None:
-            files.delete(record.stored)
+            delete_file(record_file)
         raise
     if unfinished != record:
-        files.save(record.stored, record)
+        write_record(record_file, record)
 
 
 def remove_voice(records: VoiceRecords, stored: str) -> None:
@@ -33,8 +34,8 @@ def remove_voice(records: VoiceRecords, stored: str) -> None:
         records: those of the folder.
         stored: name of the voice's file; also of one that only other servers can read now.
     """
-    records.clones.delete(f"{stored}{CLONE_SUFFIX}")
-    records.files.delete(stored)
+    delete_file(records.clones.path / f"{stored}{CLONE_SUFFIX}")
+    delete_file(records.files.path(stored))
 
 
 def _replacing(earlier: VoiceRecord, record: VoiceRecord) -> VoiceRecord:
