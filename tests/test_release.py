@@ -74,6 +74,32 @@ def test_images_are_for_cpus_of_both_kinds_and_for_cuda() -> None:
     assert re.search(r"^FROM \S+ AS server$", dockerfile, re.MULTILINE)
 
 
+PROJECT_PATH = PROJECT["urls"]["Homepage"].removeprefix("https://github.com/")
+CHART = ROOT / "deploy" / "helm"
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in CHART.glob("values*.yaml")))
+def test_the_image_of_a_chart_is_published_with_its_engine(name: str) -> None:
+    """Its tag is one of a release, whose extras have the engine, and whose packages a compiler."""
+    given = yaml.safe_load((CHART / name).read_text())
+    repository, _, tag = given.get("image", VALUES["image"]).partition(":")
+    engine = given.get("settings", {}).get("VOICEAGENT_TTS_ENGINE", "espeak")
+    (names,) = [step["with"] for step in steps_of("images") if step.get("id") == "names"]
+    flavor = dict(line.split("=", 1) for line in names["flavor"].splitlines())
+    assert flavor == {"latest": "auto", "suffix": "${{ matrix.suffix }},onlatest=true"}
+    assert repository == names["images"].replace("${{ github.repository }}", PROJECT_PATH)
+    published = {
+        f"latest{image['suffix']}": dict(
+            line.split("=", 1) for line in image["arguments"].splitlines()
+        )
+        for image in JOBS["images"]["strategy"]["matrix"]["include"]
+    }
+    assert engine in published[tag]["EXTRAS"].split(",")
+    # Triton compiles what loads its kernels.
+    assert engine != "qwen3" or "gcc" in published[tag]["PACKAGES"].split()
+
+
 @pytest.mark.parametrize(
     ("tag", "status"), [(f"v{__version__}", 0), ("v99.0.0", 1), (__version__, 1)]
 )

@@ -7,7 +7,8 @@ server: its longest stall, its most memory, and what it keeps: its memory before
 minute after it, while other attacks are measured, without its cache of phrases. Then each attack
 goes through HAProxy to two replicas, and what counts is whether the victim was ever refused because
 a replica passed for dead. `missed` names what is beyond its limit, and each attack that was none:
-whose messages the server did not answer as it does to that attack.
+whose messages the server did not answer as it does to that attack. Then the exit status is 1, and
+the same lines are on standard error.
 
     python -m benchmarks.tenants            # 7 minutes on two cores; needs Debian's haproxy
     python -m benchmarks.tenants --quick    # one minute: some of the attacks
@@ -21,6 +22,7 @@ import contextlib
 import math
 import multiprocessing
 import os
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -305,6 +307,14 @@ def _missed(attacks: dict[str, Any], replicas: dict[str, Any]) -> list[str]:
     return missed
 
 
+def _report(attacks: dict[str, Any], replicas: dict[str, Any]) -> None:
+    """Publish all figures; ends the program with status 1 if one is beyond its limit."""
+    missed = _missed(attacks, replicas)
+    publish({"attacks": attacks, "replicas": replicas, "missed": missed, **provenance()})
+    if missed:
+        sys.exit("\n".join(missed))
+
+
 def main(
     attacks: Annotated[
         str | None, typer.Option(help="Names, separated by semicolons. Default: all.")
@@ -314,7 +324,10 @@ def main(
     replicas: Annotated[bool, typer.Option(help="Also attack two replicas.")] = True,
     quick: Annotated[bool, typer.Option("--quick", help="Some attacks, for a short time.")] = False,
 ) -> None:
-    """Measure each attack; the last line of the output is one JSON object."""
+    """Measure each attack; the last line of the output is one JSON object.
+
+    The status is 1 if a figure is beyond its limit.
+    """
     names = attacks.split(";") if attacks else list(_QUICK if quick else ATTACKS)
     if quick:
         seconds, settle_s = min(seconds, 2.0), min(settle_s, 10.0)
@@ -328,8 +341,7 @@ def main(
                 with _fleet(keys) as haproxy:
                     for name in names:
                         shared[name] = asyncio.run(_through(haproxy, name, seconds / 2))
-    missed = _missed(alone, shared)
-    publish({"attacks": alone, "replicas": shared, "missed": missed, **provenance()})
+    _report(alone, shared)
 
 
 if __name__ == "__main__":

@@ -337,6 +337,36 @@ async def test_a_lease_that_could_not_be_given_back_is_when_redis_writes_again(
 
 
 @pytest.mark.parametrize("without_redis", ["refuse", "local"])
+async def test_a_redis_at_its_maxmemory_locks_no_key_out(
+    servers: Servers, redis: RedisProcess, without_redis: str
+) -> None:
+    """It is as one that is away; later it has the leases of open contexts, and no others."""
+    quota = Quota(contexts=1, contexts_per_s=100)
+    limiter = (await servers.start(quota, without_redis)).limiter
+    ended = await limiter.admit(CALLER)
+    client, leases = connect(redis.url), f"voiceagent-tts:contexts:key:{KEY_ID}"
+    with capture_logs() as logs:
+        await client.config_set("maxmemory", "1")
+        ended.end()
+        await limiter.close()
+        opened: list[bytes] = []
+        if without_redis == "local":
+            opened.append((await limiter.admit(CALLER)).lease.encode())
+            assert "1 open contexts" in (await refused(limiter)).message
+        else:
+            assert (await refused(limiter)).code is ErrorCode.OVERLOADED
+        assert not limiter.is_shared
+        await client.config_set("maxmemory", "0")
+        await until(lambda: limiter.is_shared, "Redis has room")
+        await limiter.close()
+        assert await client.zrange(leases, 0, -1) == opened
+    assert [line["event"] for line in logs] == ["redis_away", "redis_back"]
+    if without_redis == "refuse":
+        (await limiter.admit(CALLER)).end()
+    await client.aclose()
+
+
+@pytest.mark.parametrize("without_redis", ["refuse", "local"])
 async def test_contexts_without_redis_leave_nothing_to_give_back(
     servers: Servers, redis: RedisProcess, without_redis: str
 ) -> None:

@@ -1,15 +1,19 @@
 """One tenant beside another that attacks the server is measured."""
 
 import asyncio
+import contextlib
 import json
+import math
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.tenants import __main__ as tenants
 from benchmarks.tenants.attacks import ATTACKS
 from testbed.waiting import until
 from voiceagent_tts.config import Settings
@@ -37,9 +41,83 @@ def result_of(*options: str) -> dict[str, Any]:
     """Run the benchmark; return the JSON of its last line."""
     argv = [sys.executable, "-m", "benchmarks.tenants", *options]
     run = subprocess.run(
-        argv, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True, check=True
+        argv, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True, check=False
     )
-    return json.loads(run.stdout.splitlines()[-1])
+    result = json.loads(run.stdout.splitlines()[-1])
+    assert run.returncode == bool(result["missed"])
+    return result
+
+
+GOOD = {
+    "failed": 0,
+    "p95_ms": 40.0,
+    "proved": True,
+    "alone_p95_ms": 20.0,
+    "longest_stall_ms": 50.0,
+    "rss_mb": {"kept_before": 100, "most": 400, "kept_after": 120},
+}
+GOOD_REPLICAS = {"failed": 0, "replica_down": 0, "proved": True}
+
+
+def measured(
+    monkeypatch: pytest.MonkeyPatch, figures: dict[str, Any], replicas: dict[str, Any]
+) -> None:
+    """Run the benchmark where two attacks give the figures of a test."""
+
+    @contextlib.contextmanager
+    def one_by_one(names: list[str], *_: object) -> Iterator[dict[str, Any]]:
+        yield {name: GOOD if name == "cuts" else figures for name in names}
+
+    async def through(haproxy: None, name: str, seconds: float) -> dict[str, Any]:
+        return GOOD_REPLICAS if name == "cuts" else replicas
+
+    monkeypatch.setattr(tenants, "_one_by_one", one_by_one)
+    monkeypatch.setattr(tenants, "_fleet", lambda keys: contextlib.nullcontext())
+    monkeypatch.setattr(tenants, "_through", through)
+    tenants.main(attacks="cuts;uploads")
+
+
+def test_figures_within_their_limits_are_no_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also those that are at their limit."""
+    measured(monkeypatch, {**GOOD, "p95_ms": 70.0}, GOOD_REPLICAS)
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["missed"], err) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("figures", "replicas", "named"),
+    [
+        ({"failed": 1}, {}, "uploads: failed 1, limit 0"),
+        ({"p95_ms": 70.1}, {}, "uploads: p95_ms 70.1, limit 70"),
+        ({"p95_ms": math.nan}, {}, "uploads: p95_ms nan, limit 70"),
+        ({"longest_stall_ms": 50.1}, {}, "uploads: longest_stall_ms 50.1, limit 50"),
+        ({"rss_mb": {**GOOD["rss_mb"], "most": 401}}, {}, "uploads: rss_mb 401, limit 400"),
+        (
+            {"rss_mb": {**GOOD["rss_mb"], "kept_after": 121}},
+            {},
+            "uploads: rss_mb kept 121, limit 120",
+        ),
+        ({"proved": False}, {}, "uploads: no answer of the kind that proves the attack"),
+        ({}, {"failed": 2}, "two replicas: uploads: failed 2, limit 0"),
+        ({}, {"replica_down": 3}, "two replicas: uploads: replica_down 3, limit 0"),
+    ],
+)
+def test_a_figure_beyond_its_limit_fails_the_benchmark(
+    figures: dict[str, Any],
+    replicas: dict[str, Any],
+    named: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is named on standard error, and the last line has all figures all the same."""
+    with pytest.raises(SystemExit) as ended:
+        measured(monkeypatch, GOOD | figures, GOOD_REPLICAS | replicas)
+    assert ended.value.code == named, "Python prints it, and the status is 1"
+    result = json.loads(capsys.readouterr().out)
+    assert result["missed"] == [named]
+    assert result["attacks"].keys() == result["replicas"].keys() == {"cuts", "uploads"}
 
 
 @pytest.mark.thorough

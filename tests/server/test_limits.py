@@ -128,6 +128,16 @@ async def test_what_is_said_is_charged_over_http(text: str, start_server: StartS
     assert [used.chars for used in day.values()] == [WORTH[text]]
 
 
+async def test_what_is_said_counts_against_the_limit_over_http(start_server: StartServer) -> None:
+    """Two texts of six characters, each said as 48, are more than 60 in a minute."""
+    server = await start_server(api_keys=("key",), key_limits=Quota(chars_per_minute=60))
+    body = {**SPEECH, "input": "a a a.", "lexicon": SAID, "language": "en", "stream": False}
+    async with httpx.AsyncClient(base_url=server.url, headers={"X-API-Key": "key"}) as http:
+        first, second = [await http.post("/v1/audio/speech", json=body) for _ in range(2)]
+    assert (first.status_code, second.status_code) == (200, 429)
+    assert second.json()["error"]["code"] == "rate_limited"
+
+
 async def test_a_client_that_ignores_its_limit_is_closed_with_4029(
     start_server: StartServer,
 ) -> None:

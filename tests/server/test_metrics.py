@@ -1,13 +1,17 @@
 """Metrics: the values that operators watch and scale by."""
 
+import asyncio
 import os
 import re
 import signal
 import time
+from collections.abc import Awaitable, Callable
+from typing import Self
 
 import httpx
 import pytest
 
+from testbed.scripted_time import ScriptedLoop, run_scripted
 from testbed.servers import metric_value, scrape, worker_of
 from testbed.waiting import until
 from testbed.wire import Wire
@@ -219,11 +223,86 @@ async def test_a_worker_reports_its_realtime_factor(server: RunningServer) -> No
     assert metrics['tts_worker_realtime_factor{worker="espeak"}'] > 0
 
 
+class Stalled:
+    """A measured event loop on a scripted clock."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ScriptedLoop)
+        self._loop = loop
+        self.observed: list[float] = []
+        self.lag = LoopLag(self.observed.append)
+
+    async def stall(self, after_s: float, length_s: float) -> None:
+        """Keep the loop busy, some time after now."""
+        await asyncio.sleep(after_s)
+        self._loop.hold_up(length_s)
+
+    async def __aenter__(self) -> Self:
+        self._watching = asyncio.create_task(self.lag.watch())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._watching.cancel()
+        await asyncio.wait({self._watching})
+
+
+def scripted(main: Callable[[Stalled], Awaitable[None]]) -> None:
+    """Run a test in a loop that is measured."""
+
+    async def measured() -> None:
+        async with Stalled() as stalled:
+            await asyncio.sleep(0)  # the measurement begins
+            await main(stalled)
+
+    run_scripted(measured(), has_sockets=False)
+
+
+@pytest.mark.parametrize("after_ms", range(0, 110, 10))
+@pytest.mark.parametrize("length_ms", [6, 60, 600])
+def test_a_stall_is_measured_in_full(after_ms: int, length_ms: int) -> None:
+    """Wherever it begins between two looks, also one that is over before the next."""
+
+    async def stall(stalled: Stalled) -> None:
+        await stalled.stall(after_ms / 1000, length_ms / 1000)
+        await asyncio.sleep(1)
+        assert stalled.lag.longest_s == max(stalled.observed)
+        assert stalled.lag.longest_s == pytest.approx(length_ms / 1000)
+
+    scripted(stall)
+
+
 def test_the_longest_stall_is_that_of_the_last_minute() -> None:
     """A stall that a longer one follows, or that is a minute old, is not the longest."""
-    lag = LoopLag(lambda lag_s: None)
-    longest: list[float] = []
-    for now, lag_s in ((0, 0.2), (10, 3.0), (20, 0.5), (30, 0.1), (71, 0.0), (85, 0.0), (200, 0.0)):
-        lag.note(now, lag_s)
-        longest.append(lag.longest_s)
-    assert longest == [0.2, 3.0, 3.0, 3.0, 0.5, 0.1, 0.0]
+
+    async def stall(stalled: Stalled) -> None:
+        longest: list[float] = []
+        for after_s, length_s in (
+            (1, 0.2),
+            (9, 3.0),
+            (10, 0.5),
+            (10, 0.1),
+            (41, 0),
+            (14, 0),
+            (99, 0),
+        ):
+            await stalled.stall(after_s, length_s)
+            await asyncio.sleep(0.15)
+            longest.append(stalled.lag.longest_s)
+        assert longest == pytest.approx([0.2, 3.0, 3.0, 3.0, 0.5, 0.1, 0.0])
+
+    scripted(stall)
+
+
+def test_a_loop_that_is_measured_no_more_is_as_before() -> None:
+    """However many servers have run in it."""
+
+    async def measured() -> None:
+        selector = vars(asyncio.get_running_loop())["_selector"]
+        before = selector.select
+        async with Stalled():
+            await asyncio.sleep(0)
+            assert selector.select != before
+        assert selector.select == before
+
+    run_scripted(measured(), has_sockets=False)

@@ -151,7 +151,7 @@ class ContextOpener:
             try:
                 return await self._admit(origin, options, on_event, chars)
             except VoiceAgentError as error:
-                self._metrics.count_refusal(error.code)
+                self._metrics.refused.labels(error.code).inc()
                 code = error.code
                 self._tell(lambda each: each.not_opened(origin, options, "refused", code))
                 raise

@@ -6,7 +6,7 @@ Those of workers are what their heartbeats report, as `tts_worker_<name>{worker=
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -113,41 +113,55 @@ _REACTION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 
 
 _LAG_INTERVAL_S = 0.1
-LONGEST_OF_S = 60.0
-"""Time of which the longest stall is kept: one stall is one of 600 measurements in a minute, which
-no percentile shows."""
+_LONGEST_OF = 600
+"""Measurements of which the longest stall is kept, a minute's: no percentile shows one."""
 
 
 class LoopLag:
-    """Measures ten times a second by how many seconds the event loop was late."""
+    """Measures the longest stall of the event loop in each tenth of a second.
+
+    A stall is an iteration of the loop, or how late a timer was: other threads, or other programs,
+    may have had the processor. To measure an iteration takes two looks at the clock.
+    """
 
     def __init__(self, observe: Callable[[float], None]) -> None:
         self._observe = observe
-        self._longest: deque[tuple[float, float]] = deque()
-        """Time and length of stalls that no later one exceeds, the longest first."""
-
-    def note(self, now: float, lag_s: float) -> None:
-        """Note a measurement."""
-        self._observe(lag_s)
-        while self._longest and self._longest[-1][1] <= lag_s:
-            self._longest.pop()
-        self._longest.append((now, lag_s))
-        while self._longest[0][0] < now - LONGEST_OF_S:
-            self._longest.popleft()
+        self._stalls_s = deque[float](maxlen=_LONGEST_OF)
+        self._iteration_s = 0.0
 
     @property
     def longest_s(self) -> float:
         """The longest stall of the last minute."""
-        return self._longest[0][1] if self._longest else 0.0
+        return max(self._stalls_s, default=0.0)
 
     async def watch(self) -> None:
         """Measure until cancelled."""
         loop = asyncio.get_running_loop()
-        while True:
-            due = loop.time() + _LAG_INTERVAL_S
-            await asyncio.sleep(_LAG_INTERVAL_S)
-            now = loop.time()
-            self.note(now, max(0.0, now - due))
+        selector: Any = getattr(loop, "_selector")  # noqa: B009 - asyncio has no public hook
+        select, selector.select = selector.select, self._timed(selector.select, loop.time)
+        try:
+            while True:
+                due = loop.time() + _LAG_INTERVAL_S
+                await asyncio.sleep(_LAG_INTERVAL_S)
+                stall_s = max(loop.time() - due, self._iteration_s)
+                self._iteration_s = 0.0
+                self._observe(stall_s)
+                self._stalls_s.append(stall_s)
+        finally:
+            selector.select = select
+
+    def _timed(self, select: Callable[..., Any], clock: Callable[[], float]) -> Callable[..., Any]:
+        """Return a `select` that measures the iterations of its loop: the times between calls."""
+        began = clock()
+
+        def timed(timeout: float | None) -> Any:
+            nonlocal began
+            self._iteration_s = max(self._iteration_s, clock() - began)
+            ready = select(timeout)
+            began = clock()
+            return ready
+
+        return timed
 
 
 class Metrics:
@@ -167,7 +181,7 @@ class Metrics:
             self._contexts.labels(reason)
         for code in ErrorCode:
             if code.status >= 500:
-                self._refused.labels(code)
+                self.refused.labels(code)
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
         return Counter(name, help_text, labels, registry=self.registry)
@@ -183,7 +197,7 @@ class Metrics:
     def _add_contexts(self) -> None:
         """Add the counts of contexts, and of what they asked for and got."""
         self._contexts = self._counter("tts_contexts", "Contexts that have ended.", "reason")
-        self._refused = self._counter(
+        self.refused = self._counter(
             "tts_contexts_refused", "Contexts that were not opened.", "code"
         )
         self._chars = self._counter("tts_chars", "Characters received.")
@@ -236,9 +250,6 @@ class Metrics:
             "status",
         )
         self.jobs = self._counter("tts_jobs", "Jobs that have ended here.", "status")
-        self._log_failures = self._counter(
-            "tts_log_failures", "Writes to a log on disk that failed.", "log"
-        )
 
     def _add_reactions(self) -> None:
         """Add the metrics of how fast the server reacts."""
@@ -260,15 +271,16 @@ class Metrics:
             "Time from a cancel to the free row of the engine.",
             _REACTION_BUCKETS_S,
         )
-        self.loop_lag = self._histogram(
+        lag = self._histogram(
             "tts_event_loop_lag_seconds",
-            "Time that the event loop was late for a timer.",
+            "Longest stall of the event loop in each tenth of a second.",
             _REACTION_BUCKETS_S,
         )
-        self.loop_stall = self._gauge(
+        self.loop_lag = loop_lag = LoopLag(lag.observe)
+        self._gauge(
             "tts_event_loop_longest_stall_seconds",
-            "Longest time in the last minute that the event loop was late.",
-        )
+            "Longest stall of the event loop in the last minute.",
+        ).set_function(lambda: loop_lag.longest_s)
 
     def _add_words(self) -> None:
         """Add the metrics of word times."""
@@ -296,14 +308,6 @@ class Metrics:
     def count_request(self, route: str, status: int) -> None:
         """Count an HTTP request that was answered, or a WebSocket handshake that was refused."""
         self._requests.labels(route, str(status)).inc()
-
-    def count_refusal(self, code: str) -> None:
-        """Count a context that was not opened."""
-        self._refused.labels(code).inc()
-
-    def count_log_failure(self, log: str) -> None:
-        """Count a line that could not be written to a log on disk."""
-        self._log_failures.labels(log).inc()
 
     def watch_access(self, access: Access) -> None:
         """Register the gauges of keys and limits, which are read when metrics are rendered."""
@@ -342,7 +346,6 @@ class Metrics:
 
     def watch(self, synthesizer: Synthesizer) -> None:
         """Register the gauges of `synthesizer`, which are read when metrics are rendered."""
-        workers = list(synthesizer.supervisors.values())
         self._gauge("tts_contexts_active", "Open contexts.").set_function(
             lambda: synthesizer.contexts_active
         )
@@ -351,7 +354,7 @@ class Metrics:
         )
         self._gauge("tts_slots", "Rows of the engines.").set_function(lambda: synthesizer.rows)
         self._gauge("tts_worker_restarts", "Workers that ended and were replaced.").set_function(
-            lambda: sum(s.restarts for s in workers)
+            lambda: sum(s.restarts for s in synthesizer.supervisors.values())
         )
         self._gauge("tts_aligner_restarts", "Aligners that ended and were replaced.").set_function(
             lambda: sum(s.restarts for s in synthesizer.aligners.values())

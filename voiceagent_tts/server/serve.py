@@ -35,7 +35,6 @@ from voiceagent_tts.server.connections import (
     RequestProtocol,
     SocketProtocol,
 )
-from voiceagent_tts.server.metrics import LoopLag
 from voiceagent_tts.server.state import CLOSE_GRACE_S, SLOW_CONSUMER_S, ServerState
 
 MAX_MESSAGE_BYTES = 640 << 10
@@ -192,9 +191,7 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
             await stack.enter_async_context(certificate.kept_current(config.ssl))
         server = _Server(config)
         await state.start()
-        loop_lag = LoopLag(state.metrics.loop_lag.observe)
-        state.metrics.loop_stall.set_function(lambda: loop_lag.longest_s)
-        watching = asyncio.create_task(loop_lag.watch())
+        watching = asyncio.create_task(state.metrics.loop_lag.watch())
         stack.callback(watching.cancel)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         scheme = "http" if certificate is None else "https"

@@ -26,7 +26,7 @@ from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, metric_value
 from testbed.waiting import PATIENCE_S, until
 from testbed.watermarks import TEST_KEY
-from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
+from voiceagent_tts.access.keys import KeyDocument, Scope, key_of_settings, make_key
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.config import Settings
@@ -37,10 +37,10 @@ from voiceagent_tts.plugins.jobs.queue import Job, JobLimits, JobQueue
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.provenance.detector import detect
 from voiceagent_tts.plugins.usage.book import UsageBook
-from voiceagent_tts.server import held
+from voiceagent_tts.server import encoding, held
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import VoiceRecord
-from voiceagent_tts.settings.access import Quota
+from voiceagent_tts.settings.access import Quota, hash_key
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.voices import VoiceBook
@@ -161,6 +161,41 @@ async def test_a_job_is_encoded_by_the_threads_of_files(
         )
         assert job["status"] == "done"
     assert threads and all(name.startswith("file-encoder") for name in threads)
+
+
+async def test_a_listener_is_heard_while_the_files_of_jobs_are_encoded(
+    redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs keep all threads of files until the end of its stream; each has its key's places."""
+    encoding_files, heard = set[int](), threading.Event()
+    push = ContainerEncoder.push
+
+    def held_up(encoder: ContainerEncoder, pcm: bytes) -> bytes:
+        if threading.current_thread().name.startswith("file-encoder"):
+            encoding_files.add(threading.get_ident())
+            assert heard.wait(PATIENCE_S)
+        return push(encoder, pcm)
+
+    monkeypatch.setattr(ContainerEncoder, "push", held_up)
+    settings = {**settings_of(redis, tmp_path / "jobs"), "api_keys": f"{ONE},{TWO}", "port": 0}
+    body = {**HELLO, "response_format": "mp3"}
+    async with (
+        running(Settings.model_validate(settings)) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http,
+    ):
+        jobs: dict[str, str] = {}
+        for key in (ONE, TWO):
+            http.headers["X-API-Key"] = key
+            jobs[key] = await submitted(http, **body)
+        await until(lambda: len(encoding_files) == 2, "both threads of files are busy")
+        owners = {owner for _, owner in encoding._places}
+        assert owners == {key_of_settings(hash_key(key)).id for key in jobs}
+        spoken = await http.post("/v1/audio/speech", json=body)
+        assert spoken.status_code == 200 and len(spoken.content) > 5_000
+        heard.set()
+        for key, job_id in jobs.items():
+            http.headers["X-API-Key"] = key
+            assert (await job_over(http, job_id))["status"] == "done"
 
 
 async def test_a_receiver_that_is_away_delays_no_other_job(

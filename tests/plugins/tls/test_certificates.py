@@ -1,6 +1,7 @@
 """HTTPS and WSS without a proxy: with a certificate of one's own, or a self-signed one."""
 
 import asyncio
+import functools
 import gc
 import ssl
 import tracemalloc
@@ -20,7 +21,8 @@ from testbed.wire import Wire
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.tls import certificates as tls
-from voiceagent_tts.plugins.tls.certificates import certificate_of
+from voiceagent_tts.plugins.tls.certificates import Certificate, certificate_of
+from voiceagent_tts.server.serve import RunningServer
 
 _SILENT = 20
 
@@ -96,6 +98,34 @@ async def test_a_renewed_certificate_is_served_without_a_restart(home: Path) -> 
             await until(lambda: len(logs) > 1, "the renewed file is noticed")
             assert await served(context, renewed)
     assert [line["event"] for line in logs] == ["certificate_not_reloaded", "certificate_reloaded"]
+
+
+async def test_a_server_shows_a_renewed_certificate(
+    start_server: StartServer, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads its files again while it runs."""
+    kept_current = Certificate.kept_current
+    often = functools.partialmethod(kept_current, interval_s=0.005)
+    monkeypatch.setattr(Certificate, "kept_current", often)
+    server = await start_server(ssl_self_signed=True)
+    (file,) = home.rglob("self-signed.pem")
+    first = file.read_text()
+    assert await shown_by(server) in first
+    file.unlink()
+    with capture_logs() as logs:
+        certificate_of(Settings(ssl_self_signed=True))
+        await until(
+            lambda: "certificate_reloaded" in [line["event"] for line in logs],
+            "the renewed file is noticed",
+        )
+    shown = await shown_by(server)
+    assert shown in file.read_text() and shown not in first
+
+
+async def shown_by(server: RunningServer) -> str:
+    """The certificate of new connections."""
+    host, port = server.url.removeprefix("https://").split(":")
+    return await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
 
 
 async def served(context: ssl.SSLContext, pem: str) -> bool:

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from prometheus_client import Counter
+
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.request_log.disk_log import DiskLog, LineFile
@@ -27,14 +29,20 @@ _MAX_NAME_CHARS = 64
 
 
 def add_to_server(hooks: ServerHooks) -> None:
-    """Write the request log, if the settings ask for it.
+    """Write the request log, if the settings ask for it; `/metrics` counts what it loses.
 
     Raises:
         InvalidRequestError: the file cannot be written.
     """
     state = hooks.state
+    failures = Counter(
+        "tts_log_failures",
+        "Writes to a log on disk that failed.",
+        ["log"],
+        registry=state.metrics.registry,
+    )
     if state.settings.request_log is not None:
-        log = ContextLog(state.settings.request_log, state.metrics.count_log_failure)
+        log = ContextLog(state.settings.request_log, lambda name: failures.labels(name).inc())
         state.opener.observers.append(log)
 
 
