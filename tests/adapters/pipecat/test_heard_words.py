@@ -85,20 +85,6 @@ async def test_a_reply_with_nothing_to_speak_is_committed(served: ServerProcess,
         await speaks(conversation)
 
 
-async def test_lexicon_and_markup_leave_the_history_verbatim(served: ServerProcess) -> None:
-    """The history has what the LLM wrote, tags included."""
-    text = 'Use nginx in New York. <break time="200ms"/> The code is <spell>A7-42X</spell>, go.'
-    lexicon = {"nginx": "engine x", "New York": {"say": "Noo Yawk"}}
-    tts = service(served, language="en", lexicon=lexicon, markup=True)
-    async with talking(tts) as conversation:
-        context_id = await conversation.reply(*text.partition("New"))
-        assert await conversation.spoken() == text
-        assert conversation.committed == [text]
-        words = [each.word.text for each in conversation.words[context_id]]
-        assert "New York." in words
-        assert not conversation.errors
-
-
 @pytest.mark.parametrize("place", [2, 3])
 @pytest.mark.parametrize(
     "text",

@@ -138,16 +138,6 @@ async def test_audio_whose_words_are_not_known_yet_is_not_repeated(
         assert -0.8 < played_s(conversation, context_id) - whole_s < 1.6
 
 
-async def test_an_engine_that_dies_again_and_again_says_it_all(start_server: StartServer) -> None:
-    """The turn resumes as long as each attempt speaks another word."""
-    server = await start_server(throttle={"rtf": 0.5, "crash_after_s": 1.5})
-    async with talking(service(server.websocket_url)) as conversation:
-        await conversation.reply(COUNTING)
-        assert await conversation.spoken() == COUNTING
-        assert not conversation.errors
-        assert server.state.synthesizer.supervisors["espeak"].restarts >= 2
-
-
 async def test_words_that_were_noise_are_not_in_the_history(
     start_server: StartServer, tmp_path: Path
 ) -> None:
@@ -401,15 +391,3 @@ async def test_text_behind_an_end_that_is_on_its_way_is_spoken(
         go_on.set()
         assert await conversation.spoken() == "One, two. Three, four."
         assert not conversation.errors
-
-
-async def test_turns_in_a_row_all_go_on(server: RunningServer) -> None:
-    """Outages in several turns do not affect later turns."""
-    async with talking(service(server.websocket_url)) as conversation:
-        for _ in range(3):
-            context_id = await conversation.reply("One, two, three, four.")
-            await conversation.play(context_id, 0.6)
-            close_sockets(server)
-            assert await conversation.spoken() == "One, two, three, four."
-        assert not conversation.errors
-        await until(lambda: not server.state.synthesizer.contexts_active, "no context is left")

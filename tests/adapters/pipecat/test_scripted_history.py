@@ -1023,16 +1023,27 @@ def restarting(at_s: float, retry_after_ms: int = 1_000) -> Script:
     return Script((), end_s=at_s, failure=failure)
 
 
+IN_ONE_WORD = [dies(0.05, Step(0.0, samples=480))] * 3
+
+
 @pytest.mark.parametrize(
     "first",
     [
         [dies(0.0), dies(3.0)],
         [dies(0.05), restarting(5.0), dies(2.0)],
         [dies(0.05, Step(0.0, words_ms=(0, 300)))],
-        [dies(0.05, Step(0.0, samples=480))] * 3,
+        IN_ONE_WORD,
+        [*IN_ONE_WORD, dies(0.05, Step(0.0, samples=7_200, words_ms=(0,))), *IN_ONE_WORD],
         [dies(0.05), restarting(0.0, retry_after_ms=60_000)],
     ],
-    ids=["before sound", "on opening", "words alone", "in one word", "asks for too long a wait"],
+    ids=[
+        "before sound",
+        "on opening",
+        "words alone",
+        "in one word",
+        "in two words",
+        "asks for a long wait",
+    ],
 )
 def test_a_reply_whose_engine_dies_is_whole(first: list[Script]) -> None:
     """However often and wherever, within the patience of the listener."""
@@ -1042,7 +1053,7 @@ def test_a_reply_whose_engine_dies_is_whole(first: list[Script]) -> None:
     async def run() -> tuple[list[str], int]:
         async with agent(spoken, Loudspeaker(40), first=first) as talk:
             await talk.say(reply(" ".join("w" * few)))
-            await asyncio.sleep(2.5)
+            await asyncio.sleep(5.0)
             return talk.messages, sum(talk.loudspeaker.played_samples)
 
     messages, played_samples = run_scripted(run())
