@@ -85,14 +85,13 @@ async def test_a_reply_with_nothing_to_speak_is_committed(served: ServerProcess,
         await speaks(conversation)
 
 
-@pytest.mark.parametrize("place", [2, 3])
 @pytest.mark.parametrize(
-    "text",
+    ("text", "place"),
     [
-        'One, two <break time="300ms"/> three, four, five, six, seven.',
-        "One, two, <spell>AB</spell> three, four, five, six, seven.",
-        'One, two, <sub alias="twenty">20</sub> three, four, five, six, seven.',
-        "One, two, <emphasis>three</emphasis> four, five, six, seven.",
+        ('One, two <break time="300ms"/> three, four, five, six, seven.', 2),
+        ("One, two, <spell>AB</spell> three, four, five, six, seven.", 2),
+        ('One, two, <sub alias="twenty">20</sub> three, four, five, six, seven.', 3),
+        ("One, two, <emphasis>three</emphasis> four, five, six, seven.", 3),
     ],
 )
 async def test_a_cut_at_a_tag_keeps_the_words_before_it_and_in_it(
@@ -126,7 +125,7 @@ async def test_a_pronunciation_is_said_and_the_history_has_the_word(served: Serv
 
 
 @pytest.mark.parametrize("rtf", [pytest.param(1 / 5, marks=pytest.mark.thorough), 1 / 1.2])
-async def test_sixteen_cut_points_are_exact(start_server: StartServer, rtf: float) -> None:
+async def test_eight_cut_points_are_exact(start_server: StartServer, rtf: float) -> None:
     """Wherever the user interrupts, the history has exactly the words whose audio had started."""
     server = await start_server(throttle={"rtf": rtf})
     settings = VoiceAgentTTSService.Settings(language="en", speed=0.9)
