@@ -21,7 +21,7 @@ from pipecat.frames.frames import (
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
-from testbed.pipecat_conversation import HEARD_SAMPLES, service, speaks, talking
+from testbed.pipecat_conversation import HEARD_SAMPLES, is_exact_part, service, speaks, talking
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import undisturbed, until
@@ -108,7 +108,7 @@ async def test_a_cut_at_a_tag_keeps_the_words_before_it_and_in_it(
             await conversation.play(context_id, audible_s + 0.08)
             return await conversation.cut(context_id, text)
 
-    committed, heard = await undisturbed(cut)
+    committed, heard = await undisturbed(cut, holds=is_exact_part(text))
     assert committed == heard and len(committed) > len("One, two")
 
 
@@ -141,7 +141,9 @@ async def test_eight_cut_points_are_exact(start_server: StartServer, rtf: float)
                 return await conversation.cut(context_id, SIXTEEN)
 
             for at_s in cut_points_s:
-                committed, heard = await undisturbed(partial(cut, at_s))
+                committed, heard = await undisturbed(
+                    partial(cut, at_s), holds=is_exact_part(SIXTEEN)
+                )
                 assert committed == heard
 
     async with asyncio.TaskGroup() as group:
@@ -221,13 +223,11 @@ def quiet_end_s(utterance: Utterance) -> float:
 
 async def test_words_wait_for_speech_that_cannot_be_interrupted(served: ServerProcess) -> None:
     """What survives an interruption is heard before the next reply, in a message of its own."""
+    reply = "Eleven, twelve, thirteen, fourteen."
 
     async def cut() -> tuple[str, str]:
         async with talking(service(served)) as conversation:
-            speech, reply = (
-                TTSSpeakFrame("Eight, nine, ten."),
-                "Eleven, twelve, thirteen, fourteen.",
-            )
+            speech = TTSSpeakFrame("Eight, nine, ten.")
             speech.interruptible = False
             await conversation.push(speech)
             first = await conversation.begun()
@@ -240,7 +240,7 @@ async def test_words_wait_for_speech_that_cannot_be_interrupted(served: ServerPr
             await conversation.play(second, 0.5)
             return await conversation.cut(second, reply)
 
-    committed, heard = await undisturbed(cut)
+    committed, heard = await undisturbed(cut, holds=is_exact_part(reply))
     assert committed == heard != ""
 
 

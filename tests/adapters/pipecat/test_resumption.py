@@ -12,7 +12,7 @@ from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.errors import ErrorCategory
 
 from testbed.losing_server import LOSING, LOST, start_losing_server
-from testbed.pipecat_conversation import ENGLISH, Conversation, talking
+from testbed.pipecat_conversation import ENGLISH, Conversation, is_exact_part, talking
 from testbed.proxy import Router, routing
 from testbed.scripted_server import Script, ScriptedServer
 from testbed.server_process import serving
@@ -118,7 +118,7 @@ async def test_what_was_heard_after_a_failure_is_committed(server: RunningServer
             await until(lambda: not server.state.synthesizer.contexts_active, "the row is free")
             return texts
 
-    committed, heard = await undisturbed(cut)
+    committed, heard = await undisturbed(cut, holds=is_exact_part(COUNTING))
     assert committed == heard
     assert "five" in committed
 
@@ -187,7 +187,7 @@ async def test_what_a_dead_server_never_spoke_is_not_committed(server: RunningSe
         await until(lambda: not server.state.sessions, "the service has gone")
         return committed, heard
 
-    committed, heard = await undisturbed(lose_it)
+    committed, heard = await undisturbed(lose_it, holds=is_exact_part(COUNTING))
     assert committed == heard
     assert committed and committed != COUNTING
 
@@ -217,7 +217,7 @@ async def test_an_interruption_during_an_outage_ends_the_turn(server: RunningSer
         await until(lambda: not server.state.sessions, "the service has gone")
         return committed, heard
 
-    committed, heard = await undisturbed(interrupt)
+    committed, heard = await undisturbed(interrupt, holds=is_exact_part(COUNTING))
     assert committed == heard != ""
 
 
