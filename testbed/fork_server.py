@@ -78,6 +78,7 @@ _MODULES = {
     ("-m", "testbed.throttled_worker", "qwen3"): _WITH_TORCH,
     ("-m", "testbed.throttled_server"): _LIGHT,
     ("-m", "voiceagent_tts.plugins.recordings.file_decoder"): _LIGHT,
+    ("-m", "voiceagent_tts.plugins.clones.cloner"): _WITH_TORCH,
     ("-m", "voiceagent_tts", "voices", "add"): _WITH_TORCH,
     ("-m", "voiceagent_tts"): _LIGHT,
     ("-u", "-c", "import sys;exec(eval(sys.stdin.readline()))"): _OF_TESTS,  # pytest-xdist
@@ -86,6 +87,7 @@ _MODULES = {
 
 _ROOT = Path(__file__).parents[1]
 _PR_SET_CHILD_SUBREAPER = 36
+_THREADS = "OMP_NUM_THREADS"
 _LIMITS = (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_AS)
 _MOST_BYTES = 1 << 18
 _DESCRIPTORS = 1024
@@ -177,8 +179,11 @@ def _modules_for(argv: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _python_is_the_same(variables: dict[bytes, bytes]) -> bool:
+    """Whether Python and OpenMP start as here, but for the threads, whose number a fork sets."""
+
     def own(all_of_them: Any) -> dict[bytes, bytes]:
-        return {k: v for k, v in all_of_them.items() if k.startswith((b"PYTHON", b"OMP_"))}
+        found = {k: v for k, v in all_of_them.items() if k.startswith((b"PYTHON", b"OMP_"))}
+        return found | dict.fromkeys(found.keys() & {_THREADS.encode()}, b"")
 
     return own(variables) == own(os.environb)
 
@@ -239,6 +244,8 @@ def _become(request: dict[str, Any]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["variables"])
+    if (torch := sys.modules.get("torch")) and _THREADS in os.environ:
+        torch.set_num_threads(int(os.environ[_THREADS]))  # read when it was loaded
     sys.orig_argv = request["argv"]
     sys.path[0] = request["folder"]
     executable, option, program, *arguments = request["argv"]

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, cast
 
 from pipecat.frames.frames import (
@@ -44,6 +44,11 @@ _IN_FLIGHT_S = 0.04
 while the machine does not hold them up."""
 
 ENGLISH = VoiceAgentTTSService.Settings(voice="default", language="en")
+
+
+def is_exact_part(text: str) -> Callable[[tuple[str, str]], bool]:
+    """Whether what a history has and what was heard are one, and some of `text` but not all."""
+    return lambda texts: texts[0] == texts[1] and texts[0] not in ("", text)
 
 
 class Conversation:

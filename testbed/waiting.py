@@ -31,7 +31,9 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 
 async def undisturbed(
-    attempt: Callable[[], Awaitable[_Result]], own_standstills: int = 0
+    attempt: Callable[[], Awaitable[_Result]],
+    own_standstills: int = 0,
+    holds: Callable[[_Result], bool] | None = None,
 ) -> _Result:
     """Return the result of an attempt that other processes did not disturb.
 
@@ -42,6 +44,8 @@ async def undisturbed(
     Args:
         attempt: what to repeat.
         own_standstills: how often the attempt itself blocks the event loop.
+        holds: whether a result shows the claim; one that does so counts although the attempt was
+            disturbed, which only makes the claim harder to keep.
 
     Raises:
         MovedError: all of many attempts have raised it.
@@ -60,7 +64,8 @@ async def undisturbed(
         gaps_s = [late - early for early, late in pairwise(ticks_s)]
         is_disturbed = sum(gap_s >= _STANDSTILL_S for gap_s in gaps_s) > own_standstills
         suspended += is_disturbed
-        if not is_disturbed or suspended == _ATTEMPTS:
+        shows_claim = holds is not None and holds(result)
+        if not is_disturbed or shows_claim or suspended == _ATTEMPTS:
             return result
     return await attempt()
 

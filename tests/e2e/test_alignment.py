@@ -211,7 +211,9 @@ async def test_a_killed_aligner_costs_exactness_alone(start_server: StartServer)
         assert counted(server, "tts_aligner_restarts") == 1
         return received.words_late, underrun_s
 
-    words_late, underrun_s = await undisturbed(attempt)
+    words_late, underrun_s = await undisturbed(
+        attempt, holds=lambda result: result[0] == 0 and result[1] < 0.05
+    )
     assert words_late == 0
     assert underrun_s < 0.05
 
@@ -229,7 +231,7 @@ async def test_an_aligner_that_hangs_holds_up_nothing(start_server: StartServer)
         finally:
             os.kill(pid, signal.SIGCONT)
 
-    received = await undisturbed(attempt)
+    received = await undisturbed(attempt, holds=lambda received: received.words_late == 0)
     assert received.done.reason == "complete"
     assert [word.word for word in received.words] == split_words(TEXT)
     assert exact_share(received) == 0
@@ -277,7 +279,7 @@ async def test_the_whole_chain_under_barge_ins(start_server: StartServer, tmp_pa
             return received.words_late
 
         for turn in range(5):
-            assert await undisturbed(partial(words_late, turn)) == 0
+            assert await undisturbed(partial(words_late, turn), holds=lambda late: late == 0) == 0
     await until(
         lambda: all(s.worker and not s.worker.rows_used for s in _all_workers(server)),
         "every worker has forgotten every context",

@@ -69,7 +69,8 @@ async def test_pain_03_eight_listeners_hear_no_gap(start_server: StartServer) ->
     async def listen() -> list[float]:
         return await asyncio.gather(*(underrun_s(server.websocket_url) for _ in range(8)))
 
-    assert max(await undisturbed(listen)) <= 0.1
+    underruns_s = await undisturbed(listen, holds=lambda underruns_s: max(underruns_s) <= 0.1)
+    assert max(underruns_s) <= 0.1
 
 
 @pytest.mark.thorough

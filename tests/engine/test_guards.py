@@ -184,9 +184,9 @@ def test_a_model_that_does_not_end_fails(sick: Sick) -> None:
     assert failure_of(driver) == ErrorCode.TEXT_LOST
 
 
-@pytest.mark.parametrize("text", ["Hi.", "OK", "Yes, sir."])
-def test_windows_of_frames_end_where_the_text_is_lost(sick: Sick, text: str) -> None:
+def test_windows_of_frames_end_where_the_text_is_lost(sick: Sick) -> None:
     """Of a window of twelve frames only those before the cap are heard."""
+    text = "OK"
     sick.checkpoint.network.talker.is_control[sick.end] = True  # it is never chosen
     driver = sick.driver()
     ids = len(sick.checkpoint.tokenizer.encode(text))

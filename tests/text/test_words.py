@@ -175,10 +175,10 @@ def test_a_long_delta_that_ends_inside_a_word_splits_no_word() -> None:
 @pytest.mark.parametrize("unit", ["😀 ", "🎉", "- ", " ", "a"])
 def test_a_long_word_is_split_at_the_same_place(start: str, unit: str, end: str) -> None:
     """The parts of a word of more than 1,000 characters do not depend on the deltas."""
-    text = start + unit * 1300 + end * 400
+    text = start + (unit * 1300)[:1300] + end * 220
     whole = GrowingWords()
     expected = whole.push(text) + whole.finish()
-    for chars in (1, 3, 999):
+    for chars in (1, 999):
         growing, parts = GrowingWords(), list[Word]()
         for at in range(0, len(text), chars):
             parts += growing.push(text[at : at + chars])

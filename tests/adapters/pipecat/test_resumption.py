@@ -12,7 +12,7 @@ from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.errors import ErrorCategory
 
 from testbed.losing_server import LOSING, LOST, start_losing_server
-from testbed.pipecat_conversation import ENGLISH, Conversation, talking
+from testbed.pipecat_conversation import ENGLISH, Conversation, is_exact_part, talking
 from testbed.proxy import Router, routing
 from testbed.scripted_server import Script, ScriptedServer
 from testbed.server_process import serving
@@ -118,7 +118,7 @@ async def test_what_was_heard_after_a_failure_is_committed(server: RunningServer
             await until(lambda: not server.state.synthesizer.contexts_active, "the row is free")
             return texts
 
-    committed, heard = await undisturbed(cut)
+    committed, heard = await undisturbed(cut, holds=is_exact_part(COUNTING))
     assert committed == heard
     assert "five" in committed
 
@@ -136,16 +136,6 @@ async def test_audio_whose_words_are_not_known_yet_is_not_repeated(
         assert await conversation.spoken() == COUNTING
         await conversation.played_out()
         assert -0.8 < played_s(conversation, context_id) - whole_s < 1.6
-
-
-async def test_an_engine_that_dies_again_and_again_says_it_all(start_server: StartServer) -> None:
-    """The turn resumes as long as each attempt speaks another word."""
-    server = await start_server(throttle={"rtf": 0.5, "crash_after_s": 1.5})
-    async with talking(service(server.websocket_url)) as conversation:
-        await conversation.reply(COUNTING)
-        assert await conversation.spoken() == COUNTING
-        assert not conversation.errors
-        assert server.state.synthesizer.supervisors["espeak"].restarts >= 2
 
 
 async def test_words_that_were_noise_are_not_in_the_history(
@@ -197,7 +187,7 @@ async def test_what_a_dead_server_never_spoke_is_not_committed(server: RunningSe
         await until(lambda: not server.state.sessions, "the service has gone")
         return committed, heard
 
-    committed, heard = await undisturbed(lose_it)
+    committed, heard = await undisturbed(lose_it, holds=is_exact_part(COUNTING))
     assert committed == heard
     assert committed and committed != COUNTING
 
@@ -227,7 +217,7 @@ async def test_an_interruption_during_an_outage_ends_the_turn(server: RunningSer
         await until(lambda: not server.state.sessions, "the service has gone")
         return committed, heard
 
-    committed, heard = await undisturbed(interrupt)
+    committed, heard = await undisturbed(interrupt, holds=is_exact_part(COUNTING))
     assert committed == heard != ""
 
 
@@ -401,15 +391,3 @@ async def test_text_behind_an_end_that_is_on_its_way_is_spoken(
         go_on.set()
         assert await conversation.spoken() == "One, two. Three, four."
         assert not conversation.errors
-
-
-async def test_turns_in_a_row_all_go_on(server: RunningServer) -> None:
-    """Outages in several turns do not affect later turns."""
-    async with talking(service(server.websocket_url)) as conversation:
-        for _ in range(3):
-            context_id = await conversation.reply("One, two, three, four.")
-            await conversation.play(context_id, 0.6)
-            close_sockets(server)
-            assert await conversation.spoken() == "One, two, three, four."
-        assert not conversation.errors
-        await until(lambda: not server.state.synthesizer.contexts_active, "no context is left")
