@@ -50,12 +50,6 @@ _REQUEST_BYTES = 32 * 1024  # what a piece of a request counts beside its own: i
 _MESSAGE_BYTES = 8 * 1024  # what a message counts beside its own: it may open a context, 0.1 ms
 
 
-def _takes_reserved_file(transport: asyncio.BaseTransport) -> bool:
-    """Whether a new connection is one of the last open files; a new file has the lowest number."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return transport.get_extra_info("socket").fileno() >= limit - _RESERVED_FILES
-
-
 _waiting: dict[int, tuple[socket.socket, str]] = {}
 """Connections without a whole request, by the numbers of their files, and the networks of their
 clients; the one that waits longest first. Closed ones are dropped when there are too many."""
@@ -215,7 +209,9 @@ class RequestProtocol(_Paced, H11Protocol):
         """Begin to wait for a request, if there are files for one."""
         super().connection_made(transport)
         self._wait_for_request()
-        if _takes_reserved_file(transport):
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # A new file has the lowest number that is free.
+        if transport.get_extra_info("socket").fileno() >= limit - _RESERVED_FILES:
             error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             self.loop.call_exception_handler(
                 {"message": "refused a connection", "exception": error}

@@ -6,6 +6,7 @@ Those of workers are what their heartbeats report, as `tts_worker_<name>{worker=
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, get_args
 
 from prometheus_client import (
@@ -110,8 +111,6 @@ _TTFA_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.
 _LAG_BUCKETS_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _UNDERRUN_BUCKETS_S = (0, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5)
 _REACTION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5)
-
-
 _LAG_INTERVAL_S = 0.1
 _LONGEST_OF = 600
 """Measurements of which the longest stall is kept, a minute's: no percentile shows one."""
@@ -137,7 +136,8 @@ class LoopLag:
     async def watch(self) -> None:
         """Measure until cancelled."""
         loop = asyncio.get_running_loop()
-        selector: Any = getattr(loop, "_selector")  # noqa: B009 - asyncio has no public hook
+        # asyncio has no public hook; of a loop without a selector the timer is measured alone.
+        selector: Any = getattr(loop, "_selector", SimpleNamespace(select=None))
         select, selector.select = selector.select, self._timed(selector.select, loop.time)
         try:
             while True:

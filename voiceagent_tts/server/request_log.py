@@ -90,9 +90,11 @@ class RequestLog:
             log(status)
 
     def _log(self, scope: Scope, started: float, status: int) -> None:
-        self._count(_route_of(scope), status)
+        # The template of the path: the path itself would be a label without bounds.
+        self._count(getattr(scope.get("route"), "path", "other"), status)
         if scope["path"].startswith(_QUIET_PATHS) and status == 200:
             return
+        caller, (host, _) = noted_caller(scope), scope.get("client") or (None, 0)
         _log.info(
             "http_request" if scope["type"] == "http" else "socket_refused",
             request_id=request_id_of(scope),
@@ -100,19 +102,10 @@ class RequestLog:
             path=path_of(scope),
             status=status,
             code=scope.get(_ERROR_CODE),
-            **_caller_of(scope),
+            ip=host,
+            key_id=None if caller is None else caller.key_id,
             seconds=round(time.monotonic() - started, 3),
         )
-
-
-def _caller_of(scope: Scope) -> dict[str, str | None]:
-    caller, (host, _) = noted_caller(scope), scope.get("client") or (None, 0)
-    return {"ip": host, "key_id": None if caller is None else caller.key_id}
-
-
-def _route_of(scope: Scope) -> str:
-    """The template of a request's path: the path itself would be a label without bounds."""
-    return getattr(scope.get("route"), "path", "other")
 
 
 def _new_id(scope: Scope) -> str:
