@@ -117,7 +117,9 @@ def test_a_fused_layer_of_a_prompt_has_two_kernels_of_attention(fused: dict[str,
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("kernels", "passes"), [("plain", 39), ("fused", 20)])
+@pytest.mark.parametrize(
+    ("kernels", "passes"), [pytest.param("plain", 39, marks=pytest.mark.costly), ("fused", 20)]
+)
 def test_every_pass_runs_on_the_device_alone(run: Run, kernels: Kernels, passes: int) -> None:
     """No pass or codec call at published sizes touches the CPU or depends on data."""
     assert run(run_every_pass, kernels, 4) >= passes

@@ -19,6 +19,8 @@ from testbed.waiting import until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import running
 
+pytestmark = pytest.mark.realtime
+
 
 # An attack leaves connections as they are.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

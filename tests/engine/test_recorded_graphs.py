@@ -63,6 +63,7 @@ def _spoken(kernels: Kernels) -> tuple[RowOutput, int]:
 
 
 @pytest.mark.thorough
+@pytest.mark.costly
 @pytest.mark.timeout(900)  # the interpreter computes for three minutes, and longer beside others
 def test_captured_fused_kernels_speak_as_plain_ones() -> None:
     """Recorded launches of interpreted Triton kernels give the codes and sound of plain passes."""

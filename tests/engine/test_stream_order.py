@@ -27,7 +27,14 @@ def spoken_in(order: Order, seed: int) -> dict[int, RowOutput]:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 4))]
+    "seed",
+    [
+        0,
+        *(
+            pytest.param(seed, marks=(pytest.mark.thorough, pytest.mark.costly))
+            for seed in range(1, 4)
+        ),
+    ],
 )
 def test_no_order_of_the_streams_changes_what_is_spoken(seed: int) -> None:
     """Every order gives the same bits, with prefixes, references and cancels among the work.

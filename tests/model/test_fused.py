@@ -85,7 +85,7 @@ def found_here(where: Where) -> Found:
 @pytest.mark.parametrize(
     ("config", "dtype"),
     [
-        pytest.param("few", BFLOAT16, id="few-bf16", marks=THOROUGH),
+        pytest.param("few", BFLOAT16, id="few-bf16", marks=COSTLY),
         pytest.param("tiny", FLOAT32, id="tiny-fp32", marks=THOROUGH),
         pytest.param("tiny", BFLOAT16, id="tiny-bf16"),
         pytest.param("tiny", FLOAT16, id="tiny-fp16", marks=THOROUGH),
@@ -104,7 +104,7 @@ def test_every_operation_is_the_plain_one(
     assert [one for one in found if not one[1] <= one[2]] == []
 
 
-@pytest.mark.parametrize("config", [pytest.param("few", marks=THOROUGH), "tiny"])
+@pytest.mark.parametrize("config", [pytest.param("few", marks=COSTLY), "tiny"])
 def test_rounding_is_where_the_plain_operations_round(
     where: Where, found_here: Found, config: str
 ) -> None:
@@ -215,7 +215,7 @@ def _codes(folder: Path, kind: Kernels, device: torch.device, frames: int) -> li
     ("name", "has_few_codebooks"),
     [
         ("custom_voice-1b7", True),
-        pytest.param("custom_voice-1b7", False, marks=THOROUGH),
+        pytest.param("custom_voice-1b7", False, marks=COSTLY),
         pytest.param("base-0b6", False, marks=THOROUGH),
     ],
 )
@@ -236,7 +236,7 @@ def test_a_network_chooses_the_same_codes(
 
 @pytest.mark.timeout(900)
 @pytest.mark.thorough  # compiles for seconds; no CPU runs what it makes
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("capability", [pytest.param(80, marks=pytest.mark.costly), 90])
 @pytest.mark.parametrize(
     "dtype", [pytest.param(FLOAT32, id="fp32"), pytest.param(BFLOAT16, id="bf16")]
 )

@@ -64,6 +64,7 @@ def _codes(kind: Kernels, device: torch.device, frames: int) -> list[Tensor]:
 
 
 @pytest.mark.thorough
+@pytest.mark.costly
 @pytest.mark.timeout(900)  # the interpreter takes milliseconds for each program
 def test_a_lone_row_chooses_the_same_codes(where: Where) -> None:
     """In float32, a network with these products gives the plain network's codes."""

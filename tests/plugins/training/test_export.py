@@ -115,7 +115,9 @@ def test_what_cannot_be_exported_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("rank", [0, 16], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    "rank", [pytest.param(0, id="full"), pytest.param(16, id="lora", marks=pytest.mark.costly)]
+)
 async def test_a_tiny_model_learns_four_clips_and_serve_speaks_them(
     tmp_path: Path, rank: int
 ) -> None:
