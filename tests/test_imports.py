@@ -151,12 +151,18 @@ def test_the_client_runs_on_the_base_install(tmp_path: Path) -> None:
     assert result.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'torch'"
 
 
-def test_client_and_adapters_load_where_unix_modules_are_absent() -> None:
-    """They are not in the standard library on Windows; psutil needs one on Linux only.
+@pytest.mark.parametrize(
+    "absent",
+    [
+        pytest.param("", id="Unix"),
+        pytest.param("fcntl grp pty pwd resource syslog termios tty", id="Windows"),
+    ],
+)
+def test_client_and_adapters_load_no_server(absent: str) -> None:
+    """An agent's process loads its host, but neither torch nor the server's packages.
 
-    An agent's process loads its host, but neither torch nor the server's packages.
+    Windows has no Unix modules in its standard library; psutil needs one on Linux only.
     """
-    absent = "fcntl grp pty pwd resource syslog termios tty"
     loaded = modules_after(f"""if True:
         import psutil, sys
         sys.modules.update(dict.fromkeys({absent!r}.split()))

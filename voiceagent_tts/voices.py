@@ -144,8 +144,8 @@ class VoiceFolder:
     A voice has the name of its file here, which `stored_name` normalises: keys may use one name
     for voices of their own (`SeenClones`).
 
-    Other files about the voices may be stored beside them. Who writes a file replaces it
-    atomically: readers get the old one or the new one.
+    Other files about the voices may be stored beside them. Writers replace a file atomically:
+    readers get the old one or the new one.
 
     Args:
         path: folder, created with the first voice.
@@ -285,7 +285,7 @@ def _checked_version(
 
 
 def unknown_clone(name: str, hint: str) -> InvalidRequestError:
-    """The error of who names a clone that is not in the folder."""
+    """Return the error for a name that no clone has."""
     return InvalidRequestError(
         f"expected the name of a cloned voice, got {name[:64]!r}; {hint}",
         code=ErrorCode.INVALID_VOICE,

@@ -294,8 +294,51 @@ def test_the_longest_stall_is_that_of_the_last_minute() -> None:
     scripted(stall)
 
 
+@pytest.mark.parametrize("ends_first", [0, 1])
+def test_each_server_of_a_loop_measures_it_until_its_own_end(ends_first: int) -> None:
+    """Whichever of two ends first."""
+
+    async def measured() -> None:
+        servers = [Stalled(), Stalled()]
+        for server in servers:
+            await server.__aenter__()
+            await asyncio.sleep(0)
+        await servers[ends_first].__aexit__()
+        remaining = servers[1 - ends_first]
+        await remaining.stall(0.03, 0.06)
+        await asyncio.sleep(1)
+        assert remaining.lag.longest_s == pytest.approx(0.06)
+        await remaining.__aexit__()
+
+    run_scripted(measured(), has_sockets=False)
+
+
+def test_a_loop_without_a_selector_is_measured_by_its_timer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with event loops that are not asyncio's own."""
+
+    class Loop:
+        def __init__(self, loop: ScriptedLoop) -> None:
+            self.time = loop.time
+
+    async def stall(stalled: Stalled) -> None:
+        loop = Loop(stalled._loop)
+        monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+        lag = LoopLag(stalled.observed.append)
+        watching = asyncio.ensure_future(lag.watch())
+        await asyncio.sleep(0)
+        monkeypatch.undo()
+        await stalled.stall(0.05, 0.6)
+        await asyncio.sleep(1)
+        watching.cancel()
+        assert lag.longest_s == pytest.approx(0.55)
+
+    scripted(stall)
+
+
 def test_a_loop_that_is_measured_no_more_is_as_before() -> None:
-    """However many servers have run in it."""
+    """Its selector is what it was."""
 
     async def measured() -> None:
         selector = vars(asyncio.get_running_loop())["_selector"]

@@ -210,8 +210,7 @@ class RequestProtocol(_Paced, H11Protocol):
         super().connection_made(transport)
         self._wait_for_request()
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        # A new file has the lowest number that is free.
-        if transport.get_extra_info("socket").fileno() >= limit - _RESERVED_FILES:
+        if transport.get_extra_info("socket").fileno() >= limit - _RESERVED_FILES:  # lowest free
             error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             self.loop.call_exception_handler(
                 {"message": "refused a connection", "exception": error}
@@ -230,21 +229,20 @@ class RequestProtocol(_Paced, H11Protocol):
             return
         H11Protocol.data_received(self, data)
         self._piece_bytes = 0 if self.conn.their_state is h11.SEND_BODY else _REQUEST_BYTES
-        if not self._gave_way() and self.conn.their_state is h11.SEND_BODY:
+        if self.transport.get_protocol() is not self:
+            self._leave_to_socket()
+        elif self.conn.their_state is h11.SEND_BODY:
             _wait(self.transport.get_extra_info("socket"))
         elif self.conn.their_state is not h11.IDLE:
             _waiting.pop(self.transport.get_extra_info("socket").fileno(), None)
         if self.cycle is not before:
             self._head_lines = self._discarded_bytes = 0
 
-    def _gave_way(self) -> bool:
-        """Whether the connection is a socket now, which waits for no request."""
-        if self.transport.get_protocol() is self:
-            return False
+    def _leave_to_socket(self) -> None:
+        """Wait for no request: the connection is a WebSocket now."""
         self._unread = b""  # its client waits for the handshake's answer, and has sent nothing else
         self._waiting.cancel()  # the timer would keep this in memory
         _waiting.pop(self.transport.get_extra_info("socket").fileno(), None)
-        return True
 
     def _has_too_much(self, data: bytes) -> bool:
         """Count bytes of a body that was refused, or lines of headers, before they are parsed."""
@@ -266,7 +264,8 @@ class RequestProtocol(_Paced, H11Protocol):
         if not self.transport.is_closing():
             _wait(self.transport.get_extra_info("socket"))
         super().on_response_complete()
-        self._gave_way()
+        if not self.transport.is_closing() and self.transport.get_protocol() is not self:
+            self._leave_to_socket()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer: the timer would keep the connection in memory."""

@@ -112,8 +112,7 @@ _LAG_BUCKETS_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _UNDERRUN_BUCKETS_S = (0, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5)
 _REACTION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5)
 _LAG_INTERVAL_S = 0.1
-_LONGEST_OF = 600
-"""Measurements of which the longest stall is kept, a minute's: no percentile shows one."""
+_LONGEST_OF_S = 60.0  # of which the longest stall is kept: no percentile shows one of 600
 
 
 class LoopLag:
@@ -125,30 +124,34 @@ class LoopLag:
 
     def __init__(self, observe: Callable[[float], None]) -> None:
         self._observe = observe
-        self._stalls_s = deque[float](maxlen=_LONGEST_OF)
+        self._stalls = deque[tuple[float, float]]()  # when each was noted, and its length
         self._iteration_s = 0.0
 
     @property
     def longest_s(self) -> float:
         """The longest stall of the last minute."""
-        return max(self._stalls_s, default=0.0)
+        return max((stall_s for _, stall_s in self._stalls), default=0.0)
 
     async def watch(self) -> None:
         """Measure until cancelled."""
         loop = asyncio.get_running_loop()
         # asyncio has no public hook; of a loop without a selector the timer is measured alone.
         selector: Any = getattr(loop, "_selector", SimpleNamespace(select=None))
-        select, selector.select = selector.select, self._timed(selector.select, loop.time)
+        select, timed = selector.select, self._timed(selector.select, loop.time)
+        selector.select = timed
         try:
             while True:
                 due = loop.time() + _LAG_INTERVAL_S
                 await asyncio.sleep(_LAG_INTERVAL_S)
-                stall_s = max(loop.time() - due, self._iteration_s)
+                stall_s = max((now := loop.time()) - due, self._iteration_s)
                 self._iteration_s = 0.0
                 self._observe(stall_s)
-                self._stalls_s.append(stall_s)
+                self._stalls.append((now, stall_s))
+                while self._stalls[0][0] < now - _LONGEST_OF_S:
+                    self._stalls.popleft()
         finally:
-            selector.select = select
+            if selector.select is timed:  # else a server that began later measures through it
+                selector.select = select
 
     def _timed(self, select: Callable[..., Any], clock: Callable[[], float]) -> Callable[..., Any]:
         """Return a `select` that measures the iterations of its loop: the times between calls."""

@@ -86,18 +86,20 @@ async def test_a_reply_with_nothing_to_speak_is_committed(served: ServerProcess,
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("heard", "unheard", "place"),
     [
-        ('One, two <break time="300ms"/> three, four, five, six, seven.', 2),
-        ("One, two, <spell>AB</spell> three, four, five, six, seven.", 2),
-        ('One, two, <sub alias="twenty">20</sub> three, four, five, six, seven.', 3),
-        ("One, two, <emphasis>three</emphasis> four, five, six, seven.", 3),
+        ('One, two <break time="300ms"/> three,', " four, five, six, seven.", 2),
+        ("One, two, <spell>AB</spell>", " three, four, five, six, seven.", 2),
+        ('One, two, <sub alias="twenty">20</sub> three,', " four, five, six, seven.", 3),
+        ("One, two, <emphasis>three</emphasis>", " four, five, six, seven.", 2),
+        ("One, two, <emphasis>three</emphasis> four,", " five, six, seven.", 3),
     ],
 )
 async def test_a_cut_at_a_tag_keeps_the_words_before_it_and_in_it(
-    served: ServerProcess, text: str, place: int
+    served: ServerProcess, heard: str, unheard: str, place: int
 ) -> None:
     """The history ends with the word that was heard last, and its tags."""
+    text = heard + unheard
 
     async def cut() -> tuple[str, str]:
         async with talking(service(served, language="en", markup=True)) as conversation:
@@ -108,8 +110,8 @@ async def test_a_cut_at_a_tag_keeps_the_words_before_it_and_in_it(
             await conversation.play(context_id, audible_s + 0.08)
             return await conversation.cut(context_id, text)
 
-    committed, heard = await undisturbed(cut, holds=is_exact_part(text))
-    assert committed == heard and len(committed) > len("One, two")
+    committed, played = await undisturbed(cut, holds=lambda cut: cut == (heard, heard))
+    assert committed == played and len(committed) > len("One, two")
 
 
 async def test_a_pronunciation_is_said_and_the_history_has_the_word(served: ServerProcess) -> None:
