@@ -4,6 +4,7 @@ Some codecs take 50 ms for a second of audio. They release the GIL while they co
 """
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -16,12 +17,11 @@ from voiceagent_tts.core import Encoding
 
 _PLAIN: tuple[ContainerFormat, ...] = ("pcm", "wav")
 """Formats that need no encoder: samples are copied on the event loop."""
-_THREADS = 2
+_THREADS = min(2, max(1, (os.cpu_count() or 1) - 1))  # one processor is for the event loop
 _streams = ThreadPoolExecutor(_THREADS, "stream-encoder")
 _files = ThreadPoolExecutor(_THREADS, "file-encoder")
 """Threads for files, which have no listeners; streams do not queue behind them."""
-_places: WeakValueDictionary[tuple[ThreadPoolExecutor, str], asyncio.Semaphore]
-_places = WeakValueDictionary()
+_places = WeakValueDictionary[tuple[ThreadPoolExecutor, str], asyncio.Semaphore]()
 """For twice as many pieces of an owner as there are threads: others do not wait for all of them."""
 
 

@@ -187,9 +187,13 @@ async def test_a_listener_is_heard_while_the_files_of_jobs_are_encoded(
         for key in (ONE, TWO):
             http.headers["X-API-Key"] = key
             jobs[key] = await submitted(http, **body)
-        await until(lambda: len(encoding_files) == 2, "both threads of files are busy")
-        owners = {owner for _, owner in encoding._places}
-        assert owners == {key_of_settings(hash_key(key)).id for key in jobs}
+        await until(
+            lambda: len(encoding_files) == encoding._THREADS, "all threads of files are busy"
+        )
+        owners = {key_of_settings(hash_key(key)).id for key in jobs}
+        await until(
+            lambda: owners == {owner for _, owner in encoding._places}, "each has its own places"
+        )
         spoken = await http.post("/v1/audio/speech", json=body)
         assert spoken.status_code == 200 and len(spoken.content) > 5_000
         heard.set()
