@@ -44,8 +44,8 @@ async def undisturbed(
     Args:
         attempt: what to repeat.
         own_standstills: how often the attempt itself blocks the event loop.
-        holds: whether a result shows the claim; one that does so counts although the attempt was
-            disturbed, which only makes the claim harder to keep.
+        holds: whether a result shows the claim, also that the attempt came to its point: one that
+            does so counts although the attempt was disturbed.
 
     Raises:
         MovedError: all of many attempts have raised it.

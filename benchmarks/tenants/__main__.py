@@ -10,7 +10,7 @@ a replica passed for dead. `missed` names what is beyond its limit, and each att
 whose messages the server did not answer as it does to that attack. Then the exit status is 1, and
 the same lines are on standard error.
 
-    python -m benchmarks.tenants            # 7 minutes on two cores; needs Debian's haproxy
+    python -m benchmarks.tenants            # 11 minutes on two cores; needs Debian's haproxy
     python -m benchmarks.tenants --quick    # one minute: some of the attacks
 
 Everything shares the processors of one machine: what an attacker's own process computes delays the
