@@ -13,13 +13,16 @@ from testbed.long_texts import MOST_CALLS
 from testbed.loop_work import loop_work
 from testbed.raw_websocket import TEXT, frame
 from testbed.servers import StartServer
-from testbed.waiting import PATIENCE_S, until
+from testbed.waiting import PATIENCE_S
 from voiceagent_tts.server import connections
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.settings.access import Quota
 
 _CONNECTIONS = 150
+_SENTENCES = 24
+_MOST_CALLS_OF_SENTENCES = 10_000  # one has about 1,000, with what the loop does meanwhile
 _OPEN = frame(TEXT, b'{"type": "context.open", "context_id": "0", "language": "en"}')
+_END = frame(TEXT, b'{"type": "end", "context_id": "0"}')
 _PING = frame(TEXT, b'{"type": "ping", "t": 0}')
 _UPGRADE = (
     b"GET /v1/tts/ws HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -27,6 +30,11 @@ _UPGRADE = (
     b"Sec-WebSocket-Key: " + base64.b64encode(bytes(16)) + b"\r\n\r\n"
 )
 _GET = b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def _text(text: str) -> bytes:
+    return frame(TEXT, f'{{"type": "text", "context_id": "0", "text": "{text}"}}'.encode())
+
 
 Connect = Callable[[RunningServer, bytes, bytes], Sequence[socket.socket]]
 
@@ -90,6 +98,27 @@ async def test_many_connections_make_no_long_turn_of_the_loop(
     assert work.most <= MOST_CALLS
 
 
+async def test_many_sentences_at_once_make_no_long_turn_of_the_loop(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch, connect: Connect
+) -> None:
+    """However many contexts get text in one moment, few sentences are read in one turn."""
+    server = await start_server(api_keys=("key",))
+    opened = list(await asyncio.to_thread(connect, server, _UPGRADE, b'"ready"'))[:_SENTENCES]
+
+    def send(*messages: bytes, answer: bytes) -> None:
+        for each in opened:
+            each.sendall(b"".join(messages))
+        for each in opened:
+            _read(each, answer, 1)
+
+    await asyncio.to_thread(send, _OPEN, answer=b'"context.opened"')
+    with loop_work(monkeypatch) as work:
+        for number, each in enumerate(opened):  # all come in one turn
+            each.sendall(_text(f"The table number {number} is booked for eight on the terrace."))
+        await asyncio.to_thread(send, _END, answer=b'"done"')
+    assert work.most <= _MOST_CALLS_OF_SENTENCES
+
+
 async def test_sockets_that_open_together_are_read(
     start_server: StartServer, connect: Connect
 ) -> None:
@@ -151,15 +180,3 @@ async def test_a_connection_whose_turn_fails_is_closed(
                 assert await reader.readline() == expected
             writer.close()
     assert len(failed) == 3
-
-
-async def test_a_caller_waits_for_its_own_connections_only() -> None:
-    """Hundreds of another one's pieces that came before do not delay its only one."""
-    turns = connections._Turns()
-    done: list[str] = []
-    for _ in range(300):
-        turns.take("many", 8_000, lambda: done.append("many"))
-    turns.take("one", 8_000, lambda: done.append("one"))
-    await until(lambda: len(done) == 301, "all is done")
-    at_once = -(-connections._TURN_BYTES // 8_000)
-    assert done.index("one") <= at_once + 1

@@ -268,6 +268,7 @@ async def test_a_flush_waits_for_its_words_and_keeps_the_end_of_its_audio() -> N
     engine.end_segment(len(TEXT))
     context.push_text(" Three.")
     context.flush(2)
+    await until(lambda: not context._can_read, "the text is divided")
     engine.make(1.0)
     assert not any(isinstance(each, ContextFlushed) for each in opened.read()), "no words"
     aligner.answer(at(ONE, 0.1))
@@ -289,6 +290,7 @@ async def test_flushes_of_the_same_text_are_answered_together() -> None:
     context.push_text(TEXT)
     context.flush(1)
     context.flush(2)
+    await until(lambda: not context._can_read, "the text is divided")
     engine.answer(Words(1, (at(ONE, 0.0), at(TWO, 0.5))))
     engine.make(1.0)
     engine.end_segment(len(TEXT))

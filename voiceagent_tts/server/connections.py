@@ -9,8 +9,7 @@ import errno
 import os
 import resource
 import socket
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import Counter
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, ClassVar
@@ -24,6 +23,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from voiceagent_tts.access.keys import network_of
 from voiceagent_tts.server.auth import owner_of
 from voiceagent_tts.server.state import CLOSE_GRACE_S
+from voiceagent_tts.synthesizer.segments import Turns
 
 REQUEST_S = 10.0
 """Time in which a new connection sends the headers of a request."""
@@ -46,8 +46,8 @@ _READ_BYTES = 8 * 1024
 messages take 2 ms. asyncio would read 32 times as much."""
 _TURN_BYTES = 256 * 1024
 """Bytes of all connections that are worked on in one iteration of the event loop, and some more."""
-_REQUEST_BYTES = 32 * 1024  # what a piece of a request counts beside its own: it may be all, 0.5 ms
-_MESSAGE_BYTES = 8 * 1024  # what a message counts beside its own: it may open a context, 0.1 ms
+_REQUEST_BYTES = _TURN_BYTES  # what a piece of a request costs beside its own: it may be all, 2 ms
+_PIECE_BYTES = 16 * 1024  # what a piece of messages costs beside its own: it may end hundreds
 
 
 _waiting: dict[int, tuple[socket.socket, str]] = {}
@@ -90,51 +90,21 @@ class Listener(socket.socket):
         return connection, address
 
 
-class _Turns:
-    """Shares each iteration of the event loop between connections: thousands may send at once.
+class _LoopTurns:
+    """What connections may do in one iteration of an event loop: thousands may send at once.
 
-    Work beyond `_TURN_BYTES` waits for the next iterations, in which owners take turns.
+    Attributes:
+        reads: what is read from connections; costs are bytes.
+        messages: whole messages, one in each iteration. One may be a sentence to speak, or open a
+            context: 1 to 4 ms.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, deque[tuple[int, Callable[[], object]]]] = {}
-        """Work by its owner, the one whose turn is next first."""
-        self._left_bytes = _TURN_BYTES
-        self._has_begun = False
-
-    def take(self, owner: str, size_bytes: int, work: Callable[[], object]) -> None:
-        """Do `work` on so many bytes, now or in a later iteration of the loop."""
-        if self._waiting or self._left_bytes <= 0:
-            self._waiting.setdefault(owner, deque()).append((size_bytes, work))
-        else:
-            self._do(size_bytes, work)
-
-    async def wait(self, owner: str, size_bytes: int) -> None:
-        """Wait for the turn of an owner to work on so many bytes."""
-        turn = asyncio.Event()
-        self.take(owner, size_bytes, turn.set)
-        await turn.wait()
-
-    def _do(self, size_bytes: int, work: Callable[[], object]) -> None:
-        self._left_bytes -= size_bytes
-        if not self._has_begun:
-            self._has_begun = True
-            asyncio.get_running_loop().call_soon(self._begin)
-        work()
-
-    def _begin(self) -> None:
-        """Begin an iteration of the loop, with the work that waits."""
-        self._left_bytes, self._has_begun = _TURN_BYTES, False
-        while self._waiting and self._left_bytes > 0:
-            owner, works = next(iter(self._waiting.items()))
-            del self._waiting[owner]
-            size_bytes, work = works.popleft()
-            if works:
-                self._waiting[owner] = works  # behind the others
-            self._do(size_bytes, work)
+        self.reads = Turns(_TURN_BYTES)
+        self.messages = Turns()
 
 
-_turns_of: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
+_turns_of: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopTurns] = WeakKeyDictionary()
 
 
 class _Paced(asyncio.Protocol):
@@ -145,7 +115,7 @@ class _Paced(asyncio.Protocol):
     client: tuple[str, int] | None
     _owner = ""  # whose turns it takes: of its client's network, or later of its key
     _unread = b""
-    _piece_bytes = 2 * _MESSAGE_BYTES  # what each piece that is read counts beside its own
+    _piece_bytes = _PIECE_BYTES  # what each piece that is read costs beside its own
 
     @property
     def _is_paused(self) -> bool:
@@ -161,7 +131,7 @@ class _Paced(asyncio.Protocol):
         super().connection_made(transport)
         if hasattr(transport, "max_size"):
             transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
-        self._turns = _turns_of.setdefault(self.loop, _Turns())
+        self._turns = _turns_of.setdefault(self.loop, _LoopTurns())
         self._owner = network_of(self.client[0]) if self.client else ""
 
     def data_received(self, data: bytes) -> None:
@@ -173,7 +143,7 @@ class _Paced(asyncio.Protocol):
 
     def _read_in_turn(self) -> None:
         size_bytes = self._piece_bytes + min(_READ_BYTES, len(self._unread))
-        self._turns.take(self._owner, size_bytes, self._read)
+        self._turns.reads.take(self._owner, self._read, size_bytes)
 
     def _pause(self) -> None:
         if self._unread:
@@ -278,7 +248,8 @@ class RequestProtocol(_Paced, H11Protocol):
     def _end_if_silent(self, last: object) -> None:
         if self.transport.is_closing():
             return
-        if self.cycle is last and (self.cycle is None or self.cycle.response_complete):
+        has_request = self.cycle is not None and not self.cycle.response_complete
+        if self.cycle is last and not has_request and not self._unread:  # which waits for its turn
             self.transport.close()
         else:
             self._wait_for_request()
@@ -422,9 +393,7 @@ class SocketProtocol(_Paced, WebSocketsSansIOProtocol):
         """Give the app a message of the client when it is its turn."""
         message: Any = await super().receive()
         self._pause()
-        work_bytes = _REQUEST_BYTES if message["type"] == "websocket.connect" else _MESSAGE_BYTES
-        size_bytes = len(message.get("text") or message.get("bytes") or "")
-        await self._turns.wait(self._owner, work_bytes + size_bytes)
+        await self._turns.messages.wait(self._owner)
         return message
 
     async def send(self, message: Any) -> None:

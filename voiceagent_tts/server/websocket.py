@@ -369,8 +369,8 @@ class SocketWriter:
                     await self._send(self._next_answer())
                 elif outgoing := self._next_of_contexts():
                     await self._send(outgoing)
-                    if self._ready:
-                        await asyncio.sleep(0)  # other sockets must not wait for a fast reader
+                if self._answers or self._ready:
+                    await asyncio.sleep(0)  # other sockets must not wait for a fast reader
             if self._closing is not None:
                 await self._websocket.close(*self._closing)
                 return

@@ -62,9 +62,9 @@ from voiceagent_tts.synthesizer.segments import (
     Intake,
     LanguageCheck,
     QueuedSegment,
-    Slices,
     TextPart,
     TextQueue,
+    Turns,
     ipa_warning,
     too_long,
 )
@@ -73,7 +73,7 @@ from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
 from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
 
-_STEPS_AT_ONCE = 3
+STEPS_AT_ONCE = 3
 """Steps in one iteration of the event loop. A step divides some text and speaks one segment: 1 ms
 each."""
 _MAX_FINAL_WORDS = 1_500  # that are repeated at the end: ten minutes of speech
@@ -182,7 +182,8 @@ class Context:
         on_free: called once the worker has freed the row of the context, if given.
         on_surplus: receives the context and the characters by which new readings are longer than
             their text; the caller may end the context.
-        slices: schedules the reading of long texts; None for a context alone.
+        turns: says when the context may read text: all contexts together, `STEPS_AT_ONCE` steps in
+            each iteration of the event loop; None for a context alone.
         find_worker: as for `Speaker`.
     """
 
@@ -197,7 +198,7 @@ class Context:
         on_end: "Callable[[Context, ContextReport], None]",
         on_free: Callable[[], None] | None = None,
         on_surplus: "Callable[[Context, int], None]" = lambda context, chars: None,
-        slices: Slices | None = None,
+        turns: Turns | None = None,
         find_worker: FindWorker | None = None,
     ) -> None:
         self.options = options = request.options
@@ -215,7 +216,8 @@ class Context:
         self._clock = PlayoutClock()
         self._intake = Intake(request, limits)
         self._text = TextQueue(self._intake)
-        self._slices = slices or Slices()
+        self._turns = turns or Turns(STEPS_AT_ONCE)
+        self._waits_for_turn = False
         self._counted_surplus = 0
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
@@ -326,14 +328,15 @@ class Context:
     # What was received, in bounded steps.
 
     def _read_on(self, now: float) -> None:
-        """Read and speak received text: some steps now, the rest in later iterations."""
-        steps = 0 if self._read_in_turn in self._slices.waiting else _STEPS_AT_ONCE
-        while steps and self._can_read:
-            steps -= 1
-            for part in self._text.pop_parts(now):
-                self._speak(part, now)
-            self._count_surplus()
+        """Read and speak received text: now while it is the context's turn, the rest later."""
+        while self._can_read and self._turns.take_now():
+            self._read_step(now)
         self._advance(now)
+
+    def _read_step(self, now: float) -> None:
+        for part in self._text.pop_parts(now):
+            self._speak(part, now)
+        self._count_surplus()
 
     @property
     def _can_read(self) -> bool:
@@ -353,10 +356,19 @@ class Context:
             except InvalidRequestError as error:
                 self.fail(error)
 
-    def _read_in_turn(self) -> None:
-        """Read on in an iteration of the event loop that `Slices` assigned."""
+    def _continue_later(self) -> None:
+        """Go on in a later iteration of the event loop, when it is the context's turn."""
+        if not self._waits_for_turn:
+            self._waits_for_turn = True
+            self._turns.add(self.options.owner or "", self._continue)
+
+    def _continue(self) -> None:
+        self._waits_for_turn = False
+        now = time.monotonic()
         try:
-            self._read_on(time.monotonic())
+            if self._can_read:
+                self._read_step(now)
+            self._read_on(now)
         except VoiceAgentError as error:
             self.fail(error)
         except Exception as error:
@@ -635,7 +647,7 @@ class Context:
         if self._events.is_held(self._granted_samples):
             self._grant(now)
         if self._can_read:
-            self._slices.add(self._read_in_turn)
+            self._continue_later()
         self._set_timer(now)
 
     def _publish(self, now: float) -> None:
@@ -643,7 +655,7 @@ class Context:
         if self.state < ContextState.ENDED and (words := self._words.pop_due(now)):
             self._events.put_words(words)
             if len(words) == WORDS_AT_ONCE:
-                self._slices.add(self._read_in_turn)
+                self._continue_later()
 
     def _publish_moved(self) -> None:
         """Publish better times of words that have left by an estimate.

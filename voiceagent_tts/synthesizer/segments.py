@@ -3,8 +3,9 @@
 `Intake` divides text as it arrives, and counts its characters. Segments have the readings of the
 context's lexicons and markup; `Intake` also keeps the verbatim text. It returns the segments to
 speak next, and `due_at` says when more will follow without new text. `TextQueue` feeds it in
-bounded steps, and `Slices` gives contexts their turns. `LanguageCheck` and `ipa_warning` warn of
-text that a voice cannot speak as intended. The current time is an argument everywhere.
+bounded steps, and `Turns` says when contexts, and connections, may use the event loop.
+`LanguageCheck` and `ipa_warning` warn of text that a voice cannot speak as intended. The current
+time is an argument everywhere.
 """
 
 import asyncio
@@ -408,30 +409,66 @@ class TextQueue:
         self.divided.clear()
 
 
-class Slices:
-    """Runs one slice per iteration of the event loop, in the order in which contexts add them.
+class Turns:
+    """Does work of one kind: so much in each iteration of the event loop, the rest in later ones.
 
-    However many contexts have long texts, other tasks wait for one slice at most.
+    However much work one owner has, the next piece of another waits for one piece of each owner.
 
-    Attributes:
-        waiting: the slices to run, in order.
+    Args:
+        most: cost of the work that is begun in one iteration. The last piece may exceed it.
     """
 
-    def __init__(self) -> None:
-        self.waiting: dict[Callable[[], None], None] = {}
+    def __init__(self, most: int = 1) -> None:
+        self._most = self._left = most
+        self._waiting: dict[str, deque[tuple[int, Callable[[], object]]]] = {}
+        """Work by its owner, the one whose turn is next first."""
+        self._has_begun = False
 
-    def add(self, run_slice: Callable[[], None]) -> None:
-        """Run a slice in a later iteration. It must not raise, and adds its successor itself."""
-        if not self.waiting:
-            asyncio.get_running_loop().call_soon(self._run)
-        self.waiting[run_slice] = None
+    def take_now(self, cost: int = 1) -> bool:
+        """Whether the caller may do work now: none waits, and not too much was done already."""
+        is_free = not self._waiting and self._left > 0
+        if is_free:
+            self._count(cost)
+        return is_free
 
-    def _run(self) -> None:
-        run_slice = next(iter(self.waiting))
-        del self.waiting[run_slice]
-        if self.waiting:
-            asyncio.get_running_loop().call_soon(self._run)
-        run_slice()
+    def add(self, owner: str, work: Callable[[], object], cost: int = 1) -> None:
+        """Do `work` in a later iteration."""
+        self._waiting.setdefault(owner, deque()).append((cost, work))
+        self._begin_again()
+
+    def take(self, owner: str, work: Callable[[], object], cost: int = 1) -> None:
+        """Do `work` now or in a later iteration."""
+        if self.take_now(cost):
+            work()
+        else:
+            self.add(owner, work, cost)
+
+    async def wait(self, owner: str, cost: int = 1) -> None:
+        """Wait for a turn of the owner."""
+        turn = asyncio.Event()
+        self.take(owner, turn.set, cost)
+        await turn.wait()
+
+    def _count(self, cost: int) -> None:
+        self._left -= cost
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """Begin an iteration of the loop, with the work that waits."""
+        self._left, self._has_begun = self._most, False
+        while self._waiting and self._left > 0:
+            owner, works = next(iter(self._waiting.items()))
+            del self._waiting[owner]
+            cost, work = works.popleft()
+            if works:
+                self._waiting[owner] = works  # behind the others
+            self._count(cost)
+            work()
 
 
 def _is_over(time_s: float | None, now: float) -> bool:

@@ -17,10 +17,10 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedErro
 from voiceagent_tts.seam.commands import MAX_NATIVE_SPEED, MIN_NATIVE_SPEED, Feeding
 from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.synthesizer.aligners import Aligners, AttachAligners
-from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.context import STEPS_AT_ONCE, Context
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
-from voiceagent_tts.synthesizer.segments import Slices
+from voiceagent_tts.synthesizer.segments import Turns
 from voiceagent_tts.synthesizer.workers import (
     FindWorker,
     Supervisor,
@@ -114,7 +114,7 @@ class Synthesizer:
         self._contexts: set[Context] = set()
         self._language_voices: dict[str, frozenset[str]] = {}
         """Names of each worker's voices that belong to one language; they never change."""
-        self._slices = Slices()
+        self._turns = Turns(STEPS_AT_ONCE)
         self._has_stretch = False  # 35 MB and 0.1 s, for contexts whose speed no engine speaks
 
     async def start(self) -> None:
@@ -240,7 +240,7 @@ class Synthesizer:
             on_end=functools.partial(self._on_end, on_end),
             on_free=on_free,
             on_surplus=on_surplus,
-            slices=self._slices,
+            turns=self._turns,
             find_worker=find_worker,
         )
         self._contexts.add(context)
