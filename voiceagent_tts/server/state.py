@@ -168,6 +168,7 @@ class ServerState:
             _lexicon_of(settings),
             overflow_of(settings),
             self.clones_of if self.keys.needs_key else None,
+            uses_native_words=settings.aligner != "off",
         )
 
     async def start(self) -> None:
