@@ -58,7 +58,6 @@ from voiceagent_tts.synthesizer.segments import (
     Finish,
     Flush,
     Intake,
-    LanguageCheck,
     QueuedSegment,
     Slices,
     TextPart,
@@ -73,6 +72,7 @@ from voiceagent_tts.voices import Voice
 
 if TYPE_CHECKING:
     from voiceagent_tts.synthesizer.aligners import AttachAligners
+    from voiceagent_tts.synthesizer.language_check import LanguageCheck
 
 _STEPS_AT_ONCE = 3
 """Steps in one iteration of the event loop. A step divides some text and speaks one segment: 1 ms
@@ -169,6 +169,12 @@ def _is_audio_from(event: ContextEvent, start_sample: float) -> bool:
     return isinstance(event, AudioChunk) and event.start_sample >= start_sample
 
 
+def _language_check(given: str | None) -> "LanguageCheck":
+    from voiceagent_tts.synthesizer.language_check import LanguageCheck  # here: not for all voices
+
+    return LanguageCheck(given)
+
+
 class Context:
     """One agent turn: text in; audio and words out, in order; cancelled at any time.
 
@@ -223,7 +229,7 @@ class Context:
         self._words = self._make_words(attach_aligners)
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
-        self._language_check = LanguageCheck(request.language) if request.languages else None
+        self._language_check = _language_check(request.language) if request.languages else None
         self._flushes: deque[Flush] = deque()  # whose text is not generated
         self._spoken_flushes: deque[tuple[Flush, int]] = deque()  # and where the audio of it ends
         self._waiting_flushes = 0
