@@ -4,9 +4,51 @@ import sys
 from collections.abc import Iterable
 
 from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
+from voiceagent_tts.synthesizer.aligned_words import AlignedWords, WordPolicy
+from voiceagent_tts.synthesizer.aligners import ContextAligners, VoiceLevels
 from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.words import WORDS_AT_ONCE, Words
+
+
+class _Answered(ContextAligners):
+    """The aligners of a context for which a caller answers, whenever it likes.
+
+    Args:
+        sources: what the caller answers for.
+        voice_level: loudness of the voice in earlier contexts.
+    """
+
+    def __init__(self, sources: Iterable[Source], voice_level: float) -> None:
+        super().__init__([], "", VoiceLevels())
+        self._sources = [*sources]
+        self._voice_level = voice_level
+
+    @property
+    def sources(self) -> list[Source]:
+        return self._sources
+
+    @property
+    def voice_level(self) -> float:
+        return self._voice_level
+
+    @property
+    def due_at(self) -> None:
+        """No wait ends by itself."""
+
+    def finish(self, now: float) -> bool:
+        return True
+
+
+def words_timed_by_caller(
+    playout: PlayoutClock,
+    listener: ListenerClock,
+    sources: Iterable[Source],
+    voice_level: float = 0.0,
+) -> AlignedWords:
+    """The words of a context whose times a caller gives to the policy."""
+    aligners = _Answered(sources, voice_level)
+    return AlignedWords(playout, listener, lambda *_: aligners, "", lambda *_: None)
 
 
 class HeardWords:
@@ -21,7 +63,6 @@ class HeardWords:
         playout: counts the audio sent.
         listener: maps the engine's clock to the listener's.
         words: publishes the words.
-        policy: chooses their times.
     """
 
     def __init__(
@@ -29,9 +70,18 @@ class HeardWords:
     ) -> None:
         self.playout = PlayoutClock()
         self.listener = ListenerClock(speed)
-        self.words = Words(self.playout, self.listener, sources, voice_level=voice_level)
-        self.policy = self.words.policy
+        sources = {*sources}
+        clocks = self.playout, self.listener
+        self.words: Words = Words(*clocks)
+        if sources != {Source.NATIVE}:
+            self.words = words_timed_by_caller(*clocks, sources, voice_level)
         self._chars = 0
+
+    @property
+    def policy(self) -> WordPolicy:
+        """What chooses the times of words that the engine does not report."""
+        assert isinstance(self.words, AlignedWords)
+        return self.words.policy
 
     def expect(self, text: str, *, is_whole: bool = True) -> None:
         """Expect text that continues the text before."""

@@ -9,7 +9,7 @@ import itertools
 from typing import Any
 
 from voiceagent_tts.core import AudioChunk, Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.plugins.cache.caching_worker import CachingProxy
+from voiceagent_tts.plugins.cache.proxy import CachingProxy
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, Expect, Finish
 from voiceagent_tts.seam.commands import Append, Command, Submit

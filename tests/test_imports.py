@@ -82,7 +82,7 @@ def test_the_light_modules_load_nothing_heavy(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["voiceagent_tts.audio.containers", "voiceagent_tts.server.serve"]
+    "module", ["voiceagent_tts.plugins.speech.containers", "voiceagent_tts.server.serve"]
 )
 def test_a_server_that_sends_pcm_needs_no_av(module: str) -> None:
     """FFmpeg's libraries are 35 MB; only compressed formats and changed speeds load them."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from testbed.heard_words import words_timed_by_caller
 from testbed.known_speech import KnownSpeech
 from voiceagent_tts.aligner.sessions import AlignSession
 from voiceagent_tts.core import (
@@ -25,7 +26,6 @@ from voiceagent_tts.core import (
 from voiceagent_tts.synthesizer.aligners import VoiceLevels
 from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source
-from voiceagent_tts.synthesizer.words import Words
 from voiceagent_tts.text.words import split_words
 
 BARGE_IN_S = 0.13
@@ -106,7 +106,7 @@ class _Simulation:
         self._clock = PlayoutClock()
         self._listener = ListenerClock()
         level = levels.level_of(spoken.speaker)
-        self._words = Words(self._clock, self._listener, sources, voice_level=level)
+        self._words = words_timed_by_caller(self._clock, self._listener, sources, level)
         self._policy = self._words.policy
         self._playback = Playback()
         self._told: dict[Word, int] = {}

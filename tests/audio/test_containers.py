@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.examples import examples
-from voiceagent_tts.audio.containers import (
+from voiceagent_tts.audio.output import OutputStream
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.plugins.speech.containers import (
     CONTENT_TYPES,
     ContainerEncoder,
     ContainerFormat,
     wav_header,
 )
-from voiceagent_tts.audio.output import OutputStream
-from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 LOSSY = ["mp3", "opus", "aac"]
 RATES_HZ = [8_000, 16_000, 24_000, 48_000]

@@ -8,7 +8,7 @@ import torch
 
 from testbed.gpu import ON_GPU
 from voiceagent_tts.engine.gpu_usage import GpuUsage
-from voiceagent_tts.server.metrics import WORKER_METRICS
+from voiceagent_tts.engine.kind import KIND
 
 GPU = torch.device("cuda:0")
 
@@ -57,4 +57,4 @@ def test_memory_and_utilization_are_read(device: str) -> None:
     assert held.nbytes <= values["gpu_memory_reserved_bytes"] <= values["gpu_memory_used_bytes"]
     assert values["gpu_memory_used_bytes"] <= values["gpu_memory_total_bytes"]
     assert 0 <= values.get("gpu_utilization_ratio", 0) <= 1
-    assert set(values) <= set(WORKER_METRICS)
+    assert set(values) <= set(KIND.metrics)

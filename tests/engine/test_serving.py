@@ -13,13 +13,13 @@ import pytest
 
 from testbed.engine_driving import Driver, last_of, load, pcm_of
 from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.engine.kind import KIND
 from voiceagent_tts.engine.row_memory import RowMemory
 from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
 from voiceagent_tts.engine.sequence import EngineContext
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, SpeechOptions
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Event, Failed
-from voiceagent_tts.server.metrics import WORKER_METRICS
 
 TEXT = "Hello there, somebody."
 LONG = "This sentence is one of many that follow each other. " * 9
@@ -311,7 +311,7 @@ def test_a_load_beyond_real_time_is_refused() -> None:
 
 def test_every_metric_is_documented(driver: Driver) -> None:
     """docs/monitoring.md lists each metric under its name, with its type; so does `/metrics`."""
-    assert set(driver.engine.metrics) <= set(WORKER_METRICS)
+    assert set(driver.engine.metrics) <= set(KIND.metrics)
     page = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text(encoding="utf-8")
     table = page[page.index("| metric of qwen3 |") :].partition("\n\n")[0]
     documented = dict(re.findall(r"^\| `tts_worker_(\w+)` \| (\w+) \|", table, re.MULTILINE))

@@ -9,7 +9,8 @@ import pytest
 
 from testbed.wire import Wire
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.server.speech_request import MODELS, Served, SpeechRequest
+from voiceagent_tts.plugins.speech.models import MODELS
+from voiceagent_tts.plugins.speech.request import Served, SpeechRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -12,13 +12,13 @@ from pydantic import AliasChoices
 from testbed.loop_work import loop_work
 from testbed.papers import ROOT, table_rows
 from testbed.server_process import ServerProcess
-from voiceagent_tts.audio.containers import CONTENT_TYPES
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.dialects.cartesia import BytesRequest
 from voiceagent_tts.plugins.dialects.elevenlabs_messages import TextRequest
+from voiceagent_tts.plugins.speech.containers import CONTENT_TYPES
+from voiceagent_tts.plugins.speech.request import SpeechRequest
 from voiceagent_tts.server.serve import running
-from voiceagent_tts.server.speech_request import SpeechRequest
 
 PAGE = "docs/http.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")

@@ -18,12 +18,13 @@ from structlog.testing import capture_logs
 
 from testbed.servers import StartServer, metric_value, worker_of
 from testbed.waiting import PATIENCE_S, until
-from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.plugins.speech.containers import ContainerEncoder
+from voiceagent_tts.plugins.speech.models import MODELS
+from voiceagent_tts.plugins.speech.request import Served, SpeechRequest
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.server.speech_request import MODELS, Served, SpeechRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

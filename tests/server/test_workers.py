@@ -73,5 +73,5 @@ def test_a_large_machine_has_several_online_aligners(
 ) -> None:
     """One process follows about a hundred contexts; a number that is set is obeyed."""
     monkeypatch.setattr("os.cpu_count", lambda: processors)
-    aligners = aligners_of(Settings(aligner="online", aligners=set_to))
+    aligners = aligners_of(Settings(aligner="online", aligners=set_to))()
     assert len(aligners.supervisors) == processes

@@ -10,7 +10,7 @@ from testbed.loop_work import LoopWork, loop_work
 from testbed.servers import StartSynthesizer
 from testbed.speechless import BriefProxy, SpeechlessProxy
 from voiceagent_tts.lexicon import check_entries
-from voiceagent_tts.plugins.cache.caching_worker import CachingProxy
+from voiceagent_tts.plugins.cache.proxy import CachingProxy
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.synthesizer.events import ContextDone, ContextWords, DoneReason
 from voiceagent_tts.synthesizer.options import ContextOptions

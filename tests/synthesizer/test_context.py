@@ -264,7 +264,7 @@ async def test_words_that_were_found_outlive_the_engine(
         {Source.ONLINE: [Supervisor(WorkerSpec("online"))], Source.FORCED: [stopped]}
     )
     throttle = {"without_words": True, "crash_after_s": 8, "rtf": 0.4}
-    synthesizer = await start_synthesizer(throttle=throttle, aligners=aligners)
+    synthesizer = await start_synthesizer(throttle=throttle, make_aligners=lambda: aligners)
     assert stopped.worker is not None
     os.kill(stopped.worker.pid, signal.SIGSTOP)
     context = await synthesizer.open(UNPACED)

@@ -21,8 +21,8 @@ def test_a_native_engine_is_left_alone() -> None:
     chunk = AudioChunk(0, SECOND)
     assert heard.push_audio(chunk) is chunk
     assert heard.end_audio() is None
-    assert heard.policy.next_char is None
-    assert not heard.policy.may_be_better
+    assert heard.words.next_char is None
+    assert not heard.words.may_be_better
     assert heard.listener.to_engine_samples(1000) == 1000
 
 

@@ -133,7 +133,9 @@ async def test_a_flush_is_answered_after_the_break(start_synthesizer: StartSynth
 async def test_an_aligner_follows_what_is_said(start_synthesizer: StartSynthesizer) -> None:
     """Words of the client's text, in order, with a break between them, on the listener's clock."""
     specs = {Source.ONLINE: [Supervisor(WorkerSpec("online"))]}
-    synthesizer = await start_synthesizer(aligners=Aligners(specs, uses_native_words=False))
+    synthesizer = await start_synthesizer(
+        make_aligners=lambda: Aligners(specs), uses_native_words=False
+    )
     text = 'I use nginx every day. <break time="900ms"/> Your code is <spell>A7-42X</spell> today.'
     options = replace(MARKUP, lexicon=LEXICON)
     _, aligned = await heard(await synthesizer.open(options), text)
@@ -151,11 +153,11 @@ async def test_what_is_known_of_a_voice_ends_with_its_recording(
 
     The embedded engine has a voice of the clone's name, and speaks with it.
     """
-    aligners = Aligners(
-        {Source.ONLINE: [Supervisor(WorkerSpec("online"))]}, uses_native_words=False
-    )
+    aligners = Aligners({Source.ONLINE: [Supervisor(WorkerSpec("online"))]})
     folder = VoiceFolder(tmp_path)
-    synthesizer = await start_synthesizer(aligners=aligners, clones=folder)
+    synthesizer = await start_synthesizer(
+        make_aligners=lambda: aligners, clones=folder, uses_native_words=False
+    )
     (name,) = synthesizer.supervisors
     able = replace(synthesizer.supervisors[name].capabilities, clone_width=8)
     synthesizer.voices = VoiceBook({name: able}, folder)

@@ -22,8 +22,8 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
+from voiceagent_tts.synthesizer.aligned_words import WordPolicy
 from voiceagent_tts.synthesizer.events import Source
-from voiceagent_tts.synthesizer.words import WordPolicy
 from voiceagent_tts.text.words import split_words
 
 TEXT = "one two three four five six seven eight nine ten eleven twelve"
@@ -65,10 +65,9 @@ def starts_ms(taken: tuple[WordTimestamp, ...]) -> list[int]:
 
 def test_the_engines_own_times_leave_at_once() -> None:
     """Native words are published at once, even before any audio."""
-    policy = WordPolicy([Source.NATIVE])
-    policy.expect(WORDS[:1])
-    policy.add_times(Source.NATIVE, [at(WORDS[0], 40)])
-    assert policy.pop_due(0, 0) == (at(WORDS[0], 40),)
+    heard = HeardWords([Source.NATIVE])
+    heard.add_times(Source.NATIVE, at(WORDS[0], 40))
+    assert heard.pop_due(0.0) == (at(WORDS[0], 40),)
 
 
 def test_the_best_source_waits_for_nothing() -> None:
@@ -449,11 +448,10 @@ def test_the_first_word_is_not_refined_to_the_silence_before_it() -> None:
 
 def test_times_that_were_right_need_no_refinement() -> None:
     """Native words need no refinement."""
-    policy = WordPolicy([Source.NATIVE])
-    policy.expect(WORDS)
-    policy.add_times(Source.NATIVE, [at(word, 100 * place) for place, word in enumerate(WORDS)])
-    assert len(policy.pop_due(0, 0)) == len(WORDS)
-    assert not policy.may_be_better
+    heard = HeardWords([Source.NATIVE])
+    heard.add_times(Source.NATIVE, *(at(word, 100 * place) for place, word in enumerate(WORDS)))
+    assert len(heard.pop_due(0.0)) == len(WORDS)
+    assert not heard.words.may_be_better
 
 
 # A whole context, with good and bad sources

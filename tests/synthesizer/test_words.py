@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
+from voiceagent_tts.synthesizer.aligned_words import AlignedWords
 from voiceagent_tts.synthesizer.aligners import ContextAligners, VoiceLevels
 from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source
-from voiceagent_tts.synthesizer.words import Words
 from voiceagent_tts.text.words import split_words
 
 TEXT = "one two three"
@@ -36,29 +36,24 @@ def publisher_with(
     text: str = TEXT,
     clock: PlayoutClock | None = None,
     levels: VoiceLevels | None = None,
-) -> Words:
+) -> AlignedWords:
     """A publisher that expects `text`, and all its words if it is `TEXT`."""
     handles: list[Any] = [aligner]
     aligners = ContextAligners(handles, "v", levels or VoiceLevels())
-    publisher = Words(
-        clock or PlayoutClock(),
-        ListenerClock(),
-        aligners.sources,
-        aligners=aligners,
-        voice_level=aligners.voice_level,
-    )
+    clocks = clock or PlayoutClock(), ListenerClock()
+    publisher = AlignedWords(*clocks, lambda *_: aligners, "v", lambda *_: None)
     publisher.expect(Segment(text, 0), is_whole=text == TEXT)
     return publisher
 
 
-def hear(publisher: Words, chunk: AudioChunk) -> None:
+def hear(publisher: AlignedWords, chunk: AudioChunk) -> None:
     """Receive the engine's audio, and publish what is due."""
     publisher.push_audio(chunk, lambda: "en")
     publisher.listener.push_audio(chunk)
     publisher.pop_due(NOW)
 
 
-def finished_publisher() -> tuple[Words, SlowAligner]:
+def finished_publisher() -> tuple[AlignedWords, SlowAligner]:
     """A publisher whose audio has all arrived and whose aligner has found nothing yet."""
     aligner = SlowAligner()
     publisher = publisher_with(aligner)
@@ -69,7 +64,7 @@ def finished_publisher() -> tuple[Words, SlowAligner]:
     return publisher, aligner
 
 
-def answer(publisher: Words, now: float, *words: WordTimestamp) -> None:
+def answer(publisher: AlignedWords, now: float, *words: WordTimestamp) -> None:
     """Give the publisher final times of an aligner."""
     publisher.add_aligned(Source.ONLINE, words, (), now)
     publisher.pop_due(now)
@@ -80,7 +75,7 @@ def timed(place: int) -> WordTimestamp:
     return WordTimestamp(WORDS[place], 6_000 * place, None, 1.0)
 
 
-def exactness(publisher: Words) -> list[bool]:
+def exactness(publisher: AlignedWords) -> list[bool]:
     """Which words were published with exact times; the first leaves ahead of all audio."""
     return [word.is_exact for word in publisher.published]
 

@@ -17,12 +17,11 @@ from voiceagent_tts.text.language import (
     LATIN,
     LATIN_MODEL,
     NAMES,
-    UNSERVED_LATIN,
     detect_language,
     nearest_accent,
     normalize_language,
-    unserved_language,
 )
+from voiceagent_tts.text.unserved import UNSERVED_LATIN, unserved_language
 
 
 @pytest.mark.parametrize(

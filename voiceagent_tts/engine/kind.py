@@ -22,6 +22,39 @@ class Qwen3Kind(EngineKind):
     """Has `workers` workers for each model on each device."""
 
     name = "qwen3"
+    metrics = {
+        "gpu_memory_used_bytes": "Memory of the GPU in use, by all programs.",
+        "gpu_memory_total_bytes": "Memory of the GPU.",
+        "gpu_memory_reserved_bytes": "Memory of the GPU that PyTorch has reserved for this worker.",
+        "gpu_utilization_ratio": "Share of the last moments in which the GPU ran a kernel.",
+        "used_rows": "Rows in use.",
+        "starved_rows": "Rows in use that wait for text.",
+        "lowest_lead_seconds": "Shortest remaining audio of any listener.",
+        "load_ratio": "Step time divided by frame time; above 1 the device is too slow.",
+        "retry_after_seconds": "Retry delay that a refused context is given.",
+        "starts_total": "Sequences started.",
+        "underruns_total": "Gaps that listeners heard because frames were late.",
+        "underrun_seconds_total": "Length of these gaps.",
+        "discarded_seconds_total": "Audio synthesized and then dropped by a cancel.",
+        "refused_total": "Contexts refused.",
+        "lost_texts_total": "Contexts that failed because the model had lost the text.",
+        "steps_total": "Steps that made frames.",
+        "frames_total": "Frames made.",
+        "prefill_seconds_total": "Device time in prefill.",
+        "predictor_seconds_total": "Device time in the code predictor.",
+        "talker_seconds_total": "Device time in the talker.",
+        "codec_seconds_total": "Device time in the codec.",
+        "host_seconds_total": "Step time in which the device was idle.",
+        "free_pages": "Free pages of key-value memory.",
+        "graph_memory_bytes": "Memory of captured CUDA graphs.",
+        "has_graphs": "1 while captured CUDA graphs are replayed.",
+        "has_fused_kernels": "1 while fused kernels run.",
+        "has_fused_codec": "1 while the codec's fused kernels run.",
+        "prefix_cache_hits_total": "Prompt prefixes found in the cache.",
+        "prefix_cache_misses_total": "Prompt prefixes computed.",
+        "clone_cache_hits_total": "Cloned voices found in the cache.",
+        "clone_cache_misses_total": "Cloned voices loaded from disk.",
+    }
 
     def worker_specs(self, settings: "Settings") -> dict[str, WorkerSpec]:
         """Return the workers of all models."""

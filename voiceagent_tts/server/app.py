@@ -24,13 +24,12 @@ from voiceagent_tts.errors import (
 )
 from voiceagent_tts.hooks import plugin_modules
 from voiceagent_tts.protocol.server_connection import TtsV1
-from voiceagent_tts.server import auth, operations, speech, voices
+from voiceagent_tts.server import auth, operations, voices
 from voiceagent_tts.server.error_answers import EndOfDrain, answer_errors, error_response
-from voiceagent_tts.server.held import Hold
+from voiceagent_tts.server.held import HOLD, Hold
 from voiceagent_tts.server.hooks import ServerHooks, is_below
 from voiceagent_tts.server.request_log import RequestLog, note_error
 from voiceagent_tts.server.sockets import add_socket, refuse_other_sockets, serve_socket
-from voiceagent_tts.server.speaking import HOLD
 from voiceagent_tts.server.state import ServerState
 
 MAX_BODY_BYTES = 1 << 20
@@ -48,7 +47,7 @@ BODY_S = 10.0
 _SLOWEST_BYTES_PER_S = 4096
 """Slower bodies are refused: a client that sends part of a body and then waits would keep a
 connection open indefinitely."""
-_ROUTES = (speech, voices, operations)
+_ROUTES = (voices, operations)
 
 
 def create_app(state: ServerState) -> FastAPI:

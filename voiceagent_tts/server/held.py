@@ -16,6 +16,8 @@ from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.text.cut import TimedText, TimedWords
 
+HOLD = "voiceagent_tts.hold"
+"""Key of a request's `Hold` in its scope."""
 MAX_CALLER_BYTES = 80 << 20
 """Memory of one caller's requests: 29 minutes of WAV, or two of the largest uploads. A caller that
 streams its audio holds almost none."""

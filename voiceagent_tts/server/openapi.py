@@ -48,7 +48,7 @@ def document_of(app: FastAPI, hooks: ServerHooks) -> dict[str, Any]:
             else:
                 content = {"application/json": _content(path, hooks)}
                 operation["responses"] |= _errors(content, has_body="requestBody" in operation)
-    components = document["components"]
+    components = document.setdefault("components", {"schemas": {}})
     for name in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(name, None)
     components["schemas"]["Error"] = _ERROR

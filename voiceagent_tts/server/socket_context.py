@@ -11,6 +11,7 @@ anything.
 
 import asyncio
 import contextlib
+import datetime
 import functools
 import time
 from collections import deque
@@ -34,13 +35,13 @@ from voiceagent_tts.protocol.messages import (
     ContextFlush,
     ContextOpen,
     ContextText,
+    ProvenanceFields,
     WordList,
 )
 from voiceagent_tts.protocol.server_connection import MakeMessages, ServerConnection, WireMessages
 from voiceagent_tts.server.admission import AdmittedContext, Origin, options_of
 from voiceagent_tts.server.error_answers import log_if_unexpected
 from voiceagent_tts.server.metrics import Metrics
-from voiceagent_tts.server.speaking import provenance_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
@@ -562,6 +563,24 @@ class ContextWriter:
             words_final=WordList.of(words) if words is not None and self._sends_words else None,
             provenance=provenance_of(self._delivered, model) if self._sample_offset else None,
         )
+
+
+def provenance_of(
+    delivered: DeliveredAudio, model: str, *, is_complete: bool = True
+) -> ProvenanceFields:
+    """Describe a context's audio.
+
+    Args:
+        delivered: the audio.
+        model: model that generated the audio.
+        is_complete: whether all of it was sent, so that its digest is known.
+    """
+    return ProvenanceFields(
+        sha256=delivered.sha256 if is_complete else None,
+        model=model,
+        time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        key_id=delivered.key_id,
+    )
 
 
 class _Inbox:

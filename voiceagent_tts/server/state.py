@@ -22,7 +22,6 @@ from voiceagent_tts.server.admission import ContextOpener
 from voiceagent_tts.server.auth import has_scope, scope_error
 from voiceagent_tts.server.held import HeldBytes, RecentTexts
 from voiceagent_tts.server.metrics import Metrics
-from voiceagent_tts.server.speech_request import Served
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecords
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
@@ -168,7 +167,8 @@ class ServerState:
             aligners_of(settings),
             _lexicon_of(settings),
             overflow_of(settings),
-            self._clones_of if self.keys.needs_key else None,
+            self.clones_of if self.keys.needs_key else None,
+            uses_native_words=settings.aligner != "off",
         )
 
     async def start(self) -> None:
@@ -214,7 +214,8 @@ class ServerState:
         key = None if key_id is None else self.keys.get(key_id)
         return Viewer(key_id, key_id is None or (key is not None and Scope.ADMIN in key.scopes))
 
-    def _clones_of(self, key_id: str | None) -> SeenClones:
+    def clones_of(self, key_id: str | None) -> SeenClones:
+        """The clones that a key may know of; None on a server without keys."""
         return self.voice_records.seen_by(self.viewer(key_id))
 
     @property
@@ -222,10 +223,6 @@ class ServerState:
         """The models of the workers."""
         workers = self.synthesizer.supervisors.values()
         return tuple({each.capabilities.model: None for each in workers})
-
-    def served(self, key_id: str | None) -> Served:
-        """The models and voices that requests of a key may name."""
-        return Served(self.models, self._clones_of(key_id))
 
     def make_room(self, caller: Caller) -> bool:
         """Make room for one more socket of a caller; return False if there is none.

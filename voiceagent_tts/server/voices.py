@@ -1,4 +1,4 @@
-"""`GET /v1/audio/voices` and `GET /v1/models`: which voices and models a client can request."""
+"""`GET /v1/audio/voices`: which voices a client can request."""
 
 import asyncio
 import json
@@ -8,12 +8,9 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.speech_request import MODELS, language_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.voice_records import VoiceRecord
-from voiceagent_tts.text.language import normalize_language
 from voiceagent_tts.voices import ListedVoice, Voice
 
 router = APIRouter(tags=["voices"])
@@ -95,35 +92,3 @@ def _field(records: dict[str, VoiceRecord], voice: ListedVoice, field: str) -> s
     """A field of a clone's record; None for a clone without one, and for other voices."""
     record = records.get(voice.stored)
     return None if record is None else getattr(record, field)
-
-
-@router.get("/v1/models")
-async def list_models(request: Request) -> dict[str, Any]:
-    """List the models of this server, and other accepted names of `model`, which select them."""
-    state: ServerState = request.app.state.server
-    return {"object": "list", "data": [_model(name) for name in (*state.models, *MODELS)]}
-
-
-@router.get("/v1/models/{model:path}")
-async def show_model(request: Request, model: str) -> dict[str, Any]:
-    """Describe one accepted name of `model`, which may end with a language: `tts-1-zh`."""
-    state: ServerState = request.app.state.server
-    try:
-        language = language_of(model, state.models)
-        if language is not None:
-            _check_language(language, state)
-    except InvalidRequestError as error:
-        raise InvalidRequestError(f"model: {error.message}", code=ErrorCode.NOT_FOUND) from None
-    return _model(model)
-
-
-def _check_language(language: str, state: ServerState) -> None:
-    code = normalize_language(language)
-    workers = state.synthesizer.supervisors.values()
-    known = {known for worker in workers for known in worker.capabilities.languages}
-    if known.isdisjoint((code, code.partition("-")[0])):
-        raise InvalidRequestError(f"expected a language of this server at its end, got {code!r}")
-
-
-def _model(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "voiceagent-tts"}

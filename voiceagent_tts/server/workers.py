@@ -1,7 +1,8 @@
 """The worker processes for the settings: engines and aligners."""
 
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
@@ -13,9 +14,11 @@ from voiceagent_tts.seam.engine_kind import (
     devices_of,
     kind_of,
 )
-from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.workers import Supervisor
+
+if TYPE_CHECKING:
+    from voiceagent_tts.synthesizer.aligners import Aligners
 
 _LONGEST_PASS_S = 60.0
 """The forced aligner sends no heartbeat during a pass, which takes seconds on a busy CPU."""
@@ -38,25 +41,28 @@ def overflow_of(settings: Settings) -> Supervisor | None:
     return Supervisor(spec)
 
 
-def aligners_of(settings: Settings) -> Aligners:
-    """The aligners, which find the times of words for engines that do not report them.
+def aligners_of(settings: Settings) -> "Callable[[], Aligners]":
+    """What makes the aligners, which find word times for engines that do not report them.
 
     Raises:
         InvalidRequestError: the aligner in the settings cannot run on this machine.
     """
-    supervisors: dict[Source, list[Supervisor]] = {}
+    specs: dict[Source, list[WorkerSpec]] = {}
     has_references = kind_of("espeak").is_installed()
     if settings.aligner == "online" or (settings.aligner == "auto" and has_references):
         spec = WorkerSpec("online", environment=ONE_THREAD)
         count = settings.aligners or _usual_aligners(os.cpu_count() or 1)
-        supervisors[Source.ONLINE] = [Supervisor(spec) for _ in range(count)]
+        specs[Source.ONLINE] = [spec] * count
     if settings.aligner == "forced" or (settings.aligner == "auto" and settings.aligner_model):
-        supervisors[Source.FORCED] = [Supervisor(_forced_spec(settings))]
-    return Aligners(
-        supervisors,
-        is_required=settings.aligner in ("online", "forced"),
-        uses_native_words=settings.aligner != "off",
-    )
+        specs[Source.FORCED] = [_forced_spec(settings)]
+
+    def make() -> "Aligners":
+        from voiceagent_tts.synthesizer.aligners import Aligners  # here: few engines need them
+
+        supervisors = {source: [*map(Supervisor, each)] for source, each in specs.items()}
+        return Aligners(supervisors, is_required=settings.aligner in ("online", "forced"))
+
+    return make
 
 
 def _usual_aligners(processors: int) -> int:

@@ -80,7 +80,6 @@ class Aligners:
     Args:
         supervisors: the processes by kind; contexts are spread over the processes of a kind.
         is_required: whether a missing aligner prevents the server's start.
-        uses_native_words: whether word times that an engine sends itself are used.
 
     Attributes:
         voice_levels: loudness of the voices, by voice.
@@ -91,9 +90,7 @@ class Aligners:
         supervisors: Mapping[Source, Sequence[Supervisor]],
         *,
         is_required: bool = False,
-        uses_native_words: bool = True,
     ) -> None:
-        self.uses_native_words = uses_native_words
         self.voice_levels = VoiceLevels()
         self._supervisors = {source: list(each) for source, each in supervisors.items()}
         self._is_required = is_required

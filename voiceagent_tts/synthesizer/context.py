@@ -4,8 +4,8 @@
    characters at a time, and no further ahead of the audio than an engine needs.
 2. `_speak` passes each segment to the engine, and announces its words.
 3. `_grant` gives credit as playback proceeds: to the engine, and to audio and breaks that wait.
-4. `_on_engine_event` receives audio and words. Audio goes to the aligners, by `Words`, and into the
-   queue that `next_event` reads.
+4. `_on_engine_event` receives audio and words. Audio goes to `Words`, which may ask aligners, and
+   into the queue that `next_event` reads.
 5. `_advance` follows every step: it publishes the words that are due, answers flushes, and sets the
    timer for what a part will do by itself.
 6. `next_event` returns words, audio within the credit and answers; `sent` reports which audio has
@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import IntEnum, auto
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
@@ -37,9 +37,8 @@ from voiceagent_tts.core import (
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError, class_of
 from voiceagent_tts.seam import events as seam
-from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
+from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Warned
-from voiceagent_tts.synthesizer.aligners import AttachAligners
 from voiceagent_tts.synthesizer.clock import ListenerClock, Pacer
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -53,14 +52,12 @@ from voiceagent_tts.synthesizer.events import (
     ContextWordsMoved,
     DoneReason,
     Milestones,
-    Source,
 )
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import (
     Finish,
     Flush,
     Intake,
-    LanguageCheck,
     QueuedSegment,
     TextPart,
     TextQueue,
@@ -72,6 +69,10 @@ from voiceagent_tts.synthesizer.words import WORDS_AT_ONCE, Words
 from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
 from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
+
+if TYPE_CHECKING:
+    from voiceagent_tts.synthesizer.aligners import AttachAligners
+    from voiceagent_tts.synthesizer.language_check import LanguageCheck
 
 STEPS_AT_ONCE = 3
 """Steps in one iteration of the event loop. A step divides some text and speaks one segment: 1 ms
@@ -168,6 +169,12 @@ def _is_audio_from(event: ContextEvent, start_sample: float) -> bool:
     return isinstance(event, AudioChunk) and event.start_sample >= start_sample
 
 
+def _language_check(given: str | None) -> "LanguageCheck":
+    from voiceagent_tts.synthesizer.language_check import LanguageCheck  # here: not for all voices
+
+    return LanguageCheck(given)
+
+
 class Context:
     """One agent turn: text in; audio and words out, in order; cancelled at any time.
 
@@ -192,7 +199,7 @@ class Context:
         worker: Worker,
         request: ContextRequest,
         limits: Limits,
-        attach_aligners: AttachAligners | None,
+        attach_aligners: "AttachAligners | None",
         *,
         on_event: Callable[[], None] | None,
         on_end: "Callable[[Context, ContextReport], None]",
@@ -221,20 +228,10 @@ class Context:
         self._counted_surplus = 0
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
-        self._aligners = attach_aligners and attach_aligners(
-            self._on_aligner_event, request.voice.recording
-        )
-        self._words = Words(
-            self._clock,
-            self._listener,
-            [Source.NATIVE] if self._aligners is None else self._aligners.sources,
-            aligners=self._aligners,
-            voice_level=0.0 if self._aligners is None else self._aligners.voice_level,
-            verbatim=self._intake.verbatim if self._intake.masks_text else None,
-        )
+        self._words = self._make_words(attach_aligners)
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
-        self._language_check = LanguageCheck(request.language) if request.languages else None
+        self._language_check = _language_check(request.language) if request.languages else None
         self._flushes: deque[Flush] = deque()  # whose text is not generated
         self._spoken_flushes: deque[tuple[Flush, int]] = deque()  # and where the audio of it ends
         self._waiting_flushes = 0
@@ -249,6 +246,16 @@ class Context:
         self._timer_at = 0.0
         self._speaker.prepare()
         self._set_timer(self._milestones.opened_at)
+
+    def _make_words(self, attach_aligners: "AttachAligners | None") -> Words:
+        clocks = self._clock, self._listener
+        verbatim = self._intake.verbatim if self._intake.masks_text else None
+        if attach_aligners is None:
+            return Words(*clocks, verbatim)
+        from voiceagent_tts.synthesizer.aligned_words import AlignedWords  # here: few engines
+
+        recording = self._request.voice.recording
+        return AlignedWords(*clocks, attach_aligners, recording, self._on_times, verbatim)
 
     @property
     def voice(self) -> Voice:
@@ -482,7 +489,7 @@ class Context:
             waiting_text: more text of the client, which was not pushed.
         """
         words, is_final = self._words.best, self._words.is_complete
-        if self._words.policy.has_all_audio:
+        if self._words.has_all_audio:
             words = keep_inside(words, self._listener.end_sample)
         text = self._intake.text + waiting_text
         return TimedText(text, words, self._clock.sent_samples, is_final and not waiting_text)
@@ -520,7 +527,7 @@ class Context:
         self._stop_timer()
         self._events.clear()
         words, final = self._words, None
-        is_better = words.is_complete and words.policy.may_be_better
+        is_better = words.is_complete and words.may_be_better
         if is_better and len(words.published) <= _MAX_FINAL_WORDS:
             final = tuple(keep_inside(words.refined, self._listener.end_sample))
         report = self._report()
@@ -557,14 +564,16 @@ class Context:
         self._handle(event, now)
         self._read_on(now)
 
-    def _on_aligner_event(self, source: Source, event: AlignEvent) -> None:
-        now = time.monotonic()
-        if isinstance(event, Aligned):
-            self._words.add_aligned(source, event.words, event.tentative, now)
-            self._publish_moved()
-        else:
-            self._words.drop_aligner(source, now)
+    def _on_times(self, moved: list[WordTimestamp], now: float) -> None:
+        """Go on after an answer of an aligner, which may have moved words that have left."""
+        if moved and self.state < ContextState.ENDED:
+            self._events.put_moved(self._kept_inside(moved))
         self._advance(now)
+
+    def _kept_inside(self, moved: list[WordTimestamp]) -> list[WordTimestamp]:
+        """Words inside the audio where all audio of their text is there; others may come later."""
+        generated = sum(each.word.char_start < self._intake.generated_char_end for each in moved)
+        return [*keep_inside(moved[:generated], self._listener.end_sample), *moved[generated:]]
 
     def _handle(self, event: Event | AlignEvent, now: float) -> None:
         match event:
@@ -657,18 +666,6 @@ class Context:
             if len(words) == WORDS_AT_ONCE:
                 self._continue_later()
 
-    def _publish_moved(self) -> None:
-        """Publish better times of words that have left by an estimate.
-
-        They lie inside the audio where all audio of their text is there; others may come later.
-        """
-        if self.state < ContextState.ENDED and (moved := self._words.pop_moved()):
-            generated = sum(
-                each.word.char_start < self._intake.generated_char_end for each in moved
-            )
-            inside = keep_inside(moved[:generated], self._listener.end_sample)
-            self._events.put_moved([*inside, *moved[generated:]])
-
     @property
     def _granted_samples(self) -> float:
         """Audio that may leave: after a failure all, as the client is told of it at once."""
@@ -696,7 +693,7 @@ class Context:
         """Answer flushes in order: each when its text is generated and its words are published."""
         while self._flushes and self._flushes[0].char_end <= self._intake.generated_char_end:
             self._spoken_flushes.append((self._flushes.popleft(), self._listener.end_sample))
-        next_char = self._words.policy.next_char
+        next_char = self._words.next_char
         while self._spoken_flushes:
             flush, end_sample = self._spoken_flushes[0]
             if next_char is not None and next_char < flush.char_end:
@@ -793,8 +790,8 @@ class Context:
             discarded_samples=left_samples if self._reason == "cancelled" else 0,
             milestones=replace(self._milestones, ended_at=now),
             underrun_s=self._clock.underrun_s,
-            words=self._words.policy.counts,
-            aligner_lag_s={} if self._aligners is None else self._aligners.lag_s,
+            words=self._words.counts,
+            aligner_lag_s=self._words.aligner_lag_s,
             word_lag_s=self._words.worst_lag_s,
             cached_segments=self._cached_segments,
         )

@@ -9,14 +9,13 @@ import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.seam.commands import MAX_NATIVE_SPEED, MIN_NATIVE_SPEED, Feeding
 from voiceagent_tts.seam.events import Capabilities
-from voiceagent_tts.synthesizer.aligners import Aligners, AttachAligners
 from voiceagent_tts.synthesizer.context import STEPS_AT_ONCE, Context
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
@@ -33,12 +32,11 @@ from voiceagent_tts.voices import SeenClones, Voice, VoiceBook, VoiceFolder, lea
 
 if TYPE_CHECKING:
     from voiceagent_tts.lexicon import Entries, Pronunciation
+    from voiceagent_tts.synthesizer.aligners import Aligners, AttachAligners
     from voiceagent_tts.text.entries import EntryMatcher
 
 OnEnd = Callable[[Context, ContextReport], None]
 OnSurplus = Callable[[Context, int], None]
-
-_NO_ALIGNERS = Aligners({})
 
 _OVERFLOW = "overflow"
 """Name of the worker for contexts that find no free row, in voices and in metrics."""
@@ -52,8 +50,8 @@ class EngineProxy(Protocol):
         ...
 
     def connect(
-        self, worker: Worker, request: ContextRequest, aligners: Aligners | None
-    ) -> tuple[Worker, AttachAligners | None]:
+        self, worker: Worker, request: ContextRequest, aligners: "Aligners | None"
+    ) -> "tuple[Worker, AttachAligners | None]":
         """Return what a context uses in place of its worker and its aligners."""
         ...
 
@@ -75,11 +73,12 @@ class Synthesizer:
 
     Args:
         observe: receives the report of every context that has ended.
-        aligners: processes that find word times; without them, only engines that send word times
-            have exact ones.
+        make_aligners: makes the processes that find word times, if an engine does not send them;
+            without, such an engine has estimates.
         lexicon: pronunciations for all contexts.
         overflow: worker for contexts that find no free row; None to refuse them.
         clones_of: returns the clones that the owner of a context may use; all by default.
+        uses_native_words: whether word times that an engine sends itself are used.
 
     Attributes:
         limits: limits of every context.
@@ -96,10 +95,11 @@ class Synthesizer:
         limits: Limits | None = None,
         observe: Callable[[ContextReport], None] = lambda report: None,
         clones: VoiceFolder | None = None,
-        aligners: Aligners | None = None,
+        make_aligners: "Callable[[], Aligners] | None" = None,
         lexicon: "Entries | None" = None,
         overflow: Supervisor | None = None,
         clones_of: Callable[[str | None], SeenClones] | None = None,
+        uses_native_words: bool = True,
     ) -> None:
         self._clones = clones
         self.proxy: EngineProxy | None = None
@@ -107,7 +107,9 @@ class Synthesizer:
         self._clones_of = clones_of
         self._overflow = overflow
         self._lexicon = _matcher(tuple(lexicon.items())) if lexicon else None
-        self._aligners = aligners or _NO_ALIGNERS
+        self._make_aligners = make_aligners
+        self._aligners: Aligners | None = None
+        self._uses_native_words = uses_native_words
         self._supervisors = dict(supervisors)
         self.limits = limits or Limits()
         self._observe = observe
@@ -140,8 +142,9 @@ class Synthesizer:
 
     async def _start_aligners(self) -> None:
         """Start the aligners, unless every engine sends word times itself."""
-        if self._is_all_native and self._overflow is None:
+        if self._make_aligners is None or (self._is_all_native and self._overflow is None):
             return
+        self._aligners = self._make_aligners()
         try:
             await self._aligners.start()
         except VoiceAgentError:
@@ -155,7 +158,9 @@ class Synthesizer:
         closing = [supervisor.close() for supervisor in self._supervisors.values()]
         if self._overflow is not None:
             closing.append(self._overflow.close())
-        await asyncio.gather(*closing, self._aligners.close())
+        if self._aligners is not None:
+            closing.append(self._aligners.close())
+        await asyncio.gather(*closing)
 
     def fail_contexts(self, error: VoiceAgentError, owner: str | None = None) -> None:
         """End the open contexts of `owner`, by default all, with `error`."""
@@ -203,7 +208,7 @@ class Synthesizer:
     @property
     def aligners(self) -> Mapping[str, Supervisor]:
         """The aligner workers by name."""
-        return self._aligners.supervisors
+        return {} if self._aligners is None else self._aligners.supervisors
 
     async def open(
         self,
@@ -335,11 +340,11 @@ class Synthesizer:
 
     def _connect(
         self, worker: WorkerClient, request: ContextRequest
-    ) -> tuple[Worker, AttachAligners | None]:
+    ) -> "tuple[Worker, AttachAligners | None]":
         """Return a context's worker, and its aligners; None if the engine reports word times."""
         aligners: Aligners | None = None
         if not self._is_native(worker.capabilities):
-            aligners = self._aligners if request.options.wants_words else _NO_ALIGNERS
+            aligners = (request.options.wants_words and self._aligners) or _no_aligners()
         if self.proxy is not None:
             return self.proxy.connect(worker, request, aligners)
         return worker, None if aligners is None else aligners.attach
@@ -347,14 +352,14 @@ class Synthesizer:
     @property
     def has_word_times(self) -> bool:
         """Whether each engine sends word times, or aligners find them; else there are estimates."""
-        return self._is_all_native or self._aligners.has_any
+        return self._is_all_native or (self._aligners is not None and self._aligners.has_any)
 
     @property
     def _is_all_native(self) -> bool:
         return all(self._is_native(each.capabilities) for each in self._supervisors.values())
 
     def _is_native(self, capabilities: Capabilities) -> bool:
-        return capabilities.has_native_words and self._aligners.uses_native_words
+        return capabilities.has_native_words and self._uses_native_words
 
     def _resolve(
         self, options: ContextOptions, voice: Voice, capabilities: Capabilities
@@ -401,6 +406,13 @@ class Synthesizer:
         if not context.options.is_probe:
             self._observe(report)
         on_end(context, report)
+
+
+@cache
+def _no_aligners() -> "Aligners":
+    from voiceagent_tts.synthesizer.aligners import Aligners  # here: few engines
+
+    return Aligners({})
 
 
 @lru_cache(maxsize=64)

@@ -626,10 +626,12 @@ class Supervisor:
         on_cancelled: receives how long each cancel took.
 
     Attributes:
+        group: name shared by workers with the same voices; None for a single worker.
         restarts: number of replacements.
     """
 
     def __init__(self, spec: WorkerSpec, on_cancelled: OnCancelled = lambda seconds: None) -> None:
+        self.group = spec.group
         self._spec = spec
         self._on_cancelled = on_cancelled
         self._worker: WorkerClient | None = None
@@ -663,11 +665,6 @@ class Supervisor:
 
     async def _begin_later(self) -> None:
         self._begin(await self._start_again())
-
-    @property
-    def group(self) -> str | None:
-        """Name shared by workers with the same voices; None for a single worker."""
-        return self._spec.group
 
     @property
     def capabilities(self) -> Capabilities:

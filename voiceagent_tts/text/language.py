@@ -60,16 +60,6 @@ _AREA_OF, _SIMILAR_TO = (
 )
 LATIN = ("en", "de", "fr", "pt", "es", "it", "nl")
 """Languages that are detected in Latin text."""
-UNSERVED_LATIN = {
-    "af": "Afrikaans", "az": "Azerbaijani", "ca": "Catalan", "cs": "Czech",
-    "cy": "Welsh", "da": "Danish", "et": "Estonian", "eu": "Basque", "fi": "Finnish",
-    "ga": "Irish", "gl": "Galician", "hr": "Croatian", "hu": "Hungarian", "id": "Indonesian",
-    "is": "Icelandic", "lt": "Lithuanian", "lv": "Latvian", "ms": "Malay", "no": "Norwegian",
-    "pl": "Polish", "ro": "Romanian", "sk": "Slovak", "sl": "Slovenian", "sq": "Albanian",
-    "sr": "Serbian", "sv": "Swedish", "sw": "Swahili", "tl": "Filipino", "tr": "Turkish",
-    "vi": "Vietnamese",
-}  # fmt: skip
-"""Other languages of Latin text, which is spoken as one of `LATIN`. Bosnian is called Croatian."""
 LATIN_MODEL = Path(__file__).parent / "latin_languages.npz.xz"
 """py3langid's model of these languages, made by `scripts/latin-languages`."""
 _DEFAULT = "en"
@@ -78,11 +68,6 @@ _LIKELY = 0.5
 """Probability from which the first detected language is used instead of English."""
 _CERTAIN = 0.6
 """Probability from which the language may change within a context."""
-
-_UNSERVED = 0.9
-"""Probability from which text is said to be in a language that no voice speaks."""
-_UNSERVED_LETTERS = 12
-"""Least letters of a Latin text's small words of which that is said; the others may be names."""
 
 _CANTONESE = frozenset("嘅咗喺佢哋冇嚟啲嗰嘢噉畀攞諗瞓攰")
 """Characters of words that Cantonese has and written Chinese has not."""
@@ -166,92 +151,19 @@ def detect_language(text: str, previous: str | None) -> str:
     return _same_or(previous, dominant)
 
 
-def unserved_language(text: str) -> str | None:
-    """Name of the language or script of a text that is in none of `CODES`; None if it may be.
-
-    Args:
-        text: one segment.
-    """
-    letters = [character for character in text if character.isalpha()]
-    if not letters:
-        return None
-    script, count = Counter(map(_script_name, letters)).most_common(1)[0]
-    if 2 * count < len(letters):
-        return None
-    if script == "LATIN":
-        if sum(len(word) for word in text.split() if word[0].islower()) < _UNSERVED_LETTERS:
-            return _unserved_greeting(text.lower())
-        ranked = _identifier().rank(text)  # neighbours such as Danish and Swedish share it
-        probability = sum(each for code, each in ranked if code in UNSERVED_LATIN)
-        return UNSERVED_LATIN.get(ranked[0][0]) if probability >= _UNSERVED else None
-    if script == "CYRILLIC":
-        return _unserved_cyrillic(text.lower())
-    return None if script in _SCRIPTS else script.capitalize()
-
-
-def _unserved_greeting(text: str) -> str | None:
-    """A language that at least half of the words are greetings of; the others may be a name."""
-    words = re.findall(r"\w+", text)
-    known = ((name, sum(word in own for word in words)) for name, own in _GREETINGS.items())
-    return next((name for name, count in known if 2 * count >= len(words)), None)
-
-
-def _unserved_cyrillic(text: str) -> str | None:
-    letters, words = {*text}, {*re.findall(r"\w+", text)}
-    found = [name for name, own in _CYRILLIC.items() if own & letters]
-    if not found and not _RUSSIAN & letters:
-        found = [name for name, own in _CYRILLIC_WORDS.items() if own & words]
-        found += ["Bulgarian"] * (_BULGARIAN.search(text) is not None)
-    return found[0] if found else None
-
-
 @lru_cache(maxsize=8192)
-def _script_name(letter: str) -> str:
+def script_name(letter: str) -> str:
+    """First word of a letter's Unicode name, which is its script."""
     return unicodedata.name(letter, "").partition(" ")[0]
 
 
 @lru_cache(maxsize=8192)
 def _script(letter: str) -> str:
     """Script of a letter, from its Unicode name."""
-    return _SCRIPTS.get(_script_name(letter), "other")
+    return SCRIPTS.get(script_name(letter), "other")
 
 
-_CYRILLIC = {
-    "Belarusian": {"ў"},
-    "Kazakh": {*"әғқңұһ"},
-    "Mongolian": {*"өү"},
-    "Macedonian": {*"ѓќѕ"},
-    "Serbian": {*"јљњћђџ"},
-    "Ukrainian": {*"ґєії"},
-}
-"""Letters that Russian lacks, and a language that they tell of; the first one that has some."""
-_CYRILLIC_WORDS = {
-    "Ukrainian": {*"дякую добрий дуже зачекати немає що".split()},
-    "Macedonian": {*"благодарам денес сум".split()},
-    "Serbian": {*"данас добар хвала шта".split()},
-    "Bulgarian": {*"благодаря днес здравейте какво няма съм това ще".split()},
-}
-"""Common words without such letters that are none of Russian."""
-_BULGARIAN = re.compile("ъ(?![еёюя])")
-_RUSSIAN = frozenset("ыэё")
-"""Letters that those of `_CYRILLIC_WORDS` lack: text with one of them quotes their words."""
-
-_GREETINGS = {
-    "Polish": {*"dzień dobry cześć dziękuję proszę".split()},
-    "Turkish": {*"merhaba selam günaydın teşekkürler teşekkür ederim evet".split()},
-    "Czech": {*"dobrý ahoj děkuji".split()},
-    "Hungarian": {*"jó napot szia köszönöm".split()},
-    "Romanian": {*"bună ziua mulțumesc mulţumesc".split()},
-    "Swedish": {*"hej då tack".split()},
-    "Norwegian": {"takk"},
-    "Finnish": {*"hyvää huomenta päivää kiitos".split()},
-    "Croatian": {*"dobar hvala".split()},
-    "Indonesian": {*"selamat pagi siang terima kasih".split()},
-    "Vietnamese": {*"xin chào cảm ơn".split()},
-}
-"""Words of short texts that no language of `LATIN` has; letters alone may be those of a name."""
-
-_SCRIPTS = {
+SCRIPTS = {
     "LATIN": "latin",
     "CYRILLIC": "ru",
     "HANGUL": "ko",
@@ -277,12 +189,17 @@ def _same_or(previous: str | None, code: str) -> str:
 
 
 def _latin_language(text: str, previous: str | None) -> str:
-    ranked = [each for each in _identifier().rank(text) if each[0] in LATIN]
+    ranked = [each for each in rank_latin(text) if each[0] in LATIN]
     code, best = ranked[0]
     probability = best / sum(each for _, each in ranked)
     if probability < (_LIKELY if previous is None else _CERTAIN):
         return previous or _DEFAULT
     return _same_or(previous, code)
+
+
+def rank_latin(text: str) -> list[tuple[str, float]]:
+    """Codes of the languages of a Latin text and their probabilities, the likeliest first."""
+    return _identifier().rank(text)
 
 
 class _Identifier(Protocol):

@@ -11,8 +11,9 @@ from testbed.servers import StartSynthesizer, worker_of
 from testbed.waiting import undisturbed, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.plugins.cache.caching_worker import CachingProxy, CachingWorker, phrases_of
+from voiceagent_tts.plugins.cache.caching_worker import CachingWorker, phrases_of
 from voiceagent_tts.plugins.cache.phrases import Phrase
+from voiceagent_tts.plugins.cache.proxy import CachingProxy
 from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.seam.aligner_messages import AlignCommand, AlignEvent
 from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
@@ -90,7 +91,7 @@ def start(start_synthesizer: StartSynthesizer) -> Start:
 async def start_aligned(start: Start) -> Synthesizer:
     """A synthesizer whose engine reports no words."""
     aligners = Aligners({Source.ONLINE: [Supervisor(WorkerSpec("online"))]})
-    return await start(throttle={"without_words": True}, aligners=aligners)
+    return await start(throttle={"without_words": True}, make_aligners=lambda: aligners)
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from testbed.raw_websocket import CLOSE, TEXT, frame, raw_websocket
 from testbed.servers import metric_value, worker_of
 from testbed.waiting import PATIENCE_S, until
-from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.dialects.elevenlabs_routes import MAX_WAITING, MAX_WAITING_PER_ADDRESS
+from voiceagent_tts.plugins.speech.containers import ContainerEncoder
 from voiceagent_tts.server.connections import SocketProtocol
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.state import CLOSE_GRACE_S

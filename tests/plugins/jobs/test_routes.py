@@ -28,7 +28,6 @@ from testbed.waiting import PATIENCE_S, until
 from testbed.watermarks import TEST_KEY
 from voiceagent_tts.access.keys import KeyDocument, Scope, key_of_settings, make_key
 from voiceagent_tts.access.redis_server import connect
-from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.plugins.clones.stored_voices import add_voice
@@ -36,6 +35,7 @@ from voiceagent_tts.plugins.jobs import routes
 from voiceagent_tts.plugins.jobs.queue import Job, JobLimits, JobQueue
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.provenance.detector import detect
+from voiceagent_tts.plugins.speech.containers import ContainerEncoder
 from voiceagent_tts.plugins.usage.book import UsageBook
 from voiceagent_tts.server import encoding, held
 from voiceagent_tts.server.serve import RunningServer, running

@@ -8,11 +8,11 @@ import pytest
 import soxr
 
 from testbed.watermarks import OTHER_KEY, TEST_KEY, as_floats, speech_pcm
-from voiceagent_tts.audio.containers import ContainerEncoder, ContainerFormat
 from voiceagent_tts.audio.output import OutputStream
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.provenance.detector import MAX_FALSE_ALARMS, detect, score_threshold
 from voiceagent_tts.plugins.provenance.watermark import mark
+from voiceagent_tts.plugins.speech.containers import ContainerEncoder, ContainerFormat
 
 
 def clip(pcm: bytes, start_s: float, seconds: float) -> bytes:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from testbed.c2pa_certificates import certificate_files, manifest_of, self_signed_credentials
-from voiceagent_tts.audio.containers import ContainerEncoder, ContainerFormat
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.provenance.manifest import MANIFEST_TYPES, credentials_of, sign
+from voiceagent_tts.plugins.speech.containers import ContainerEncoder, ContainerFormat
 from voiceagent_tts.protocol.messages import ProvenanceFields
 
 PCM = (8_000 * np.sin(np.arange(24_000) / 20)).astype("<i2").tobytes()

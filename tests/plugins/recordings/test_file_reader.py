@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.plugins.recordings.file_reader import REFERENCE_LIMITS, read_audio
+from voiceagent_tts.plugins.speech.containers import ContainerEncoder
 
 
 def tone(seconds: float, rate_hz: int = SAMPLE_RATE_HZ) -> np.ndarray:

@@ -7,8 +7,6 @@ cached phrase goes to the worker once that phrase's audio has been passed on, an
 after live text waits for the end of that text's audio. So at any time either the worker speaks or
 a phrase is played, and all audio comes in the order of the text.
 
-`CachingAligners` sends the aligners only what the worker speaks, and shifts their answers.
-`CachingProxy` puts both between the contexts of a server and its workers.
 """
 
 import asyncio
@@ -16,7 +14,7 @@ import functools
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -26,14 +24,13 @@ from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     AudioChunk,
     Segment,
-    Word,
     WordTimestamp,
 )
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.plugins.cache.hold import Part, PhraseHold
-from voiceagent_tts.plugins.cache.phrases import Phrase, PhraseVoice
-from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache, Recorder, params_of
-from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
+from voiceagent_tts.plugins.cache.phrases import Phrase
+from voiceagent_tts.plugins.cache.store import ContextPhrases, KnownTimes, Recorder
+from voiceagent_tts.seam.aligner_messages import AlignCommand, AlignEvent
 from voiceagent_tts.seam.commands import Append, Command, Credit, Flush, Submit
 from voiceagent_tts.seam.events import (
     AudioStep,
@@ -45,79 +42,15 @@ from voiceagent_tts.seam.events import (
     Warned,
     Words,
 )
-from voiceagent_tts.synthesizer.aligners import (
-    Aligners,
-    AttachAligners,
-    ContextAligners,
-    OnAlignerEvent,
-)
 from voiceagent_tts.synthesizer.context import Context
-from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.options import ContextRequest
-from voiceagent_tts.synthesizer.words import WordPolicy
 from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, Worker, ignore
-from voiceagent_tts.voices import Voice
 
 _FIRST_CHUNK_SAMPLES = FRAME_SAMPLES  # small, so that it is marked, encoded and sent at once
 _CHUNK_SAMPLES = SAMPLE_RATE_HZ
 _TURN_SAMPLES = SAMPLE_RATE_HZ // 2
 """Audio behind which no chunk begins in the same iteration of the event loop: each second takes 2
 ms, and up to 9 where its speed is changed."""
-
-
-class CachingProxy:
-    """Puts a `CachingWorker` in front of the worker of each context; see `Synthesizer.proxy`.
-
-    Args:
-        cache: the cache of the server.
-
-    Attributes:
-        cache: as given.
-    """
-
-    def __init__(self, cache: PhraseCache) -> None:
-        self.cache = cache
-
-    async def load(self, voice: Voice) -> None:
-        """Read what a clone's phrases belong to: its file, if it is new."""
-        if voice.stored:
-            await self.cache.voices.load(voice.stored)
-
-    def connect(
-        self, worker: Worker, request: ContextRequest, aligners: Aligners | None
-    ) -> tuple[Worker, AttachAligners | None]:
-        """Return what a context uses in place of its worker and its aligners."""
-        phrases = self._phrases_of(worker, request, aligners)
-        if phrases is None:
-            return worker, None if aligners is None else aligners.attach
-        caching = CachingWorker(worker, phrases, request)
-        if aligners is None:
-            return caching, None
-        return caching, functools.partial(CachingAligners, caching, aligners)
-
-    def _phrases_of(
-        self, worker: Worker, request: ContextRequest, aligners: Aligners | None
-    ) -> ContextPhrases | None:
-        """The cache for a context; None for one that does not use it, or sounds like no other."""
-        options, capabilities = request.options, worker.capabilities
-        if options.cache == "off" or options.is_probe:
-            return None
-        owner = "" if options.cache == "fill" else options.owner or ""
-        voice = PhraseVoice(request.voice.name)
-        if request.voice.stored:
-            voice = self.cache.voices.known(request.voice.stored)
-        voice = replace(voice, owner=owner)
-        params = params_of(capabilities, voice, request.speech, request.feeding)
-        if params is None:
-            return None
-        return ContextPhrases(
-            self.cache,
-            params,
-            needs_words=aligners is None or aligners.has_any,
-            lacks_lead=not request.speech.keeps_silence,
-            has_pauses=capabilities.has_pauses,
-            is_filling=options.cache == "fill",
-        )
 
 
 @dataclass(slots=True)
@@ -154,7 +87,8 @@ class CachingWorker:
         phrases: as given.
         recorder: records the segments that the worker speaks; none in token feeding, in which
             sentences are parts of one run, and sound like that.
-        aligners: what listens to the worker; None where its words come with its audio.
+        decide: is told who speaks each segment, by those that listen to the worker.
+        known_times: returns the times of words that they found; None where the worker reports them.
         is_playing: whether the audio that is being passed on is a phrase's.
         cached_samples: audio of phrases so far: how far the context's clock is ahead of the
             worker's.
@@ -167,7 +101,8 @@ class CachingWorker:
         is_token_fed = request.feeding == "token"
         self._hold = PhraseHold(phrases, request.language) if is_token_fed else None
         self._language = request.language
-        self.aligners: CachingAligners | None = None
+        self.decide: Callable[[Segment, bool], None] = lambda segment, is_live: None
+        self.known_times: KnownTimes | None = None
         self.is_playing = False
         self.cached_samples = 0
         self._worker = worker
@@ -272,8 +207,7 @@ class CachingWorker:
 
     def _speak(self, waiting: _Waiting) -> None:
         """Speak a segment, with the cache or the worker, as soon as it is its turn."""
-        if self.aligners is not None:
-            self.aligners.decide(waiting.segment, is_live=waiting.phrase is None)
+        self.decide(waiting.segment, waiting.phrase is None)
         if waiting.phrase is None and not self._waiting:
             self._pass_on(waiting)
         else:
@@ -440,8 +374,7 @@ class CachingWorker:
     def store(self, *, is_final: bool = False) -> None:
         """Store the recorded segments whose words are known; as `Recorder.store_known`."""
         if self.recorder.complete:
-            times = None if self.aligners is None else self.aligners.times.known_between
-            self.recorder.store_known(times, is_final=is_final)
+            self.recorder.store_known(self.known_times, is_final=is_final)
 
     def _shifted(self, event: Event | AlignEvent) -> Event | AlignEvent:
         """An event of the worker on the context's clock."""
@@ -475,81 +408,3 @@ class CachingWorker:
 def phrases_of(context: Context) -> ContextPhrases | None:
     """The cache as a context uses it; None for one that does not use it."""
     return context.worker.phrases if isinstance(context.worker, CachingWorker) else None
-
-
-class CachingAligners(ContextAligners):
-    """The aligners of a context, which hear only what the worker speaks.
-
-    Args:
-        worker: plays the phrases of the context, and records what the worker behind it speaks.
-        aligners: the aligner processes.
-        on_event: receives the aligners' answers, on the context's clock.
-        recording: as for `Aligners.attach`.
-
-    Attributes:
-        times: the best times of what is recorded, on the worker's clock.
-    """
-
-    def __init__(
-        self, worker: CachingWorker, aligners: Aligners, on_event: OnAlignerEvent, recording: str
-    ) -> None:
-        super().__init__(aligners.handles(self._receive), recording, aligners.voice_levels)
-        worker.aligners = self
-        self._worker = worker
-        self._on_event = on_event
-        self.times = WordPolicy(self.sources)
-        self._undecided: deque[Word] = deque()
-        """Words of text that may become a phrase, or that was not passed on yet."""
-        self._decided_char_end = 0
-        self._phrases: deque[tuple[int, int]] = deque()
-        """Start and end in the text of each phrase whose words may still come."""
-
-    def decide(self, segment: Segment, *, is_live: bool) -> None:
-        """Learn who speaks a segment, which follows those before."""
-        self._decided_char_end = segment.char_end
-        if not is_live:
-            self._phrases.append((segment.char_start, segment.char_end))
-        self._expect_live()
-
-    def expect(self, words: Sequence[Word]) -> None:
-        """Add words of the context, in order."""
-        self._undecided += words
-        self._expect_live()
-
-    def _expect_live(self) -> None:
-        live: list[Word] = []
-        while self._undecided and self._undecided[0].char_start < self._decided_char_end:
-            word = self._undecided.popleft()
-            while self._phrases and self._phrases[0][1] <= word.char_start:
-                self._phrases.popleft()
-            if not self._phrases or word.char_start < self._phrases[0][0]:
-                live.append(word)
-        if live:
-            self.times.expect(live)
-            super().expect(live)
-
-    def push_audio(self, chunk: AudioChunk, language: Callable[[], str]) -> None:
-        """Send the worker's next audio; `language` returns that of the speech so far."""
-        if not self._worker.is_playing:
-            start_sample = chunk.start_sample - self._worker.cached_samples
-            super().push_audio(replace(chunk, start_sample=start_sample), language)
-
-    def end_segment(self, char_end: int, end_sample: int) -> None:
-        """Report that the text before `char_end` is spoken in the audio so far."""
-        super().end_segment(char_end, end_sample - self._worker.cached_samples)
-
-    def close(self) -> None:
-        """Disconnect the aligners, and store what has all of its words; idempotent."""
-        super().close()
-        self._worker.store(is_final=True)
-
-    def _receive(self, source: Source, event: AlignEvent) -> None:
-        match event:
-            case Aligned(_, words, tentative):
-                self.times.add_times(source, words)
-                shifted = self._worker.shifted
-                event = replace(event, words=shifted(words), tentative=shifted(tentative))
-            case _:
-                self.times.drop_source(source)
-        self._on_event(source, event)
-        self._worker.store()

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from voiceagent_tts.audio.pcm import float_to_pcm
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError
-from voiceagent_tts.text.language import detect_language, unserved_language
+from voiceagent_tts.text.language import detect_language
+from voiceagent_tts.text.unserved import unserved_language
 
 _SYLLABLES_PER_LETTER = {"CJK": 1.0, "HIRAGANA": 1.0, "KATAKANA": 1.0, "HANGUL": 1.0}
 _ALPHABETS = ("LATIN", "CYRILLIC")

@@ -3,10 +3,10 @@
 from fastapi import APIRouter, Request
 
 from voiceagent_tts.plugins.dialects.cartesia import BytesRequest
+from voiceagent_tts.plugins.speech.encoding import sample_encoder
+from voiceagent_tts.plugins.speech.server import pcm_headers
+from voiceagent_tts.plugins.speech.speaking import SpeechResponse, provenance_headers, speak_for
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.server.encoding import sample_encoder
-from voiceagent_tts.server.speaking import SpeechResponse, provenance_headers, speak_for
-from voiceagent_tts.server.speech import pcm_headers
 from voiceagent_tts.synthesizer.options import ContextOptions
 
 router = APIRouter(tags=["speech"])

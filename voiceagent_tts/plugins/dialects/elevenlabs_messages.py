@@ -12,9 +12,9 @@ from typing import Annotated, cast, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from voiceagent_tts.audio.containers import ContainerFormat
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.plugins.speech.containers import ContainerFormat
 from voiceagent_tts.protocol.messages import (
     MAX_ID_CHARS,
     AudioFormat,

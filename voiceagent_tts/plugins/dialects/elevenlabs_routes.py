@@ -19,7 +19,6 @@ from pydantic import ValidationError
 from starlette.types import Message
 
 from voiceagent_tts.access.keys import network_of
-from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerEncoder
 from voiceagent_tts.audio.output import OutputStream
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import OverloadedError, VoiceAgentError
@@ -31,12 +30,13 @@ from voiceagent_tts.plugins.dialects.elevenlabs_messages import (
     TextRequest,
     voice_name,
 )
+from voiceagent_tts.plugins.speech.containers import CONTENT_TYPES, ContainerEncoder
+from voiceagent_tts.plugins.speech.encoding import AnswerEncoder, sample_encoder, stream_encoder
+from voiceagent_tts.plugins.speech.speaking import SpeechResponse, provenance_headers, speak_for
 from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.events import VoiceDetails
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.encoding import AnswerEncoder, sample_encoder, stream_encoder
-from voiceagent_tts.server.speaking import SpeechResponse, provenance_headers, speak_for
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.voices import VoiceLists
 from voiceagent_tts.synthesizer.events import ContextWords

@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from voiceagent_tts.access.keys import Caller
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, UnauthorizedError, VoiceAgentError
-from voiceagent_tts.server.auth import check_scope
-from voiceagent_tts.server.error_answers import log_if_unexpected
-from voiceagent_tts.server.speaking import (
+from voiceagent_tts.plugins.speech.request import Served, SpeechRequest
+from voiceagent_tts.plugins.speech.server import error_fields
+from voiceagent_tts.plugins.speech.speaking import (
     Listener,
     Speech,
     SpeechFile,
@@ -29,8 +29,8 @@ from voiceagent_tts.server.speaking import (
     listener_of,
     start_speaking,
 )
-from voiceagent_tts.server.speech import error_fields
-from voiceagent_tts.server.speech_request import Served, SpeechRequest
+from voiceagent_tts.server.auth import check_scope
+from voiceagent_tts.server.error_answers import log_if_unexpected
 from voiceagent_tts.server.state import ServerState
 
 MAX_ITEMS = 64
@@ -102,7 +102,7 @@ async def speak_batch(request: Request, body: BatchRequest) -> Response:
     """Speak several texts; the results have the files in base64, or an error."""
     state: ServerState = request.app.state.server
     listener = listener_of(request)
-    served = state.served(listener.origin.caller.key_id)
+    served = Served.to(state, listener.origin.caller.key_id)
     requests = await body.requests(state.synthesizer.limits.max_text_chars, served)
     results = _results(state, listener, requests)
     if body.stream_format == "ndjson":
@@ -220,7 +220,7 @@ def _check_key(state: ServerState, caller: Caller) -> None:
 async def _start_when_free(
     state: ServerState, listener: Listener, request: SpeechRequest
 ) -> Speech:
-    options = request.file_options(state.served(listener.origin.caller.key_id))
+    options = request.file_options(Served.to(state, listener.origin.caller.key_id))
     while True:
         _check_key(state, listener.origin.caller)
         try:

@@ -16,16 +16,16 @@ from fastapi.responses import FileResponse
 from pydantic import Field
 
 from voiceagent_tts.access.redis_server import away_errors, connect
-from voiceagent_tts.audio.containers import CONTENT_TYPES
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.plugins.jobs.queue import Job, JobLimits, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.runner import KEEP_S, PATH, JobRunner, public_fields
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.jobs.webhook import Webhooks
+from voiceagent_tts.plugins.speech.containers import CONTENT_TYPES
+from voiceagent_tts.plugins.speech.request import Served, SpeechRequest
+from voiceagent_tts.plugins.speech.speaking import check_text
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.speaking import check_text
-from voiceagent_tts.server.speech_request import SpeechRequest
 from voiceagent_tts.server.state import ServerState
 
 FILES_PATH = f"{PATH}/files"
@@ -225,7 +225,7 @@ def _base_url_of(request: Request) -> str:
 def _check(state: ServerState, jobs: Jobs, body: JobRequest, key_id: str | None) -> None:
     """Refuse at once what would fail later."""
     check_text(state, body.input)
-    state.synthesizer.check(replace(body.file_options(state.served(key_id)), owner=key_id))
+    state.synthesizer.check(replace(body.file_options(Served.to(state, key_id)), owner=key_id))
     if body.webhook is None:
         return
     if jobs.webhooks is None:

@@ -31,10 +31,10 @@ from voiceagent_tts.plugins.jobs.batch import MAX_WAIT_S, speak_file
 from voiceagent_tts.plugins.jobs.queue import LEASE_S, MAX_STARTS, Claim, Job, JobQueue, JobStatus
 from voiceagent_tts.plugins.jobs.storage import JobStorage
 from voiceagent_tts.plugins.jobs.webhook import NotDeliveredError, Webhooks
+from voiceagent_tts.plugins.speech.request import Served, SpeechRequest
+from voiceagent_tts.plugins.speech.server import error_fields
+from voiceagent_tts.plugins.speech.speaking import Listener
 from voiceagent_tts.server.admission import Origin
-from voiceagent_tts.server.speaking import Listener
-from voiceagent_tts.server.speech import error_fields
-from voiceagent_tts.server.speech_request import SpeechRequest
 from voiceagent_tts.server.state import ServerState
 
 KEEP_S = 86_400.0
@@ -246,7 +246,7 @@ class JobRunner:
         return await self._save(job)
 
     async def _save(self, job: Job) -> dict[str, Any]:
-        request = SpeechRequest.parse(job.request, "job", self._state.served(job.key_id))
+        request = SpeechRequest.parse(job.request, "job", Served.to(self._state, job.key_id))
         origin = Origin(Caller(job.ip, job.key_id), PATH, {"job_id": job.id})
         alone = self._alone_of.setdefault(origin.caller.owner, asyncio.Lock())
         if not alone.locked():

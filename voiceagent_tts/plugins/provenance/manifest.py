@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voiceagent_tts import __version__
-from voiceagent_tts.audio.containers import wav_header
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.plugins.speech.containers import wav_header
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.settings.group import refused
 from voiceagent_tts.settings.plugins import ProvenanceSettings

@@ -19,9 +19,9 @@ from voiceagent_tts.plugins.provenance.manifest import (
 from voiceagent_tts.plugins.provenance.marking import Marking
 from voiceagent_tts.plugins.recordings.file_reader import read_audio
 from voiceagent_tts.plugins.recordings.places import Places
+from voiceagent_tts.plugins.speech.speaking import Listener, listener_of
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.hooks import ServerHooks
-from voiceagent_tts.server.speaking import Listener, listener_of
 from voiceagent_tts.server.state import AudioFile
 
 _PATH = "/v1/provenance/detect"

@@ -5,7 +5,6 @@ from urllib.parse import parse_qs
 import numpy as np
 import pytest
 
-from voiceagent_tts.audio.containers import wav_header
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.callers import Callers, Section
@@ -15,6 +14,7 @@ from voiceagent_tts.plugins.bench.targets.addresses import TargetAddress
 from voiceagent_tts.plugins.bench.targets.target import Options
 from voiceagent_tts.plugins.bench.texts import Text
 from voiceagent_tts.plugins.bench.utterance import Request, Utterance
+from voiceagent_tts.plugins.speech.containers import wav_header
 
 
 def test_an_address_has_a_name_and_arguments() -> None:

@@ -19,12 +19,17 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerEncoder, ContainerFormat
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.messages import WordList
-from voiceagent_tts.server.encoding import AnswerEncoder, stream_encoder
-from voiceagent_tts.server.speaking import (
+from voiceagent_tts.plugins.speech import models
+from voiceagent_tts.plugins.speech.containers import (
+    CONTENT_TYPES,
+    ContainerEncoder,
+    ContainerFormat,
+)
+from voiceagent_tts.plugins.speech.encoding import AnswerEncoder, stream_encoder
+from voiceagent_tts.plugins.speech.request import Served, SpeechRequest
+from voiceagent_tts.plugins.speech.speaking import (
     Speech,
     SpeechResponse,
     collect_file,
@@ -32,7 +37,8 @@ from voiceagent_tts.server.speaking import (
     provenance_headers,
     start_speaking,
 )
-from voiceagent_tts.server.speech_request import SpeechRequest
+from voiceagent_tts.protocol.messages import WordList
+from voiceagent_tts.server.hooks import ServerHooks
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.events import ContextWords
 
@@ -42,12 +48,18 @@ _WORDS = "speech.audio.words"
 router = APIRouter(tags=["speech"])
 
 
+def add_to_server(hooks: ServerHooks) -> None:
+    """Add the routes."""
+    hooks.app.include_router(router)
+    hooks.app.include_router(models.router)
+
+
 @router.post("/v1/audio/speech", response_class=SpeechResponse)
 async def speak(request: Request, body: SpeechRequest) -> Response:
     """Speak `input` and stream the audio in `response_format`."""
     state: ServerState = request.app.state.server
     listener = listener_of(request)
-    options = body.options(state.served(listener.origin.caller.key_id))
+    options = body.options(Served.to(state, listener.origin.caller.key_id))
     speech = await start_speaking(state, listener, body.input, options)
     container_format, content_type = _answer_format(body, request.headers.get("accept", ""))
     headers = pcm_headers(body.sample_rate) if container_format == "pcm" else {}

@@ -87,7 +87,7 @@ def _open_writer(container_format: ContainerFormat, sample_rate_hz: int) -> _Wri
         case "wav":
             return _PlainWriter(wav_header(sample_rate_hz))
         case _:
-            from voiceagent_tts.audio.muxed import MuxedWriter  # with PyAV, 35 MB
+            from voiceagent_tts.plugins.speech.muxed import MuxedWriter  # with PyAV, 35 MB
 
             return MuxedWriter(container_format, sample_rate_hz)
 

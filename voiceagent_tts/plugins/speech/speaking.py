@@ -5,7 +5,6 @@ context is cancelled when its listener disconnects.
 """
 
 import asyncio
-import datetime
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -15,7 +14,6 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerEncoder, ContainerFormat
 from voiceagent_tts.audio.output import DeliveredAudio, silent_reply
 from voiceagent_tts.core import SAMPLE_RATE_HZ, TRACEPARENT, AudioChunk
 from voiceagent_tts.errors import (
@@ -25,13 +23,19 @@ from voiceagent_tts.errors import (
     InvalidRequestError,
     VoiceAgentError,
 )
+from voiceagent_tts.plugins.speech.containers import (
+    CONTENT_TYPES,
+    ContainerEncoder,
+    ContainerFormat,
+)
+from voiceagent_tts.plugins.speech.encoding import AnswerEncoder, file_encoder
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.encoding import AnswerEncoder, file_encoder
 from voiceagent_tts.server.error_answers import log_if_unexpected
-from voiceagent_tts.server.held import Hold
+from voiceagent_tts.server.held import HOLD, Hold
 from voiceagent_tts.server.request_log import note_error, request_id_of
+from voiceagent_tts.server.socket_context import provenance_of
 from voiceagent_tts.server.state import AudioFile, ServerState, draining_error
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextDone, ContextFailed, ContextWords
@@ -39,30 +43,10 @@ from voiceagent_tts.synthesizer.options import ContextOptions
 
 FIRST_AUDIO_S = 30.0
 """How long an HTTP request waits for its first audio."""
-HOLD = "voiceagent_tts.hold"
-"""Key of a request's `Hold` in its scope."""
 _DISCONNECT_POLL_S = 0.2
 _SLICE_BYTES = 96 << 10
 """Part of a file that is sent in one iteration of the event loop. It is a multiple of 3: the base64
 of the slices is that of the file."""
-
-
-def provenance_of(
-    delivered: DeliveredAudio, model: str, *, is_complete: bool = True
-) -> ProvenanceFields:
-    """Describe a context's audio.
-
-    Args:
-        delivered: the audio.
-        model: model that generated the audio.
-        is_complete: whether all of it was sent, so that its digest is known.
-    """
-    return ProvenanceFields(
-        sha256=delivered.sha256 if is_complete else None,
-        model=model,
-        time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        key_id=delivered.key_id,
-    )
 
 
 def provenance_headers(provenance: ProvenanceFields) -> dict[str, str]:

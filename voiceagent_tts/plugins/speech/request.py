@@ -1,13 +1,10 @@
-"""The body of `POST /v1/audio/speech`, shared by batches and jobs, and the names of models in it.
-
-No name of a model selects an engine; some select a language.
-"""
+"""The body of `POST /v1/audio/speech`, shared by batches and jobs."""
 
 import re
-from collections.abc import Collection, Container
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AliasChoices,
@@ -20,59 +17,15 @@ from pydantic import (
     model_validator,
 )
 
-from voiceagent_tts.audio.containers import ContainerFormat
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, mistake_in
+from voiceagent_tts.plugins.speech.containers import ContainerFormat
+from voiceagent_tts.plugins.speech.models import Task, language_of, task_of
 from voiceagent_tts.protocol.messages import Name, SampleRate, SpeechFields
 from voiceagent_tts.server.admission import options_of
+from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.text.language import normalize_language
 from voiceagent_tts.voices import DESIGNED_VOICE
-
-MODELS = ("qwen3-tts", "qwen-tts", "tts-1", "tts-1-hd", "gpt-4o-mini-tts", "kokoro")
-"""Names that programs for other services send, whatever model this server has."""
-
-Task = Literal["CustomVoice", "VoiceDesign", "Base"]
-"""Where a voice comes from: the model, a description, or a recording."""
-
-_PUBLISHED = re.compile(
-    r"(?:Qwen/)?Qwen3-TTS-12Hz-[\d.]+B-(CustomVoice|VoiceDesign|Base)", re.IGNORECASE
-)
-_SNAPSHOT = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{4})(?=-|$)")
-"""The date at the end of a name: `gpt-4o-mini-tts-2025-12-15`, `tts-1-1106`."""
-_TASKS: dict[str, Task] = {each.casefold(): each for each in get_args(Task)}
-
-
-def task_of(model: str) -> Task | None:
-    """What a published Qwen3-TTS model is for; None for other names."""
-    published = _PUBLISHED.fullmatch(model)
-    return None if published is None else _TASKS[published[1].casefold()]
-
-
-def language_of(model: str, served: Collection[str] = ()) -> str | None:
-    """The language at the end of a model's name: `zh` for `tts-1-hd-zh`; None without one."""
-    if model in served or task_of(model) is not None:
-        return None
-    undated = _SNAPSHOT.sub("", model, count=1)
-    for name in sorted(MODELS, key=len, reverse=True):
-        if undated == name:
-            return None
-        if undated.startswith(f"{name}-") and _is_language(undated[len(name) + 1 :]):
-            return undated[len(name) + 1 :]
-    raise InvalidRequestError(
-        f"model: expected one of {', '.join(MODELS)}, optionally with a language (tts-1-hd-zh), or "
-        f"another name of GET /v1/models, got {model[:64]!r}",
-        code=ErrorCode.INVALID_PARAM,
-    )
-
-
-def _is_language(name: str) -> bool:
-    try:
-        normalize_language(name)
-    except InvalidRequestError:
-        return False
-    return True
-
 
 _VOICE_NAMES = ("voice", "speaker", "voice_id", "speaker_id", "voice_name", "speaker_name")
 _OF_A_VOICE = re.compile(
@@ -111,6 +64,11 @@ class Served:
 
     models: tuple[str, ...] = ()
     clones: Container[str] = field(default=())
+
+    @classmethod
+    def to(cls, state: ServerState, key_id: str | None) -> Self:
+        """What requests of a key may name."""
+        return cls(state.models, state.clones_of(key_id))
 
 
 class VoiceId(BaseModel):

@@ -1,0 +1,599 @@
+"""The words of a context whose engine reports none: aligners find their times.
+
+`WordPolicy` is the rule: the best time of each word that is known, and whether the word is due. A
+word is published when the best source that may still answer has answered, or else at its deadline,
+when playback is about to reach it, with the best time known by then. An estimate is better than a
+time that arrives too late; but a word whose audio is not generated yet cannot be reached and waits
+for it. `AlignedWords` applies the rule to a context: it finds the words in the text, knows when
+playback reaches them, and asks the aligners. The current time is passed in.
+"""
+
+import sys
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from voiceagent_tts.core import (
+    SAMPLE_RATE_HZ,
+    AudioChunk,
+    PlayoutClock,
+    Reading,
+    Segment,
+    Word,
+    WordTimestamp,
+    earliest,
+    ms_to_samples,
+)
+from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
+from voiceagent_tts.synthesizer.aligners import AttachAligners
+from voiceagent_tts.synthesizer.clock import ListenerClock
+from voiceagent_tts.synthesizer.events import Source, WordCounts
+from voiceagent_tts.synthesizer.words import (
+    DELIVERY_S,
+    MOVED_SAMPLES,
+    Words,
+    drop_behind,
+    not_before,
+)
+from voiceagent_tts.text.cut import ChangedWords
+from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, SpeechClock, typical_samples
+from voiceagent_tts.text.masked import said_word
+from voiceagent_tts.text.words import GrowingWords
+
+AHEAD_S = 0.15 + DELIVERY_S
+"""Time from publishing a word to the moment when playback can reach it. The protocol promises
+150 ms."""
+_TIMER_S = 0.001
+"""Added to a deadline so that rounding to samples cannot leave the word not yet due."""
+_DOUBT_SAMPLES = ms_to_samples(300)
+"""Two sources that differ by more than this about a word make its time doubtful."""
+_AGREED_SAMPLES = ms_to_samples(200)
+_ONLINE_SHARE = 0.7
+"""Where forced and online aligner agree about a word, its start lies this share of the distance
+from the forced time to the online time. Measured by `benchmarks.alignment`: 91.2 % exact cuts at
+RTF 0.2, 88.8 % without."""
+_DOUBTFUL_CONFIDENCE = 0.5
+"""Highest confidence where two aligners disagree: only one of them can be right."""
+
+
+class AlignedWords(Words):
+    """Publishes the words of one context.
+
+    Args:
+        playout: how much of the audio was sent, and when it is played.
+        listener: maps the engine's clock to the listener's.
+        attach: connects the context to its aligners, of which there may be none.
+        recording: what the voice sounds like, as for `Aligners.attach`.
+        on_times: receives better times of published words, after each answer of an aligner, and
+            when it came.
+        verbatim: as for `Words`.
+
+    Attributes:
+        policy: chooses the times of the words, on the engine's clock.
+    """
+
+    def __init__(
+        self,
+        playout: PlayoutClock,
+        listener: ListenerClock,
+        attach: AttachAligners,
+        recording: str,
+        on_times: Callable[[list[WordTimestamp], float], None],
+        verbatim: Callable[[Word], Word] | None = None,
+    ) -> None:
+        super().__init__(playout, listener, verbatim)
+        self._on_times = on_times
+        self._aligners = attach(self._on_answer, recording)
+        self.policy = WordPolicy(self._aligners.sources, self._aligners.voice_level)
+        self.counts = self.policy.counts
+        self._growing_words = GrowingWords()
+        self._readings: deque[Reading] = deque()
+        """Readings whose words are not complete."""
+
+    @property
+    def has_all_audio(self) -> bool:
+        """Whether the engine has sent all of its audio."""
+        return self.policy.has_all_audio
+
+    @property
+    def next_char(self) -> int | None:
+        """Start of the next word in the text; None if none is expected."""
+        return self.policy.next_char
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all audio has arrived, all words are published and no better times are due."""
+        return self._has_all_words and not self.policy.awaits_aligners
+
+    @property
+    def may_be_better(self) -> bool:
+        """Whether a word may have another time in `refined` than it left with."""
+        return self.policy.may_be_better
+
+    @property
+    def aligner_lag_s(self) -> Mapping[Source, float]:
+        """Longest time from audio to the aligner's answer, by aligner."""
+        return self._aligners.lag_s
+
+    # Text and audio in.
+
+    def expect(self, segment: Segment, *, is_whole: bool) -> None:
+        """Expect the words of `segment`; arguments as for `Words.expect`."""
+        self._readings += segment.readings
+        words = self._growing_words.push(segment.text)
+        if is_whole:
+            words += self._growing_words.finish()
+        self._expect(words)
+
+    def complete_word(self, char_end: int | None = None) -> None:
+        """Expect the last word of the text so far, if it begins before `char_end`."""
+        self._expect(self._growing_words.finish(char_end))
+
+    def _expect(self, words: list[Word]) -> None:
+        """Expect words as they are said."""
+        if self._readings:
+            words = [self._said(word) for word in words]
+        self.policy.expect(words)
+        self._aligners.expect(words)
+
+    def _said(self, word: Word) -> Word:
+        readings: list[Reading] = []
+        while self._readings and self._readings[0].char_start < word.char_end:
+            readings.append(self._readings.popleft())
+        if not readings:
+            return word
+        return Word(said_word(word.text, word.char_start, readings), word.char_start, word.char_end)
+
+    def push_audio(self, chunk: AudioChunk, language: Callable[[], str]) -> None:
+        """Measure the pace of the engine's next audio, and let the aligners hear it.
+
+        Args:
+            chunk: the audio.
+            language: returns the language of the speech so far.
+        """
+        self.policy.push_audio(chunk.pcm)
+        self._aligners.push_audio(chunk, language)
+
+    def end_segment(self, char_end: int, end_sample: int) -> None:
+        """Record that the text before `char_end` is generated in the audio before `end_sample`."""
+        self.complete_word(char_end)  # a run of the engine may have ended with it
+        self.policy.end_segment(char_end, end_sample)
+        self._aligners.end_segment(char_end, end_sample)
+
+    def end_audio(self, now: float) -> None:
+        """Record that the engine has sent all of its audio; ask for the missing words."""
+        self.policy.end_audio()
+        if not self._aligners.finish(now):
+            self._stop_aligning()
+
+    # Times in.
+
+    def add_exact(self, words: tuple[WordTimestamp, ...], *, is_cached: bool) -> None:
+        """Add word times of a cached segment; others count only where no aligner is asked."""
+        if not is_cached:
+            return
+        if words and not self.policy.expects(words[-1].word):
+            self.complete_word()  # the segment ends with it
+        # In a text that is fed token by token, a dash between two segments is in other words.
+        expected = (each for each in words if self.policy.expects(each.word))
+        self.policy.add_times(Source.CACHE, expected)
+
+    def _on_answer(self, source: Source, event: AlignEvent) -> None:
+        now, moved = time.monotonic(), list[WordTimestamp]()
+        if isinstance(event, Aligned):
+            self.add_aligned(source, event.words, event.tentative, now)
+            moved = self.pop_moved()
+        else:  # it has finished or failed
+            self._aligners.wait_again(now)
+            self.policy.drop_source(source)
+        self._on_times(moved, now)
+
+    def add_aligned(
+        self,
+        source: Source,
+        words: tuple[WordTimestamp, ...],
+        tentative: tuple[WordTimestamp, ...],
+        now: float,
+    ) -> None:
+        """Add an aligner's final and tentative times."""
+        self._aligners.wait_again(now)
+        self.policy.add_times(source, words)
+        if source is Source.ONLINE:
+            self.policy.set_tentative(tentative)
+
+    def _stop_aligning(self) -> None:
+        """Continue with the times that the aligners have found, and without aligners."""
+        self._aligners.close()
+        for source in self._aligners.sources:
+            self.policy.drop_source(source)
+
+    # Words out.
+
+    @property
+    def due_at(self) -> float | None:
+        """When `pop_due` must be called without further events; None if an event decides."""
+        return earliest(self._deadline, self._aligners.due_at)
+
+    @property
+    def _deadline(self) -> float | None:
+        """When playback is about to reach the next word, so that `_due` returns it."""
+        sent_samples = self._playout.sent_samples
+        if not sent_samples or (start := self.policy.next_start) is None:
+            return None
+        char_start, char_limit = self.policy.next_char, self.listener.char_limit
+        if char_start is None or (char_limit is not None and char_start >= char_limit):
+            return None
+        place = self.listener.to_listener(start, char_start)
+        unsent_s = (place - sent_samples) / SAMPLE_RATE_HZ
+        if unsent_s > AHEAD_S:
+            return None
+        return self._playout.playout_end + unsent_s - AHEAD_S + _TIMER_S
+
+    def pop_due(self, now: float) -> tuple[WordTimestamp, ...]:
+        """Return the words to publish at `now` (`time.monotonic()`), as the client wrote them."""
+        if self._aligners.is_given_up(now):
+            self._stop_aligning()
+        words = super().pop_due(now)
+        if self._has_all_words and not self.is_complete:
+            self._aligners.wait_for_better(now)
+        return words
+
+    def _due(self, now: float) -> tuple[WordTimestamp, ...]:
+        """The words that must leave now: playback may reach them before the next ones can leave."""
+        playout, listener = self._playout, self.listener
+        ahead_s = AHEAD_S - playout.lead_s(now)
+        reach = playout.sent_samples + ahead_s * SAMPLE_RATE_HZ
+        if self._is_broken_off:  # no word can be sent once the audio so far has left
+            reach = max(reach, listener.end_sample - 1)
+        return self.policy.pop_due(
+            listener.to_engine(reach, in_break=-1),
+            self._played_on_arrival(now),
+            reach_char=listener.char_at(reach),
+            char_limit=listener.char_limit,
+            most=self._most_words,
+        )
+
+    def pop_moved(self) -> list[WordTimestamp]:
+        """Published words with better times, if the time of one has moved; each time once."""
+        return [*self._heard(self.policy.pop_moved())]
+
+    @property
+    def refined(self) -> Sequence[WordTimestamp] | ChangedWords:
+        """The published words with the best times known now, as they are heard."""
+        return self._heard(self.policy.best)
+
+    # The end.
+
+    def break_off(self) -> None:
+        """Let the words that begin in the audio so far be due: the engine sends no more of it."""
+        super().break_off()
+        self._stop_aligning()
+
+    def _take_back(self, char_end: int) -> None:
+        super()._take_back(char_end)
+        drop_behind(self.policy.best, char_end)
+
+    def stop(self) -> None:
+        """Disconnect the aligners, and remember how loud the voice speaks; idempotent."""
+        self._aligners.stop(self.policy.speech_clock.level, self.listener.end_sample)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The time of a word from an aligner or the engine."""
+
+    timestamp: WordTimestamp
+    source: Source
+    is_doubtful: bool = False
+
+    def best_with(self, other: "_Known") -> "_Known":
+        """Combine the times of two sources; doubtful if they are far apart.
+
+        If both agree, a time between theirs is better than either: their errors are independent,
+        and the forced aligner's times are multiples of 80 ms.
+        """
+        worse, best = sorted((self, other), key=lambda known: known.source)
+        distance = worse.timestamp.start_sample - best.timestamp.start_sample
+        is_doubtful = self.is_doubtful or abs(distance) > _DOUBT_SAMPLES
+        timestamp = best.timestamp
+        if (worse.source, best.source) == (Source.ONLINE, Source.FORCED) and (
+            abs(distance) <= _AGREED_SAMPLES
+        ):
+            start = timestamp.start_sample + round(_ONLINE_SHARE * distance)
+            confidence = max(timestamp.confidence, worse.timestamp.confidence)
+            timestamp = replace(timestamp, start_sample=start, confidence=confidence)
+        return _Known(timestamp, best.source, is_doubtful)
+
+
+class WordPolicy:
+    """Decides the time of every word of one context, and when it is published.
+
+    Args:
+        sources: sources that may send times. A word without a time at its deadline is estimated.
+        voice_level: as for `SpeechClock`.
+
+    Attributes:
+        counts: sources and corrections of the published words.
+        has_all_audio: whether the engine has sent all of its audio.
+        best: the published words with the best times known now, in order.
+        may_be_better: whether a word may have another time in `best` than it left with.
+    """
+
+    def __init__(self, sources: Iterable[Source], voice_level: float = 0.0) -> None:
+        self.counts = WordCounts()
+        self.best: list[WordTimestamp] = []
+        self.may_be_better = False
+        self._sources = set(sources)
+        self._voice_level = voice_level
+        self.has_all_audio = False
+        self._generated_char_end = 0  # the words before it lie before `_generated_end_sample`
+        self._generated_end_sample = 0
+        self._words: list[Word] = []
+        self._usual_before = [0.0]
+        """For each word, samples that the words before it usually take; as far as asked for."""
+        self._places: dict[int, int] = {}  # a word's `char_start` to its place in `_words`
+        self._known: dict[int, _Known] = {}
+        self._tentative: dict[int, WordTimestamp] = {}
+        self._published: list[WordTimestamp] = []
+        self._told: list[WordTimestamp] = []  # each with the time that was returned last
+        self._first_open = 0  # of the published words without a final time
+        self._has_moved = False  # one of them, since it was returned
+
+    @cached_property
+    def speech_clock(self) -> SpeechClock:
+        """The pace of the voice, for estimates."""
+        return SpeechClock(self._voice_level)
+
+    # Text and audio.
+
+    def expect(self, words: Iterable[Word]) -> None:
+        """Add words of the context, in order."""
+        for word in words:
+            self._places[word.char_start] = len(self._words)
+            self._words.append(word)
+
+    def expects(self, word: Word) -> bool:
+        """Whether a word that begins where this one does was expected."""
+        return word.char_start in self._places
+
+    def push_audio(self, pcm: bytes) -> None:
+        """Measure the pace of the engine's next audio (PCM16, 24 kHz)."""
+        self.speech_clock.push(pcm)
+
+    def end_segment(self, char_end: int, end_sample: int) -> None:
+        """Record that the words before `char_end` are generated in the audio up to `end_sample`."""
+        self._generated_char_end, self._generated_end_sample = char_end, end_sample
+
+    def end_audio(self) -> None:
+        """Record that the engine has sent all of its audio."""
+        self.has_all_audio = True
+
+    # Times of the sources.
+
+    def add_times(self, source: Source, timestamps: Iterable[WordTimestamp]) -> None:
+        """Add final times of expected words from `source`."""
+        for timestamp in timestamps:
+            place = self._places[timestamp.word.char_start]
+            known = _Known(timestamp, source)
+            if (other := self._known.get(place)) is not None:
+                known = known.best_with(other)
+                self.counts.doubtful += known.is_doubtful and not other.is_doubtful
+            self._known[place] = known
+            self._improve(place)
+            usual = self._usual_samples_before(place)
+            self.speech_clock.calibrate(known.timestamp.start_sample, usual)
+
+    def set_tentative(self, timestamps: Iterable[WordTimestamp]) -> None:
+        """Replace the tentative times of the online aligner."""
+        before = self._tentative
+        self._tentative = {self._places[time.word.char_start]: time for time in timestamps}
+        for place in sorted(before.keys() | self._tentative.keys()):
+            self._improve(place)
+
+    def drop_source(self, source: Source) -> None:
+        """Record that `source` will send no more times: it has finished or failed."""
+        self._sources.discard(source)
+
+    # Words out.
+
+    def pop_due(
+        self,
+        reach_sample: int,
+        played_sample: int,
+        *,
+        reach_char: int = 0,
+        char_limit: int | None = None,
+        most: int = sys.maxsize,
+    ) -> tuple[WordTimestamp, ...]:
+        """Publish the words that are due.
+
+        Args:
+            reach_sample: furthest point that playback may reach before words can be sent again.
+            played_sample: furthest point of playback when the words arrive; no word is published
+                with an earlier time.
+            reach_char: playback may reach the end of the text before this character, so all words
+                in it are due, whatever their times are.
+            char_limit: no word that starts at this character or behind it is published.
+            most: number of words after which others wait for the next call.
+        """
+        first = len(self._published)
+        while (char_start := self.next_char) is not None and len(self._published) < first + most:
+            if char_limit is not None and char_start >= char_limit:
+                break
+            source, timestamp = self._choose(len(self._published))
+            is_due = char_start < reach_char or self._is_due(source, timestamp, reach_sample)
+            if not is_due and not self._is_settled(source):
+                break
+            self._publish(source, timestamp, played_sample)
+        return tuple(self._published[first:])
+
+    @property
+    def next_start(self) -> int | None:
+        """The best known start of the next word, in samples.
+
+        None if no word is expected, or if the next one waits for its audio.
+        """
+        if len(self._published) == len(self._words):
+            return None
+        source, timestamp = self._choose(len(self._published))
+        start = max(timestamp.start_sample, self._earliest_start)
+        return start if self._may_be_heard(source, start) else None
+
+    def known_between(
+        self, char_start: int, char_end: int, is_final: bool
+    ) -> tuple[WordTimestamp, ...] | None:
+        """Return the times of the words that begin between two characters.
+
+        Args:
+            char_start: offset in the context's text.
+            char_end: offset of the first character after the span.
+            is_final: whether a time is taken that a better source might still replace.
+
+        Returns:
+            The times in order; None while a word has none from the engine or an aligner.
+        """
+        first, last = (
+            bisect_left(self._words, at, key=_char_start) for at in (char_start, char_end)
+        )
+        found = map(self._known.get, range(first, last))
+        known = [k for k in found if k is not None and (is_final or self._is_settled(k.source))]
+        return tuple(map(_with_doubt, known)) if len(known) == last - first else None
+
+    @property
+    def awaits_aligners(self) -> bool:
+        """Whether an aligner may still send times."""
+        return bool(self._sources)
+
+    @property
+    def next_char(self) -> int | None:
+        """Start of the next word in the text; None if none is expected."""
+        left = self._words[len(self._published) : len(self._published) + 1]
+        return left[0].char_start if left else None
+
+    def pop_moved(self) -> list[WordTimestamp]:
+        """The published words whose times are not final, if one of them has moved since.
+
+        They are all words behind the first of these: words keep their order in time.
+        """
+        first = self._first_open
+        while self._first_open < len(self._published) and self._is_final(self._first_open):
+            self._first_open += 1
+        if not self._has_moved:
+            return []
+        self._has_moved = False
+        start = self._told[first - 1].start_sample if first else 0
+        self._told[first:] = best = [not_before(each, start) for each in self.best[first:]]
+        return best
+
+    def _is_final(self, place: int) -> bool:
+        return (known := self._known.get(place)) is not None and self._is_settled(known.source)
+
+    def _improve(self, place: int) -> None:
+        """Update a published word in `best`, and the words behind it that it moves."""
+        is_moved = True
+        while is_moved and place < len(self.best):
+            if (known := self._known.get(place)) is not None:
+                timestamp = _with_doubt(known)
+            else:
+                timestamp = self._tentative_of(place) or self._published[place]
+            last, start = self.best[place], self.best[place - 1].start_sample if place else 0
+            self.best[place] = best = not_before(timestamp, start)
+            self.may_be_better |= best != self._published[place]
+            moved_samples = abs(best.start_sample - self._told[place].start_sample)
+            self._has_moved |= moved_samples > MOVED_SAMPLES
+            is_moved, place = best.start_sample != last.start_sample, place + 1
+
+    def _choose(self, place: int) -> tuple[Source, WordTimestamp]:
+        if (known := self._known.get(place)) is not None:
+            return known.source, _with_doubt(known)
+        if (tentative := self._tentative_of(place)) is not None:
+            return Source.TENTATIVE, tentative
+        return Source.ESTIMATE, WordTimestamp(
+            self._words[place], self._estimate(place), None, ESTIMATE_CONFIDENCE
+        )
+
+    def _tentative_of(self, place: int) -> WordTimestamp | None:
+        tentative = self._tentative.get(place)
+        # The aligner has confidence 0 in a word that it has only just heard, or not at all.
+        if place == 0 and tentative is not None and tentative.confidence == 0.0:
+            start = max(tentative.start_sample, self._first_speech)
+            tentative = replace(tentative, start_sample=start)
+        return tentative
+
+    def _estimate(self, place: int) -> int:
+        if place == 0:
+            return self._first_speech
+        usual = typical_samples(self._words[place - 1])
+        start = self.speech_clock.sample_after(self.best[place - 1].start_sample, usual)
+        if self.has_all_audio:
+            return min(start, self.speech_clock.made_samples)
+        is_generated = self._words[place].char_start < self._generated_char_end
+        limit = min if is_generated else max  # it lies before the end of a segment, or after it
+        return limit(start, self._generated_end_sample)
+
+    def _usual_samples_before(self, place: int) -> float:
+        while len(self._usual_before) <= place:
+            word = self._words[len(self._usual_before) - 1]
+            self._usual_before.append(self._usual_before[-1] + typical_samples(word))
+        return self._usual_before[place]
+
+    @property
+    def _first_speech(self) -> int:
+        # Only the online aligner recognizes a voice that is quieter than before.
+        clock = self.speech_clock
+        return clock.first_speech if Source.ONLINE in self._sources else clock.first_sound
+
+    def _is_settled(self, source: Source) -> bool:
+        """Whether no better source may still answer."""
+        return source >= max(self._sources, default=Source.ONLINE) and source >= Source.ONLINE
+
+    def _is_due(self, source: Source, timestamp: WordTimestamp, reach_sample: int) -> bool:
+        if self.has_all_audio and not self._sources:
+            return True
+        start = max(timestamp.start_sample, self._earliest_start)
+        return self._may_be_heard(source, start) and start <= reach_sample
+
+    @property
+    def _earliest_start(self) -> int:
+        """Start of the last word, as it was sent first or as it has moved since."""
+        if not self._told:
+            return 0
+        return max(self._published[-1].start_sample, self._told[-1].start_sample)
+
+    def _may_be_heard(self, source: Source, start: int) -> bool:
+        """Whether the next word, at `start`, may be in the audio so far, or its time is known."""
+        if self.has_all_audio or source >= Source.ONLINE:
+            return True
+        place = len(self._published)
+        if self._words[place].char_start < self._generated_char_end:
+            return True
+        return start < self.speech_clock.made_samples and self._has_ended(place - 1)
+
+    def _has_ended(self, place: int) -> bool:
+        """Whether the word may be over: none ends before its vowel. Only aligners know whispers."""
+        if place < 0 or Source.ONLINE not in self._sources:
+            return True
+        return self.speech_clock.was_loud_since(self.best[place].start_sample)
+
+    def _publish(self, source: Source, timestamp: WordTimestamp, played_sample: int) -> None:
+        self.counts.sources[source] += 1
+        self.counts.late += timestamp.start_sample < played_sample
+        earliest = max(played_sample, self._earliest_start)
+        published = not_before(timestamp, earliest)
+        for words in (self._published, self._told, self.best):
+            words.append(published)
+        self._improve(len(self.best) - 1)
+
+
+def _char_start(word: Word) -> int:
+    return word.char_start
+
+
+def _with_doubt(known: _Known) -> WordTimestamp:
+    timestamp = known.timestamp
+    if not known.is_doubtful:
+        return timestamp
+    return replace(timestamp, confidence=min(timestamp.confidence, _DOUBTFUL_CONFIDENCE))

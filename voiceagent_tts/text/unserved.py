@@ -1,0 +1,95 @@
+"""Languages that no voice speaks: which one a text seems to be in."""
+
+import re
+from collections import Counter
+
+from voiceagent_tts.text.language import SCRIPTS, rank_latin, script_name
+
+UNSERVED_LATIN = {
+    "af": "Afrikaans", "az": "Azerbaijani", "ca": "Catalan", "cs": "Czech",
+    "cy": "Welsh", "da": "Danish", "et": "Estonian", "eu": "Basque", "fi": "Finnish",
+    "ga": "Irish", "gl": "Galician", "hr": "Croatian", "hu": "Hungarian", "id": "Indonesian",
+    "is": "Icelandic", "lt": "Lithuanian", "lv": "Latvian", "ms": "Malay", "no": "Norwegian",
+    "pl": "Polish", "ro": "Romanian", "sk": "Slovak", "sl": "Slovenian", "sq": "Albanian",
+    "sr": "Serbian", "sv": "Swedish", "sw": "Swahili", "tl": "Filipino", "tr": "Turkish",
+    "vi": "Vietnamese",
+}  # fmt: skip
+"""Other languages of Latin text, which is spoken as one of `LATIN`. Bosnian is called Croatian."""
+_UNSERVED = 0.9
+"""Probability from which text is said to be in a language that no voice speaks."""
+_UNSERVED_LETTERS = 12
+"""Least letters of a Latin text's small words of which that is said; the others may be names."""
+
+_CYRILLIC = {
+    "Belarusian": {"ў"},
+    "Kazakh": {*"әғқңұһ"},
+    "Mongolian": {*"өү"},
+    "Macedonian": {*"ѓќѕ"},
+    "Serbian": {*"јљњћђџ"},
+    "Ukrainian": {*"ґєії"},
+}
+"""Letters that Russian lacks, and a language that they tell of; the first one that has some."""
+_CYRILLIC_WORDS = {
+    "Ukrainian": {*"дякую добрий дуже зачекати немає що".split()},
+    "Macedonian": {*"благодарам денес сум".split()},
+    "Serbian": {*"данас добар хвала шта".split()},
+    "Bulgarian": {*"благодаря днес здравейте какво няма съм това ще".split()},
+}
+"""Common words without such letters that are none of Russian."""
+_BULGARIAN = re.compile("ъ(?![еёюя])")
+_RUSSIAN = frozenset("ыэё")
+"""Letters that those of `_CYRILLIC_WORDS` lack: text with one of them quotes their words."""
+
+_GREETINGS = {
+    "Polish": {*"dzień dobry cześć dziękuję proszę".split()},
+    "Turkish": {*"merhaba selam günaydın teşekkürler teşekkür ederim evet".split()},
+    "Czech": {*"dobrý ahoj děkuji".split()},
+    "Hungarian": {*"jó napot szia köszönöm".split()},
+    "Romanian": {*"bună ziua mulțumesc mulţumesc".split()},
+    "Swedish": {*"hej då tack".split()},
+    "Norwegian": {"takk"},
+    "Finnish": {*"hyvää huomenta päivää kiitos".split()},
+    "Croatian": {*"dobar hvala".split()},
+    "Indonesian": {*"selamat pagi siang terima kasih".split()},
+    "Vietnamese": {*"xin chào cảm ơn".split()},
+}
+"""Words of short texts that no language of `LATIN` has; letters alone may be those of a name."""
+
+
+def unserved_language(text: str) -> str | None:
+    """Name of the language or script of a text that is in none of `CODES`; None if it may be.
+
+    Args:
+        text: one segment.
+    """
+    letters = [character for character in text if character.isalpha()]
+    if not letters:
+        return None
+    script, count = Counter(map(script_name, letters)).most_common(1)[0]
+    if 2 * count < len(letters):
+        return None
+    if script == "LATIN":
+        if sum(len(word) for word in text.split() if word[0].islower()) < _UNSERVED_LETTERS:
+            return _unserved_greeting(text.lower())
+        ranked = rank_latin(text)  # neighbours such as Danish and Swedish share it
+        probability = sum(each for code, each in ranked if code in UNSERVED_LATIN)
+        return UNSERVED_LATIN.get(ranked[0][0]) if probability >= _UNSERVED else None
+    if script == "CYRILLIC":
+        return _unserved_cyrillic(text.lower())
+    return None if script in SCRIPTS else script.capitalize()
+
+
+def _unserved_greeting(text: str) -> str | None:
+    """A language that at least half of the words are greetings of; the others may be a name."""
+    words = re.findall(r"\w+", text)
+    known = ((name, sum(word in own for word in words)) for name, own in _GREETINGS.items())
+    return next((name for name, count in known if 2 * count >= len(words)), None)
+
+
+def _unserved_cyrillic(text: str) -> str | None:
+    letters, words = {*text}, {*re.findall(r"\w+", text)}
+    found = [name for name, own in _CYRILLIC.items() if own & letters]
+    if not found and not _RUSSIAN & letters:
+        found = [name for name, own in _CYRILLIC_WORDS.items() if own & words]
+        found += ["Bulgarian"] * (_BULGARIAN.search(text) is not None)
+    return found[0] if found else None
