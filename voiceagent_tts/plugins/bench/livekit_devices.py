@@ -25,14 +25,13 @@ _MICROPHONE_FRAME_S = 0.02
 
 @dataclass
 class Playback:
-    """The played part of one utterance; times are `time.monotonic()` unless noted.
+    """The played part of one utterance; times are `time.monotonic()`.
 
     Attributes:
         pcm: audio that was played.
         received_bytes: audio that arrived.
         dry_s: silence within the utterance, because no audio had arrived.
         halted_at: when it was last paused, or stopped.
-        stopped_at: when it was stopped, in `time.time()`.
         ended_at: when its last sample was played.
     """
 
@@ -40,7 +39,6 @@ class Playback:
     received_bytes: int = 0
     dry_s: float = 0.0
     halted_at: float | None = None
-    stopped_at: float = 0.0
     ended_at: float = 0.0
 
     @property
@@ -102,7 +100,6 @@ class Loudspeaker(io.AudioOutput):
                 self.playback.halted_at = time.monotonic()
             self._waiting.clear()
             self._is_stopped = True
-            self.playback.stopped_at = time.time()
 
     def pause(self) -> None:
         """Pause playback."""
