@@ -104,13 +104,13 @@ def test_an_engine_needs_only_torch_transformers_and_numpy() -> None:
         import voiceagent_tts.engine.load
         from voiceagent_tts.model.kernels import find_fault, make_operations
         from voiceagent_tts.model.attention import attend_sdpa
-        from testbed.random_weights import PUBLISHED
         from voiceagent_tts.engine.generate import SamplingParams, make_samplers
         make_operations("plain", attend_sdpa)
         make_samplers([SamplingParams()])
         for name in absent:  # reading a model's folder needs pydantic
             del sys.modules[name]
         from pathlib import Path
+        from testbed.random_weights import PUBLISHED
         from voiceagent_tts.model.checkpoint import load_checkpoint
         from voiceagent_tts.plugins.recordings.clone import clone_voice
         base = Path({str(BASE)!r})

@@ -1,7 +1,8 @@
 """Measure the online aligner: the errors of its final times, and its CPU time."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -9,12 +10,10 @@ from benchmarks.alignment.cuts import errors_ms
 from testbed.known_speech import KnownSpeech
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.aligner.sessions import AlignSession
-from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, SAMPLE_RATE_HZ, Word, WordTimestamp
+from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.text.words import split_words
 
 _SESSIONS = 100
-
-Times = tuple[WordTimestamp, ...]
 
 
 class CpuTimer:
@@ -34,46 +33,23 @@ class CpuTimer:
         self.used_s += time.process_time()
 
 
-class TimedSession:
-    """An `AlignSession` whose calls are timed.
+def timed_session(session: AlignSession, timer: CpuTimer) -> AlignSession:
+    """The session, with its CPU time counted by `timer`."""
+    return cast("AlignSession", _TimedSession(session, timer))
 
-    Args:
-        session: does the work.
-        timer: counts its CPU time.
-    """
 
+class _TimedSession:
     def __init__(self, session: AlignSession, timer: CpuTimer) -> None:
         self._session, self._timer = session, timer
 
-    def append(self, words: Iterable[Word]) -> None:
-        """As the session's."""
-        with self._timer:
-            self._session.append(words)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._session, name)
 
-    def push(self, pcm: bytes) -> Times:
-        """As the session's."""
-        with self._timer:
-            return self._session.push(pcm)
+        def timed(*given: Any) -> Any:
+            with self._timer:
+                return method(*given)
 
-    def tentative(self) -> Times:
-        """As the session's."""
-        with self._timer:
-            return self._session.tentative()
-
-    def end_segment(self, char_end: int) -> Times:
-        """As the session's."""
-        with self._timer:
-            return self._session.end_segment(char_end)
-
-    def finish(self) -> Times:
-        """As the session's."""
-        with self._timer:
-            return self._session.finish()
-
-    def close(self) -> None:
-        """As the session's."""
-        with self._timer:
-            self._session.close()
+        return timed
 
 
 def accuracy(contexts: Iterable[KnownSpeech]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from random import Random
 
 from benchmarks.alignment.cuts import Method
-from benchmarks.alignment.measure import CpuTimer, TimedSession
+from benchmarks.alignment.measure import CpuTimer, timed_session
 from benchmarks.alignment.playback import Playback, play
 from testbed.known_speech import KnownSpeech
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
@@ -27,7 +27,7 @@ def online(timer: CpuTimer | None = None) -> Method:
 
     def play_online(spoken: KnownSpeech, rtf: float) -> Playback:
         session = aligner.open(spoken.language, spoken.speaker)
-        timed = session if timer is None else TimedSession(session, timer)
+        timed = session if timer is None else timed_session(session, timer)
         return play(spoken, rtf, timed, levels=levels)
 
     return play_online

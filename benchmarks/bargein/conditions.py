@@ -1,4 +1,4 @@
-"""The conditions that only this project's server can be put into: engines, word times, adapters.
+"""The conditions that only this project's server can be put into: engines, word times, other work.
 
 This module knows no agent framework.
 """
@@ -10,15 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.bargein.other_work import BUSY_LOOPS
-from benchmarks.bargein.voices import VoiceKind
 from testbed.throttled import VARIABLE
 from voiceagent_tts.plugins.bench.bargein.replies import LATEST_CUT_S, Cut, plan, with_faults
-from voiceagent_tts.plugins.bench.bargein.session import Host
 
 SESSIONS = 8
 _LANGUAGES = ("en", "zh", "ja", "de", "es")
-_RELEASE_CUTS = 8
-_RELEASE_LATEST_S = 1.2
 _SHORT_LEAD_S = 0.5
 """With a larger lead, all audio of a short reply would arrive before the fault."""
 _ROOM_NOISE_RMS = 350
@@ -30,13 +26,12 @@ class ServerSpec:
     """How the server is started.
 
     Args:
-        engine: the engine; `qwen3` is a tiny model with random weights, and `hibari` has the
-            embedded voice beside it, as a server of it does.
+        engine: the engine; `hibari` has the embedded voice beside it, as a server of it does.
         throttle: (field, value) pairs of `testbed.throttled.Throttle`.
         aligner: value of the setting `aligner`; None for an engine that times its words itself.
     """
 
-    engine: Literal["espeak", "hibari", "qwen3"] = "espeak"
+    engine: Literal["espeak", "hibari"] = "espeak"
     throttle: tuple[tuple[str, Any], ...] = ()
     aligner: str | None = None
 
@@ -62,11 +57,9 @@ class Condition:
         name: name in the table and in the results.
         cuts: number of cuts.
         server: how the server is started.
-        voice_kind: how the agent speaks.
         kills_engine: whether the engine is killed in mid-reply.
         sessions: number of concurrent sessions.
         latest_s: latest planned cut.
-        hosts: hosts that support the condition.
         is_quick: whether `--quick` includes the condition.
         busy_loops: processes that compete with the sessions for the CPU.
         languages: codes of the languages of its replies.
@@ -75,11 +68,9 @@ class Condition:
     name: str
     cuts: int
     server: ServerSpec = field(default_factory=ServerSpec)
-    voice_kind: VoiceKind = "ours"
     kills_engine: bool = False
     sessions: int = SESSIONS
     latest_s: float = LATEST_CUT_S
-    hosts: tuple[Host, ...] = ("livekit", "pipecat")
     is_quick: bool = False
     busy_loops: int = 0
     languages: tuple[str, ...] = _LANGUAGES
@@ -111,17 +102,12 @@ def _natural(name: str, cuts: int, server: ServerSpec) -> Condition:
 
 
 MAIN = "native words"
-RELEASE = "one session, RTF 0.5"
 
 CONDITIONS = (
     Condition(MAIN, 200, is_quick=True),
     Condition(f"beside {BUSY_LOOPS} busy loops", 200, is_quick=True, busy_loops=BUSY_LOOPS),
     Condition("the engine is killed", 40, kills_engine=True, is_quick=True),
     Condition("native words, RTF 0.5", 80, _at(0.5), is_quick=True),
-    Condition("LiveKit's option off, RTF 0.5", 40, _at(0.5), "option off", hosts=("livekit",)),
-    Condition("stock baseten, RTF 0.5", 40, _at(0.5), "baseten", hosts=("livekit",)),
-    Condition("stock cartesia, RTF 0.5", 40, _at(0.5), "cartesia", is_quick=True),
-    Condition(RELEASE, _RELEASE_CUTS, _at(0.5), sessions=1, latest_s=_RELEASE_LATEST_S),
     Condition("native words, RTF 0.9", 80, _at(0.9)),
     Condition("native words, RTF 0.95", 40, _at(0.95)),
     Condition("online aligner", 40, _aligned(0.0)),
@@ -130,23 +116,20 @@ CONDITIONS = (
     Condition("clone of a noisy recording, RTF 0.5", 40, _aligned(0.5, noise_rms=_ROOM_NOISE_RMS)),
     _natural("natural voice, its own words", 200, _at(0.0)),
     _natural("natural voice, words by the aligner, RTF 0.5", 40, _aligned(0.5)),
-    Condition("Qwen3-TTS, random weights", 20, ServerSpec("qwen3"), sessions=4),
 )
 """Conditions with equal servers are adjacent, so that each server starts once. The first condition
 is the main one."""
 
 
-def conditions_for(host: Host, *, is_quick: bool, only: str) -> list[Condition]:
+def chosen_conditions(*, is_quick: bool, only: str) -> list[Condition]:
     """The conditions to measure, in order.
 
     Args:
-        host: the agent framework.
         is_quick: select fewer conditions, with one cut per session.
         only: select the condition of this name, or those whose names contain it.
     """
-    chosen = [condition for condition in CONDITIONS if host in condition.hosts]
-    named = [condition for condition in chosen if condition.name == only]
-    chosen = named or [condition for condition in chosen if only in condition.name]
+    named = [condition for condition in CONDITIONS if condition.name == only]
+    chosen = named or [condition for condition in CONDITIONS if only in condition.name]
     if is_quick and not only:
         chosen = [condition for condition in chosen if condition.is_quick]
     if is_quick:

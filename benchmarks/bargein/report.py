@@ -1,4 +1,4 @@
-"""The report of the barge-in benchmark: a table, its markdown form, a plot and the figures.
+"""The report of the barge-in benchmark: a table, a plot and the figures.
 
 This module knows no agent framework and no server.
 """
@@ -74,14 +74,6 @@ def complaints_about(results: Sequence[Result]) -> list[str]:
         complaints += [f"{name}: {sentence}" for sentence, is_so in found.items() if is_so]
         complaints += [f"{name}: a session broke off: {error}" for error in facts["broken_off"]]
     return complaints
-
-
-def markdown_of(results: Sequence[Result]) -> str:
-    """The table as markdown, for the documentation."""
-    headings = ["condition", *_COLUMNS.values()]
-    rows = [headings, ["---", *("---:" for _ in _COLUMNS)]]
-    rows += [[result.name, *cells(result.figures, _COLUMNS)] for result in results]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def plot(host: str, results: Sequence[Result], path: Path) -> None:

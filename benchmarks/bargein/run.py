@@ -3,7 +3,7 @@
     python -m benchmarks.bargein --host livekit|pipecat
 
 runs the sessions of `voiceagent-tts bench bargein`, eight at once, with slow engines, killed ones,
-later word times, and other adapters with the same server. The truth is exact: the played audio is
+later word times, and other work on the machine. The truth is exact: the played audio is
 located in the engine's audio (`truth`) and compared with the history (`bench.bargein.score` defines
 every figure). The judge of `bench bargein` hears the same audio, and `judge_exact_pct` says how
 often it comes to the same words. The summary shows the first condition.
@@ -25,25 +25,23 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.bargein.conditions import MAIN, Condition, ServerSpec, conditions_for
+from benchmarks.bargein.conditions import MAIN, Condition, ServerSpec, chosen_conditions
 from benchmarks.bargein.other_work import busy_loops
-from benchmarks.bargein.report import Result, complaints_about, markdown_of, plot, table_of
+from benchmarks.bargein.report import Result, complaints_about, plot, table_of
 from benchmarks.bargein.truth import heard_of, read_speeches
-from benchmarks.bargein.voices import service_of
 from benchmarks.common.report import percentiles, provenance, publish
 from testbed.faults import kill_engine
-from voiceagent_tts.client import DEFAULT_PATH
-from voiceagent_tts.plugins.bench.bargein.heard import Heard, heard_in
+from voiceagent_tts.client import http_address
+from voiceagent_tts.plugins.bench.bargein.heard import Heard
 from voiceagent_tts.plugins.bench.bargein.judge import Judge, Recording
 from voiceagent_tts.plugins.bench.bargein.pool import Conversation, SessionPool
-from voiceagent_tts.plugins.bench.bargein.run import user_speech
+from voiceagent_tts.plugins.bench.bargein.run import host_of, user_speech
+from voiceagent_tts.plugins.bench.bargein.services import own_services
 from voiceagent_tts.plugins.bench.bargein.session import Call, Host, Reply
 from voiceagent_tts.plugins.bench.own_server import own_server
+from voiceagent_tts.plugins.bench.targets.classes import ServiceClass
 from voiceagent_tts.plugins.demo.demo_server import ServerProcess
 
-_VOICE = "default"
-_SLOT_POLL_S = 0.005
-_QWEN3_ROWS = 12
 _TABLE_WIDTH = 140
 _SUMMARY = (
     "cuts",
@@ -63,7 +61,6 @@ class TruthServer:
 
     server: ServerProcess
     truth: Path
-    voice: str
 
 
 class TruthServers:
@@ -93,25 +90,11 @@ class TruthServers:
         with tempfile.TemporaryDirectory(prefix="bargein-") as folder:
             truth = Path(folder, "truth")
             truth.mkdir()
-            arguments, voice = [], _VOICE
-            if spec.engine == "qwen3":
-                arguments, voice = _tiny_model(Path(folder, "model"))
             log = self._log_folder / "bargein-server.log"
             environment = spec.environment(truth)
             program = "testbed.throttled_server"
-            async with own_server(
-                *arguments, log=log, environment=environment, module=program
-            ) as server:
-                yield TruthServer(server, truth, voice)
-
-
-def _tiny_model(folder: Path) -> tuple[list[str], str]:
-    """Command-line arguments and the voice of a server with a random model, which needs torch."""
-    from benchmarks.bargein.tiny_model import VOICE, write_tiny_model
-
-    write_tiny_model(folder)
-    rows = str(_QWEN3_ROWS)
-    return ["--engine", "qwen3", "--model", str(folder), "--rows", rows], VOICE
+            async with own_server(log=log, environment=environment, module=program) as server:
+                yield TruthServer(server, truth)
 
 
 async def measure(
@@ -124,22 +107,14 @@ async def measure(
 ) -> Result:
     """Measure one condition."""
     began = time.monotonic()
-    slots = _SlotWatch(running.server.url)
-    watching = asyncio.create_task(slots.run()) if condition.sessions == 1 else None
     with busy_loops(condition.busy_loops):
         conversations = await pool.talk(call, condition.plans(rng), show)
     facts = await _metrics(running.server.url)
-    if watching is not None:
-        watching.cancel()
-        facts |= slots.freed(conversations)
     replies = [reply for conversation in conversations for reply in conversation.replies]
     audible = [reply for reply in replies if reply.played]
-    if condition.server.engine != "qwen3":
-        speeches = await asyncio.to_thread(read_speeches, running.truth)
-        heard = [heard_of(reply.cut.text, reply.played, speeches) for reply in audible]
-        facts |= _judged(audible, heard)
-    else:  # its engine has no truth but the server's own word times
-        heard = [heard_in(reply.words, reply.played_samples) for reply in audible]
+    speeches = await asyncio.to_thread(read_speeches, running.truth)
+    heard = [heard_of(reply.cut.text, reply.played, speeches) for reply in audible]
+    facts |= _judged(audible, heard)
     outcomes = tuple(reply.outcome(of) for reply, of in zip(audible, heard, strict=True))
     facts |= _noise(conversations) | {
         "planned": condition.cuts,
@@ -182,47 +157,12 @@ def _noise(conversations: Sequence[Conversation]) -> dict[str, float]:
 
 async def _metrics(url: str) -> dict[str, Any]:
     """The server's own metrics at the end of a condition."""
-    async with httpx.AsyncClient(base_url=_http_url(url)) as http:
-        figures = _read_metrics((await http.get("/metrics")).text)
+    async with httpx.AsyncClient() as http:
+        text = (await http.get(http_address(url, "/metrics"))).text
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    figures = {name: float(value) for name, value in lines}
     names = ("tts_ws_accepted_total", "tts_contexts_active", "tts_worker_restarts")
     return {name: figures[name] for name in names}
-
-
-def _http_url(url: str) -> str:
-    return url.removesuffix(DEFAULT_PATH).replace("ws://", "http://")
-
-
-def _read_metrics(text: str) -> dict[str, float]:
-    lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, value in lines}
-
-
-class _SlotWatch:
-    """When the server's rows were free, as `/metrics` shows it."""
-
-    def __init__(self, url: str) -> None:
-        self._url = _http_url(url)
-        self._seen: list[tuple[float, float]] = []  # (time.time(), rows used)
-
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        async with httpx.AsyncClient(base_url=self._url) as http:
-            while True:
-                figures = _read_metrics((await http.get("/metrics")).text)
-                self._seen.append((time.time(), figures["tts_slots_used"]))
-                await asyncio.sleep(_SLOT_POLL_S)
-
-    def freed(self, conversations: Sequence[Conversation]) -> dict[str, Any]:
-        """How long after each interruption the row was free; of those that it had one."""
-        replies = [reply for conversation in conversations for reply in conversation.replies]
-        waits_ms: list[float] = []
-        for reply in replies:
-            after = [(at, used) for at, used in self._seen if at >= reply.interrupted_at]
-            if after and after[0][1] > 0:
-                free_at = next((at for at, used in after if used == 0), after[-1][0])
-                waits_ms.append(1000 * (free_at - reply.interrupted_at))
-        named = {f"rows_free_{rank}": v for rank, v in percentiles(waits_ms or [0.0]).items()}
-        return {"rows_held": len(waits_ms), **named}
 
 
 async def run(
@@ -258,10 +198,11 @@ async def run(
 
 
 def _call(host: Host, condition: Condition, running: TruthServer, user_pcm: bytes) -> Call:
-    kind = condition.voice_kind
-    service = service_of(kind, host, running.server.url, running.voice, condition.max_lead_s)
+    (ours,) = [each for each in own_services(running.server.url) if host_of(each) == host]
+    arguments = {**ours.options.arguments, "max_lead_s": condition.max_lead_s}
+    service = ServiceClass(ours.address.partition(":")[2], arguments)
     kill = functools.partial(kill_engine, running.server.pid) if condition.kills_engine else None
-    return Call(service, user_pcm, fault=kill, uses_words=kind != "option off")
+    return Call(service, user_pcm, fault=kill)
 
 
 def main(
@@ -269,7 +210,6 @@ def main(
     quick: Annotated[bool, typer.Option(help="Fewer conditions, one cut per session.")] = False,
     only: Annotated[str, typer.Option(help="Only conditions whose names contain this.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the moments of the cuts.")] = 1,
-    markdown: Annotated[bool, typer.Option(help="Also print the table as markdown.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for server logs.")] = Path("out"),
     results_folder: Annotated[
         Path, typer.Option("--results", help="Folder for figures and plot.")
@@ -277,7 +217,7 @@ def main(
 ) -> None:
     """Interrupt an agent's replies, and compare its history with the words that were heard."""
     origin = provenance()
-    conditions = conditions_for(host, is_quick=quick, only=only)
+    conditions = chosen_conditions(is_quick=quick, only=only)
     if not conditions:
         raise typer.BadParameter(f"expected a part of a condition's name, got {only!r}")
     results = asyncio.run(run(host, conditions, seed, out, Console(stderr=True)))
@@ -286,8 +226,6 @@ def main(
     console.print(table_of(host, results))
     for complaint in complaints_about(results):
         console.print(f"[yellow]{complaint}[/]", highlight=False)
-    if markdown:
-        print(markdown_of(results))
     plot(host, results, results_folder / f"bargein_{host}.png")
     figures = {result.name: result.figures for result in results}
     main_figures = figures.get(MAIN, results[0].figures)

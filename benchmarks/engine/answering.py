@@ -42,14 +42,6 @@ def peak_mb() -> float:
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
-def memory_mb() -> float:
-    """Return the memory of this process now in megabytes; the peak where there is no /proc."""
-    statistics = Path("/proc/self/statm")
-    if not statistics.exists():
-        return peak_mb()
-    return int(statistics.read_text().split()[1]) * resource.getpagesize() / 1e6
-
-
 class Child:
     """A process that runs `answer_requests`; a context manager that ends it.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.engine.answering import answer_requests, memory_mb, peak_mb
+from benchmarks.engine.answering import answer_requests, peak_mb
 from testbed.replay import choices_along
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES
 from voiceagent_tts.engine.generate import Request, generate_codes
@@ -68,7 +68,6 @@ class OurSpeaker:
             "first_audio_s": first_audio_s,
             "total_s": time.perf_counter() - began,
             "peak_mb": peak_mb(),
-            "memory_mb": memory_mb(),
         }
 
     def _until_sound(self) -> int:

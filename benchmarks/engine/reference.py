@@ -85,7 +85,6 @@ class Speech:
     first_audio_s: float
     total_s: float
     peak_mb: float
-    memory_mb: float
 
 
 @dataclass(frozen=True, slots=True)

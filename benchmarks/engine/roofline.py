@@ -12,7 +12,7 @@ are the vendors' datasheets, dense (without sparsity).
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES
+from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.model.codec_layers import DILATIONS, KERNEL
 from voiceagent_tts.model.config import CodecDecoderConfig, ModelConfig, TransformerConfig
 
@@ -31,24 +31,22 @@ class Card:
         name: name of the model.
         bytes_per_s: rate between its memory and its processors.
         flop_per_s: rate of dense bfloat16 products.
-        gib: memory; 0 if unknown.
     """
 
     name: str
     bytes_per_s: float
     flop_per_s: float
-    gib: float = 0
 
 
 CARDS = (
-    Card("H200", 4.8e12, 989e12, 141),
-    Card("H100 PCIe", 2.0e12, 756e12, 80),
-    Card("H100", 3.35e12, 989e12, 80),
-    Card("A100-SXM4-80GB", 2.039e12, 312e12, 80),
-    Card("A100 80GB PCIe", 1.935e12, 312e12, 80),
-    Card("A100", 1.555e12, 312e12, 40),
-    Card("L40S", 0.864e12, 362e12, 48),
-    Card("RTX 4090", 1.008e12, 165.2e12, 24),
+    Card("H200", 4.8e12, 989e12),
+    Card("H100 PCIe", 2.0e12, 756e12),
+    Card("H100", 3.35e12, 989e12),
+    Card("A100-SXM4-80GB", 2.039e12, 312e12),
+    Card("A100 80GB PCIe", 1.935e12, 312e12),
+    Card("A100", 1.555e12, 312e12),
+    Card("L40S", 0.864e12, 362e12),
+    Card("RTX 4090", 1.008e12, 165.2e12),
 )
 """Known cards; the first whose name is part of the device's name applies."""
 
@@ -146,17 +144,6 @@ class Roofline:
             self.predictor(rows).seconds(card),
             window_s / window_frames,
         )
-
-    def streams(self, card: Card, positions: int, window_frames: int) -> int:
-        """Return the number of rows whose step takes as long as its frame plays."""
-        low, high = 0, 1
-        while self.step(card, high, positions, window_frames).total_s <= FRAME_S:
-            low, high = high, high * 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            fits = self.step(card, middle, positions, window_frames).total_s <= FRAME_S
-            low, high = (middle, high) if fits else (low, middle)
-        return low
 
 
 def body_weights(config: TransformerConfig) -> int:

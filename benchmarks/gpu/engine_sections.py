@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from benchmarks.engine.bench import build_bench, rows_figures
-from benchmarks.engine.card import device_name, measured_card, node_seconds, replay_seconds
+from benchmarks.engine.card import device_name, measured_card, memory_gib
 from benchmarks.engine.loading import load_rows
 from benchmarks.gpu.ground import Ground
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
@@ -30,7 +30,7 @@ def machine(ground: Ground) -> None:
     card = measured_card(ground.device)
     figures: dict[str, Any] = {
         "device": device_name(ground.device),
-        "gib": round(card.gib, 1),
+        "gib": round(memory_gib(ground.device), 1),
         "copy_tb_per_s": round(card.bytes_per_s / 1e12, 3),
         "tflop_per_s": round(card.flop_per_s / 1e12, 1),
         "python": platform.python_version(),
@@ -44,8 +44,6 @@ def machine(ground: Ground) -> None:
         figures["has_bfloat16"] = torch.cuda.is_bf16_supported(including_emulation=False)
         figures["driver"] = _nvidia_smi("driver_version")
     ground.notes.keep_all(figures)
-    for name, seconds in (node_seconds(ground.device) | replay_seconds(ground.device)).items():
-        ground.notes.keep(round(seconds * 1e6, 3), f"{name}_us")
 
 
 def _version(package: str) -> str:

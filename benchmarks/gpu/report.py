@@ -3,7 +3,6 @@
 Standard library only.
 """
 
-import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -138,15 +137,3 @@ def _target_lines(judged: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     ]  # fmt: skip
     yield ""
     yield from text_table(("target", "wanted", "measured", ""), rows)
-
-
-def main() -> None:
-    """Print a report on the results of a folder."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.report", description=__doc__)
-    parser.add_argument("out", type=Path, help="folder that benchmarks.gpu has written")
-    for line in report(parser.parse_args().out):
-        print(line)
-
-
-if __name__ == "__main__":
-    main()

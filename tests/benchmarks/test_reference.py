@@ -63,7 +63,6 @@ def test_our_side_speaks_as_many_frames_as_asked(sides: Sides) -> None:
     assert (short.frames, long.frames) == (2, 9)
     assert 0 < long.first_audio_s < long.total_s
     assert long.peak_mb >= short.peak_mb > 50
-    assert long.peak_mb >= long.memory_mb > 50
 
 
 def test_both_sides_have_as_many_turns(sides: Sides) -> None:
@@ -85,9 +84,7 @@ def test_ratios_are_official_over_ours() -> None:
     contest = Contest("any", "float32", "float32", "packed", 1.0)
     ours_ms = (200.0, 100.0, 80.0, 40.0, 50.0, 400.0)
     results = [Result(contest, [300.0, 100.0, 200.0], [ours] * 3) for ours in ours_ms]
-    long = FirstAudio(
-        Speech(125, 60.0, 60.0, 6000.0, 4000.0), Speech(125, 0.5, 30.0, 5000.0, 4000.0)
-    )
+    long = FirstAudio(Speech(125, 60.0, 60.0, 6000.0), Speech(125, 0.5, 30.0, 5000.0))
     found = figures(results, long, 0.97)
     assert found["frames_ratio_plain"] == 1.0
     assert found["frames_ratio_equal_precision"] == 2.0

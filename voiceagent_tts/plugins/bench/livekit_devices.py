@@ -25,14 +25,13 @@ _MICROPHONE_FRAME_S = 0.02
 
 @dataclass
 class Playback:
-    """The played part of one utterance; times are `time.monotonic()` unless noted.
+    """The played part of one utterance; times are `time.monotonic()`.
 
     Attributes:
         pcm: audio that was played.
         received_bytes: audio that arrived.
         dry_s: silence within the utterance, because no audio had arrived.
         halted_at: when it was last paused, or stopped.
-        stopped_at: when it was stopped, in `time.time()`.
         ended_at: when its last sample was played.
     """
 
@@ -40,7 +39,6 @@ class Playback:
     received_bytes: int = 0
     dry_s: float = 0.0
     halted_at: float | None = None
-    stopped_at: float = 0.0
     ended_at: float = 0.0
 
     @property
@@ -72,7 +70,6 @@ class Loudspeaker(io.AudioOutput):
         self._is_capturing = False  # whether more audio of the utterance may arrive
         self._is_playing = False
         self._is_paused = False
-        self._is_dry = False
         self._is_stopped = False
         self._progress = asyncio.Condition()
 
@@ -93,7 +90,7 @@ class Loudspeaker(io.AudioOutput):
 
     def reset(self) -> None:
         """Start a new utterance."""
-        self.playback, self._is_dry = Playback(), False
+        self.playback = Playback()
 
     def clear_buffer(self) -> None:
         """Stop the utterance and drop its queued audio."""
@@ -102,7 +99,6 @@ class Loudspeaker(io.AudioOutput):
                 self.playback.halted_at = time.monotonic()
             self._waiting.clear()
             self._is_stopped = True
-            self.playback.stopped_at = time.time()
 
     def pause(self) -> None:
         """Pause playback."""
@@ -114,16 +110,6 @@ class Loudspeaker(io.AudioOutput):
         """Resume playback."""
         super().resume()
         self._is_paused = False
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether playback is paused."""
-        return self._is_paused
-
-    @property
-    def is_dry(self) -> bool:
-        """Whether playback waits for audio that has not arrived."""
-        return self._is_dry
 
     @property
     def played(self) -> bytes:
@@ -154,13 +140,11 @@ class Loudspeaker(io.AudioOutput):
         if not self._waiting:
             if self._is_playing and not self._is_capturing:
                 self._finish(interrupted=False)
-            self._is_dry = self._is_playing
-            self.playback.dry_s += seconds if self._is_dry else 0.0
+            self.playback.dry_s += seconds if self._is_playing else 0.0
             return
         if not self._is_playing:
             self._is_playing = True
             self.on_playback_started(created_at=time.time())
-        self._is_dry = False
         count = round(seconds * SAMPLE_RATE_HZ) * BYTES_PER_SAMPLE
         while count > 0 and self._waiting:
             data = self._waiting.popleft()

@@ -31,12 +31,10 @@ def reply(committed: str, played_s: float = 1.0, *, was_interrupted: bool = True
         was_interrupted=was_interrupted,
         played=bytes(2 * int(24_000 * played_s)),
         committed=committed,
-        words=(),
         received_s=2.0,
         dry_s=0.0,
         cancel_ms=1.0,
         barge_in_ms=140.0,
-        interrupted_at=0.0,
     )
 
 

@@ -21,7 +21,6 @@ from livekit.agents.voice.events import SpeechCreatedEvent
 from livekit.agents.voice.speech_handle import SpeechHandle
 
 from livekit import rtc
-from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.plugins.bench.bargein.replies import USER_TEXT, Cut
 from voiceagent_tts.plugins.bench.bargein.session import (
     ANSWER_PATIENCE_S,
@@ -97,7 +96,6 @@ class _Agent:
         self._cuts = deque(cuts)
         self._writing: asyncio.Queue[Cut] = asyncio.Queue()  # replies that have begun
         self._handle: SpeechHandle | None = None
-        self._words: list[WordTimestamp] = []
         self.session: AgentSession[None] = AgentSession(
             stt=ScriptedSTT(),
             vad=inference.VAD(model="silero"),
@@ -105,12 +103,11 @@ class _Agent:
             tts=voice,
             turn_handling=_TURNS,  # pyright: ignore[reportArgumentType]
             aec_warmup_duration=None,
-            use_tts_aligned_transcript=call.uses_words,
+            use_tts_aligned_transcript=True,
             tts_text_transforms=None,
             conn_options=SessionConnectOptions(tts_conn_options=_FAST, max_unrecoverable_errors=99),
         )
         self.session.on("speech_created", self._note_handle)
-        voice.on("words", self._note_words)  # only our plugin emits them
 
     def _next_script(self) -> Script:
         """The script of the next reply; none after the last one."""
@@ -122,13 +119,10 @@ class _Agent:
     def _note_handle(self, event: SpeechCreatedEvent) -> None:
         self._handle = event.speech_handle
 
-    def _note_words(self, context_id: str, words: list[WordTimestamp]) -> None:
-        self._words += words
-
     async def reply(self) -> Reply:
         """Play the agent's next reply until the user has interrupted it."""
         cut = await self._begun()
-        handle, self._words = self._handle, []
+        handle = self._handle
         assert handle is not None
         self.loudspeaker.reset()
         if cut.fault_at_s is not None:
@@ -167,12 +161,10 @@ class _Agent:
             was_interrupted=handle.interrupted,
             played=bytes(played.pcm),
             committed="".join(item.text_content or "" for item in items),
-            words=tuple(self._words),
             received_s=played.received_s,
             dry_s=played.dry_s,
             cancel_ms=1000 * max(0.0, played.ended_at - halted_at),
             barge_in_ms=1000 * (played.ended_at - said_at),
-            interrupted_at=played.stopped_at,
         )
 
 

@@ -7,7 +7,6 @@ Everything between is Pipecat's and the text-to-speech service's.
 
 import asyncio
 import contextlib
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -38,8 +37,7 @@ from pipecat.services.tts_service import TTSService
 from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
-from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.plugins.bench.bargein.replies import USER_TEXT, Cut
 from voiceagent_tts.plugins.bench.bargein.session import (
     ANSWER_PATIENCE_S,
@@ -90,7 +88,6 @@ class _Agent:
         self._stt = ScriptedSTT()
         self._llm = ScriptedWriter(cuts)
         self._tts: TTSService = call.make_service(cuts[0].language)
-        self._words: list[WordTimestamp] = []
         self._turns: asyncio.Queue[AssistantTurnStoppedMessage] = asyncio.Queue()
         self._watcher = _Watcher(self._tts, self.transport)
         self._context = LLMContext()
@@ -125,12 +122,6 @@ class _Agent:
         async def on_turn_stopped(_: object, message: AssistantTurnStoppedMessage) -> None:
             self._turns.put_nowait(message)
 
-        if isinstance(self._tts, VoiceAgentTTSService):
-
-            @self._tts.event_handler("on_words")
-            async def on_words(_: object, context_id: str, words: list[WordTimestamp]) -> None:
-                self._words += words
-
     @property
     def _messages(self) -> list[str]:
         """What the agent has said, by the LLM's context."""
@@ -146,7 +137,7 @@ class _Agent:
         """Play the agent's next reply until the user has interrupted it."""
         first = len(self.transport.utterances)
         cut = await self._begun()
-        self._words, self._turns = [], asyncio.Queue()
+        self._turns = asyncio.Queue()
         known = len(self._messages)
         self._watcher.begin_reply()
         if cut.fault_at_s is not None:
@@ -224,12 +215,10 @@ class _Agent:
             was_interrupted=was_interrupted,
             played=b"".join(bytes(utterance.pcm) for utterance in utterances),
             committed=committed,
-            words=tuple(self._words),
             received_s=self._watcher.received_samples / SAMPLE_RATE_HZ,
             dry_s=sum(max(0, gap) for gap in gaps) / SPEAKER_RATE_HZ,
             cancel_ms=1000 * max(0.0, ended_at - halted_at),
             barge_in_ms=1000 * (ended_at - said_at),
-            interrupted_at=time.time() - (self.transport.now_s - halted_at),
         )
 
 

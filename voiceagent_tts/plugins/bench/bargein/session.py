@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.bargein.heard import Heard
 from voiceagent_tts.plugins.bench.bargein.replies import Cut
@@ -41,13 +41,11 @@ class Call:
             language of the session.
         user_pcm: the user's speech, PCM16 at 16 kHz.
         fault: what the faults of the cuts break; None for no faults.
-        uses_words: whether a LiveKit session uses the word times of its service.
     """
 
     service: ServiceClass
     user_pcm: bytes
     fault: Fault | None = None
-    uses_words: bool = True
 
     def make_service(self, language: str, **extra: Any) -> Any:
         """Construct the service; `extra` arguments are left out where it does not take them.
@@ -106,29 +104,20 @@ class Reply:
         was_interrupted: whether the host interrupted the reply; False if it ended before.
         played: played audio, PCM16 at 24 kHz.
         committed: text of the reply in the history; "" for none.
-        words: word times that the service reports, if it is this project's.
         received_s: length of the audio that reached the loudspeaker's queue.
         dry_s: silence within the reply, because no audio had arrived.
         cancel_ms: time from the host's interruption to the last sample.
         barge_in_ms: time from the user's first sound to the last sample.
-        interrupted_at: time of the host's interruption, in `time.time()`.
     """
 
     cut: Cut
     was_interrupted: bool
     played: bytes
     committed: str
-    words: tuple[WordTimestamp, ...]
     received_s: float
     dry_s: float
     cancel_ms: float
     barge_in_ms: float
-    interrupted_at: float
-
-    @property
-    def played_samples(self) -> int:
-        """Length of the played audio in samples."""
-        return len(self.played) // BYTES_PER_SAMPLE
 
     def outcome(self, heard: Heard) -> Outcome:
         """What is scored, given the words that were heard."""
@@ -137,7 +126,7 @@ class Reply:
             text=self.cut.text,
             committed=self.committed,
             heard=heard,
-            played_s=self.played_samples / SAMPLE_RATE_HZ,
+            played_s=len(self.played) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ,
             received_s=self.received_s,
             cancel_ms=self.cancel_ms,
             barge_in_ms=self.barge_in_ms,
