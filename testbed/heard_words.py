@@ -4,11 +4,11 @@ import sys
 from collections.abc import Iterable
 
 from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
-from voiceagent_tts.synthesizer.aligned_words import AlignedWords, WordPolicy
-from voiceagent_tts.synthesizer.aligners import ContextAligners, VoiceLevels
 from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.words import WORDS_AT_ONCE, Words
+from voiceagent_tts.word_times.aligned_words import AlignedWords, WordPolicy
+from voiceagent_tts.word_times.aligners import ContextAligners, VoiceLevels
 
 
 class _Answered(ContextAligners):
@@ -48,7 +48,7 @@ def words_timed_by_caller(
 ) -> AlignedWords:
     """The words of a context whose times a caller gives to the policy."""
     aligners = _Answered(sources, voice_level)
-    return AlignedWords(playout, listener, lambda *_: aligners, "", lambda *_: None)
+    return AlignedWords(lambda *_: aligners, playout, listener, "", lambda *_: None)
 
 
 class HeardWords:

@@ -6,6 +6,7 @@ spoken. Here it is spoken at once.
 
 import asyncio
 import itertools
+from functools import partial
 from typing import Any
 
 from voiceagent_tts.core import AudioChunk, Word, WordTimestamp, ms_to_samples
@@ -14,17 +15,18 @@ from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, Expect, Finish
 from voiceagent_tts.seam.commands import Append, Command, Submit
 from voiceagent_tts.seam.events import AudioStep, Capabilities, ContextAudio, Done, SegmentEnd
-from voiceagent_tts.synthesizer.aligners import (
+from voiceagent_tts.synthesizer.events import Source
+from voiceagent_tts.synthesizer.options import ContextRequest
+from voiceagent_tts.synthesizer.words import MakeWords
+from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, Worker
+from voiceagent_tts.word_times.aligned_words import AlignedWords
+from voiceagent_tts.word_times.aligners import (
     AlignerHandle,
-    Aligners,
-    AttachAligners,
     ContextAligners,
     OnAlignerEvent,
     VoiceLevels,
 )
-from voiceagent_tts.synthesizer.events import Source
-from voiceagent_tts.synthesizer.options import ContextRequest
-from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, Worker
+from voiceagent_tts.word_times.processes import Aligners
 
 
 class SpeechlessProxy(CachingProxy):
@@ -32,7 +34,7 @@ class SpeechlessProxy(CachingProxy):
 
     def connect(
         self, worker: Worker, request: ContextRequest, aligners: Aligners | None
-    ) -> tuple[Worker, AttachAligners | None]:
+    ) -> tuple[Worker, MakeWords | None]:
         """Return what a context uses in place of its worker; it has no aligners."""
         return super().connect(_Speechless(worker.capabilities), request, None)
 
@@ -53,10 +55,10 @@ class BriefProxy(CachingProxy):
 
     def connect(
         self, worker: Worker, request: ContextRequest, aligners: Aligners | None
-    ) -> tuple[Worker, AttachAligners | None]:
+    ) -> tuple[Worker, MakeWords | None]:
         """Return what a context uses in place of its worker, and its aligner."""
         brief = _Speechless(worker.capabilities, ms_to_samples(500))
-        return super().connect(brief, request, None)[0], self._attach
+        return super().connect(brief, request, None)[0], partial(AlignedWords, self._attach)
 
     def _attach(self, on_event: OnAlignerEvent, recording: str) -> ContextAligners:
         finder: Any = _Finder()

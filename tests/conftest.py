@@ -43,6 +43,7 @@ from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
+from voiceagent_tts.word_times.processes import Aligners
 
 register_profiles()
 
@@ -295,6 +296,7 @@ async def start_synthesizer() -> AsyncIterator[StartSynthesizer]:
             limits: Limits | None = None, throttle: dict[str, Any] | None = None, **options: Any
         ) -> Synthesizer:
             spec = throttled(WorkerSpec("espeak"), throttle) if throttle else WorkerSpec("espeak")
+            options = {"make_aligners": lambda: Aligners({}), **options}
             synthesizer = Synthesizer({"espeak": Supervisor(spec)}, limits, **options)
             await synthesizer.start()
             stack.push_async_callback(synthesizer.close)

@@ -8,7 +8,7 @@ from benchmarks.alignment.playback import Playback, play
 from testbed.known_speech import KnownSpeech
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.core import WordTimestamp, ms_to_samples
-from voiceagent_tts.synthesizer.aligners import VoiceLevels
+from voiceagent_tts.word_times.aligners import VoiceLevels
 
 _FORCED_NOISE_MS = 25.0
 """With rounding to 80 ms this gives the published 32.4 ms of Qwen3-ForcedAligner-0.6B on human

@@ -23,10 +23,10 @@ from voiceagent_tts.core import (
     Word,
     WordTimestamp,
 )
-from voiceagent_tts.synthesizer.aligners import VoiceLevels
 from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.text.words import split_words
+from voiceagent_tts.word_times.aligners import VoiceLevels
 
 BARGE_IN_S = 0.13
 _MAX_LEAD_S = 8.0

@@ -14,11 +14,12 @@ from voiceagent_tts.errors import EngineError
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent, Finish
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
-from voiceagent_tts.synthesizer import aligners as module
-from voiceagent_tts.synthesizer.aligners import AlignerHandle, Aligners, VoiceLevels
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
 from voiceagent_tts.text.words import split_words
+from voiceagent_tts.word_times import aligners as module
+from voiceagent_tts.word_times.aligners import AlignerHandle, VoiceLevels
+from voiceagent_tts.word_times.processes import Aligners
 
 WORDS = split_words("Hello there, everybody.")
 SILENCE = bytes(3840)

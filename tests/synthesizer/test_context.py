@@ -15,7 +15,6 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.synthesizer import segments
-from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import EventQueue
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -26,6 +25,7 @@ from voiceagent_tts.synthesizer.events import (
 )
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.workers import Supervisor
+from voiceagent_tts.word_times.processes import Aligners
 
 # Text in
 

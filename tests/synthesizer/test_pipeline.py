@@ -5,6 +5,7 @@ The events are scripted, so that the order in which they come is the test's.
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -47,7 +48,6 @@ from voiceagent_tts.seam.events import (
     Words,
 )
 from voiceagent_tts.server.socket_context import ContextWriter
-from voiceagent_tts.synthesizer.aligners import ContextAligners, OnAlignerEvent, VoiceLevels
 from voiceagent_tts.synthesizer.context import Context, ContextState
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -64,6 +64,8 @@ from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, L
 from voiceagent_tts.synthesizer.workers import EventHandler, OnFree, WorkerClient
 from voiceagent_tts.text.words import split_words
 from voiceagent_tts.voices import Voice
+from voiceagent_tts.word_times.aligned_words import AlignedWords
+from voiceagent_tts.word_times.aligners import ContextAligners, OnAlignerEvent, VoiceLevels
 
 if TYPE_CHECKING:
     from voiceagent_tts.server.metrics import Metrics
@@ -189,7 +191,7 @@ class Opened:
             cast("WorkerClient", self.engine),
             request,
             limits or Limits(max_lead_s=8.0, max_unsent_s=10.0),
-            None if aligner is None else aligner.attach,
+            None if aligner is None else partial(AlignedWords, aligner.attach),
             on_event=self._count,
             on_end=lambda _, report: self.reports.append(report),
         )

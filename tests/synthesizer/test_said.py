@@ -13,7 +13,6 @@ from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.engine_kind import WorkerSpec
-from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextDone,
@@ -25,6 +24,7 @@ from voiceagent_tts.synthesizer.events import (
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.workers import Supervisor
 from voiceagent_tts.voices import CLONE_SUFFIX, VoiceBook, VoiceFolder
+from voiceagent_tts.word_times.processes import Aligners
 
 MARKUP = replace(UNPACED, has_markup=True)
 LEXICON = check_entries({"nginx": "engine x", "New York": "Noo Yawk"})

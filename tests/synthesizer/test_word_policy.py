@@ -22,9 +22,9 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.synthesizer.aligned_words import WordPolicy
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.text.words import split_words
+from voiceagent_tts.word_times.aligned_words import WordPolicy
 
 TEXT = "one two three four five six seven eight nine ten eleven twelve"
 WORDS = split_words(TEXT)

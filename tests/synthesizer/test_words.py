@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
-from voiceagent_tts.synthesizer.aligned_words import AlignedWords
-from voiceagent_tts.synthesizer.aligners import ContextAligners, VoiceLevels
 from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.text.words import split_words
+from voiceagent_tts.word_times.aligned_words import AlignedWords
+from voiceagent_tts.word_times.aligners import ContextAligners, VoiceLevels
 
 TEXT = "one two three"
 WORDS = split_words(TEXT)
@@ -41,7 +41,7 @@ def publisher_with(
     handles: list[Any] = [aligner]
     aligners = ContextAligners(handles, "v", levels or VoiceLevels())
     clocks = clock or PlayoutClock(), ListenerClock()
-    publisher = AlignedWords(*clocks, lambda *_: aligners, "v", lambda *_: None)
+    publisher = AlignedWords(lambda *_: aligners, *clocks, "v", lambda *_: None)
     publisher.expect(Segment(text, 0), is_whole=text == TEXT)
     return publisher
 

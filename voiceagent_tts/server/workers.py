@@ -18,7 +18,7 @@ from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.workers import Supervisor
 
 if TYPE_CHECKING:
-    from voiceagent_tts.synthesizer.aligners import Aligners
+    from voiceagent_tts.word_times.processes import Aligners
 
 _LONGEST_PASS_S = 60.0
 """The forced aligner sends no heartbeat during a pass, which takes seconds on a busy CPU."""
@@ -57,7 +57,7 @@ def aligners_of(settings: Settings) -> "Callable[[], Aligners]":
         specs[Source.FORCED] = [_forced_spec(settings)]
 
     def make() -> "Aligners":
-        from voiceagent_tts.synthesizer.aligners import Aligners  # here: few engines need them
+        from voiceagent_tts.word_times.processes import Aligners  # here: few engines need them
 
         supervisors = {source: [*map(Supervisor, each)] for source, each in specs.items()}
         return Aligners(supervisors, is_required=settings.aligner in ("online", "forced"))

@@ -65,13 +65,12 @@ from voiceagent_tts.synthesizer.segments import (
     ipa_warning,
     too_long,
 )
-from voiceagent_tts.synthesizer.words import WORDS_AT_ONCE, Words
+from voiceagent_tts.synthesizer.words import WORDS_AT_ONCE, MakeWords, Words
 from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
 from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
 
 if TYPE_CHECKING:
-    from voiceagent_tts.synthesizer.aligners import AttachAligners
     from voiceagent_tts.synthesizer.language_check import LanguageCheck
 
 STEPS_AT_ONCE = 3
@@ -182,8 +181,7 @@ class Context:
     `close`, or iterate; report each audio chunk that has left with `sent`.
 
     Args:
-        attach_aligners: connects what finds the times of words; None where the engine itself sends
-            them.
+        make_words: makes the words where the engine does not report them; None where it does.
         on_event: called whenever `next_event` has something new; None for a caller that iterates.
         on_end: receives the context and its report when the context is closed.
         on_free: called once the worker has freed the row of the context, if given.
@@ -199,7 +197,7 @@ class Context:
         worker: Worker,
         request: ContextRequest,
         limits: Limits,
-        attach_aligners: "AttachAligners | None",
+        make_words: MakeWords | None,
         *,
         on_event: Callable[[], None] | None,
         on_end: "Callable[[Context, ContextReport], None]",
@@ -228,7 +226,7 @@ class Context:
         self._counted_surplus = 0
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
         self._speaker = Speaker(worker, request, self._on_engine_event, on_free, find_worker)
-        self._words = self._make_words(attach_aligners)
+        self._words = self._words_by(make_words)
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
         self._language_check = _language_check(request.language) if request.languages else None
@@ -247,15 +245,12 @@ class Context:
         self._speaker.prepare()
         self._set_timer(self._milestones.opened_at)
 
-    def _make_words(self, attach_aligners: "AttachAligners | None") -> Words:
+    def _words_by(self, make: MakeWords | None) -> Words:
         clocks = self._clock, self._listener
         verbatim = self._intake.verbatim if self._intake.masks_text else None
-        if attach_aligners is None:
+        if make is None:
             return Words(*clocks, verbatim)
-        from voiceagent_tts.synthesizer.aligned_words import AlignedWords  # here: few engines
-
-        recording = self._request.voice.recording
-        return AlignedWords(*clocks, attach_aligners, recording, self._on_times, verbatim)
+        return make(*clocks, self._request.voice.recording, self._on_times, verbatim)
 
     @property
     def voice(self) -> Voice:

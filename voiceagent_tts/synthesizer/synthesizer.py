@@ -9,7 +9,7 @@ import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from voiceagent_tts.core import WarningCode
@@ -20,6 +20,7 @@ from voiceagent_tts.synthesizer.context import STEPS_AT_ONCE, Context
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.segments import Turns
+from voiceagent_tts.synthesizer.words import MakeWords
 from voiceagent_tts.synthesizer.workers import (
     FindWorker,
     Supervisor,
@@ -32,8 +33,8 @@ from voiceagent_tts.voices import SeenClones, Voice, VoiceBook, VoiceFolder, lea
 
 if TYPE_CHECKING:
     from voiceagent_tts.lexicon import Entries, Pronunciation
-    from voiceagent_tts.synthesizer.aligners import Aligners, AttachAligners
     from voiceagent_tts.text.entries import EntryMatcher
+    from voiceagent_tts.word_times.processes import Aligners
 
 OnEnd = Callable[[Context, ContextReport], None]
 OnSurplus = Callable[[Context, int], None]
@@ -51,8 +52,8 @@ class EngineProxy(Protocol):
 
     def connect(
         self, worker: Worker, request: ContextRequest, aligners: "Aligners | None"
-    ) -> "tuple[Worker, AttachAligners | None]":
-        """Return what a context uses in place of its worker and its aligners."""
+    ) -> tuple[Worker, MakeWords | None]:
+        """Return what a context uses in place of its worker, and what makes its words."""
         ...
 
 
@@ -73,8 +74,7 @@ class Synthesizer:
 
     Args:
         observe: receives the report of every context that has ended.
-        make_aligners: makes the processes that find word times, if an engine does not send them;
-            without, such an engine has estimates.
+        make_aligners: makes the processes that find word times; called if an engine sends none.
         lexicon: pronunciations for all contexts.
         overflow: worker for contexts that find no free row; None to refuse them.
         clones_of: returns the clones that the owner of a context may use; all by default.
@@ -235,12 +235,12 @@ class Synthesizer:
         is_free = _named_language(options) is None and leaves_choice(options.voice)
         if is_free and request.voice.worker != _OVERFLOW:  # a context stays with the overflow
             find_worker = functools.partial(self._find_worker, request)
-        speaking, attach_aligners = self._connect(worker, request)
+        speaking, make_words = self._connect(worker, request)
         context = Context(
             speaking,
             request,
             self.limits,
-            attach_aligners,
+            make_words,
             on_event=on_event,
             on_end=functools.partial(self._on_end, on_end),
             on_free=on_free,
@@ -340,14 +340,15 @@ class Synthesizer:
 
     def _connect(
         self, worker: WorkerClient, request: ContextRequest
-    ) -> "tuple[Worker, AttachAligners | None]":
-        """Return a context's worker, and its aligners; None if the engine reports word times."""
+    ) -> tuple[Worker, MakeWords | None]:
+        """Return a context's worker, and what makes its words; None if the engine reports them."""
         aligners: Aligners | None = None
         if not self._is_native(worker.capabilities):
-            aligners = (request.options.wants_words and self._aligners) or _no_aligners()
+            assert self._aligners is not None, "expected make_aligners for an engine without words"
+            aligners = self._aligners if request.options.wants_words else self._aligners.absent
         if self.proxy is not None:
             return self.proxy.connect(worker, request, aligners)
-        return worker, None if aligners is None else aligners.attach
+        return worker, None if aligners is None else aligners.make_words
 
     @property
     def has_word_times(self) -> bool:
@@ -406,13 +407,6 @@ class Synthesizer:
         if not context.options.is_probe:
             self._observe(report)
         on_end(context, report)
-
-
-@cache
-def _no_aligners() -> "Aligners":
-    from voiceagent_tts.synthesizer.aligners import Aligners  # here: few engines
-
-    return Aligners({})
 
 
 @lru_cache(maxsize=64)

@@ -1,8 +1,8 @@
 """The words of a context: each published once, in order, before it can be heard.
 
 `Words` is for an engine that reports its words: their times are final, and they are published as
-they come, unless they wait for a break. `aligned_words` has those of other engines, whose times
-aligners find. The current time is passed in.
+they come, unless they wait for a break. The room `word_times` has those of other engines, whose
+times aligners find. The current time is passed in.
 """
 
 import sys
@@ -230,6 +230,16 @@ class Words:
 
     def stop(self) -> None:
         """End what finds words; idempotent."""
+
+
+OnTimes = Callable[[list[WordTimestamp], float], None]
+"""Receives better times of published words, after each answer of an aligner, and when it came."""
+
+MakeWords = Callable[
+    [PlayoutClock, ListenerClock, str, OnTimes, Callable[[Word], Word] | None], Words
+]
+"""Makes the words of a context whose engine reports none, given its clocks, what its voice sounds
+like (`Voice.recording`), who receives better times, and `verbatim` as for `Words`."""
 
 
 def _char_end(timestamp: WordTimestamp) -> int:

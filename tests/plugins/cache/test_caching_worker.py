@@ -50,13 +50,13 @@ from voiceagent_tts.seam.events import (
     Event,
     SegmentEnd,
 )
-from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context, ContextState
 from voiceagent_tts.synthesizer.events import ContextEvent, ContextFailed, ContextWords, Source
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.workers import EventHandler
 from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS
 from voiceagent_tts.voices import Voice
+from voiceagent_tts.word_times.processes import Aligners
 
 PARAMS = SynthesisParams("qwen3", "m", "r", PhraseVoice("nova"), None, 1.0, None, None)
 REQUEST = ContextRequest(
@@ -153,7 +153,7 @@ class Opened:
             CachingWorker(self.worker, own, REQUEST),
             REQUEST,
             Limits(),
-            Aligners({}).attach,
+            Aligners({}).make_words,
             on_event=None,
             on_end=lambda context, report: None,
         )

@@ -18,7 +18,6 @@ from voiceagent_tts.plugins.cache.store import PhraseCache
 from voiceagent_tts.seam.aligner_messages import AlignCommand, AlignEvent
 from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, Event
-from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextFailed,
@@ -35,6 +34,7 @@ from voiceagent_tts.synthesizer.workers import (
     WorkerClient,
     WorkerSpec,
 )
+from voiceagent_tts.word_times.processes import Aligners
 
 GREETING = "Thank you for calling Acme."
 REST = " Your order left our house on Tuesday."

@@ -19,6 +19,7 @@ from voiceagent_tts.synthesizer.events import ContextDone, ContextFailed
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
+from voiceagent_tts.word_times.processes import Aligners
 
 pytestmark = pytest.mark.services
 
@@ -54,7 +55,8 @@ async def start(upstream: ScriptedUpstream) -> AsyncIterator[Start]:
                 {"url": url, "model": "m", **options},
                 environment={"VOICEAGENT_TTS_UPSTREAM_KEY": key},
             )
-            synthesizer = Synthesizer({"openai": Supervisor(spec)})
+            workers = {"openai": Supervisor(spec)}
+            synthesizer = Synthesizer(workers, make_aligners=lambda: Aligners({}))
             await synthesizer.start()
             stack.push_async_callback(synthesizer.close)
             return synthesizer

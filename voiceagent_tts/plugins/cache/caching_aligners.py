@@ -3,13 +3,21 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from voiceagent_tts.core import AudioChunk, Segment, Word
 from voiceagent_tts.plugins.cache.caching_worker import CachingWorker
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
-from voiceagent_tts.synthesizer.aligned_words import WordPolicy
-from voiceagent_tts.synthesizer.aligners import Aligners, ContextAligners, OnAlignerEvent
 from voiceagent_tts.synthesizer.events import Source
+from voiceagent_tts.synthesizer.words import MakeWords
+from voiceagent_tts.word_times.aligned_words import AlignedWords, WordPolicy
+from voiceagent_tts.word_times.aligners import ContextAligners, OnAlignerEvent
+from voiceagent_tts.word_times.processes import Aligners
+
+
+def make_words(worker: CachingWorker, aligners: Aligners) -> MakeWords:
+    """What makes the words of the context that a worker plays phrases for."""
+    return partial(AlignedWords, partial(CachingAligners, worker, aligners))
 
 
 class CachingAligners(ContextAligners):

@@ -1,6 +1,5 @@
 """Puts the cache between the contexts of a server and their workers."""
 
-import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -8,11 +7,12 @@ from voiceagent_tts.plugins.cache.caching_worker import CachingWorker
 from voiceagent_tts.plugins.cache.phrases import PhraseVoice
 from voiceagent_tts.plugins.cache.store import ContextPhrases, PhraseCache, params_of
 from voiceagent_tts.synthesizer.options import ContextRequest
+from voiceagent_tts.synthesizer.words import MakeWords
 from voiceagent_tts.synthesizer.workers import Worker
 from voiceagent_tts.voices import Voice
 
 if TYPE_CHECKING:
-    from voiceagent_tts.synthesizer.aligners import Aligners, AttachAligners
+    from voiceagent_tts.word_times.processes import Aligners
 
 
 class CachingProxy:
@@ -35,17 +35,17 @@ class CachingProxy:
 
     def connect(
         self, worker: Worker, request: ContextRequest, aligners: "Aligners | None"
-    ) -> "tuple[Worker, AttachAligners | None]":
-        """Return what a context uses in place of its worker and its aligners."""
+    ) -> tuple[Worker, MakeWords | None]:
+        """Return what a context uses in place of its worker, and what makes its words."""
         phrases = self._phrases_of(worker, request, aligners)
         if phrases is None:
-            return worker, None if aligners is None else aligners.attach
+            return worker, None if aligners is None else aligners.make_words
         caching = CachingWorker(worker, phrases, request)
         if aligners is None:
             return caching, None
-        from voiceagent_tts.plugins.cache.caching_aligners import CachingAligners  # few engines
+        from voiceagent_tts.plugins.cache.caching_aligners import make_words  # here: few engines
 
-        return caching, functools.partial(CachingAligners, caching, aligners)
+        return caching, make_words(caching, aligners)
 
     def _phrases_of(
         self, worker: Worker, request: ContextRequest, aligners: "Aligners | None"

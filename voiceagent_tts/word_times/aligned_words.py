@@ -28,12 +28,12 @@ from voiceagent_tts.core import (
     ms_to_samples,
 )
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
-from voiceagent_tts.synthesizer.aligners import AttachAligners
 from voiceagent_tts.synthesizer.clock import ListenerClock
 from voiceagent_tts.synthesizer.events import Source, WordCounts
 from voiceagent_tts.synthesizer.words import (
     DELIVERY_S,
     MOVED_SAMPLES,
+    OnTimes,
     Words,
     drop_behind,
     not_before,
@@ -42,6 +42,7 @@ from voiceagent_tts.text.cut import ChangedWords
 from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, SpeechClock, typical_samples
 from voiceagent_tts.text.masked import said_word
 from voiceagent_tts.text.words import GrowingWords
+from voiceagent_tts.word_times.aligners import AttachAligners
 
 AHEAD_S = 0.15 + DELIVERY_S
 """Time from publishing a word to the moment when playback can reach it. The protocol promises
@@ -60,16 +61,10 @@ _DOUBTFUL_CONFIDENCE = 0.5
 
 
 class AlignedWords(Words):
-    """Publishes the words of one context.
+    """Publishes the words of one context; arguments as for `Words` and `MakeWords`.
 
     Args:
-        playout: how much of the audio was sent, and when it is played.
-        listener: maps the engine's clock to the listener's.
         attach: connects the context to its aligners, of which there may be none.
-        recording: what the voice sounds like, as for `Aligners.attach`.
-        on_times: receives better times of published words, after each answer of an aligner, and
-            when it came.
-        verbatim: as for `Words`.
 
     Attributes:
         policy: chooses the times of the words, on the engine's clock.
@@ -77,11 +72,11 @@ class AlignedWords(Words):
 
     def __init__(
         self,
+        attach: AttachAligners,
         playout: PlayoutClock,
         listener: ListenerClock,
-        attach: AttachAligners,
         recording: str,
-        on_times: Callable[[list[WordTimestamp], float], None],
+        on_times: OnTimes,
         verbatim: Callable[[Word], Word] | None = None,
     ) -> None:
         super().__init__(playout, listener, verbatim)
