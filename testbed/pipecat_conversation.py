@@ -242,6 +242,17 @@ def service(server: RunningServer | ServerProcess, **options: Any) -> VoiceAgent
     )
 
 
+def counter_of(tts: TTSService, event: str) -> Callable[[], int]:
+    """Count the calls of an event handler."""
+    calls: list[None] = []
+
+    @tts.event_handler(event)
+    async def on_event(*_: object) -> None:
+        calls.append(None)
+
+    return lambda: len(calls)
+
+
 async def speaks(conversation: Conversation, text: str = "Yes, I can.") -> None:
     """Check that a turn is spoken and committed whole."""
     await conversation.reply(text)

@@ -28,7 +28,7 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     AudioMessage,
@@ -108,6 +108,14 @@ class Script:
     true_ms: tuple[int, ...] = ()
     moved_after_s: float | None = None
     closed_s: float | None = None
+
+
+LOSES_ITS_TEXT = Script(
+    (Step(0.0, samples=SAMPLE_RATE_HZ, words_ms=(0,)),),
+    end_s=0.2,
+    failure=EngineError("the model lost the text", code=ErrorCode.TEXT_LOST, spoken_chars=0),
+)
+"""A model makes noise in place of its text; tests/e2e/test_lost_text.py has a real one."""
 
 
 @dataclass(slots=True)

@@ -158,6 +158,7 @@ async def test_only_the_server_ends_its_silence() -> None:
     async with ScriptedServer(Script((), end_s=PATIENCE_S)).running() as server:
         socket = await ClientSocket.over(await connect_websocket(server.addresses["ws"], {}))
         turn = Turn("turn", OpenOptions())
+        assert turn.silent_s(5.0) is None, "no context speaks"
         record = turn.open_context(socket, lambda _: None, 10.0)
         assert turn.silent_s(20.0) is None, "nothing to speak"
         turn.append("One", 20.0)

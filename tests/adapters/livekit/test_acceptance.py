@@ -7,7 +7,7 @@ import asyncio
 from typing import get_args
 
 import pytest
-from livekit.agents import APIConnectOptions, APIError, APIStatusError, tts
+from livekit.agents import APIConnectOptions, APIStatusError, tts
 from livekit.agents.metrics import TTSMetrics
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
 
@@ -336,10 +336,3 @@ async def test_group_17_a_short_lead_wastes_little_audio(
         await conversation.cut(0.5, COUNTING * 5)
         await until_metric(server, "tts_contexts_active", 0)
         assert metric_value(server, "tts_audio_discarded_seconds_total") < 3.0
-
-
-async def test_errors_are_those_of_livekit(served: ServerProcess, make_voice: MakeVoice) -> None:
-    """A stream raises only `APIError`s, because any other error would end the session."""
-    with pytest.raises(APIError) as raised:
-        await say(make_voice(served, voice="nobody"), "Yes.")
-    assert not raised.value.retryable

@@ -104,18 +104,6 @@ async def test_group_05_without_retries_a_reply_ends_where_it_breaks_off(
         assert [error.recoverable for error in conversation.errors] == [False]
 
 
-@pytest.mark.thorough
-async def test_group_05_an_engine_that_dies_again_and_again_says_it_all(
-    start_server: StartServer, make_voice: MakeVoice
-) -> None:
-    """The reply resumes as long as each attempt speaks another word, with a real worker too."""
-    server = await start_server(throttle={"rtf": 0.5, "crash_after_s": 1.5})
-    async with talking(make_voice(server)) as conversation:
-        assert await conversation.spoken(COUNTING) == COUNTING
-        assert not conversation.errors
-        assert metric_value(server, "tts_worker_restarts") >= 2
-
-
 def _dies(after_s: float, *, samples: int = 0, words_ms: tuple[int, ...] = ()) -> Script:
     """A context whose engine dies, and what it sends before."""
     steps = (Step(0.0, samples=samples, words_ms=words_ms),)

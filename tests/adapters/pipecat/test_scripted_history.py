@@ -442,6 +442,13 @@ def test_a_server_that_waits_for_text_is_not_silent(last_ms: int) -> None:
 FILLER = [TTSSpeakFrame("v w x y z", append_to_context=False)]
 
 
+def test_an_utterance_may_stay_out_of_the_history() -> None:
+    """As Pipecat Flows' `tts_say` asks for with `append_text_to_context=False`."""
+    acts = (0.0, FILLER), (2.0, [TTSSpeakFrame("x y z")]), (2.0, [])
+    messages, played = history(THREE_WORDS, *acts, first=[aligned(5)])
+    assert messages == ["x y z"] and len(played) == 2
+
+
 @pytest.mark.parametrize(
     ("loss_s", "then", "second", "latency_s"),
     [
