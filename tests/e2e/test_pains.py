@@ -6,7 +6,6 @@
 """
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Unpack
 
@@ -17,7 +16,7 @@ import pytest
 from testbed.servers import StartServer, worker_of
 from testbed.waiting import undisturbed, until
 from testbed.wire import ReceivedContext, Wire
-from voiceagent_tts.core import FRAME_SAMPLES, PlayoutClock
+from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import ErrorMessage, OpenOptions
@@ -52,14 +51,9 @@ async def started(wire: Wire, text: str, **options: Unpack[OpenOptions]) -> Rece
 async def underrun_s(url: str) -> float:
     """Speak two sentences and return the seconds without audio that their listener would hear."""
     async with Wire.connected(url) as wire:
-        received = await started(wire, SENTENCE * 2, max_lead_s=1.0)
-        clock = PlayoutClock()
-        while received.record.done is None:
-            event = await wire.receive()
-            if isinstance(event, ClientAudio):
-                clock.send(len(event.pcm) // 2, time.monotonic())
+        received = await wire.finish(await started(wire, SENTENCE * 2, max_lead_s=1.0))
         assert received.done.reason == "complete"
-        return clock.underrun_s
+        return received.underrun_s
 
 
 async def test_pain_03_eight_listeners_hear_no_gap(start_server: StartServer) -> None:
