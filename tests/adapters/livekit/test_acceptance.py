@@ -13,17 +13,9 @@ from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
 
 from testbed.listening import pcm_of
 from testbed.livekit_audio import MakeVoice, seconds
-from testbed.livekit_conversation import (
-    ended,
-    talking,
-)
+from testbed.livekit_conversation import ended, talking
 from testbed.server_process import ServerProcess
-from testbed.servers import (
-    StartServer,
-    metric_value,
-    silent,
-    until_metric,
-)
+from testbed.servers import StartServer, metric_value, silent, until_metric
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.protocol.messages import SampleRate

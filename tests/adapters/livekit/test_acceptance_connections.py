@@ -11,22 +11,11 @@ from livekit.agents.voice.agent_session import SessionConnectOptions
 
 from testbed.listening import pcm_of, words_of
 from testbed.livekit_audio import MakeVoice, tokens
-from testbed.livekit_conversation import (
-    count,
-    ended,
-    heard,
-    talking,
-)
+from testbed.livekit_conversation import count, ended, heard, talking
 from testbed.proxy import routing
 from testbed.scripted_server import Script, ScriptedServer, Step
 from testbed.server_process import ServerProcess
-from testbed.servers import (
-    StartServer,
-    close_sockets,
-    metric_value,
-    silent,
-    until_metric,
-)
+from testbed.servers import StartServer, close_sockets, metric_value, silent, until_metric
 from testbed.waiting import undisturbed, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ

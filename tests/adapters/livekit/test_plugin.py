@@ -28,15 +28,7 @@ from websockets.typing import Subprotocol
 from testbed import user_sounds
 from testbed.listening import words_of
 from testbed.livekit_audio import MakeVoice
-from testbed.livekit_conversation import (
-    DeafSTT,
-    committed,
-    count,
-    ended,
-    heard,
-    real_vad,
-    talking,
-)
+from testbed.livekit_conversation import DeafSTT, committed, count, ended, heard, real_vad, talking
 from testbed.proxy import Router
 from testbed.scripted_server import Script, ScriptedServer, Step
 from testbed.server_process import ServerProcess
@@ -49,12 +41,7 @@ from voiceagent_tts.core import WordTimestamp, samples_to_ms
 from voiceagent_tts.errors import EngineError, InvalidRequestError
 from voiceagent_tts.plugins.bench.livekit_devices import MICROPHONE_RATE_HZ
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import (
-    SUBPROTOCOL,
-    AudioFormat,
-    ReadyMessage,
-    SessionLimits,
-)
+from voiceagent_tts.protocol.messages import SUBPROTOCOL, AudioFormat, ReadyMessage, SessionLimits
 from voiceagent_tts.server.serve import RunningServer
 
 ROOT = Path(__file__).parents[3]

@@ -5,11 +5,7 @@ import inspect
 from typing import Any
 
 import pytest
-from pipecat.frames.frames import (
-    LLMFullResponseEndFrame,
-    LLMFullResponseStartFrame,
-    LLMTextFrame,
-)
+from pipecat.frames.frames import LLMFullResponseEndFrame, LLMFullResponseStartFrame, LLMTextFrame
 from pipecat.processors.metrics.frame_processor_metrics import FrameProcessorMetrics
 from pipecat.services.tts_service import TextAggregationMode, TTSService
 

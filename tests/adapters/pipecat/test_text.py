@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from voiceagent_tts.adapters.pipecat.text import (
-    ClauseAggregator,
-    VerbatimText,
-    joint,
-    without_end,
-)
+from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, VerbatimText, joint, without_end
 from voiceagent_tts.text.punctuation import SENTENCE_ENDS, last_mark
 from voiceagent_tts.text.words import is_spoken
 
