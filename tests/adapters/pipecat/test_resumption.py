@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +32,18 @@ def service(url: str, **options: Any) -> VoiceAgentTTSService:
     """A service for `url` whose server runs only a little ahead of playback."""
     options = {"settings": ENGLISH, "response_timeout_s": 5.0, "max_lead_s": 0.5} | options
     return VoiceAgentTTSService(url=url, **options)
+
+
+@contextlib.asynccontextmanager
+async def on_a_line(
+    server: RunningServer, **options: Any
+) -> AsyncIterator[tuple[Conversation, Router]]:
+    """A conversation whose connection to the server can fail."""
+    async with (
+        routing(server.websocket_url) as (line, url),
+        talking(service(url, **options)) as conversation,
+    ):
+        yield conversation, line
 
 
 async def length_s(server: RunningServer, text: str) -> float:
@@ -171,10 +184,7 @@ async def test_what_a_dead_server_never_spoke_is_not_committed(server: RunningSe
     """A turn that cannot resume ends with the words that were heard, and one error."""
 
     async def lose_it() -> tuple[str, str]:
-        async with (
-            routing(server.websocket_url) as (line, url),
-            talking(service(url)) as conversation,
-        ):
+        async with on_a_line(server) as (conversation, line):
             context_id = await conversation.reply(COUNTING)
             await conversation.play(context_id, 1.2)
             line.go_down()
@@ -198,10 +208,7 @@ async def test_an_interruption_during_an_outage_ends_the_turn(server: RunningSer
     """An interrupted turn is not spoken or committed when the server is back."""
 
     async def interrupt() -> tuple[str, str]:
-        async with (
-            routing(server.websocket_url) as (line, url),
-            talking(service(url)) as conversation,
-        ):
+        async with on_a_line(server) as (conversation, line):
             context_id = await conversation.reply(COUNTING)
             await conversation.play(context_id, 1.2)
             await lose(conversation, line)
@@ -229,10 +236,7 @@ async def test_text_that_comes_during_an_outage_is_spoken(
 ) -> None:
     """Text that the LLM writes during an outage is spoken after it."""
     after = "Four, five, six."
-    async with (
-        routing(server.websocket_url) as (line, url),
-        talking(service(url)) as conversation,
-    ):
+    async with on_a_line(server) as (conversation, line):
         if before:
             context_id = await conversation.begin(before)
             await conversation.play(context_id, 0.5)
@@ -249,10 +253,7 @@ async def test_text_that_comes_during_an_outage_is_spoken(
 
 async def test_a_new_voice_during_an_outage_loses_no_word(server: RunningServer) -> None:
     """Text before the change keeps the old voice; text after it has the new voice."""
-    async with (
-        routing(server.websocket_url) as (line, url),
-        talking(service(url)) as conversation,
-    ):
+    async with on_a_line(server) as (conversation, line):
         first = await conversation.begin("One, two, three. ")
         await conversation.play(first, 0.5)
         await lose(conversation, line)
@@ -270,10 +271,7 @@ async def test_a_new_voice_during_an_outage_loses_no_word(server: RunningServer)
 
 async def test_an_end_that_comes_late_overtakes_no_word(server: RunningServer) -> None:
     """A transport that starts early moves later frames forward, but not before the last word."""
-    async with (
-        routing(server.websocket_url) as (line, url),
-        talking(service(url)) as conversation,
-    ):
+    async with on_a_line(server) as (conversation, line):
         first = await conversation.begin("One, two, three. ")
         await conversation.play(first, 0.5)
         await lose(conversation, line)
@@ -293,10 +291,7 @@ async def test_an_end_that_comes_late_overtakes_no_word(server: RunningServer) -
 
 async def test_a_connection_that_is_lost_in_silence_is_replaced(server: RunningServer) -> None:
     """A router drops the connection without a sign, and the turn still resumes."""
-    async with (
-        routing(server.websocket_url) as (router, url),
-        talking(service(url, response_timeout_s=2.0)) as conversation,
-    ):
+    async with on_a_line(server, response_timeout_s=2.0) as (conversation, router):
         context_id = await conversation.reply(COUNTING)
         await conversation.play(context_id, 0.5)
         router.forget()
