@@ -69,6 +69,8 @@ def script(*steps: list[Step]) -> Script:
     return Script(tuple(together), end_s=together[-1].at_s)
 
 
+WHOLE = script(audio_steps(0.0, 80), word_steps(AHEAD_S, WORDS))
+"""A context of `TEXT`, made at once."""
 THREE_WORDS = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(0.5)])
 """A context of a short text."""
 
@@ -122,8 +124,7 @@ def test_an_interruption_from_behind_the_service_ends_the_history(
     after_s: float, passed_on: int
 ) -> None:
     """Other processors may be between the one that interrupts, such as a gate, and the service."""
-    spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S, WORDS))
-    messages, played_samples = cut_from_behind(spoken, after_s, passed_on)
+    messages, played_samples = cut_from_behind(WHOLE, after_s, passed_on)
     assert [len(message.split()) for message in messages] == [heard(played_samples[0]), 3]
 
 
@@ -257,9 +258,8 @@ def test_a_reply_after_an_interruption_between_two_chunks_has_its_words(
 
     monkeypatch.setattr(VoiceAgentTTSService, "stop_all_metrics", end_chunk)
 
-    spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S, WORDS))
     twice = (act for _ in range(2) for act in ((0.3, reply(TEXT)), interruption(1.0)))
-    messages, played_samples = history(spoken, *twice)
+    messages, played_samples = history(WHOLE, *twice)
     assert [len(message.split()) for message in messages] == [
         heard(each) for each in played_samples
     ]
@@ -283,9 +283,8 @@ def test_a_word_that_begins_while_an_interruption_is_handled_is_in_the_history(
         await push_frame(service, frame, *rest)
 
     monkeypatch.setattr(VoiceAgentTTSService, "push_frame", push_late)
-    spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S, WORDS))
     speaker = Loudspeaker(40, catches_up=catches_up)
-    (committed,), (played_samples,) = cut(reply(TEXT), spoken, after_s, loudspeaker=speaker)
+    (committed,), (played_samples,) = cut(reply(TEXT), WHOLE, after_s, loudspeaker=speaker)
     assert len(committed.split()) == heard(played_samples)
 
 
@@ -298,8 +297,7 @@ def test_an_interruption_does_not_wait_for_a_machine_without_time() -> None:
             loop.hold_up(0.002)
             await asyncio.sleep(0)
 
-    spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S, WORDS))
-    _, (played_samples,) = history(spoken, (0.0, reply(TEXT)), interruption(1.0), (0.0, starve))
+    _, (played_samples,) = history(WHOLE, (0.0, reply(TEXT)), interruption(1.0), (0.0, starve))
     assert 1.0 < played_samples / SAMPLE_RATE_HZ < 2.0
 
 
