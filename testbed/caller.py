@@ -14,11 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-from livekit.protocol.agent_pb.agent_session import (
-    AgentSessionMessage,
-    ChatMessage,
-    ChatRole,
-)
+from livekit.protocol.agent_pb.agent_session import AgentSessionMessage, ChatMessage, ChatRole
 
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.offspring import Following

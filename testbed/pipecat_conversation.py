@@ -66,7 +66,6 @@ class Conversation:
         self._turns_begun: asyncio.Queue[None] = asyncio.Queue()
         self._turns: asyncio.Queue[AssistantTurnStoppedMessage] = asyncio.Queue()
         self._spoke: asyncio.Queue[str] = asyncio.Queue()
-        self._started = asyncio.Event()
         self._changed = asyncio.Condition()
         self.worker = PipelineWorker(
             Pipeline([tts, self.transport.output(), aggregators.assistant()]),
@@ -76,10 +75,6 @@ class Conversation:
             enable_rtvi=False,
             **options,
         )
-
-        @self.worker.event_handler("on_pipeline_started")
-        async def on_pipeline_started(worker: PipelineWorker, frame: Frame) -> None:
-            self._started.set()
 
         @aggregators.assistant().event_handler("on_assistant_turn_started")
         async def on_turn_started(_: object) -> None:
@@ -119,11 +114,6 @@ class Conversation:
     def count(self, kind: type[Frame]) -> int:
         """Number of frames of `kind` that have left."""
         return sum(isinstance(frame, kind) for frame in [*self.frames, *self.errors])
-
-    async def started(self) -> None:
-        """Wait until the pipeline runs."""
-        async with asyncio.timeout(PATIENCE_S):
-            await self._started.wait()
 
     async def push(self, *frames: Frame) -> None:
         """Queue frames in front of the service."""
@@ -219,17 +209,33 @@ class Conversation:
 async def talking(tts: TTSService, **options: Any) -> AsyncIterator[Conversation]:
     """Run a conversation; ends its pipeline afterwards. `options` are those of its worker."""
     conversation = Conversation(tts, **options)
+    async with running_in_time(conversation.worker):
+        yield conversation
+
+
+@contextlib.asynccontextmanager
+async def running_in_time(worker: PipelineWorker) -> AsyncIterator[None]:
+    """Run a pipeline within the block, which begins when all of it has started.
+
+    Its end is bounded: a failed test must end even if Pipecat waits for a frame that does not come,
+    or swallows a cancellation.
+    """
+    started = asyncio.Event()
+
+    @worker.event_handler("on_pipeline_started")
+    async def on_started(*_: object) -> None:
+        started.set()
+
     runner = WorkerRunner(handle_sigint=False)
-    await runner.add_workers(conversation.worker)
+    await runner.add_workers(worker)
     running = asyncio.create_task(runner.run())
     try:
-        await conversation.started()
-        yield conversation
-    finally:
-        # Bounded: a failed test must end even if Pipecat waits for a frame that does not come, or
-        # swallows a cancellation.
         async with asyncio.timeout(PATIENCE_S):
-            await conversation.worker.cancel()
+            await started.wait()
+        yield
+    finally:
+        async with asyncio.timeout(PATIENCE_S):
+            await worker.cancel()
         await asyncio.wait({running}, timeout=PATIENCE_S)
         assert running.done(), "the pipeline does not end"
         running.result()
@@ -240,6 +246,17 @@ def service(server: RunningServer | ServerProcess, **options: Any) -> VoiceAgent
     return VoiceAgentTTSService(
         url=server.websocket_url, **{"settings": ENGLISH, "response_timeout_s": 5.0} | options
     )
+
+
+def counter_of(tts: TTSService, event: str) -> Callable[[], int]:
+    """Count the calls of an event handler."""
+    calls: list[None] = []
+
+    @tts.event_handler(event)
+    async def on_event(*_: object) -> None:
+        calls.append(None)
+
+    return lambda: len(calls)
 
 
 async def speaks(conversation: Conversation, text: str = "Yes, I can.") -> None:

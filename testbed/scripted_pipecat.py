@@ -6,7 +6,7 @@ Uses these private names of Pipecat's output transport: `_media_senders` and the
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -64,6 +64,10 @@ class HoldUp:
 
     at_s: float
     for_s: float
+
+    async def happen(self, _: "Agent") -> None:
+        """Let the time pass."""
+        cast("ScriptedLoop", asyncio.get_running_loop()).hold_up(self.for_s)
 
 
 class Loudspeaker(BaseOutputTransport):
@@ -142,40 +146,6 @@ def reply(text: str) -> list[Frame]:
     return [LLMFullResponseStartFrame(), LLMTextFrame(text), LLMFullResponseEndFrame()]
 
 
-def cut(
-    frames: Sequence[Frame],
-    script: Script,
-    after_s: float,
-    chunk_ms: int = 40,
-    *,
-    hold_up: HoldUp | None = None,
-    catches_up: bool = False,
-    **options: Any,
-) -> tuple[list[str], list[int]]:
-    """Speak, and interrupt.
-
-    Args:
-        frames: what enters the service; the scripted server's words are single letters.
-        script: what the server sends for each context.
-        after_s: seconds from the first chunk that plays to the interruption.
-        chunk_ms: length of the chunks that the transport plays.
-        hold_up: when nothing runs; None for never.
-        catches_up: as for `Loudspeaker`.
-        **options: arguments of the service.
-
-    Returns:
-        The messages in the history, and the played audio of each utterance, in samples.
-    """
-
-    async def run() -> tuple[list[str], list[int]]:
-        loudspeaker = Loudspeaker(chunk_ms, catches_up=catches_up)
-        async with agent(script, loudspeaker, **options) as talk:
-            await _cut(talk, frames, after_s, hold_up)
-            return talk.messages, loudspeaker.played_samples
-
-    return run_scripted(run())
-
-
 @dataclass(frozen=True, slots=True)
 class Agent:
     """A pipeline that runs, with its ends.
@@ -245,14 +215,62 @@ async def agent(
             yield Agent(worker, service, loudspeaker, server, ended, context)
 
 
-async def _cut(
-    talk: Agent, frames: Sequence[Frame], after_s: float, hold_up: HoldUp | None
-) -> None:
-    await talk.say(frames)
+Act = Sequence[Frame] | Callable[[Agent], Awaitable[None]]
+"""Frames that enter the service, or what else is done with a pipeline."""
+
+
+def history(
+    script: Script,
+    *acts: tuple[float, Act],
+    loudspeaker: Loudspeaker | None = None,
+    **options: Any,
+) -> tuple[list[str], list[int]]:
+    """Hold a conversation, and return what came of it.
+
+    Args:
+        script: what the server sends for each context.
+        *acts: each with its seconds after the act before; the second one waits until the first
+            chunk plays.
+        loudspeaker: the pipeline's output; by default it plays chunks of 40 ms.
+        **options: of `agent`, among them arguments of the service.
+
+    Returns:
+        The messages in the history, and the played audio of each utterance, in samples.
+    """
+
+    async def run() -> tuple[list[str], list[int]]:
+        async with agent(script, loudspeaker or Loudspeaker(40), **options) as talk:
+            for wait_s, act in acts:
+                await asyncio.sleep(wait_s)
+                await (act(talk) if callable(act) else talk.say(act))
+            await asyncio.sleep(_COMMITTED_AFTER_S)
+            return talk.messages, talk.loudspeaker.played_samples
+
+    return run_scripted(run())
+
+
+def cut(
+    frames: Sequence[Frame],
+    script: Script,
+    after_s: float,
+    *,
+    hold_up: HoldUp | None = None,
+    **options: Any,
+) -> tuple[list[str], list[int]]:
+    """Speak, and interrupt.
+
+    Args:
+        frames: what enters the service; the scripted server's words are single letters.
+        script: what the server sends for each context.
+        after_s: seconds from the first chunk that plays to the interruption.
+        hold_up: when nothing runs; None for never.
+        **options: of `history`.
+
+    Returns:
+        The messages in the history, and the played audio of each utterance, in samples.
+    """
+    acts: list[tuple[float, Act]] = [(0.0, frames)]
     if hold_up is not None:
-        await asyncio.sleep(hold_up.at_s)
-        cast("ScriptedLoop", asyncio.get_running_loop()).hold_up(hold_up.for_s)
+        acts.append((hold_up.at_s, hold_up.happen))
         after_s -= hold_up.at_s + hold_up.for_s
-    await asyncio.sleep(after_s)
-    await talk.worker.queue_frame(InterruptionFrame())
-    await asyncio.sleep(_COMMITTED_AFTER_S)
+    return history(script, *acts, (after_s, [InterruptionFrame()]), **options)

@@ -28,7 +28,7 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     AudioMessage,
@@ -108,6 +108,14 @@ class Script:
     true_ms: tuple[int, ...] = ()
     moved_after_s: float | None = None
     closed_s: float | None = None
+
+
+LOSES_ITS_TEXT = Script(
+    (Step(0.0, samples=SAMPLE_RATE_HZ, words_ms=(0,)),),
+    end_s=0.2,
+    failure=EngineError("the model lost the text", code=ErrorCode.TEXT_LOST, spoken_chars=0),
+)
+"""A model makes noise in place of its text; tests/e2e/test_lost_text.py has a real one."""
 
 
 @dataclass(slots=True)
@@ -201,9 +209,7 @@ class _TtsV1Voice:
         self.text = ""
         """What has arrived; its words are reported."""
         self.has_markup = False
-        self.true_ms: tuple[int, ...] = ()
-        self.moved_after_s: float | None = None
-        self.reason: Reason = "complete"
+        self.script = Script((), end_s=0.0)
         self._stamps: list[WordTimestamp] = []
 
     async def audio(self, pcm: bytes) -> None:
@@ -219,12 +225,12 @@ class _TtsV1Voice:
         left = [word for word in words if word.char_start >= self._chars]
         for word, start_ms in zip(left, starts_ms, strict=False):  # a rest has fewer words
             self._chars = word.char_end
-            confidence = _ESTIMATED if self.true_ms else 1.0
+            confidence = _ESTIMATED if self.script.true_ms else 1.0
             stamps.append(WordTimestamp(word, ms_to_samples(start_ms), None, confidence))
         self._stamps += stamps
         await self._send(WordsMessage.of(stamps, context_id=self._context_id).encode())
-        if self.moved_after_s is not None:
-            await asyncio.sleep(self.moved_after_s)
+        if (wait_s := self.script.moved_after_s) is not None:
+            await asyncio.sleep(wait_s)
             moved = WordsMovedMessage.of(self._final, context_id=self._context_id)
             await self._send(moved.encode())
 
@@ -232,7 +238,7 @@ class _TtsV1Voice:
     def _final(self) -> list[WordTimestamp]:
         return [
             replace(stamp, start_sample=ms_to_samples(start_ms))
-            for stamp, start_ms in zip(self._stamps, self.true_ms, strict=False)
+            for stamp, start_ms in zip(self._stamps, self.script.true_ms, strict=False)
         ]
 
     async def cancelled(self) -> None:
@@ -248,15 +254,19 @@ class _TtsV1Voice:
         await self._send(ErrorMessage.of(error, self._context_id).encode())
         await self.end("error")
 
-    async def end(self, reason: Any = None) -> None:
+    async def end(self, reason: Reason | None = None) -> None:
+        is_limited = self.script.closed_s is not None
         await self._send(
             DoneMessage(
-                context_id=self._context_id, reason=reason or self.reason, audio_ms=0,
-                chars=len(self.text) if self.reason == "complete" else self._chars,
-                ttfa_ms=None, gen_ms=0,
-                words_final=WordList.of(self._final) if self.true_ms else None,
+                context_id=self._context_id,
+                reason=reason or ("limit" if is_limited else "complete"),
+                audio_ms=0,
+                chars=self._chars if is_limited else len(self.text),
+                ttfa_ms=None,
+                gen_ms=0,
+                words_final=WordList.of(self._final) if self.script.true_ms else None,
             ).encode()
-        )  # fmt: skip
+        )
 
 
 def words_in(text: str, *, has_markup: bool = False) -> list[Word]:
@@ -370,10 +380,8 @@ class ScriptedServer:
                     case ContextText(context_id=context_id) if context_id not in players:
                         voice = voices[context_id]
                         voice.text = message.text
-                        players[context_id] = player = self._play(message.text, voice)
-                        voice.true_ms = player.script.true_ms
-                        voice.moved_after_s = player.script.moved_after_s
-                        voice.reason = "complete" if player.script.closed_s is None else "limit"
+                        players[context_id] = self._play(message.text, voice)
+                        voice.script = players[context_id].script
                     case ContextText(context_id=context_id) if players[context_id].accepts_text:
                         voices[context_id].text += message.text
                     case ContextText(context_id=context_id):

@@ -1,10 +1,19 @@
-"""A Pipecat service that another one may fail over to."""
+"""A Pipecat service that another one may fail over to, in a pipeline with both."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from typing import Any
 
 from pipecat.frames.frames import Frame
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.service_switcher import ServiceSwitcher, ServiceSwitcherStrategyFailover
+from pipecat.pipeline.worker import PipelineWorker
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
+
+from voiceagent_tts.plugins.demo.pipeline import running
 
 
 class Understudy(TTSService):
@@ -20,3 +29,49 @@ class Understudy(TTSService):
         """Note `text`."""
         self.said.append(text)
         yield None
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """A pipeline with a service and its understudy.
+
+    Attributes:
+        worker: runs it.
+        second: the understudy.
+        asked: the context and the text of each piece that the first service is asked to say.
+        switched_at_s: the loop's time at which the understudy took over.
+    """
+
+    worker: PipelineWorker
+    second: Understudy
+    asked: "asyncio.Queue[tuple[str, str]]"
+    switched_at_s: "asyncio.Future[float]"
+
+
+@contextlib.asynccontextmanager
+async def switching(first: TTSService, *stages: Any, **options: Any) -> AsyncIterator[Switching]:
+    """Run such a pipeline within the block.
+
+    Args:
+        first: the service that speaks at the start.
+        *stages: what stands behind the services.
+        **options: of the worker.
+    """
+    loop, second = asyncio.get_running_loop(), Understudy()
+    asked, switched_at_s = asyncio.Queue[tuple[str, str]](), loop.create_future()
+    switcher = ServiceSwitcher([first, second], ServiceSwitcherStrategyFailover)
+
+    @first.event_handler("on_tts_request")
+    async def on_tts_request(_: object, context_id: str, text: str) -> None:
+        asked.put_nowait((context_id, text))
+
+    @switcher.strategy.event_handler("on_service_switched")
+    async def on_switched(*_: object) -> None:
+        if not switched_at_s.done():
+            switched_at_s.set_result(loop.time())
+
+    pipeline = Pipeline([switcher, *stages])
+    options = {"cancel_on_idle_timeout": False, "enable_rtvi": False} | options
+    worker = PipelineWorker(pipeline, **options)
+    async with running(worker):
+        yield Switching(worker, second, asked, switched_at_s)

@@ -85,6 +85,11 @@ class ReceivedContext:
         return self.record.audio.samples_to_ms(self.record.samples_received)
 
     @property
+    def underrun_s(self) -> float:
+        """Seconds without audio for a listener that plays audio on arrival."""
+        return self._clock.underrun_s
+
+    @property
     def _played_samples(self) -> int:
         """Samples played by a listener that plays audio on arrival."""
         return self._clock.played_samples(time.monotonic())

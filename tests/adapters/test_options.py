@@ -1,8 +1,17 @@
+import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from voiceagent_tts.adapters.options import check_speech, checked_connection
+from voiceagent_tts.adapters.options import (
+    check_count,
+    check_not_negative,
+    check_positive,
+    check_sample_rate,
+    check_speech,
+    checked_connection,
+)
 from voiceagent_tts.errors import InvalidRequestError
 
 
@@ -48,3 +57,27 @@ def test_a_language_that_no_server_knows_is_refused(language: str) -> None:
     """Every turn in it would fail."""
     with pytest.raises(InvalidRequestError, match="expected a language among"):
         check_speech(language=language)
+
+
+@pytest.mark.parametrize("value", [0, -5, 12345, 24000.0, "24000", None])
+def test_a_sample_rate_that_no_server_has_is_refused(value: object) -> None:
+    """With the rates that there are."""
+    with pytest.raises(InvalidRequestError, match=f"sample_rate: .*48000, got {value!r}"):
+        check_sample_rate(value)
+
+
+@pytest.mark.parametrize(
+    ("check", "values"),
+    [
+        (check_positive, [0, -1, math.inf, math.nan, True, "1", None]),
+        (check_not_negative, [-0.1, math.inf, math.nan, True, "1", None]),
+        (check_count, [-1, 2.5, True, "1", None]),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(
+    check: Callable[..., None], values: list[object]
+) -> None:
+    """With the option and its value."""
+    for value in values:
+        with pytest.raises(InvalidRequestError, match=f"wait_s: expected .*, got {value!r}"):
+            check(wait_s=value)

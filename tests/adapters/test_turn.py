@@ -35,52 +35,33 @@ def anywhere(word: Word) -> int:
     return 0
 
 
+PAUSES = {
+    "comma": ("One, two", 5, 0.99, 40),
+    "engine": ("One, two", 5, 1.0, 0),
+    "no pause": ("One two", 4, 0.3, 0),
+    "first": ("One two", 0, 0.3, 0),
+    "wide mark": ("好,我", 2, 0.3, 40),
+    "wide": ("好我", 1, 0.3, 0),
+    "paragraph": ("One.\n\n“Two”", 6, 0.3, 40),
+    "quote": ("“One.” two", 7, 0.3, 40),
+    "bracket": ("(one) two", 6, 0.3, 0),
+    "emphasis": ("**One.** two", 9, 0.3, 40),
+    "line": ("One\ntwo", 4, 0.3, 40),
+    "break": ('One <break time="1s"/> two', 23, 0.3, 40),
+    "dash": ("one — two", 6, 0.3, 40),
+    "currency": ("5€ two", 3, 0.3, 0),
+    "percent": ("50% two", 4, 0.3, 0),
+    "possessive": ("dogs' two", 6, 0.3, 0),
+    "vowel sign": ("भाषा है", 5, 0.3, 0),
+    "danda": ("हूँ। है", 5, 0.3, 40),
+    "combining": ("cafe\u0301 two", 6, 0.3, 0),
+    "tone marks": ("كِتَابٌ جَدِيدٌ", 8, 0.3, 0),
+}
+"""A text, where a word begins in it, the confidence of its time, and the doubt in milliseconds."""
+
+
 @pytest.mark.parametrize(
-    ("text", "char_start", "confidence", "doubt_ms"),
-    [
-        ("One, two", 5, 0.99, 40),
-        ("One, two", 5, 1.0, 0),
-        ("One two", 4, 0.3, 0),
-        ("One two", 0, 0.3, 0),
-        ("好,我", 2, 0.3, 40),
-        ("好我", 1, 0.3, 0),
-        ("One.\n\n“Two”", 6, 0.3, 40),
-        ("“One.” two", 7, 0.3, 40),
-        ("(one) two", 6, 0.3, 0),
-        ("**One.** two", 9, 0.3, 40),
-        ("One\ntwo", 4, 0.3, 40),
-        ('One <break time="1s"/> two', 23, 0.3, 40),
-        ("one — two", 6, 0.3, 40),
-        ("5€ two", 3, 0.3, 0),
-        ("50% two", 4, 0.3, 0),
-        ("dogs' two", 6, 0.3, 0),
-        ("भाषा है", 5, 0.3, 0),
-        ("हूँ। है", 5, 0.3, 40),
-        ("cafe\u0301 two", 6, 0.3, 0),
-        ("كِتَابٌ جَدِيدٌ", 8, 0.3, 0),
-    ],
-    ids=[
-        "comma",
-        "engine",
-        "no pause",
-        "first",
-        "wide mark",
-        "wide",
-        "paragraph",
-        "quote",
-        "bracket",
-        "emphasis",
-        "line",
-        "break",
-        "dash",
-        "currency",
-        "percent",
-        "possessive",
-        "vowel sign",
-        "danda",
-        "combining",
-        "tone marks",
-    ],
+    ("text", "char_start", "confidence", "doubt_ms"), PAUSES.values(), ids=PAUSES
 )
 def test_a_word_behind_a_pause_may_begin_later_than_an_aligner_says(
     text: str, char_start: int, confidence: float, doubt_ms: int
@@ -158,6 +139,7 @@ async def test_only_the_server_ends_its_silence() -> None:
     async with ScriptedServer(Script((), end_s=PATIENCE_S)).running() as server:
         socket = await ClientSocket.over(await connect_websocket(server.addresses["ws"], {}))
         turn = Turn("turn", OpenOptions())
+        assert turn.silent_s(5.0) is None, "no context speaks"
         record = turn.open_context(socket, lambda _: None, 10.0)
         assert turn.silent_s(20.0) is None, "nothing to speak"
         turn.append("One", 20.0)

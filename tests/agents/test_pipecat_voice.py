@@ -15,12 +15,12 @@ from aiohttp import web
 from pipecat.frames.frames import Frame, LLMContextFrame, LLMRunFrame, LLMTextFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.tests.utils import run_test
-from pipecat.workers.runner import WorkerRunner
 
 from agents import pipecat_stand_ins, pipecat_voice, stand_ins
 from testbed import user_sounds
 from testbed.listening import words_of
 from testbed.openai_server import openai_server, stream_reply
+from testbed.pipecat_conversation import running_in_time
 from testbed.server_process import ServerProcess
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.webrtc_caller import calling_bot
@@ -79,26 +79,6 @@ async def running_bot(port: int, **environment: str) -> AsyncIterator[str]:
         bot.terminate()
         async with asyncio.timeout(PATIENCE_S):
             await bot.wait()
-
-
-@contextlib.asynccontextmanager
-async def running_pipeline(
-    transport: RealtimeFileTransport, url: str, context: LLMContext
-) -> AsyncIterator[None]:
-    """Run the bot's pipeline in this process; it greets."""
-    worker = pipecat_voice.build_worker(transport, url, context)
-    runner = WorkerRunner(handle_sigint=False)
-    await runner.add_workers(worker)
-    running = asyncio.create_task(runner.run())
-    try:
-        await worker.queue_frames([LLMRunFrame()])
-        yield
-    finally:
-        async with asyncio.timeout(PATIENCE_S):
-            await worker.cancel()
-        await asyncio.wait({running}, timeout=PATIENCE_S)
-        assert running.done(), "the pipeline does not end"
-        running.result()
 
 
 def replies(context: LLMContext) -> list[str]:
@@ -173,7 +153,9 @@ async def test_after_a_sound_without_words_the_reply_is_heard_to_its_end(
 
     async def listen() -> tuple[list[str], list[Utterance]]:
         context, transport = LLMContext(), RealtimeFileTransport()
-        async with running_pipeline(transport, served.websocket_url, context):
+        worker = pipecat_voice.build_worker(transport, served.websocket_url, context)
+        async with running_in_time(worker):
+            await worker.queue_frames([LLMRunFrame()])  # it greets
             await until(lambda: bool(transport.utterances), "the reply")
             context_id = transport.utterances[0].context_id
             await transport.wait_until_played(context_id, SAMPLE_RATE_HZ)

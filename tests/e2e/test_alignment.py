@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from testbed.agent_text import agent_sentences
-from testbed.servers import StartServer
+from testbed.servers import StartServer, metric_value
 from testbed.throttling import running_throttled
 from testbed.tiny_aligner import write_tiny_aligner
 from testbed.waiting import PATIENCE_S, undisturbed, until
@@ -76,11 +76,6 @@ def exact_share(received: ReceivedContext) -> float:
     return float(np.mean([word.is_exact for word in received.words]))
 
 
-def counted(server: RunningServer, name: str, **labels: str) -> float:
-    """Return a metric of the server."""
-    return server.state.metrics.registry.get_sample_value(name, labels) or 0.0
-
-
 def aligner_of(server: RunningServer, name: str = "online-0") -> WorkerClient:
     """Return a running aligner."""
     worker = server.state.synthesizer.aligners[name].worker
@@ -97,8 +92,8 @@ async def test_words_are_as_good_as_the_engines_own(
     assert not any(aligner.worker for aligner in aligners), "none is needed"
     async with Wire.connected(native.websocket_url) as wire:
         truth = starts_ms(await wire.say(TEXT, language="en"))
-    estimated = counted(aligned, "tts_words_total", source="estimate")
-    lags = counted(aligned, "tts_aligner_lag_seconds_count", aligner="online")
+    estimated = metric_value(aligned, "tts_words_total", source="estimate")
+    lags = metric_value(aligned, "tts_aligner_lag_seconds_count", aligner="online")
     async with Wire.connected(aligned.websocket_url) as wire:
         received = await say(wire, TEXT)
     assert [word.word for word in received.words] == split_words(TEXT)
@@ -106,8 +101,8 @@ async def test_words_are_as_good_as_the_engines_own(
     assert exact_share(received) > 0.8
     assert received.words_late == 0
     times = len(wire.contexts)
-    assert counted(aligned, "tts_words_total", source="estimate") <= estimated + 2 * times
-    assert counted(aligned, "tts_aligner_lag_seconds_count", aligner="online") == lags + times
+    assert metric_value(aligned, "tts_words_total", source="estimate") <= estimated + 2 * times
+    assert metric_value(aligned, "tts_aligner_lag_seconds_count", aligner="online") == lags + times
     final = received.done.words_final
     assert final is not None, "the first words left before their times were known"
     assert final.words == [word.text for word in split_words(TEXT)]
@@ -202,13 +197,13 @@ async def test_a_killed_aligner_costs_exactness_alone(start_server: StartServer)
             assert received.done.reason == "complete"
             assert [word.word for word in received.words] == split_words(TEXT)
             assert sum(word.is_exact for word in received.words) <= known + 3, "what was on its way"
-            underrun_s = counted(server, "tts_audio_underrun_seconds_sum")
+            underrun_s = metric_value(server, "tts_audio_underrun_seconds_sum")
             supervisor = server.state.synthesizer.aligners["online-0"]
             await supervisor.wait_for_worker(PATIENCE_S)
             again = await say(wire, TEXT)
         assert exact_share(again) > 0.8
         assert received.audio_ms == pytest.approx(again.audio_ms, rel=0.01)
-        assert counted(server, "tts_aligner_restarts") == 1
+        assert metric_value(server, "tts_aligner_restarts") == 1
         return received.words_late, underrun_s
 
     words_late, underrun_s = await undisturbed(
@@ -255,7 +250,7 @@ async def test_the_whole_chain_under_barge_ins(start_server: StartServer, tmp_pa
     async with Wire.connected(server.websocket_url) as wire:
         whole = await say(wire, "Hi.", voice="vivian", seed=1, max_lead_s=0)
         assert [word.word for word in whole.words] == split_words("Hi.")
-        assert counted(server, "tts_aligner_lag_seconds_count", aligner="forced") == len(
+        assert metric_value(server, "tts_aligner_lag_seconds_count", aligner="forced") == len(
             wire.contexts
         )
 

@@ -1,17 +1,27 @@
-"""A model that loses its text: the words in its noise were not heard, whoever asks."""
+"""A model that loses its text: the words in its noise were not heard, whoever asks.
+
+Tiny random weights make noise and find no end.
+"""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from testbed.losing_server import LOSING, LOST, start_losing_server
+from testbed.linked_models import link_with_few_codebooks
+from testbed.parity_reference import REFERENCE
 from testbed.servers import StartServer
 from voiceagent_tts.client import ClientAudio, TTSClient, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.server.serve import RunningServer
+
+LOST = "OK"
+"""A text that is lost with `LOSING`."""
+LOSING: dict[str, Any] = {"voice": "vivian", "language": "en", "seed": 1, "speed": 4.0}
+"""Options of a context that loses it after five seconds of noise, which speed makes 1.4 s."""
 
 
 async def test_words_that_were_noise_were_not_heard(
@@ -21,7 +31,9 @@ async def test_words_that_were_noise_were_not_heard(
 
     The log has the code and no words.
     """
-    server = await start_losing_server(start_server, tmp_path)
+    link_with_few_codebooks(REFERENCE / "custom_voice-1b7", tmp_path / "losing")
+    models = (str(tmp_path / "losing"),)
+    server = await start_server(engine="qwen3", models=models, rows=2, threads=1)
     events: list[object] = []
     with capture_logs() as lines:
         await _lose(server, events)

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import socket
-import time
 from typing import Any
 
 import httpx
@@ -18,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, ConnectionClosedError, Inval
 from testbed.servers import StartServer, until_free, worker_of
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.wire import ReceivedContext, Wire
-from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, PlayoutClock
+from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server import serve, websocket
@@ -125,16 +124,6 @@ async def _flooded(server: RunningServer) -> Wire:
     return wire
 
 
-async def _underrun_s(wire: Wire, received: ReceivedContext) -> float:
-    """Return the seconds without audio that a listener of a context would hear."""
-    clock = PlayoutClock()
-    while received.record.done is None:
-        event = await wire.receive()
-        if isinstance(event, ClientAudio):
-            clock.send(len(event.pcm) // 2, time.monotonic())
-    return clock.underrun_s
-
-
 async def test_a_client_that_never_reads_is_closed(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +138,7 @@ async def test_a_client_that_never_reads_is_closed(
             await neighbour.end(received)
             unread = await _flooded(server)
             async with asyncio.TaskGroup() as group:
-                listening = group.create_task(_underrun_s(neighbour, received))
+                group.create_task(neighbour.finish(received))
                 await until(lambda: len(server.state.sessions) == 1, "the never-reader is closed")
                 await until(lambda: worker_of(server).rows_used <= 1, "its rows are free")
                 with pytest.raises(ConnectionClosedError) as closed:
@@ -160,7 +149,7 @@ async def test_a_client_that_never_reads_is_closed(
         assert any(context.pcm for context in unread.contexts.values()), "it was spoken to"
         assert received.done.reason == "complete"
         await until(lambda: not server.state.sessions, "the neighbour has left")
-        return listening.result()
+        return received.underrun_s
 
     assert await undisturbed(underrun_of_neighbour, holds=lambda seconds: seconds < 0.1) < 0.1
 

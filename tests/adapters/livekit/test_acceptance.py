@@ -7,23 +7,15 @@ import asyncio
 from typing import get_args
 
 import pytest
-from livekit.agents import APIConnectOptions, APIError, APIStatusError, tts
+from livekit.agents import APIConnectOptions, APIStatusError, tts
 from livekit.agents.metrics import TTSMetrics
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
 
 from testbed.listening import pcm_of
 from testbed.livekit_audio import MakeVoice, seconds
-from testbed.livekit_conversation import (
-    ended,
-    talking,
-)
+from testbed.livekit_conversation import ended, talking
 from testbed.server_process import ServerProcess
-from testbed.servers import (
-    StartServer,
-    metric_value,
-    silent,
-    until_metric,
-)
+from testbed.servers import StartServer, metric_value, silent, until_metric
 from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.protocol.messages import SampleRate
@@ -336,10 +328,3 @@ async def test_group_17_a_short_lead_wastes_little_audio(
         await conversation.cut(0.5, COUNTING * 5)
         await until_metric(server, "tts_contexts_active", 0)
         assert metric_value(server, "tts_audio_discarded_seconds_total") < 3.0
-
-
-async def test_errors_are_those_of_livekit(served: ServerProcess, make_voice: MakeVoice) -> None:
-    """A stream raises only `APIError`s, because any other error would end the session."""
-    with pytest.raises(APIError) as raised:
-        await say(make_voice(served, voice="nobody"), "Yes.")
-    assert not raised.value.retryable

@@ -11,22 +11,11 @@ from livekit.agents.voice.agent_session import SessionConnectOptions
 
 from testbed.listening import pcm_of, words_of
 from testbed.livekit_audio import MakeVoice, tokens
-from testbed.livekit_conversation import (
-    count,
-    ended,
-    heard,
-    talking,
-)
+from testbed.livekit_conversation import count, ended, heard, talking
 from testbed.proxy import routing
 from testbed.scripted_server import Script, ScriptedServer, Step
 from testbed.server_process import ServerProcess
-from testbed.servers import (
-    StartServer,
-    close_sockets,
-    metric_value,
-    silent,
-    until_metric,
-)
+from testbed.servers import StartServer, close_sockets, metric_value, silent, until_metric
 from testbed.waiting import undisturbed, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
@@ -102,18 +91,6 @@ async def test_group_05_without_retries_a_reply_ends_where_it_breaks_off(
         spoken = await ended(handle)
         assert spoken and spoken != COUNTING and COUNTING.startswith(spoken)
         assert [error.recoverable for error in conversation.errors] == [False]
-
-
-@pytest.mark.thorough
-async def test_group_05_an_engine_that_dies_again_and_again_says_it_all(
-    start_server: StartServer, make_voice: MakeVoice
-) -> None:
-    """The reply resumes as long as each attempt speaks another word, with a real worker too."""
-    server = await start_server(throttle={"rtf": 0.5, "crash_after_s": 1.5})
-    async with talking(make_voice(server)) as conversation:
-        assert await conversation.spoken(COUNTING) == COUNTING
-        assert not conversation.errors
-        assert metric_value(server, "tts_worker_restarts") >= 2
 
 
 def _dies(after_s: float, *, samples: int = 0, words_ms: tuple[int, ...] = ()) -> Script:

@@ -12,17 +12,10 @@ from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
 
 from testbed.listening import words_of
 from testbed.livekit_audio import MakeVoice, seconds, tokens
-from testbed.livekit_conversation import (
-    count,
-    ended,
-    heard,
-    talking,
-)
+from testbed.livekit_conversation import count, ended, heard, talking
 from testbed.scripted_server import Script, ScriptedServer, Step
 from testbed.server_process import ServerProcess
-from testbed.servers import (
-    StartServer,
-)
+from testbed.servers import StartServer
 from testbed.waiting import undisturbed
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterable, AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from livekit import rtc
 from testbed.listening import words_of
 from testbed.livekit_audio import MakeVoice, tokens
 from testbed.livekit_conversation import Conversation, count, ended, heard, talking
-from testbed.losing_server import LOSING, LOST, start_losing_server
+from testbed.scripted_server import LOSES_ITS_TEXT, ScriptedServer
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import until
@@ -318,13 +317,13 @@ async def test_a_plugin_that_is_closed_in_a_reply_commits_what_was_heard(
         assert 0 < count(words, spoken) < len(words)
 
 
-async def test_words_that_were_noise_are_not_in_the_history(
-    start_server: StartServer, make_voice: MakeVoice, tmp_path: Path
-) -> None:
+async def test_words_that_were_noise_are_not_in_the_history(make_voice: MakeVoice) -> None:
     """A model that loses its text fails the reply, after one more try, and nothing was heard."""
-    server = await start_losing_server(start_server, tmp_path)
-    async with talking(make_voice(server, **LOSING)) as conversation:
-        assert await conversation.spoken(LOST) == ""
+    async with (
+        ScriptedServer(LOSES_ITS_TEXT).running() as server,
+        talking(make_voice(server.addresses["ws"])) as conversation,
+    ):
+        assert await conversation.spoken("OK") == ""
         assert conversation.history == []
         (failed,) = conversation.errors
         assert f"{ErrorCode.TEXT_LOST}: " in str(failed.error)

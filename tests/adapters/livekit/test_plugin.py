@@ -28,15 +28,7 @@ from websockets.typing import Subprotocol
 from testbed import user_sounds
 from testbed.listening import words_of
 from testbed.livekit_audio import MakeVoice
-from testbed.livekit_conversation import (
-    DeafSTT,
-    committed,
-    count,
-    ended,
-    heard,
-    real_vad,
-    talking,
-)
+from testbed.livekit_conversation import DeafSTT, committed, count, ended, heard, real_vad, talking
 from testbed.proxy import Router
 from testbed.scripted_server import Script, ScriptedServer, Step
 from testbed.server_process import ServerProcess
@@ -49,12 +41,7 @@ from voiceagent_tts.core import WordTimestamp, samples_to_ms
 from voiceagent_tts.errors import EngineError, InvalidRequestError
 from voiceagent_tts.plugins.bench.livekit_devices import MICROPHONE_RATE_HZ
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import (
-    SUBPROTOCOL,
-    AudioFormat,
-    ReadyMessage,
-    SessionLimits,
-)
+from voiceagent_tts.protocol.messages import SUBPROTOCOL, AudioFormat, ReadyMessage, SessionLimits
 from voiceagent_tts.server.serve import RunningServer
 
 ROOT = Path(__file__).parents[3]
@@ -243,14 +230,6 @@ async def test_a_fallback_that_is_made_before_the_first_connection_expects_word_
     assert early.capabilities.aligned_transcript and not late.capabilities.aligned_transcript
 
 
-async def test_prewarm_waits_for_a_server_that_comes_later(make_voice: MakeVoice) -> None:
-    """An agent may start before the server: `prewarm` does not fail if it cannot connect."""
-    voice = make_voice("ws://127.0.0.1:9")
-    voice.prewarm()
-    with pytest.raises(APIConnectionError):
-        await voice.synthesize("Yes.", conn_options=APIConnectOptions(max_retry=0)).collect()
-
-
 async def test_a_wrong_key_is_reported_and_not_retried(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
@@ -405,8 +384,8 @@ async def test_voices_of_another_server_are_an_api_error(make_voice: MakeVoice, 
     ("options", "sentence"),
     [
         ({"sample_rate": 12345}, "sample_rate: .*, got 12345"),
-        ({"sample_rate": 24000.0}, "sample_rate: .*, got 24000.0"),
         ({"url": 5}, "url: expected a string, got int"),
+        ({"url": "ftp://127.0.0.1:8765"}, "url: expected ws://host"),
         ({"api_key": "secret\n"}, "api_key: expected printable ASCII"),
         ({"extra_headers": {"X": 5}}, "extra_headers: .* as X, got int"),
         ({"http_session": 5}, "http_session: .*, got int"),
@@ -415,8 +394,6 @@ async def test_voices_of_another_server_are_an_api_error(make_voice: MakeVoice, 
         ({"output_latency_s": math.inf}, "output_latency_s: expected 0 or more, got inf"),
         ({"heartbeat_s": 0}, "heartbeat_s: expected a number above 0, got 0"),
         ({"leading_silence_ms": -5}, "leading_silence_ms: expected 0 or more, got -5"),
-        ({"output_latency_s": -0.1}, "output_latency_s: expected 0 or more, got -0.1"),
-        ({"heartbeat_s": -1}, "heartbeat_s: expected a number above 0, got -1"),
         ({"speed": 9.0}, "speed: .*less than or equal to 4; got 9"),
         ({"max_buffer_delay_ms": 9000}, "max_buffer_delay_ms: .*; got 9000"),
     ],
@@ -501,12 +478,6 @@ async def test_a_proxy_gets_its_headers(make_voice: MakeVoice) -> None:
     assert asked == {b"/v1/audio/voices", b"/v1/tts/ws"}
 
 
-def test_an_address_of_no_server_is_refused() -> None:
-    """A wrong address is an error at construction."""
-    with pytest.raises(InvalidRequestError, match="url: expected ws://host"):
-        TTS(url="ftp://127.0.0.1:8765")
-
-
 @pytest.mark.parametrize(
     ("url", "asked"),
     [
@@ -544,21 +515,25 @@ async def test_a_whole_text_comes_faster_than_it_plays(
     assert loop.time() - started < audio.duration / 2
 
 
-async def test_word_times_are_emitted_as_they_arrive(
+async def test_words_outside_of_a_session_are_not_held_back(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """The event `words` has the true times, ahead of playback."""
+    """They come with their audio as it arrives; the event `words` has the true times before."""
     expected = await words_of(served.websocket_url, COUNTING, voice="default", language="en")
-    voice = make_voice(served)
-    told: list[WordTimestamp] = []
+    voice, told, loop = make_voice(served), list[WordTimestamp](), asyncio.get_running_loop()
     voice.on("words", lambda context_id, words: told.extend(words))
+    started = loop.time()
     async with voice.stream() as stream:
         stream.push_text(COUNTING)
         stream.end_input()
-        async for _ in stream:
-            pass
+        frames = [event.frame async for event in stream]
+    assert 4 < sum(frame.duration for frame in frames) > 2 * (loop.time() - started)
     assert [word.word for word in told] == [word.word for word in expected]
     assert told[0].is_exact
+    pieces = [
+        piece for frame in frames for piece in frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, [])
+    ]
+    assert pieces and {piece.confidence for piece in pieces if piece.strip()} == {1.0}
 
 
 async def test_word_times_count_in_the_reply(make_voice: MakeVoice) -> None:
@@ -581,24 +556,6 @@ async def test_word_times_count_in_the_reply(make_voice: MakeVoice) -> None:
     assert starts_ms == [500, 700, 900, 1_100]
     assert audio_s == pytest.approx(1.3)
     assert len({context_id for context_id, _ in told}) == 1
-
-
-async def test_words_outside_of_a_session_are_not_held_back(
-    served: ServerProcess, make_voice: MakeVoice
-) -> None:
-    """Outside of a session, words are sent with their audio as it arrives, and their confidence."""
-    loop = asyncio.get_running_loop()
-    started = loop.time()
-    async with make_voice(served).stream() as stream:
-        stream.push_text(COUNTING)
-        stream.end_input()
-        frames = [event.frame async for event in stream]
-    assert sum(frame.duration for frame in frames) > 4
-    pieces = [
-        piece for frame in frames for piece in frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, [])
-    ]
-    assert pieces and {piece.confidence for piece in pieces if piece.strip()} == {1.0}
-    assert loop.time() - started < sum(frame.duration for frame in frames) / 2
 
 
 @pytest.mark.parametrize("end", ["", " \ud83d"])

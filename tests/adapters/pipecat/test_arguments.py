@@ -5,22 +5,13 @@ import inspect
 from typing import Any
 
 import pytest
-from pipecat.frames.frames import (
-    ErrorFrame,
-    LLMFullResponseEndFrame,
-    LLMFullResponseStartFrame,
-    LLMTextFrame,
-    TTSUpdateSettingsFrame,
-)
+from pipecat.frames.frames import LLMFullResponseEndFrame, LLMFullResponseStartFrame, LLMTextFrame
 from pipecat.processors.metrics.frame_processor_metrics import FrameProcessorMetrics
-from pipecat.services.cartesia.tts import CartesiaTTSService, GenerationConfig
 from pipecat.services.tts_service import TextAggregationMode, TTSService
 
-from testbed.pipecat_conversation import service, speaks, talking
 from testbed.scripted_pipecat import Loudspeaker, agent, cut, reply
 from testbed.scripted_server import Script, Step
 from testbed.scripted_time import run_scripted
-from testbed.server_process import ServerProcess
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
@@ -108,30 +99,3 @@ def test_in_direct_mode_the_history_ends_with_what_was_heard() -> None:
     spoken = Script(tuple(steps), end_s=1.0)
     messages, _ = cut(reply("a b c d"), spoken, 0.5, enable_direct_mode=True)
     assert messages == ["a b"]
-
-
-# Settings of another service.
-
-FOREIGN = CartesiaTTSService.Settings(voice="nova", generation_config=GenerationConfig(speed=1.3))
-REFUSAL = r"settings: expected fields of this service \(.*voice\); got generation_config"
-
-
-def test_settings_of_another_service_are_refused() -> None:
-    """Where they have fields that this one does not have; the others mean the same."""
-    with pytest.raises(ValueError, match=REFUSAL):
-        VoiceAgentTTSService(settings=FOREIGN)
-    settings = CartesiaTTSService.Settings(voice="nova", language="de")
-    tts = VoiceAgentTTSService(settings=settings)
-    assert (tts.settings.voice, tts.settings.language) == ("nova", "de")
-
-
-async def test_a_change_to_settings_of_another_service_changes_nothing(
-    served: ServerProcess,
-) -> None:
-    """It is an error of the frame, and speech goes on."""
-    async with talking(service(served)) as conversation:
-        await conversation.push(TTSUpdateSettingsFrame(delta=FOREIGN))
-        await conversation.until(ErrorFrame)
-        assert "got generation_config" in conversation.errors[0].error
-        await speaks(conversation)
-        assert conversation.tts.settings.voice == "default"

@@ -1,48 +1,28 @@
 """When the service connects, what a server that drains or is gone costs, and what is logged."""
 
 import asyncio
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from loguru import logger
 from pipecat.frames.frames import (
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
     TTSSpeakFrame,
 )
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.service_switcher import ServiceSwitcher, ServiceSwitcherStrategyFailover
-from pipecat.pipeline.worker import PipelineWorker
 
-from testbed.pipecat_conversation import service, speaks, talking
+from testbed.pipecat_conversation import counter_of, service, speaks, talking
 from testbed.proxy import Router, routing
 from testbed.scripted_pipecat import reply
 from testbed.servers import close_sockets
-from testbed.understudy import Understudy
+from testbed.understudy import switching
 from testbed.waiting import until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService, speaking
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.plugins.demo.pipeline import running as pipeline_running
 from voiceagent_tts.plugins.demo.realtime_file_transport import RealtimeFileTransport
 from voiceagent_tts.server.serve import RunningServer
 
 COUNTING = "One, two, three, four, five."
-
-
-@pytest.fixture
-def logged() -> Iterator[list[str]]:
-    """Lines of this package's log in Pipecat, from INFO on."""
-    lines: list[str] = []
-    sink = logger.add(
-        lambda line: lines.append(line.rstrip()),
-        level="INFO",
-        format="{message}",
-        filter="voiceagent_tts",
-    )
-    yield lines
-    logger.remove(sink)
 
 
 def through(url: str, **options: Any) -> VoiceAgentTTSService:
@@ -56,17 +36,6 @@ def drain(server: RunningServer) -> None:
     """Have the server drain its sockets; it ends what it speaks."""
     for session in list(server.state.sessions):
         session.drain(30_000)
-
-
-def counter_of(tts: VoiceAgentTTSService, event: str) -> Callable[[], int]:
-    """Count the calls of an event handler."""
-    calls: list[None] = []
-
-    @tts.event_handler(event)
-    async def on_event(*_: object) -> None:
-        calls.append(None)
-
-    return lambda: len(calls)
 
 
 async def test_a_turn_connects_without_other_attempts(server: RunningServer) -> None:
@@ -132,19 +101,11 @@ async def test_nothing_fails_over_while_a_draining_server_speaks(
     """A reply is finished there, although its LLM pauses while no server accepts sockets."""
     monkeypatch.setattr(speaking, "_FAILOVER_S", 0.0)
     async with routing(server.websocket_url) as (line, url):
-        first, second, out = through(url), Understudy(), RealtimeFileTransport()
-        switcher = ServiceSwitcher([first, second], ServiceSwitcherStrategyFailover)
-        asked: asyncio.Queue[str] = asyncio.Queue()
-
-        @first.event_handler("on_tts_request")
-        async def on_tts_request(_: object, context_id: str, text: str) -> None:
-            asked.put_nowait(context_id)
-
-        pipeline = Pipeline([switcher, out.output()])
-        worker = PipelineWorker(pipeline, cancel_on_idle_timeout=False, enable_rtvi=False)
-        async with pipeline_running(worker):
+        first, out = through(url), RealtimeFileTransport()
+        async with switching(first, out.output()) as both:
+            worker = both.worker
             await worker.queue_frames([LLMFullResponseStartFrame(), LLMTextFrame("Yes. ")])
-            context_id = await asked.get()
+            context_id, _ = await both.asked.get()
             await out.wait_until_played(context_id, SAMPLE_RATE_HZ // 5)
             line.refuse()
             drain(server)
@@ -155,7 +116,7 @@ async def test_nothing_fails_over_while_a_draining_server_speaks(
             await worker.queue_frames([LLMTextFrame("I can."), LLMFullResponseEndFrame()])
             heard = sum(each.played_samples for each in out.utterances)
             await out.wait_until_played(context_id, heard + SAMPLE_RATE_HZ // 5)
-            assert first.is_usable and not second.said
+            assert first.is_usable and not both.second.said
 
 
 async def _attempts(line: Router, count: int) -> None:
@@ -174,9 +135,13 @@ async def test_text_after_the_end_is_dropped(server: RunningServer) -> None:
 
 
 async def test_an_ordinary_end_logs_nothing(server: RunningServer, logged: list[str]) -> None:
-    """A log has lines where something is wrong, or changes."""
-    async with talking(service(server)) as conversation:
+    """A log has lines where something is wrong, or changes; handlers hear of both ends once."""
+    tts = service(server)
+    connected, disconnected = counter_of(tts, "on_connected"), counter_of(tts, "on_disconnected")
+    async with talking(tts) as conversation:
         await speaks(conversation)
+        assert (connected(), disconnected()) == (1, 0)
+    assert (connected(), disconnected()) == (1, 1)
     assert logged == []
 
 

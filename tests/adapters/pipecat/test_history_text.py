@@ -1,6 +1,5 @@
 """What Pipecat's history says of a reply, to a letter: all of it, or up to the last word heard."""
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -16,9 +15,8 @@ from pipecat.frames.frames import (
 from pipecat.services.tts_service import TextAggregationMode
 
 from testbed.examples import examples
-from testbed.scripted_pipecat import Loudspeaker, agent
+from testbed.scripted_pipecat import history
 from testbed.scripted_server import Script, Step, words_in
-from testbed.scripted_time import run_scripted
 from testbed.texts import agent_text, chunked
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ
@@ -40,18 +38,8 @@ SYMBOLS = [
 ]  # fmt: skip
 MARKS = [".", "!", "?", ",", ";", ":", "。", "،", "؟", "।"]
 WORDS = [
-    "Hi",
-    "there",
-    "cafe\u0301",
-    "สวัสดีครับ",
-    "مرحبا",
-    "你好",
-    "キャ",
-    "नमस्ते",
-    "x²",
-    "it's",
-    "3.5",
-]
+    "Hi", "there", "cafe\u0301", "สวัสดีครับ", "مرحبا", "你好", "キャ", "नमस्ते", "x²", "it's", "3.5",
+]  # fmt: skip
 SPACES = ["", " ", " ", "\n"]
 TAGS = [
     ("<spell>", "</spell>"), ('<say-as interpret-as="digits">', "</say-as>"),
@@ -75,7 +63,7 @@ def _tagged(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 MARKUP = _tagged(_tagged(PLAIN))
 
 
-def history(
+def say_all(
     replies: Sequence[Sequence[str]],
     mode: TextAggregationMode | None,
     *,
@@ -93,28 +81,20 @@ def history(
     Returns:
         The messages in the history, and the audio that was played of each reply.
     """
-
-    async def run() -> tuple[list[str], list[int]]:
-        options = VoiceAgentTTSService.Settings(markup=has_markup)
-        loudspeaker = Loudspeaker(40)
-        async with agent(SPOKEN, loudspeaker, settings=options, text_aggregation_mode=mode) as talk:
-            for tokens in replies:
-                said: list[Frame] = [LLMTextFrame(token) for token in tokens]
-                await talk.say([LLMFullResponseStartFrame(), *said, LLMFullResponseEndFrame()])
-                await asyncio.sleep(AUDIO_S + 1.0 if cut_s is None else cut_s + 0.2)
-                if cut_s is not None:
-                    await talk.worker.queue_frame(InterruptionFrame())
-                    await asyncio.sleep(0.5)
-            return talk.messages, loudspeaker.played_samples
-
-    return run_scripted(run())
+    acts: list[tuple[float, list[Frame]]] = []
+    for tokens in replies:
+        said: list[Frame] = [LLMTextFrame(token) for token in tokens]
+        acts.append((0.5, [LLMFullResponseStartFrame(), *said, LLMFullResponseEndFrame()]))
+        acts.append((AUDIO_S + 0.5, []) if cut_s is None else (cut_s + 0.2, [InterruptionFrame()]))
+    options = VoiceAgentTTSService.Settings(markup=has_markup)
+    return history(SPOKEN, *acts, settings=options, text_aggregation_mode=mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_emoji_of_two_tokens_is_whole(mode: TextAggregationMode | None) -> None:
     """As a server of an LLM streams it that counts in UTF-16; half of one alone mutes no reply."""
     replies = [["Hi \ud83d", "\ude00 there", "."], ["Hi", " \ud83d", " there."], ["Hi \ud83d"]]
-    messages, _ = history(replies, mode)
+    messages, _ = say_all(replies, mode)
     assert messages == ["Hi 😀 there.", "Hi \ufffd there.", "Hi \ufffd"]
 
 
@@ -135,7 +115,7 @@ def test_a_whole_reply_is_in_the_history(
     """Symbols, marks and scripts of every kind, however the tokens divide them."""
     texts = [text.encode("utf-8", "ignore").decode() for text in texts]
     replies = [list(text) if data is None else data.draw(chunked(text)) for text in texts]
-    assert history(replies, mode)[0] == [text.strip() for text in texts]
+    assert say_all(replies, mode)[0] == [text.strip() for text in texts]
 
 
 SPOKEN_MARKUP = st.lists(
@@ -159,7 +139,7 @@ def test_a_whole_reply_has_its_tags(
 ) -> None:
     """At the start and the end, nested, beside marks and words, and behind the last word."""
     replies = [list(text) if data is None else data.draw(chunked(text)) for text in texts]
-    messages, _ = history(replies, mode, has_markup=True)
+    messages, _ = say_all(replies, mode, has_markup=True)
     assert messages == [text.strip() for text in texts]
 
 
@@ -179,7 +159,7 @@ def test_a_cut_reply_has_all_of_the_words_that_were_heard(
 ) -> None:
     """Their tags and marks included, and nothing of the next word."""
     replies = [[text] if data is None else data.draw(chunked(text)) for text in texts]
-    messages, played_samples = history(replies, None, cut_s=cut_s, has_markup=True)
+    messages, played_samples = say_all(replies, None, cut_s=cut_s, has_markup=True)
     heard: list[str] = []
     for text, samples in zip(texts, played_samples, strict=True):
         words = words_in(text, has_markup=True)

@@ -2,13 +2,12 @@
 
 import asyncio
 import time
-from typing import Any, cast
+from typing import cast
 from unittest import mock
 
 import pytest
 from loguru import logger
 from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.service_switcher import ServiceSwitcher, ServiceSwitcherStrategyFailover
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMContextAggregatorPair
@@ -17,7 +16,7 @@ from testbed.proxy import routing
 from testbed.scripted_pipecat import LoopClock, Loudspeaker, reply
 from testbed.scripted_server import Script, ScriptedServer, Step
 from testbed.scripted_time import run_scripted
-from testbed.understudy import Understudy
+from testbed.understudy import switching
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
@@ -33,13 +32,6 @@ ATTEMPT_S = 0.25
 """Time between two attempts to connect."""
 
 
-def worker_of(*stages: Any) -> PipelineWorker:
-    """A pipeline of these stages, on the clock of the event loop."""
-    return PipelineWorker(
-        Pipeline(list(stages)), clock=LoopClock(), cancel_on_idle_timeout=False, enable_rtvi=False
-    )
-
-
 def speak_through_an_outage(outage_s: float) -> tuple[list[str], list[str]]:
     """The history of a reply whose line is down in its middle, and the lines of the log.
 
@@ -53,7 +45,9 @@ def speak_through_an_outage(outage_s: float) -> tuple[list[str], list[str]]:
             ScriptedServer(REST, [BROKEN_OFF]).running() as server,
             routing(server.addresses["ws"]) as (line, url),
         ):
-            worker = worker_of(VoiceAgentTTSService(url=url), loudspeaker, history)
+            pipeline = Pipeline([VoiceAgentTTSService(url=url), loudspeaker, history])
+            options = {"clock": LoopClock(), "cancel_on_idle_timeout": False, "enable_rtvi": False}
+            worker = PipelineWorker(pipeline, **options)
             async with running(worker):
                 for frame in reply(TEXT):
                     await worker.queue_frame(frame)
@@ -97,8 +91,7 @@ def failover_after_s(script: Script, down_after_s: float | None = None) -> float
     """
 
     async def run() -> float:
-        loop, loudspeaker, second = asyncio.get_running_loop(), Loudspeaker(40), Understudy()
-        switched_at_s = asyncio.Future[float]()
+        loop, loudspeaker = asyncio.get_running_loop(), Loudspeaker(40)
         async with (
             ScriptedServer(script).running() as server,
             routing(server.addresses["ws"]) as (line, url),
@@ -106,23 +99,16 @@ def failover_after_s(script: Script, down_after_s: float | None = None) -> float
             if down_after_s == 0.0:
                 line.go_down()
             first = VoiceAgentTTSService(url=url)
-            switcher = ServiceSwitcher([first, second], ServiceSwitcherStrategyFailover)
-
-            @switcher.strategy.event_handler("on_service_switched")
-            async def on_switched(*_: object) -> None:
-                switched_at_s.set_result(loop.time())
-
-            worker = worker_of(switcher, loudspeaker)
             with mock.patch.object(time, "monotonic", loop.time):
                 began_at_s = loop.time()
-                async with running(worker):
-                    await worker.queue_frames(reply(TEXT))
+                async with switching(first, loudspeaker, clock=LoopClock()) as both:
+                    await both.worker.queue_frames(reply(TEXT))
                     if down_after_s:
                         await loudspeaker.begun()
                         began_at_s = loop.time()
                         await asyncio.sleep(down_after_s)
                         line.go_down()
-                    return await switched_at_s - began_at_s
+                    return await both.switched_at_s - began_at_s
 
     return run_scripted(run())
 

@@ -1,7 +1,5 @@
 """Which chunk the transport plays, by its reports, on scripted clocks."""
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,14 +38,6 @@ def end_chunk(playout: Playout, now_s: float) -> None:
     playout.chunk_ended(playout.chunk_s, now_s)
 
 
-@given(st.integers(0, 100), CHUNKS_S)
-def test_a_word_is_heard_in_the_chunk_that_makes_it_audible(position: int, chunk_s: float) -> None:
-    """The one in which 20 ms of the word are complete."""
-    position_s = position * 0.007
-    chunk = playing("one", 1.0, 5.0, chunk_s).chunk_at(position_s)
-    assert chunk == math.ceil((position_s + 0.0199) / chunk_s) - 1
-
-
 @pytest.mark.parametrize(("position_s", "chunk"), [(0.179, 4), (0.18, 4), (0.181, 5)])
 def test_a_word_is_heard_once_20_ms_of_it_were_played(position_s: float, chunk: int) -> None:
     """A word whose twentieth millisecond is the last one of a chunk is heard with that chunk."""
@@ -84,18 +74,6 @@ def test_the_pause_between_two_utterances_is_what_is_missing() -> None:
     assert playout.pause_s(6.3) == 0.0
     playout.interrupt()
     assert playout.pause_s(5.5) == 0.0
-
-
-def test_a_chunk_plays_once_the_one_before_has_ended() -> None:
-    """However late that is; the first chunk plays when the transport has started."""
-    playout = playing("one", 1.0, 5.0)
-    end_chunk(playout, 5.01)  # of audio before an interruption
-    assert playout.wait_s(0, 5.02) is None
-    playout.transport_started(5.02)
-    assert (playout.wait_s(0, 5.02), playout.wait_s(1, 9.0)) == (0.0, None)
-    end_chunk(playout, 9.0)
-    assert (playout.wait_s(1, 9.0), playout.wait_s(2, 9.0)) == (0.0, None)
-    assert playout.heard_ms("one", 9.0) == 80
 
 
 def test_an_utterance_whose_start_is_not_reported_plays_from_its_first_chunk() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, cast
@@ -24,7 +24,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
-from testbed.scripted_pipecat import Agent, HoldUp, Loudspeaker, agent, cut, reply
+from testbed.scripted_pipecat import Agent, HoldUp, Loudspeaker, agent, cut, history, reply
 from testbed.scripted_server import Script, Step
 from testbed.scripted_time import ScriptedLoop, run_scripted
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
@@ -69,6 +69,17 @@ def script(*steps: list[Step]) -> Script:
     return Script(tuple(together), end_s=together[-1].at_s)
 
 
+WHOLE = script(audio_steps(0.0, 80), word_steps(AHEAD_S, WORDS))
+"""A context of `TEXT`, made at once."""
+THREE_WORDS = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(0.5)])
+"""A context of a short text."""
+
+
+def interruption(after_s: float = 2.02) -> tuple[float, list[Frame]]:
+    """An interruption, so long after the first chunk or the act before."""
+    return after_s, [InterruptionFrame()]
+
+
 @pytest.mark.parametrize("after_s", [0.07, 1.97])
 @pytest.mark.parametrize(("rtf", "known"), [(0.0, 0), (0.0, 4), (0.0, WORDS), (0.5, 0)])
 def test_words_that_come_behind_their_audio_are_in_the_history(
@@ -101,7 +112,9 @@ def test_words_wait_for_sound_that_comes_late(pause_at_ms: int, after_s: float) 
 def test_a_word_of_audio_that_fills_no_chunk_is_not_in_the_history(after_s: float) -> None:
     """A transport that runs dry keeps what is less than a chunk until more comes."""
     spoken = script(audio_steps(1.2, 20), word_steps(AHEAD_S, WORDS))
-    (committed,), (played_samples,) = cut(reply(TEXT), spoken, after_s, chunk_ms=100)
+    (committed,), (played_samples,) = cut(
+        reply(TEXT), spoken, after_s, loudspeaker=Loudspeaker(100)
+    )
     assert len(committed.split()) == heard(played_samples) > 2
 
 
@@ -111,8 +124,7 @@ def test_an_interruption_from_behind_the_service_ends_the_history(
     after_s: float, passed_on: int
 ) -> None:
     """Other processors may be between the one that interrupts, such as a gate, and the service."""
-    spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S, WORDS))
-    messages, played_samples = cut_from_behind(spoken, after_s, passed_on)
+    messages, played_samples = cut_from_behind(WHOLE, after_s, passed_on)
     assert [len(message.split()) for message in messages] == [heard(played_samples[0]), 3]
 
 
@@ -135,19 +147,15 @@ def cut_from_behind(
     Returns:
         The messages in the history, and the played audio of each utterance, in samples.
     """
-
-    async def run() -> tuple[list[str], list[int]]:
-        between = [Passing() for _ in range(passed_on + 1)]
-        async with agent(spoken, Loudspeaker(40), between=between) as talk:
-            await talk.say(reply(TEXT))
-            await asyncio.sleep(after_s)
-            await between[-1].broadcast_interruption()
-            await asyncio.sleep(2.0)
-            await talk.worker.queue_frame(TTSSpeakFrame("x y z"))
-            await asyncio.sleep(8.0)
-            return talk.messages, talk.loudspeaker.played_samples
-
-    return run_scripted(run())
+    between = [Passing() for _ in range(passed_on + 1)]
+    return history(
+        spoken,
+        (0.0, reply(TEXT)),
+        (after_s, lambda _: between[-1].broadcast_interruption()),
+        (2.0, [TTSSpeakFrame("x y z")]),
+        (8.0, []),
+        between=between,
+    )
 
 
 class Passing(FrameProcessor):
@@ -176,7 +184,8 @@ def test_utterances_in_a_row_have_their_own_words(
     few = 5
     spoken = script(audio_steps(0.0, 80, few), word_steps(AHEAD_S, known, few))
     frames = [frame for utterance in said for frame in utterance(" ".join("w" * few))]
-    committed, played_samples = cut(frames, spoken, after_s, chunk_ms)
+    speaker = Loudspeaker(chunk_ms)
+    committed, played_samples = cut(frames, spoken, after_s, loudspeaker=speaker)
     counts = [min(few, heard(samples)) for samples in played_samples]
     assert [len(message.split()) for message in committed] == [each for each in counts if each]
 
@@ -209,8 +218,9 @@ def test_other_work_moves_no_word(
 ) -> None:
     """A word is heard when its chunk plays, whatever the time: transports lose time or hurry."""
     spoken = script(audio_steps(rtf, 80), word_steps(AHEAD_S, known))
+    speaker = Loudspeaker(40, catches_up=catches_up)
     (committed,), (played_samples,) = cut(
-        reply(TEXT), spoken, after_s, hold_up=hold_up, catches_up=catches_up
+        reply(TEXT), spoken, after_s, hold_up=hold_up, loudspeaker=speaker
     )
     assert len(committed.split()) == heard(played_samples) > 1
 
@@ -224,8 +234,9 @@ def test_other_work_at_the_start_of_an_utterance_moves_no_word(
     few = 5
     spoken = script(audio_steps(0.0, 80, few), word_steps(AHEAD_S, few, few))
     text = " ".join("w" * few)
+    speaker = Loudspeaker(40, catches_up=catches_up)
     committed, played_samples = cut(
-        [*reply(text), *reply(text)], spoken, after_s, hold_up=hold_up, catches_up=catches_up
+        [*reply(text), *reply(text)], spoken, after_s, hold_up=hold_up, loudspeaker=speaker
     )
     assert [len(message.split()) for message in committed] == [
         min(few, heard(samples)) for samples in played_samples
@@ -247,17 +258,8 @@ def test_a_reply_after_an_interruption_between_two_chunks_has_its_words(
 
     monkeypatch.setattr(VoiceAgentTTSService, "stop_all_metrics", end_chunk)
 
-    async def run() -> tuple[list[str], list[int]]:
-        spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S, WORDS))
-        async with agent(spoken, Loudspeaker(40)) as talk:
-            for _ in range(2):
-                await talk.say(reply(TEXT))
-                await asyncio.sleep(1.0)
-                await talk.worker.queue_frame(InterruptionFrame())
-                await asyncio.sleep(0.3)
-            return talk.messages, talk.loudspeaker.played_samples
-
-    messages, played_samples = run_scripted(run())
+    twice = (act for _ in range(2) for act in ((0.3, reply(TEXT)), interruption(1.0)))
+    messages, played_samples = history(WHOLE, *twice)
     assert [len(message.split()) for message in messages] == [
         heard(each) for each in played_samples
     ]
@@ -281,28 +283,22 @@ def test_a_word_that_begins_while_an_interruption_is_handled_is_in_the_history(
         await push_frame(service, frame, *rest)
 
     monkeypatch.setattr(VoiceAgentTTSService, "push_frame", push_late)
-    spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S, WORDS))
-    (committed,), (played_samples,) = cut(reply(TEXT), spoken, after_s, catches_up=catches_up)
+    speaker = Loudspeaker(40, catches_up=catches_up)
+    (committed,), (played_samples,) = cut(reply(TEXT), WHOLE, after_s, loudspeaker=speaker)
     assert len(committed.split()) == heard(played_samples)
 
 
 def test_an_interruption_does_not_wait_for_a_machine_without_time() -> None:
     """Between two reports of the transport, the event loop turns a few times only."""
 
-    async def run() -> float:
+    async def starve(_: Agent) -> None:
         loop = cast("ScriptedLoop", asyncio.get_running_loop())
-        spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S, WORDS))
-        async with agent(spoken, Loudspeaker(40)) as talk:
-            await talk.say(reply(TEXT))
-            await asyncio.sleep(1.0)
-            await talk.worker.queue_frame(InterruptionFrame())
-            for _ in range(1_000):
-                loop.hold_up(0.002)
-                await asyncio.sleep(0)
-            await asyncio.sleep(0.5)
-            return talk.loudspeaker.played_samples[0] / SAMPLE_RATE_HZ
+        for _ in range(1_000):
+            loop.hold_up(0.002)
+            await asyncio.sleep(0)
 
-    assert 1.0 < run_scripted(run()) < 2.0
+    _, (played_samples,) = history(WHOLE, (0.0, reply(TEXT)), interruption(1.0), (0.0, starve))
+    assert 1.0 < played_samples / SAMPLE_RATE_HZ < 2.0
 
 
 def test_a_reply_that_is_too_short_to_be_heard_is_a_message_of_its_own() -> None:
@@ -326,18 +322,14 @@ def test_a_reply_that_is_too_short_to_be_heard_is_a_message_of_its_own() -> None
 
 def test_a_reply_goes_on_past_a_context_that_accepts_no_more() -> None:
     """One at the limit of its audio refuses text, and then sends what it has."""
-
-    async def run() -> tuple[list[str], int]:
-        spoken = script(audio_steps(1.0, 100, 3), word_steps(AHEAD_S, 3, 3), [Step(1.0)])
-        first = replace(spoken, closed_s=0.3)
-        async with agent(spoken, Loudspeaker(40), first=[first]) as talk:
-            await talk.say([LLMFullResponseStartFrame(), LLMTextFrame("w w w. ")])
-            await asyncio.sleep(0.4)
-            await talk.say([LLMTextFrame("w "), LLMTextFrame("w."), LLMFullResponseEndFrame()])
-            await asyncio.sleep(4.0)
-            return talk.messages, talk.loudspeaker.played_samples[0]
-
-    messages, played_samples = run_scripted(run())
+    spoken = script(audio_steps(1.0, 100, 3), word_steps(AHEAD_S, 3, 3), [Step(1.0)])
+    messages, (played_samples,) = history(
+        spoken,
+        (0.0, [LLMFullResponseStartFrame(), LLMTextFrame("w w w. ")]),
+        (0.4, [LLMTextFrame("w "), LLMTextFrame("w."), LLMFullResponseEndFrame()]),
+        (4.0, []),
+        first=[replace(spoken, closed_s=0.3)],
+    )
     assert messages == ["w w w. w w."]
     assert played_samples >= 2 * 3 * WORD_MS * SAMPLE_RATE_HZ // 1000
 
@@ -384,28 +376,6 @@ def estimated(late_ms: int, end_s: float = 9.0, words: int = WORDS) -> Script:
     return replace(spoken, true_ms=true_ms, moved_after_s=0.0)
 
 
-def history(
-    spoken: Script, *said: tuple[float, Sequence[Frame]], **options: Any
-) -> tuple[list[str], list[int]]:
-    """The messages, and what was played, after frames that enter so many seconds later each."""
-
-    async def run() -> tuple[list[str], list[int]]:
-        following = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(1.5)])
-        async with agent(following, Loudspeaker(40), first=[spoken], **options) as talk:
-            for wait_s, frames in said:
-                await asyncio.sleep(wait_s)
-                await talk.say(frames)
-            await asyncio.sleep(2.0)
-            return talk.messages, talk.loudspeaker.played_samples
-
-    return run_scripted(run())
-
-
-def interruption(after_s: float = 2.02) -> tuple[float, list[Frame]]:
-    """An interruption, so long after the first chunk or the frames before."""
-    return after_s, [InterruptionFrame()]
-
-
 @pytest.mark.parametrize(
     ("end_s", "latency_s"),
     [(9.0, 0.0), (1.7, 0.0), (9.0, 0.4)],
@@ -417,9 +387,7 @@ def test_words_with_estimates_are_cut_by_the_best_time_known(
 ) -> None:
     """The server has said, before the cut, that they are earlier or later: so does the history."""
     spoken = replace(estimated(late_ms, end_s), moved_after_s=0.03)
-    messages, (played_samples,) = history(
-        spoken, (0.0, reply(TEXT)), interruption(), output_latency_s=latency_s
-    )
+    messages, (played_samples,) = cut(reply(TEXT), spoken, 2.02, output_latency_s=latency_s)
     heard_ms = 1000 * (played_samples / SAMPLE_RATE_HZ - latency_s)
     truth = sum(start_ms + HEARD_MS <= heard_ms for start_ms in spoken.true_ms)
     assert [len(message.split()) for message in messages] == [truth]
@@ -429,7 +397,7 @@ def test_a_reply_of_which_nothing_was_heard_leaves_no_message() -> None:
     """Its first words had left by estimates."""
     late_ms = tuple(index * WORD_MS + 2_000 for index in range(WORDS))
     spoken = replace(estimated(0), true_ms=late_ms)
-    assert history(spoken, (0.0, reply(TEXT)), interruption(0.7))[0] == []
+    assert cut(reply(TEXT), spoken, 0.7)[0] == []
 
 
 @pytest.mark.parametrize("last_ms", [1_499, 1_500, 2_000])
@@ -437,8 +405,7 @@ def test_a_reply_that_was_heard_to_its_end_stays_whole(last_ms: int) -> None:
     """Also if an aligner finds its last word at the end of the audio, or behind it."""
     spoken = script(audio_steps(0.0, 100, 5), word_steps(AHEAD_S, words=5))
     spoken = replace(spoken, true_ms=(0, 310, 620, 930, last_ms), moved_after_s=0.0)
-    messages, _ = history(spoken, (0.0, reply("a b c d e")), interruption(4.0))
-    assert messages == ["a b c d e"]
+    assert cut(reply("a b c d e"), spoken, 4.0)[0] == ["a b c d e"]
 
 
 def aligned(words: int, end_s: float | None = None) -> Script:
@@ -460,23 +427,24 @@ def late(lead_ms: int, words: int) -> Script:
 @pytest.mark.parametrize("last_ms", [600, 900, 950])
 def test_a_server_that_waits_for_text_is_not_silent(last_ms: int) -> None:
     """Although the last word was found at the end of its audio: it is not spoken again."""
-
-    async def run() -> list[int]:
-        steps = (
-            Step(0.0, samples=12_000, words_ms=(0, 300)), Step(0.2, words_ms=(600,)),
-            Step(0.3, samples=9_600),
-        )  # fmt: skip
-        spoken = Script(steps, end_s=60.0, true_ms=(0, 300, last_ms), moved_after_s=0.0)
-        async with agent(spoken, Loudspeaker(40), response_timeout_s=1.2) as talk:
-            await talk.say([LLMFullResponseStartFrame(), LLMTextFrame("a b c, ")])
-            await asyncio.sleep(3.0)
-            return talk.loudspeaker.played_samples
-
-    (played_samples,) = run_scripted(run())
+    steps = (
+        Step(0.0, samples=12_000, words_ms=(0, 300)), Step(0.2, words_ms=(600,)),
+        Step(0.3, samples=9_600),
+    )  # fmt: skip
+    spoken = Script(steps, end_s=60.0, true_ms=(0, 300, last_ms), moved_after_s=0.0)
+    begun = [LLMFullResponseStartFrame(), LLMTextFrame("a b c, ")]
+    _, (played_samples,) = history(spoken, (0.0, begun), (3.0, []), response_timeout_s=1.2)
     assert played_samples <= (3 * WORD_MS + 40) * SAMPLE_RATE_HZ // 1000
 
 
 FILLER = [TTSSpeakFrame("v w x y z", append_to_context=False)]
+
+
+def test_an_utterance_may_stay_out_of_the_history() -> None:
+    """As Pipecat Flows' `tts_say` asks for with `append_text_to_context=False`."""
+    acts = (0.0, FILLER), (2.0, [TTSSpeakFrame("x y z")]), (2.0, [])
+    messages, played = history(THREE_WORDS, *acts, first=[aligned(5)])
+    assert messages == ["x y z"] and len(played) == 2
 
 
 @pytest.mark.parametrize(
@@ -494,22 +462,22 @@ def test_a_reply_that_was_heard_stays_whatever_is_cut_behind_it(
 ) -> None:
     """No word of what follows has left for the history when the user speaks."""
     first, (following, after_s) = aligned(5, 9.0 if loss_s else None), second
+    loss = [] if loss_s is None else [(loss_s, lose_connection), (1.5, [])]
+    messages, _ = history(
+        following,
+        (0.0, reply("a b c d e")),
+        *(loss or [(2.5, [])]),
+        (0.0, then),
+        interruption(after_s),
+        first=[first],
+        output_latency_s=latency_s,
+    )
+    assert messages == ["a b c d e"]
 
-    async def run() -> list[str]:
-        speaker = Loudspeaker(40)
-        async with agent(following, speaker, first=[first], output_latency_s=latency_s) as talk:
-            await talk.say(reply("a b c d e"))
-            await asyncio.sleep(loss_s or 2.5)
-            if loss_s is not None:
-                await talk.server.drop_connections()
-                await asyncio.sleep(1.5)
-            await talk.say(then)
-            await asyncio.sleep(after_s)
-            await talk.worker.queue_frame(InterruptionFrame())
-            await asyncio.sleep(1.0)
-            return talk.messages
 
-    assert run_scripted(run()) == ["a b c d e"]
+async def lose_connection(talk: Agent) -> None:
+    """Close the sockets of the server."""
+    await talk.server.drop_connections()
 
 
 @pytest.mark.parametrize("after_s", [1.7, 1.75])
@@ -517,16 +485,9 @@ def test_a_reply_that_was_heard_stays_before_the_first_word_queued_behind_it(
     after_s: float,
 ) -> None:
     """Its audio, and that of an utterance behind it, have left together."""
-
-    async def run() -> list[str]:
-        async with agent(late(100, 3), Loudspeaker(40), first=[aligned(5)]) as talk:
-            await talk.say([*reply("a b c d e"), TTSSpeakFrame("x y z")])
-            await asyncio.sleep(after_s)
-            await talk.worker.queue_frame(InterruptionFrame())
-            await asyncio.sleep(1.0)
-            return talk.messages
-
-    assert run_scripted(run()) == ["a b c d e"]
+    frames = [*reply("a b c d e"), TTSSpeakFrame("x y z")]
+    messages, _ = cut(frames, late(100, 3), after_s, first=[aligned(5)])
+    assert messages == ["a b c d e"]
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.02, 0.3])
@@ -539,8 +500,9 @@ def test_what_follows_a_cut_changes_nothing_of_it(
     then: Frame, said: list[str], wait_s: float
 ) -> None:
     """The next words stay."""
-    cut = (0.0, reply(TEXT)), interruption()
-    assert history(estimated(900), *cut, (wait_s, [then]))[0] == ["w w w w", *said]
+    acts = (0.0, reply(TEXT)), interruption(), (wait_s, [then]), (2.0, [])
+    messages, _ = history(THREE_WORDS, *acts, first=[estimated(900)])
+    assert messages == ["w w w w", *said]
 
 
 @pytest.mark.parametrize("after_s", [0.5, 0.75, 1.02])
@@ -552,16 +514,8 @@ def test_an_utterance_that_is_not_interrupted_keeps_its_white_space(
     utterance = TTSSpeakFrame("a b c d e f g h i j")
     utterance.interruptible = False
 
-    async def run() -> list[str]:
-        spoken = script(audio_steps(0.0, 80, 10), word_steps(AHEAD_S, known, 10), [Step(3.0)])
-        async with agent(spoken, Loudspeaker(40)) as talk:
-            await talk.say([utterance])
-            await asyncio.sleep(after_s)
-            await talk.worker.queue_frame(InterruptionFrame())
-            await asyncio.sleep(5.0)
-            return talk.messages
-
-    said = run_scripted(run())
+    spoken = script(audio_steps(0.0, 80, 10), word_steps(AHEAD_S, known, 10), [Step(3.0)])
+    said, _ = history(spoken, (0.0, [utterance]), interruption(after_s), (5.0, []))
     assert len(said) == 2 and " ".join(said) == utterance.text
 
 
@@ -579,9 +533,8 @@ def test_an_utterance_that_is_not_interrupted_is_of_no_later_message(
         return text
 
     async def run() -> list[str]:
-        spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(0.5)])
         transforms = [("*", transform)]
-        async with agent(spoken, Loudspeaker(40), text_transforms=transforms) as talk:
+        async with agent(THREE_WORDS, Loudspeaker(40), text_transforms=transforms) as talk:
             utterance = TTSSpeakFrame("a b c.")
             utterance.interruptible = False
             await write(talk, [(0.0, begin), (0.1, [])])
@@ -608,8 +561,8 @@ def test_words_are_taken_back_from_their_own_message() -> None:
 def test_the_end_of_a_reply_is_corrected_whatever_follows_it(following: list[Frame]) -> None:
     """The audio of an utterance that is queued behind it has left before its own was heard."""
     spoken = estimated(250, 1.2, 6)
-    said = history(spoken, (0.0, [*reply("a b c d e f"), *following]), interruption(1.62))
-    assert said[0] == ["a b c d e"]
+    messages, _ = cut([*reply("a b c d e f"), *following], THREE_WORDS, 1.62, first=[spoken])
+    assert messages == ["a b c d e"]
 
 
 def refused() -> Script:
@@ -631,53 +584,28 @@ def test_words_are_taken_back_by_the_times_of_their_own_context(
     first: list[Script], begin: str, left: str
 ) -> None:
     """A turn whose first context has ended is spoken by another one, from its start or later."""
-
-    async def run() -> list[str]:
-        async with agent(estimated(900), Loudspeaker(40), first=first) as talk:
-            await talk.say(reply(begin + TEXT))
-            await asyncio.sleep(2.02 + 0.3 * len(begin.split()))
-            await talk.worker.queue_frame(InterruptionFrame())
-            await asyncio.sleep(0.5)
-            return talk.messages
-
-    assert run_scripted(run()) == [left]
+    after_s = 2.02 + 0.3 * len(begin.split())
+    assert cut(reply(begin + TEXT), estimated(900), after_s, first=first)[0] == [left]
 
 
 def test_words_are_taken_back_although_the_connection_was_lost() -> None:
     """By the times that were known until then; another context speaks on behind them."""
-
-    async def run() -> list[str]:
-        lost = replace(
-            script(audio_steps(0.0, 100, 8), word_steps(AHEAD_S, words=8)),
-            true_ms=(0, 300, 600, 900, 2_100, 2_400, 2_700, 3_000), moved_after_s=0.0,
-        )  # fmt: skip
-        async with agent(estimated(900), Loudspeaker(40), first=[lost]) as talk:
-            await talk.say(reply(TEXT))
-            await asyncio.sleep(1.6)
-            await talk.server.drop_connections()
-            await asyncio.sleep(0.1)
-            await talk.worker.queue_frame(InterruptionFrame())
-            await asyncio.sleep(0.5)
-            return talk.messages
-
-    assert run_scripted(run()) == ["w w w w"]
+    lost = replace(
+        script(audio_steps(0.0, 100, 8), word_steps(AHEAD_S, words=8)),
+        true_ms=(0, 300, 600, 900, 2_100, 2_400, 2_700, 3_000), moved_after_s=0.0,
+    )  # fmt: skip
+    acts = (0.0, reply(TEXT)), (1.6, lose_connection), interruption(0.1)
+    assert history(estimated(900), *acts, first=[lost])[0] == ["w w w w"]
 
 
 @pytest.mark.parametrize("after_s", [0.5, 0.8, 9.0])
 @pytest.mark.parametrize(
     "text",
     [
-        "a 2 €.",
-        "a ok 👍",
-        "a b ✓. c",
-        "a 5 =",
-        "👍 a b c",
-        "a & b",
-        "a b ?!",
-        "a 2 €. 3 €.",
+        "a 2 €.", "a ok 👍", "a b ✓. c", "a 5 =", "👍 a b c", "a & b", "a b ?!", "a 2 €. 3 €.",
         "a ™ b",
     ],
-)
+)  # fmt: skip
 def test_symbols_between_words_are_committed_once(text: str, after_s: float) -> None:
     """Pipecat takes some at the end of a sentence for spoken with the last word."""
     words = split_words(text)
@@ -707,21 +635,12 @@ def test_words_are_taken_back_from_a_message_with_other_text(
     said: list[Frame], options: dict[str, Any], left: str
 ) -> None:
     """The message is not the server's text."""
-
-    async def run() -> list[str]:
-        few = script(audio_steps(0.0, 100, 3), word_steps(AHEAD_S, 3, 3))
-        is_speech = any(isinstance(frame, TTSSpeakFrame) for frame in said)
-        async with agent(
-            estimated(900), Loudspeaker(40), first=[few] if is_speech else [], **options
-        ) as talk:
-            start, *rest = reply(TEXT)
-            await talk.say([start, *said, *rest])
-            await asyncio.sleep(2.02 + (1.1 if is_speech else 0.0))
-            await talk.worker.queue_frame(InterruptionFrame())
-            await asyncio.sleep(0.5)
-            return talk.messages
-
-    assert run_scripted(run()) == [left]
+    is_speech = any(isinstance(frame, TTSSpeakFrame) for frame in said)
+    first = [script(audio_steps(0.0, 100, 3), word_steps(AHEAD_S, 3, 3))] if is_speech else []
+    start, *rest = reply(TEXT)
+    after_s = 2.02 + (1.1 if is_speech else 0.0)
+    messages, _ = cut([start, *said, *rest], estimated(900), after_s, first=first, **options)
+    assert messages == [left]
 
 
 def test_a_correction_does_not_overtake_the_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -732,7 +651,7 @@ def test_a_correction_does_not_overtake_the_interruption(monkeypatch: pytest.Mon
         await asyncio.sleep(0.02)
 
     monkeypatch.setattr(VoiceAgentTTSService, "stop_all_metrics", wait)
-    messages, (played_samples,) = history(spoken, (0.0, reply(TEXT)), interruption(1.9))
+    messages, (played_samples,) = cut(reply(TEXT), spoken, 1.9)
     heard_ms = 1000 * played_samples / SAMPLE_RATE_HZ
     assert sum(start_ms + HEARD_MS <= heard_ms for start_ms in spoken.true_ms) == 4
     assert messages == ["w w w w"]
@@ -743,16 +662,10 @@ def test_words_that_are_on_their_way_to_the_listener_are_not_heard(after_s: floa
     """Also those of the last 0.4 s of a reply, of which no more is played."""
     few, latency_s = 5, 0.4
 
-    async def run() -> tuple[list[str], int]:
-        spoken = script(audio_steps(0.0, 100, few), word_steps(AHEAD_S, few, few))
-        async with agent(spoken, Loudspeaker(40), output_latency_s=latency_s) as talk:
-            await talk.say(reply("w w w w w"))
-            await asyncio.sleep(after_s)
-            await talk.worker.queue_frame(InterruptionFrame())
-            await asyncio.sleep(0.5)
-            return talk.messages, talk.loudspeaker.played_samples[0]
-
-    messages, played_samples = run_scripted(run())
+    spoken = script(audio_steps(0.0, 100, few), word_steps(AHEAD_S, few, few))
+    messages, (played_samples,) = cut(
+        reply("w w w w w"), spoken, after_s, output_latency_s=latency_s
+    )
     played_s = max(played_samples / SAMPLE_RATE_HZ, after_s)
     count = heard(round((played_s - latency_s) * SAMPLE_RATE_HZ))
     assert [len(message.split()) for message in messages] == [count] * bool(count)
@@ -761,27 +674,17 @@ def test_words_that_are_on_their_way_to_the_listener_are_not_heard(after_s: floa
 @pytest.mark.parametrize(
     ("loudspeaker", "is_switched", "lost_s"),
     [
-        (lambda: Loudspeaker(80), True, 0.0),
-        (lambda: Loudspeaker(40, deaf=HoldUp(1.0, 1.2)), False, 1.2),
+        (Loudspeaker(80), True, 0.0),
+        (Loudspeaker(40, deaf=HoldUp(1.0, 1.2)), False, 1.2),
     ],
     ids=["in a service switcher", "writing fails for a while"],
 )
-def test_speech_goes_on(
-    loudspeaker: Callable[[], Loudspeaker], is_switched: bool, lost_s: float
-) -> None:
+def test_speech_goes_on(loudspeaker: Loudspeaker, is_switched: bool, lost_s: float) -> None:
     """Whatever the length of the chunks, and after audio for which no report comes."""
-    after_s = 5.0
-
-    async def run() -> tuple[str, int]:
-        spoken = script(audio_steps(0.0, 80), word_steps(AHEAD_S))
-        async with agent(spoken, loudspeaker(), is_switched=is_switched) as talk:
-            await talk.say(reply(TEXT))
-            await asyncio.sleep(after_s)
-            await talk.worker.queue_frame(InterruptionFrame())
-            await asyncio.sleep(0.5)
-            return talk.messages[0], talk.loudspeaker.played_samples[0]
-
-    committed, played_samples = run_scripted(run())
+    after_s, spoken = 5.0, script(audio_steps(0.0, 80), word_steps(AHEAD_S))
+    (committed,), (played_samples,) = cut(
+        reply(TEXT), spoken, after_s, loudspeaker=loudspeaker, is_switched=is_switched
+    )
     assert played_samples > (after_s - lost_s - 0.1) * SAMPLE_RATE_HZ
     assert len(committed.split()) == heard(played_samples)
 
@@ -855,19 +758,17 @@ def test_a_word_that_may_still_grow_waits_for_an_llm_that_pauses(
     last = Step(7.2, samples=WORD_MS * SAMPLE_RATE_HZ // 1000, words_ms=(2 * WORD_MS,))
     spoken = Script((*first.steps, last), end_s=7.3)
 
-    async def run() -> tuple[list[str], int]:
-        options = {"text_aggregation_mode": "token", "response_timeout_s": 3.0}
-        async with agent(spoken, Loudspeaker(40), **options) as talk:
-            tokens = [LLMTextFrame(token) for token in ("One", " moment", " please")]
-            await talk.say([LLMFullResponseStartFrame(), *tokens])
-            await asyncio.sleep(6.8)
-            await talk.say([then()])
-            await asyncio.sleep(5.0)
-            return talk.messages, sum(talk.loudspeaker.played_samples)
-
-    messages, played_samples = run_scripted(run())
+    tokens = [LLMTextFrame(token) for token in ("One", " moment", " please")]
+    messages, played_samples = history(
+        spoken,
+        (0.0, [LLMFullResponseStartFrame(), *tokens]),
+        (6.8, [then()]),
+        (5.0, []),
+        text_aggregation_mode="token",
+        response_timeout_s=3.0,
+    )
     assert messages == [left]
-    assert played_samples >= words * WORD_MS * SAMPLE_RATE_HZ // 1000
+    assert sum(played_samples) >= words * WORD_MS * SAMPLE_RATE_HZ // 1000
 
 
 async def write(talk: Agent, frames: list[tuple[float, list[Frame]]]) -> None:
@@ -882,16 +783,16 @@ def test_tokens_that_leave_when_the_next_reply_has_begun_are_joined() -> None:
     """The words before them are still being played while the LLM thinks about that."""
     text = "Monday and Tuesday and Thursday."
 
-    async def run() -> list[str]:
-        starts_ms = [1_000 * index for index in range(5)]
-        steps = [Step(1.0, samples=SAMPLE_RATE_HZ, words_ms=(start,)) for start in starts_ms]
-        spoken = Script(tuple(steps), end_s=3.0)
-        async with agent(spoken, Loudspeaker(40), aggregate_sentences=False) as talk:
-            await write(talk, written(text, 0.1) + written(text, 0.1, thinking_s=2.0))
-            await asyncio.sleep(12.0)
-            return talk.messages
-
-    assert run_scripted(run()) == [text, text]
+    starts_ms = [1_000 * index for index in range(5)]
+    steps = [Step(1.0, samples=SAMPLE_RATE_HZ, words_ms=(start,)) for start in starts_ms]
+    both = written(text, 0.1) + written(text, 0.1, thinking_s=2.0)
+    messages, _ = history(
+        Script(tuple(steps), end_s=3.0),
+        (0.0, lambda talk: write(talk, both)),
+        (12.0, []),
+        aggregate_sentences=False,
+    )
+    assert messages == [text, text]
 
 
 def frames_of(said: str) -> list[Frame]:
@@ -923,15 +824,9 @@ def frames_of(said: str) -> list[Frame]:
 )
 def test_texts_of_others_in_a_reply_are_heard_in_order(said: str, left: str, mode: str) -> None:
     """Behind what the LLM has written, words apart; an utterance is behind the reply."""
-
-    async def run() -> list[str]:
-        spoken = script(audio_steps(0.0, 80, 6), word_steps(AHEAD_S, 6, 6))
-        async with agent(spoken, Loudspeaker(40), text_aggregation_mode=mode) as talk:
-            await talk.say(frames_of(said))
-            await asyncio.sleep(7.0)
-            return talk.messages
-
-    assert run_scripted(run()) == [left]
+    spoken = script(audio_steps(0.0, 80, 6), word_steps(AHEAD_S, 6, 6))
+    acts = (0.0, frames_of(said)), (7.0, [])
+    assert history(spoken, *acts, text_aggregation_mode=mode)[0] == [left]
 
 
 @pytest.mark.parametrize(("other", "left"), [("#c d.", "c d. a b e."), ("!c d.", "c d. a b e.")])
@@ -939,16 +834,9 @@ def test_an_incomplete_sentence_of_an_aggregator_is_heard_behind_the_texts_of_ot
     other: str, left: str
 ) -> None:
     """Only the aggregator itself knows how its text can be divided."""
-
-    async def run() -> list[str]:
-        spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3))
-        aggregator = SimpleTextAggregator()
-        async with agent(spoken, Loudspeaker(40), text_aggregator=aggregator) as talk:
-            await talk.say(frames_of(f"[|a b|{other}| e.|]"))
-            await asyncio.sleep(7.0)
-            return talk.messages
-
-    assert run_scripted(run()) == [left]
+    acts = (0.0, frames_of(f"[|a b|{other}| e.|]")), (7.0, [])
+    messages, _ = history(THREE_WORDS, *acts, text_aggregator=SimpleTextAggregator())
+    assert messages == [left]
 
 
 def unspoken(text: str) -> list[Frame]:
@@ -969,17 +857,8 @@ def test_text_that_is_not_spoken_stands_behind_what_was_said_before_it(
     """Whether the words before it wait for their audio, or their audio is still playing."""
     said = reply("a b c. ")
     then = [AggregatedTextFrame("x=1", "code"), said.pop()] if is_in_reply else unspoken("x=1")
-    spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(0.5)])
-
-    async def run() -> list[str]:
-        async with agent(spoken, Loudspeaker(40), skip_text_types=["code"]) as talk:
-            await talk.say(said)
-            await asyncio.sleep(after_s)
-            await talk.say(then)
-            await asyncio.sleep(5.0)
-            return talk.messages
-
-    assert run_scripted(run()) == left
+    acts = (0.0, said), (after_s, then), (5.0, [])
+    assert history(THREE_WORDS, *acts, skip_text_types=["code"])[0] == left
 
 
 def test_a_reply_that_is_not_spoken_splits_no_word_of_another_one() -> None:
@@ -987,14 +866,9 @@ def test_a_reply_that_is_not_spoken_splits_no_word_of_another_one() -> None:
     begin, text, end = reply("Tues")
     rest, (other_begin, *other) = LLMTextFrame("day is fine. "), unspoken("x=1")
 
-    async def run() -> list[str]:
-        spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(0.5)])
-        async with agent(spoken, Loudspeaker(40)) as talk:
-            await talk.say([begin, text, other_begin, rest, *other, end])
-            await asyncio.sleep(5.0)
-            return talk.messages
-
-    assert run_scripted(run()) == ["Tuesday is fine. x=1"]
+    frames = [begin, text, other_begin, rest, *other, end]
+    messages, _ = history(THREE_WORDS, (0.0, frames), (5.0, []))
+    assert messages == ["Tuesday is fine. x=1"]
 
 
 @pytest.mark.parametrize("latency_s", [0.0, 0.6])
@@ -1002,10 +876,9 @@ def test_a_function_call_stands_behind_what_was_said_before_it(latency_s: float)
     """Also while that is on its way to the listener, and its result runs the LLM."""
     call = {"function_name": "look", "tool_call_id": "1", "arguments": {}}
     called = [FunctionCallInProgressFrame(**call), FunctionCallResultFrame(**call, result="it")]
-    spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, 3, 3), [Step(0.5)])
 
     async def run() -> list[str]:
-        async with agent(spoken, Loudspeaker(40), output_latency_s=latency_s) as talk:
+        async with agent(THREE_WORDS, Loudspeaker(40), output_latency_s=latency_s) as talk:
             await talk.say([*reply("a b c."), *called])
             await asyncio.sleep(5.0)
             return [str(each.get("content")) for each in cast("list[Any]", talk.context.messages)]
@@ -1029,39 +902,25 @@ def restarting(at_s: float, retry_after_ms: int = 1_000) -> Script:
 IN_ONE_WORD = [dies(0.05, Step(0.0, samples=480))] * 3
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        [dies(0.0), dies(3.0)],
-        [dies(0.05), restarting(5.0), dies(2.0)],
-        [dies(0.05, Step(0.0, words_ms=(0, 300)))],
-        IN_ONE_WORD,
-        [*IN_ONE_WORD, dies(0.05, Step(0.0, samples=7_200, words_ms=(0,))), *IN_ONE_WORD],
-        [dies(0.05), restarting(0.0, retry_after_ms=60_000)],
+DEATHS = {
+    "before sound": [dies(0.0), dies(3.0)],
+    "on opening": [dies(0.05), restarting(5.0), dies(2.0)],
+    "words alone": [dies(0.05, Step(0.0, words_ms=(0, 300)))],
+    "in one word": IN_ONE_WORD,
+    "in two words": [
+        *IN_ONE_WORD, dies(0.05, Step(0.0, samples=7_200, words_ms=(0,))), *IN_ONE_WORD
     ],
-    ids=[
-        "before sound",
-        "on opening",
-        "words alone",
-        "in one word",
-        "in two words",
-        "asks for a long wait",
-    ],
-)
+    "asks for a long wait": [dies(0.05), restarting(0.0, retry_after_ms=60_000)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("first", DEATHS.values(), ids=DEATHS)
 def test_a_reply_whose_engine_dies_is_whole(first: list[Script]) -> None:
     """However often and wherever, within the patience of the listener."""
-    few = 3
-    spoken = script(audio_steps(0.0, 80, few), word_steps(AHEAD_S, words=few))
-
-    async def run() -> tuple[list[str], int]:
-        async with agent(spoken, Loudspeaker(40), first=first) as talk:
-            await talk.say(reply(" ".join("w" * few)))
-            await asyncio.sleep(5.0)
-            return talk.messages, sum(talk.loudspeaker.played_samples)
-
-    messages, played_samples = run_scripted(run())
+    spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, words=3))
+    messages, played_samples = history(spoken, (0.0, reply("w w w")), (5.0, []), first=first)
     assert messages == ["w w w"]
-    assert played_samples >= few * WORD_MS * SAMPLE_RATE_HZ // 1000
+    assert sum(played_samples) >= 3 * WORD_MS * SAMPLE_RATE_HZ // 1000
 
 
 @pytest.mark.parametrize(("deaths", "left"), [(3, ["w w w"]), (4, [])])
@@ -1070,12 +929,5 @@ def test_a_turn_fails_when_its_engine_has_died_four_times_without_another_word(
 ) -> None:
     """Nothing of it is committed then."""
     spoken = script(audio_steps(0.0, 80, 3), word_steps(AHEAD_S, words=3))
-
-    async def run() -> list[str]:
-        first = [dies(0.05, Step(0.0, samples=480)) for _ in range(deaths)]
-        async with agent(spoken, Loudspeaker(40), first=first) as talk:
-            await talk.say(reply("w w w"))
-            await asyncio.sleep(5.0)
-            return talk.messages
-
-    assert run_scripted(run()) == left
+    first = [dies(0.05, Step(0.0, samples=480))] * deaths
+    assert history(spoken, (0.0, reply("w w w")), (5.0, []), first=first)[0] == left

@@ -9,14 +9,9 @@ from hypothesis import strategies as st
 from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from voiceagent_tts.adapters.pipecat.text import (
-    ClauseAggregator,
-    VerbatimText,
-    joint,
-    without_end,
-)
+from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, VerbatimText, joint, without_end
 from voiceagent_tts.text.punctuation import SENTENCE_ENDS, last_mark
-from voiceagent_tts.text.words import is_spoken, split_words
+from voiceagent_tts.text.words import is_spoken
 
 TEXTS = st.text(alphabet="ab Z.,!?\n\t 「」你。、好$4é😊-", max_size=120)
 
@@ -90,40 +85,25 @@ async def test_an_interruption_forgets_the_unfinished_clause() -> None:
     assert await aggregator.flush() is None
 
 
-@given(text=TEXTS)
-async def test_words_with_their_spacing_are_the_text(text: str) -> None:
-    """The word frames joined are the text up to the last word, wherever clauses end."""
-    said = VerbatimText()
+def spoken(said: VerbatimText, *segments: list[str]) -> str:
+    """The words of `segments` with their spaces; each segment is announced as its words joined."""
     joined = ""
-    for piece in await pieces_of(text):
-        segment = AggregatedTextFrame(piece, "sentence")
-        said.announce(segment, continues=True)
-        for word in split_words(piece):
-            frame = word_frame(word.text, segment)
+    for words in segments:
+        segment = AggregatedTextFrame("".join(words), "sentence")
+        said.announce(segment, continues=False)
+        for word in words:
+            frame = word_frame(word, segment)
             said.add_found(frame)
-            assert frame.includes_inter_frame_spaces
             joined += frame.text
-    assert text.strip().startswith(joined)
+    return joined
 
 
-def test_stripped_sentences_are_joined_by_a_space() -> None:
-    """The space between sentences that Pipecat's own aggregator drops is restored."""
+def test_stripped_sentences_are_joined_as_their_script_is_written() -> None:
+    """By the space that Pipecat's own aggregator drops; a new message begins without one."""
     said = VerbatimText()
     assert spoken(said, ["Yes."], ["No."]) == "Yes. No."
-
-
-def test_sentences_without_spaces_are_joined_without_one() -> None:
-    """Chinese and Japanese sentences are joined without a space."""
-    said = VerbatimText()
-    assert spoken(said, ["好", "。"], ["再", "见"]) == "好。再见"
-
-
-def test_a_new_reply_begins_without_a_space() -> None:
-    """The first word of a message has no space before it."""
-    said = VerbatimText()
-    spoken(said, ["Yes."])
     said.start_reply()
-    assert spoken(said, ["No."]) == "No."
+    assert spoken(said, ["好", "。"], ["再", "见"]) == "好。再见"
 
 
 def test_a_word_that_is_not_in_its_segment_is_still_separated() -> None:
@@ -185,36 +165,6 @@ def word_frame(word: str, segment: AggregatedTextFrame) -> TTSTextFrame:
     return TTSTextFrame(word, "word", raw_text=word, segment_id=segment.id)
 
 
-def spoken(said: VerbatimText, *segments: list[str]) -> str:
-    """The words of `segments` with their spaces; each segment is announced as its words joined."""
-    joined = ""
-    for words in segments:
-        segment = AggregatedTextFrame("".join(words), "sentence")
-        said.announce(segment, continues=False)
-        for word in words:
-            frame = word_frame(word, segment)
-            said.add_found(frame)
-            joined += frame.text
-    return joined
-
-
-@pytest.mark.parametrize(
-    ("said", "end", "left"),
-    [
-        ("One, two. Three,", " Three,", "One, two."),
-        ("Three,", "Three,", None),
-        ("Something else", " Three,", "Something else"),
-    ],
-)
-def test_the_end_of_a_message_is_removed(said: str, end: str, left: str | None) -> None:
-    """It is the assistant's last one; other messages stay, and an empty one goes."""
-    before = {"role": "assistant", "content": "Three,"}
-    after = {"role": "developer", "content": "What? Three,"}
-    messages: list[Any] = [before, {"role": "assistant", "content": said}, after]
-    kept = [] if left is None else [{"role": "assistant", "content": left}]
-    assert without_end(messages, end) == [before, *kept, after]
-
-
 @pytest.mark.parametrize("question", ["Sure?", [{"type": "text", "text": "Sure?"}]])
 def test_what_was_said_before_the_user_spoke_stays(question: Any) -> None:
     """Even if a filter has swallowed the message that is to be shortened."""
@@ -255,7 +205,8 @@ def assistant(text: str) -> Any:
 def test_words_that_were_not_heard_leave_their_own_message(
     said: list[str], end: str, left: list[str]
 ) -> None:
-    """What stands before it stays, and a message that has changed."""
+    """What stands before and behind it stays, and a message that has changed."""
     before: list[Any] = [assistant("Zero. three,"), {"role": "user", "content": "Well?"}]
-    corrected = without_end([*before, *map(assistant, said)], end)
-    assert corrected == [*before, *map(assistant, left)]
+    after = {"role": "developer", "content": "What? three,"}
+    corrected = without_end([*before, *map(assistant, said), after], end)
+    assert corrected == [*before, *map(assistant, left), after]

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, SpokenWord
-from voiceagent_tts.adapters.turn import TurnState
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
 from voiceagent_tts.protocol.messages import AudioFormat, DoneMessage, OpenOptions
@@ -127,18 +126,6 @@ def test_a_word_that_is_spoken_again_keeps_its_first_time() -> None:
     assert last.char_end == len(" two, three, four,")
 
 
-def test_a_word_of_a_later_context_is_on_the_turns_clock() -> None:
-    """Word times count from the start of the turn, not of the server context."""
-    turn = new_turn()
-    speak(turn, 800)
-    turn.break_off()
-    speak(turn, 0)
-    assert turn.record is not None
-    three = turn.to_turn(turn.record.words[0])
-    assert three.word == Word("three,", TEXT.index("three,"), TEXT.index("three,") + 6)
-    assert (three.start_sample, three.end_sample) == (ms_to_samples(800), ms_to_samples(1200))
-
-
 def test_each_context_has_a_name_of_its_own() -> None:
     """The first context has the id of the turn; later ones have a number."""
     turn = new_turn()
@@ -146,48 +133,11 @@ def test_each_context_has_a_name_of_its_own() -> None:
     assert names == ["turn", "turn-2", "turn-3"]
 
 
-def test_text_that_a_finished_context_did_not_speak_is_left() -> None:
-    """Text that crossed the server's `done` is left for the next context."""
-    turn = new_turn("One, two.")
-    speak(turn, 800)
-    turn.text += " Three."
-    turn.finish(done(len("One, two.")))
-    assert turn.rest == " Three."
-
-
-def test_audio_is_owed_for_text_and_for_an_end() -> None:
-    """No audio is owed when a context has spoken all its text, or without a context."""
-    turn = new_turn("One, two.")
-    assert not turn.is_owed_audio
-    speak(turn, 100)
-    assert turn.is_owed_audio
-    receive(turn, 800)
-    assert not turn.is_owed_audio
-    turn.state = TurnState.FINISHING
-    assert turn.is_owed_audio
-
-
-def test_only_attempts_with_audio_and_without_a_word_count() -> None:
-    """An outage may last; an engine that dies at a word again and again will go on so."""
-    turn = new_turn()
-    for _ in range(2):
-        assert [turn.next_wait_s(0.0) for _ in range(4)] == [0.0, 0.3, 0.3, 0.3]
-        for _ in range(4):
-            assert turn.can_resume(is_retryable=True)
-            speak(turn, 100)
-            turn.break_off()
-        assert not turn.can_resume(is_retryable=True)
-        turn.broken_off_at_s = 1.0
-        speak(turn, 400)
-        turn.break_off()
-        assert turn.can_resume(is_retryable=True)
-        assert turn.broken_off_at_s is None
-
-
-@pytest.mark.parametrize(("asked_s", "wait_s"), [(0.0, 0.0), (1.5, 1.5)])
-def test_a_turn_waits_as_long_as_the_server_asks(asked_s: float, wait_s: float) -> None:
+@pytest.mark.parametrize(("asked_s", "waits_s"), [(0.0, [0.0, 0.3, 0.3]), (1.5, [1.5] * 3)])
+def test_a_turn_waits_as_long_as_the_server_asks(asked_s: float, waits_s: list[float]) -> None:
     """The wait that the server requests also applies to the first attempt."""
-    assert new_turn().next_wait_s(asked_s) == wait_s
+    turn = new_turn()
+    assert [turn.next_wait_s(asked_s) for _ in waits_s] == waits_s
 
 
 def test_a_request_that_is_wrong_is_not_repeated() -> None:

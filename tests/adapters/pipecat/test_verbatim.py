@@ -77,16 +77,6 @@ async def test_sub_word_tokens_stay_one_word(served: ServerProcess) -> None:
         assert words == ["Good", "morning,", "it", "is", "$42.50", "today."]
 
 
-@pytest.mark.parametrize("text", ["他说“好。”Yes.", "Yes.\n\n\nNo.", "One, two  three.  Four."])
-async def test_white_space_is_the_llms(served: ServerProcess, text: str) -> None:
-    """No white space is added after a closing quote, and none is lost between paragraphs."""
-    tts = VoiceAgentTTSService(url=served.websocket_url, max_lead_s=0)
-    async with talking(tts) as conversation:
-        context_id = await conversation.reply(text)
-        await words_of_server(conversation, context_id, text)
-        assert conversation.words[context_id][-1].word.char_end == len(text)
-
-
 async def test_sentences_of_another_processor_are_separated(served: ServerProcess) -> None:
     """Sentences that Pipecat has stripped are joined by the white space of their script."""
     tts = VoiceAgentTTSService(url=served.websocket_url, max_lead_s=0)
