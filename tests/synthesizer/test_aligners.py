@@ -15,7 +15,7 @@ from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent, Finish
 from voiceagent_tts.seam.engine_kind import WorkerSpec
 from voiceagent_tts.seam.events import Done, Failed, SegmentEnd
 from voiceagent_tts.synthesizer import aligners as module
-from voiceagent_tts.synthesizer.aligners import AlignerHandle, Aligners, VoiceLevels
+from voiceagent_tts.synthesizer.aligners import AlignerHandle, Aligners
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
 from voiceagent_tts.text.words import split_words
@@ -151,16 +151,3 @@ async def test_a_required_aligner_must_start() -> None:
     with pytest.raises(EngineError, match="ended with status 2"):
         await aligners.start()
     await aligners.close()
-
-
-def test_a_level_follows_the_contexts_of_its_voice() -> None:
-    """A new figure counts half, by its logarithm; voices do not share one."""
-    levels = VoiceLevels()
-    assert levels.level_of("a") == 0.0
-    levels.add("a", 8_000)
-    assert levels.level_of("a") == 8_000
-    levels.add("a", 2_000)
-    assert levels.level_of("a") == pytest.approx(4_000)
-    levels.add("a", 0.0)
-    assert levels.level_of("a") == pytest.approx(4_000), "a silent context shows no level"
-    assert levels.level_of("b") == 0.0
