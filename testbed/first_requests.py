@@ -7,14 +7,10 @@ the event loop come before those that may load it in a thread.
 """
 
 import asyncio
-import io
 import json
-import math
-import struct
 import sys
 import tempfile
 import threading
-import wave
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +29,7 @@ Request = Callable[[str], bool]
 
 _TEXT = "Dr. Li paid $3.50, a@b.cd. Hi! "
 _WORDS = {"en": _TEXT, "zh": "你好。2024年", "ja": "こんにちは。", "de": "Hallo 27 Leute."}
+_RECORDING = (Path(__file__).parents[1] / "tests" / "reference" / "reference.wav").read_bytes()
 _SPEECH, _SONIC, _ELEVEN = "/v1/audio/speech", "/tts/bytes", "/v1/text-to-speech/default"
 _CARTESIA: dict[str, Any] = {
     "model_id": "sonic-3",
@@ -64,18 +61,6 @@ class _LoadedOnLoop:
 def _size_of(module: str) -> int:
     path = getattr(sys.modules[module], "__file__", None)
     return Path(path).stat().st_size if path and Path(path).exists() else 0
-
-
-def _recording() -> bytes:
-    """Four seconds of a sound, as a WAV file."""
-    data = io.BytesIO()
-    samples = (round(9000 * math.sin(at / 20) * math.sin(at / 1500)) for at in range(4 * 24_000))
-    with wave.open(data, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(24_000)
-        file.writeframes(b"".join(struct.pack("<h", sample) for sample in samples))
-    return data.getvalue()
 
 
 def _asks(method: str, path: str, statuses: Sequence[int] = (200,), **options: Any) -> Request:
@@ -188,8 +173,8 @@ def _other_requests() -> Iterator[tuple[str, Request]]:
     yield "no text", _asks("POST", _SPEECH, (400,), json={"input": 3})
     yield "no voice", _asks("POST", _SPEECH, (400,), json={"input": "a", "voice": "nobody"})
     yield "long body", _asks("POST", _SPEECH, (413,), content=b" " * ((1 << 20) + 1))
-    sample = {"audio_sample": ("a.wav", _recording(), "audio/wav")}
-    consent = {"recording": ("a.wav", _recording(), "audio/wav")}
+    sample = {"audio_sample": ("a.wav", _RECORDING, "audio/wav")}
+    consent = {"recording": ("a.wav", _RECORDING, "audio/wav")}
     # An engine without clones refuses these once it has read them.
     yield "a voice", _asks("POST", "/v1/audio/voices", (501,), data={"name": "a"}, files=sample)
     form = {"name": "a", "language": "en"}
@@ -197,7 +182,7 @@ def _other_requests() -> Iterator[tuple[str, Request]]:
         "a consent",
         _asks("POST", "/v1/audio/voice_consents", (501,), data=form, files=consent),
     )
-    detected = {"file": ("a.wav", _recording(), "audio/wav")}
+    detected = {"file": ("a.wav", _RECORDING, "audio/wav")}
     yield "a watermark", _asks("POST", "/v1/provenance/detect", files=detected)
 
 

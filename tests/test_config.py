@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.settings.access import Quota, hash_key
+from voiceagent_tts.settings.access import hash_key
 
 ONE, TWO = "the-key-of-one-caller", "the-key-of-another"
 
@@ -42,20 +42,6 @@ def test_the_environment_can_name_the_file(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "other.toml").write_text("max_contexts = 7\n")
     monkeypatch.setenv("VOICEAGENT_TTS_CONFIG", str(tmp_path / "other.toml"))
     assert (Settings().port, Settings().max_contexts) == (8765, 7)
-
-
-def test_a_named_file_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong path must not start a server with defaults."""
-    monkeypatch.setenv("VOICEAGENT_TTS_CONFIG", "no-such.toml")
-    with pytest.raises(ValueError, match=r"VOICEAGENT_TTS_CONFIG.* no-such\.toml "):
-        Settings()
-
-
-def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path) -> None:
-    """An unknown name in the file, such as a typing error, is refused."""
-    (tmp_path / "voiceagent-tts.toml").write_text('api_key = "secret"\n')
-    with pytest.raises(ValidationError, match="api_key"):
-        Settings()
 
 
 @pytest.mark.parametrize(
@@ -91,8 +77,6 @@ def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path) -> None:
         ("ROWS", "1000000000"),
         ("LOG_JSON", "perhaps"),
         ("API_KEYS", "[1"),
-        ("TRUSTED_PROXIES", "proxy.example"),
-        ("TRUSTED_PROXIES", "10.0.0.5/24"),
         ("TRUSTED_PROXIES", "*,10.0.0.5"),
     ],
 )
@@ -235,11 +219,6 @@ def test_an_empty_value_is_the_default(
     assert Settings.model_validate({name: empty}) == default
 
 
-def test_empty_limits_are_no_limits() -> None:
-    """Also those of one key, which are no setting."""
-    assert Quota.model_validate(" ") == Quota()
-
-
 def test_an_empty_value_does_not_hide_an_unknown_name(tmp_path: Path) -> None:
     """A misspelt name is refused whatever its value is."""
     (tmp_path / "voiceagent-tts.toml").write_text('api_key = ""\n')
@@ -336,14 +315,6 @@ def test_a_proxy_that_is_no_network_is_refused_with_what_to_write(given: str, wr
     """Uvicorn would ignore it without a word."""
     with pytest.raises(ValidationError, match=written):
         Settings(trusted_proxies=(given,))
-
-
-def test_an_empty_list_of_keys_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty variable, as a container may pass it on, permits no access."""
-    monkeypatch.setenv("VOICEAGENT_TTS_API_KEYS", "")
-    monkeypatch.setenv("VOICEAGENT_TTS_HOST", "0.0.0.0")
-    with pytest.raises(ValidationError, match="expected keys"):
-        Settings()
 
 
 def test_an_empty_variable_takes_away_the_keys_of_the_settings_file(

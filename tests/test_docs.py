@@ -325,25 +325,3 @@ def test_every_link_leads_somewhere(paper: Path) -> None:
     prose = re.sub(r"^```.*?^```$", "", paper.read_text(encoding="utf-8"), flags=re.M | re.S)
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", prose)
     assert [target for target in targets if not (paper.parent / target).exists()] == []
-
-
-def test_our_own_claims_are_links() -> None:
-    """What this project claims stands in one place, so that no second one can disagree."""
-    rows = re.findall(
-        r"^\|[^|]*\| this project.*\| ([^|]+) \|$",
-        (ROOT / "benchmarks" / "CLAIMS.md").read_text(encoding="utf-8"),
-        flags=re.M,
-    )
-    assert len(rows) >= 3
-    assert [row for row in rows if not re.fullmatch(r"\[[^\d\]]+\]\(\S+\)", row)] == []
-
-
-def test_every_decision_has_a_number_of_its_own() -> None:
-    """Code and documents name a decision by its number, which its file and its title share."""
-    files = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    numbers = [int(file.name[:4]) for file in files]
-    assert numbers == list(range(1, len(files) + 1))
-    assert all(
-        file.read_text().startswith(f"# {number}. ")
-        for number, file in zip(numbers, files, strict=True)
-    )

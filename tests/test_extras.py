@@ -6,17 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from voiceagent_tts.extras import extras_with, install_hint, packages_of
+from voiceagent_tts.extras import extras_with, packages_of
 
 ROOT = Path(__file__).parents[1]
-
-
-def test_a_hint_is_for_an_index_and_for_a_clone() -> None:
-    """The commands for a package index and for a clone name all extras."""
-    assert install_hint("server", "espeak") == (
-        "pip install 'voiceagent-tts[server,espeak]' "
-        "(in a clone: pip install -e '.[server,espeak]')"
-    )
 
 
 @pytest.mark.parametrize(
@@ -62,32 +54,6 @@ def test_every_package_of_an_extra_is_found_in_it() -> None:
                 continue
             found = extras_with(package.replace("-", "_"), "serve")
             assert any(package in set(packages_of(each)) for each in found), package
-
-
-def test_every_hint_comes_from_one_function() -> None:
-    """No other module of the product spells out such a command."""
-    files = [path for name in ("voiceagent_tts", "livekit") for path in (ROOT / name).rglob("*.py")]
-    spelled = [path.name for path in files if re.search("pip install", path.read_text("utf-8"))]
-    assert spelled == ["extras.py"]
-
-
-@pytest.mark.parametrize(
-    "paper",
-    [
-        "README.md",
-        "docs/livekit.md",
-        "docs/operations.md",
-        "docs/pipecat.md",
-        "docs/pocket.md",
-        "docs/qwen3.md",
-    ],
-)
-def test_the_papers_say_how_to_install_in_a_clone(paper: str) -> None:
-    """Everything that is installed from an index there can also be installed in a clone."""
-    text = (ROOT / paper).read_text(encoding="utf-8")
-    from_index = set(re.findall(r"pip install 'voiceagent-tts\[([\w,]+)\]'", text))
-    in_clone = set(re.findall(r"pip install -e '\.\[([\w,]+)\]'", text))
-    assert from_index and from_index <= in_clone
 
 
 def test_every_extra_of_the_papers_exists() -> None:

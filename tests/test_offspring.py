@@ -10,55 +10,17 @@ from testbed.missing import require_program
 from testbed.parents import ends_with_its_parent
 
 ROOT = Path(__file__).parents[1]
-STARTERS = {
-    "a server of the testbed": """
+SERVER = """
 from testbed.server_process import serving
 with serving() as server:
     tell(server.process.pid, *(each.pid for each in server.worker_processes()))
-""",
-    "a server that computes slowly": """
-from testbed.server_process import serving
-with serving(throttle='{"rtf": 0.5}') as server:
-    tell(server.process.pid, *(each.pid for each in server.worker_processes()))
-""",
-    "a command": """
-import asyncio, pathlib
-from testbed.command_line import start
-async def main():
-    tell((await start("serve", "--port", "0", folder=pathlib.Path.cwd())).pid)
-asyncio.run(main())
-""",
-    "an agent": """
-import asyncio, os, sys
-from testbed import caller
-agent = ["-c", "import time; time.sleep(600)"]
-async def main():
-    start = asyncio.create_subprocess_exec
-    async def started(*argv, **how):
-        process = await start(*argv, **how)
-        tell(process.pid)
-    asyncio.create_subprocess_exec = started
-    async with caller.calling(sys.executable, *agent, cwd=".", env=dict(os.environ)):
-        pass
-asyncio.run(main())
-""",
-}
-SERVICES = {
-    "redis-server": """
+"""
+SUSPENDED_REDIS = """
 from testbed.ports import free_ports
 from testbed.redis_process import RedisProcess
 with RedisProcess(free_ports(1)[0]) as redis, redis.suspended():
     tell(redis._process.pid)
-""",
-    "haproxy": """
-import pathlib
-from testbed.haproxy_process import HAProxyProcess
-from testbed.ports import free_ports
-ports = free_ports(4)
-with HAProxyProcess(pathlib.Path("deploy/haproxy.cfg"), ports[:2], [ports[2:]] * 2) as haproxy:
-    tell(haproxy._process.pid)
-""",
-}
+"""
 READERS = {
     "benchmarks/gpu/run.py": "the process group reads a pipe: tests/benchmarks/test_gpu.py",
     "testbed/fork_server.py": "reads a socket",
@@ -70,19 +32,16 @@ READERS = {
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("program", STARTERS.values(), ids=STARTERS)
-def test_no_child_is_left(program: str, by: signal.Signals, tmp_path: Path) -> None:
+def test_no_child_is_left(by: signal.Signals, tmp_path: Path) -> None:
     """A server and its engine would keep their port and memory for ever."""
-    assert ends_with_its_parent(program, by, tmp_path)
+    assert ends_with_its_parent(SERVER, by, tmp_path)
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("service", SERVICES)
-def test_no_service_is_left(service: str, by: signal.Signals, tmp_path: Path) -> None:
-    """Not even one that is suspended, which hears no request to end."""
-    require_program(service)
-    assert ends_with_its_parent(SERVICES[service], by, tmp_path)
+def test_no_suspended_service_is_left(tmp_path: Path) -> None:
+    """It hears no request to end."""
+    require_program("redis-server")
+    assert ends_with_its_parent(SUSPENDED_REDIS, signal.SIGKILL, tmp_path)
 
 
 def test_whatever_starts_a_process_says_how_it_ends() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from voiceagent_tts.access.keys import Key, KeyDocument, Scope, key_of_settings, make_key
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.settings.access import Quota, hash_key
 
 SPEAK = frozenset({Scope.SPEAK})
@@ -41,14 +41,6 @@ def test_a_key_fits_into_a_subprotocol() -> None:
     assert all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in secret)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 129, "two\nlines", "nul\0"])
-def test_a_name_is_one_printable_line(name: str) -> None:
-    """Names go into lists and logs."""
-    with pytest.raises(InvalidRequestError, match="name") as refused:
-        make_key(name, SPEAK, Quota())
-    assert refused.value.code is ErrorCode.INVALID_PARAM
-
-
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -80,17 +72,11 @@ def test_limits_of_a_key_come_before_those_of_the_server() -> None:
     assert own.over(general) == Quota(contexts=2, chars_per_minute=100)
 
 
-def test_a_key_of_the_settings_has_all_scopes() -> None:
-    """A plain key permits everything, and its id tells nothing about it."""
-    key = key_of_settings(hash_key("plain"))
-    assert key.scopes == frozenset(Scope) and "plain" not in key.id
-    assert Key.model_validate(key.model_dump()) == key
-
-
 @pytest.mark.parametrize(
     ("text", "quota"),
     [
         ("", Quota()),
+        (" ", Quota()),
         ("contexts=2", Quota(contexts=2)),
         (" contexts = 2 , audio_s_per_day=60,", Quota(contexts=2, audio_s_per_day=60)),
         ('{"contexts_per_s": 3}', Quota(contexts_per_s=3)),

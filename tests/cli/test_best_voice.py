@@ -54,11 +54,6 @@ def add_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch, listed: str = "GPU 0:
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
 
 
-def small_settings() -> Settings:
-    """Settings whose model of Pocket TTS is the small one."""
-    return Settings().model_copy(update={"models": ()})
-
-
 def store_pocket(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Store the small model of Pocket TTS, and let it be the default one."""
     PocketHome(cache).store()

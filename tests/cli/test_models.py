@@ -136,20 +136,6 @@ def test_modelscope_needs_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
         client.download_model(ModelId(BASE), "modelscope")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (BASE, ModelId(BASE)),
-        (f"{BASE}@main", ModelId(BASE, "main")),
-        (f"{BASE}@refs/pr/1", ModelId(BASE, "refs/pr/1")),
-        ("my-team/voice_1.0", ModelId("my-team/voice_1.0")),
-    ],
-)
-def test_ids_are_read(text: str, expected: ModelId) -> None:
-    """An id may include a revision."""
-    assert parse_id(text) == expected
-
-
 @pytest.mark.parametrize("text", ["", "a", "a/b/c", "/a/b", "../a", "a/b@", "./a/b", "a b/c"])
 def test_paths_are_no_ids(text: str) -> None:
     """A name that is neither a folder nor an id is refused, with an example of both."""

@@ -112,17 +112,6 @@ async def test_a_signal_ends_a_start_that_takes_long(end: int, tmp_path: Path) -
     assert not worker.is_running()
 
 
-@pytest.mark.thorough
-async def test_logs_can_be_json(tmp_path: Path) -> None:
-    """With `--log-json` every line on standard error is a JSON object."""
-    process = await start("serve", "--port", "0", "--log-json", folder=tmp_path)
-    async with TTSClient(await ready_url(process)):
-        pass
-    assert [line["event"] for line in await logged(process)] == [
-        "server_started", "server_ready", "socket_opened", "socket_closed", "worker_ended",
-    ]  # fmt: skip
-
-
 async def test_contexts_and_requests_are_logged(tmp_path: Path) -> None:
     """Start, end and refusal of a context are a line each, with the client's ids; never text.
 
@@ -257,8 +246,10 @@ PLACES = {
     "unreadable": "closed/x",
     "too long": "a" * 300,
     "in a folder that is too long": "a" * 300 + "/x",
+    "below a device": "/dev/null/x",
+    "where no file can be made": "/proc/none/x",
 }
-"""Places below a test's folder that settings may name."""
+"""Places that settings may name, most of them below a test's folder."""
 BAD = [
     (setting, kind)
     for setting in PATHS
@@ -380,31 +371,6 @@ async def test_the_start_warns_of_a_setting_without_effect(tmp_path: Path) -> No
     lines = [json.loads(line) for line in (await finished(process)).errors.splitlines()]
     (line,) = [each for each in lines if each["event"] == "setting_without_effect"]
     assert (line["setting"], line["needs"], line["level"]) == ("webhook_secret", "redis", "warning")
-
-
-@pytest.mark.parametrize(
-    ("setting", "place"),
-    [
-        ("request_log", "folder"),
-        ("request_log", "file/log"),
-        ("request_log", "/proc/none/log"),
-        ("voices_folder", "file"),
-        ("jobs_storage", "file"),
-        ("jobs_storage", "file/folder"),
-        ("jobs_storage", "/dev/null/x"),
-        ("voices_folder", "/proc/v"),
-        ("voices_folder", "file/folder"),
-    ],
-)
-async def test_a_path_that_cannot_be_used_is_found_at_the_start(
-    setting: str, place: str, tmp_path: Path
-) -> None:
-    """It is refused by the setting's name, and not found missing when the first line is due."""
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").touch()
-    redis = "redis://127.0.0.1:1" if setting == "jobs_storage" else None
-    with pytest.raises(InvalidRequestError, match=f"{setting}: expected a f"):
-        create_app(ServerState(read_settings({setting: tmp_path / place, "redis": redis})))
 
 
 @pytest.mark.parametrize(

@@ -100,26 +100,6 @@ def environment(among: list[dict[str, Any]], keys: Path, data: Path) -> dict[str
     return {"VOICEAGENT_TTS_HOST": "0.0.0.0"} | folders | given | {"VOICEAGENT_TTS_KEYS": str(keys)}
 
 
-def test_the_objects_are_of_known_kinds_with_unique_names() -> None:
-    """Each has the API version of its kind, and a name of the release."""
-    versions = {
-        "Deployment": "apps/v1",
-        "ConfigMap": "v1",
-        "Service": "v1",
-        "PersistentVolumeClaim": "v1",
-        "PodDisruptionBudget": "policy/v1",
-        "ScaledObject": "keda.sh/v1alpha1",
-        "PodMonitor": "monitoring.coreos.com/v1",
-    }
-    names = [(each["kind"], each["metadata"]["name"]) for each in OBJECTS]
-    assert len(names) == len(set(names))
-    for each in OBJECTS:
-        assert each["apiVersion"] == versions[each["kind"]]
-        assert each["metadata"]["name"].startswith(RELEASE["Name"])
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert (chart["apiVersion"], chart["type"]) == ("v2", "application")
-
-
 @pytest.mark.parametrize("name", ["speech", "speech-balancer"])
 def test_selectors_find_the_pods(name: str) -> None:
     """Deployments, services, the budget and the monitor select labels that pods have."""
@@ -214,19 +194,10 @@ async def test_a_server_runs_with_the_charts_values(
     assert (tmp_path / "watermark.keys").is_file(), "on the volume that the replicas share"
 
 
-def test_what_outlives_a_pod_is_on_the_volume_that_all_share() -> None:
-    """The claim is the chart's own, is kept when the release goes, and many pods may write it."""
-    spec = one("Deployment", "speech")["spec"]["template"]["spec"]
-    volumes = {volume["name"]: volume for volume in spec["volumes"]}
-    claim = one("PersistentVolumeClaim", "speech-data")
-    assert volumes["data"]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
-    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
-    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-
-
 def test_every_folder_of_the_settings_is_below_a_mount() -> None:
     """The root file system is read-only, and what is not on the volume is lost with the pod."""
-    (container,) = one("Deployment", "speech")["spec"]["template"]["spec"]["containers"]
+    spec = one("Deployment", "speech")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     folders = environment(OBJECTS, Path("/etc/voiceagent-tts/keys.json"), Path("/data"))
     paths = {name: value for name, value in folders.items() if value.startswith("/")}
@@ -234,6 +205,11 @@ def test_every_folder_of_the_settings_is_below_a_mount() -> None:
     for name, path in paths.items():
         volumes = [mounts[str(each)] for each in Path(path).parents if str(each) in mounts]
         assert volumes[:1] == ["keys" if name.endswith("_KEYS") else "data"], (name, path)
+    claims = {each["name"]: each.get("persistentVolumeClaim") for each in spec["volumes"]}
+    claim = one("PersistentVolumeClaim", "speech-data")
+    assert claims["data"] == {"claimName": claim["metadata"]["name"]}
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"], "all pods share it"
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
 def test_clients_prometheus_and_administrators_have_keys_of_their_own() -> None:
@@ -246,12 +222,6 @@ def test_clients_prometheus_and_administrators_have_keys_of_their_own() -> None:
     assert endpoint["authorization"]["credentials"] == {
         "name": VALUES["secret"], "key": "metrics-key",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["speech", "speech-balancer"])
-def test_no_pod_has_the_variables_of_services(name: str) -> None:
-    """A release called voiceagent-tts would otherwise set `VOICEAGENT_TTS_PORT`."""
-    assert one("Deployment", name)["spec"]["template"]["spec"]["enableServiceLinks"] is False
 
 
 @pytest.mark.parametrize("more", EXAMPLES)

@@ -20,7 +20,6 @@ from voiceagent_tts.protocol.messages import (
     ContextText,
     ErrorMessage,
     ReadyMessage,
-    WordList,
 )
 from voiceagent_tts.protocol.refusals import ProtocolError
 from voiceagent_tts.protocol.server_connection import ServerConnection
@@ -68,18 +67,6 @@ def test_the_client_keeps_the_better_times_of_words() -> None:
     assert client.record("c").words == [*moved, three]
     with pytest.raises(ProtocolError):
         client.receive(*server.words_moved("c", [replace(one, word=Word("ten", 12, 15))]))
-
-
-def test_the_best_times_of_words_come_at_the_end() -> None:
-    """Where the server has none, those that it sent stay."""
-    client, server = connected_ends()
-    word = WordTimestamp(Word("one", 0, 3), 0, None, 0.3)
-    client.receive(*server.words("c", [word]))
-    assert client.record("c").best_words == [word]
-    better = replace(word, start_sample=ms_to_samples(80))
-    final = WordList.of([better])
-    client.receive(*server.done("c", "complete", chars=3, words_final=final))
-    assert client.record("c").best_words == [better]
 
 
 def test_records_are_bounded() -> None:

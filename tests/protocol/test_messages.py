@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from voiceagent_tts.core import EXACT_CONFIDENCE, MAX_MESSAGE_PCM_BYTES, Cut, Word, WordTimestamp
+from voiceagent_tts.core import EXACT_CONFIDENCE, MAX_MESSAGE_PCM_BYTES, Word, WordTimestamp
 from voiceagent_tts.errors import (
     EngineError,
     ErrorCode,
@@ -20,7 +20,6 @@ from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
     AudioFormat,
     AudioMessage,
-    CancelledMessage,
     ContextDefaults,
     ContextOpen,
     ContextText,
@@ -295,15 +294,6 @@ def test_confidence_is_a_probability_for_each_word(confidence: object) -> None:
 def word_with(confidence: float) -> WordTimestamp:
     """A word whose time has this confidence."""
     return WordTimestamp(Word("a", 0, 1), 0, None, confidence)
-
-
-def test_a_cut_survives_the_wire() -> None:
-    """`cancelled` carries the whole cut."""
-    message = CancelledMessage(
-        context_id="c", text_spoken="a", text_remaining="b", partial=True, audio_sent_ms=80,
-        basis="clock",
-    )  # fmt: skip
-    assert message.to_cut() == Cut("a", "b", is_partial=True)
 
 
 @pytest.mark.parametrize(

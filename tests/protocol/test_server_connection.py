@@ -1,6 +1,5 @@
 import json
 import tracemalloc
-from typing import Any
 
 import pytest
 
@@ -13,14 +12,11 @@ from testbed.protocol_ends import (
     speaking_server,
 )
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.protocol.client_connection import ClientAudio, ClientConnection
 from voiceagent_tts.protocol.messages import (
-    AudioFormat,
     ContextCut,
     ContextFlush,
     ContextOpen,
     ContextText,
-    DoneMessage,
 )
 from voiceagent_tts.protocol.server_connection import (
     MAX_HANDLE,
@@ -144,29 +140,6 @@ def test_handles_are_never_reused() -> None:
         assert opened["handle"] == number + 1
         server.done(f"{number}", "complete", chars=0)
     assert refusal(server, client_message("context.open", "more")).code is ErrorCode.DRAINING
-
-
-@pytest.mark.parametrize(
-    ("encoding", "sample_bytes"),
-    [("pcm_s16le", 2), ("pcm_f32le", 4), ("pcm_mulaw", 1), ("pcm_alaw", 1)],
-)
-@pytest.mark.parametrize("transport", ["binary", "base64"])
-def test_positions_count_samples_at_the_output_rate(
-    encoding: Any, sample_bytes: int, transport: Any
-) -> None:
-    """Offsets and `audio_ms` follow the context's own encoding and rate, in both transports."""
-    client, server = ClientConnection(), ServerConnection(session_limits())
-    client.receive(*server.ready(session_id="s", model="m"))
-    audio = AudioFormat(encoding=encoding, sample_rate=8_000, transport=transport)
-    server.receive(client.open("c", audio=audio))
-    client.receive(*send_opened(server))
-    pcm = bytes(range(80)) * sample_bytes
-    for seq in range(2):
-        got = client.receive(*server.audio("c", pcm, seq * 80))
-        assert got == ClientAudio("c", seq, seq * 80, pcm)
-    done = client.receive(*server.done("c", "complete", chars=0))
-    assert isinstance(done, DoneMessage)
-    assert done.audio_ms == 20
 
 
 def test_a_refusal_names_the_context_that_never_was() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic import AliasChoices
+from pydantic import AliasChoices, BaseModel
 
 from testbed.loop_work import loop_work
 from testbed.papers import ROOT, table_rows
@@ -100,15 +100,18 @@ def test_every_format_is_documented() -> None:
     assert set(re.findall(r"`?(\w+)`", formats)) == set(CONTENT_TYPES)
 
 
-def test_every_field_of_a_cartesia_request_is_documented() -> None:
-    """The table has the fields of the body of `/tts/bytes`."""
-    assert fields_of("POST /tts/bytes", "field | default") == list(BytesRequest.model_fields)
-
-
-def test_every_field_of_an_elevenlabs_request_is_documented() -> None:
-    """The table has the fields of the body of ElevenLabs' routes."""
-    section = "POST /v1/text-to-speech/{voice_id}"
-    assert sorted(fields_of(section, "field | default")) == sorted(TextRequest.model_fields)
+@pytest.mark.parametrize(
+    ("section", "request_"),
+    [
+        ("POST /tts/bytes", BytesRequest),
+        ("POST /v1/text-to-speech/{voice_id}", TextRequest),
+    ],
+)
+def test_every_field_of_another_dialect_is_documented(
+    section: str, request_: type[BaseModel]
+) -> None:
+    """The table has the fields of the body of its route."""
+    assert sorted(fields_of(section, "field | default")) == sorted(request_.model_fields)
 
 
 async def test_every_field_of_a_clone_request_is_documented(served: ServerProcess) -> None:

@@ -31,7 +31,6 @@ from voiceagent_tts.protocol.messages import (
     PongMessage,
     SampleRate,
     SessionLimits,
-    WarningMessage,
     WordsMessage,
 )
 from voiceagent_tts.protocol.server_connection import ServerConnection, ServerContext
@@ -85,17 +84,6 @@ async def test_every_format_holds_every_sample(
     assert len(samples) == round(made * sample_rate / SAMPLE_RATE_HZ)
     assert 0.02 < np.sqrt(np.mean(samples**2)) < 0.5
     assert max(len(e.pcm) for e in received.events if isinstance(e, ClientAudio)) <= 4096
-
-
-async def test_a_warning_comes_once_before_the_audio(wire: Wire) -> None:
-    """The server says that the embedded voice follows no instruction, and speaks all the same."""
-    received = await wire.say(f"{SENTENCE} {SENTENCE}", language="en", instruct="whisper")
-    kinds = [type(event) for event in received.events]
-    assert kinds[:2] == [ContextOpened, WarningMessage]
-    assert kinds.count(WarningMessage) == 1
-    check_coverage(f"{SENTENCE} {SENTENCE}", received.words)
-    plain = await wire.say(SENTENCE, language="en")
-    assert not any(isinstance(event, WarningMessage) for event in plain.events)
 
 
 async def test_audio_is_paced_by_its_listener(wire: Wire) -> None:

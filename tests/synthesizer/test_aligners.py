@@ -18,7 +18,7 @@ from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
 from voiceagent_tts.text.words import split_words
 from voiceagent_tts.word_times import aligners as module
-from voiceagent_tts.word_times.aligners import AlignerHandle, VoiceLevels
+from voiceagent_tts.word_times.aligners import AlignerHandle
 from voiceagent_tts.word_times.processes import Aligners
 
 WORDS = split_words("Hello there, everybody.")
@@ -152,16 +152,3 @@ async def test_a_required_aligner_must_start() -> None:
     with pytest.raises(EngineError, match="ended with status 2"):
         await aligners.start()
     await aligners.close()
-
-
-def test_a_level_follows_the_contexts_of_its_voice() -> None:
-    """A new figure counts half, by its logarithm; voices do not share one."""
-    levels = VoiceLevels()
-    assert levels.level_of("a") == 0.0
-    levels.add("a", 8_000)
-    assert levels.level_of("a") == 8_000
-    levels.add("a", 2_000)
-    assert levels.level_of("a") == pytest.approx(4_000)
-    levels.add("a", 0.0)
-    assert levels.level_of("a") == pytest.approx(4_000), "a silent context shows no level"
-    assert levels.level_of("b") == 0.0

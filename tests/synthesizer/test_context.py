@@ -77,25 +77,6 @@ async def test_a_flush_does_not_wait_for_an_estimate(start_synthesizer: StartSyn
     assert words == SENTENCE.split()
 
 
-async def test_too_much_text_is_refused_until_some_is_spoken(
-    start_synthesizer: StartSynthesizer,
-) -> None:
-    """Only waiting text is limited: once it is spoken, more is accepted."""
-    synthesizer = await start_synthesizer(Limits(max_text_chars=100))
-    context = await synthesizer.open(UNPACED)
-    context.push_text(f"{SENTENCE} ")
-    with pytest.raises(InvalidRequestError) as refused:
-        context.push_text("x" * 60)
-    assert refused.value.code is ErrorCode.TEXT_TOO_LONG
-    context.flush(1)
-    await first(context, ContextFlushed)
-    context.push_text("y " * 50)
-    context.finish()
-    spoken = await collect(context)
-    assert spoken.words == ["y"] * 50
-    assert spoken.report.chars == len(SENTENCE) + 1 + 100
-
-
 async def test_a_context_does_not_take_text_without_end(
     start_synthesizer: StartSynthesizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,24 +113,10 @@ async def test_a_context_without_text_goes_idle(
 
 
 async def test_audio_has_a_limit(start_synthesizer: StartSynthesizer) -> None:
-    """More audio than `max_audio_s` ends a context with reason `limit` and frees its row."""
-    synthesizer = await start_synthesizer(Limits(max_audio_s=3))
-    context = await synthesizer.open(UNPACED)
-    context.push_text(SENTENCE * 100)
-    context.finish()
-    spoken = await collect(context)
-    assert spoken.report.reason == "limit"
-    # The chunk that exceeds the limit is the last: at most one second more.
-    assert 3 * SAMPLE_RATE_HZ < spoken.samples <= 4 * SAMPLE_RATE_HZ
-    await until(lambda: not worker_of(synthesizer).rows_used, "the row is free")
-    cut = context.cut(spoken.samples)
-    assert cut.text_remaining
+    """More audio than `max_audio_s` ends a context with reason `limit` and frees its row.
 
-
-async def test_text_behind_the_limit_is_refused_by_its_name(
-    start_synthesizer: StartSynthesizer,
-) -> None:
-    """The rest of the audio may still wait to be played; then `done` gives the reason."""
+    The rest of the audio may still wait to be played when more text is refused.
+    """
     synthesizer = await start_synthesizer(Limits(max_audio_s=3))
     context = await synthesizer.open(UNPACED)
     context.push_text(SENTENCE * 100)
@@ -157,7 +124,11 @@ async def test_text_behind_the_limit_is_refused_by_its_name(
     with pytest.raises(InvalidRequestError, match=r"max_audio_s \(3 s\)") as refused:
         context.push_text("more")
     assert refused.value.code is ErrorCode.CONTEXT_CLOSED
-    assert (await collect(context)).report.reason == "limit"
+    spoken = await collect(context)
+    assert spoken.report.reason == "limit"
+    # The chunk that exceeds the limit is the last: at most one second more.
+    assert 3 * SAMPLE_RATE_HZ < spoken.samples <= 4 * SAMPLE_RATE_HZ
+    assert context.cut(spoken.samples).text_remaining
 
 
 async def test_abandon_is_idempotent(start_synthesizer: StartSynthesizer) -> None:

@@ -105,31 +105,6 @@ async def test_a_break_is_silence(start_synthesizer: StartSynthesizer, speed: fl
     assert np.count_nonzero(long[end:start] == 0) >= break_samples
 
 
-async def test_breaks_at_the_ends_and_in_a_row(start_synthesizer: StartSynthesizer) -> None:
-    """Before the first word, after the last, two together, and in a text without words."""
-    synthesizer = await start_synthesizer()
-    tag = '<break time="100ms"/>'
-    plain = await spoken(await synthesizer.open(UNPACED), "Hello.")
-    for text, count in ((f"{tag}Hello.", 1), (f"Hello.{tag}", 1), (f"{tag}{tag} Hello.{tag}", 3)):
-        said = await spoken(await synthesizer.open(MARKUP), text)
-        assert said.words == ["Hello."]
-        assert said.samples - plain.samples >= count * 2_400
-        assert said.samples - plain.samples <= count * 2_400 + 9_600  # the pause after a sentence
-    silent = await spoken(await synthesizer.open(MARKUP), tag)
-    assert (silent.words, silent.samples) == ([], 2_400)
-
-
-async def test_a_flush_is_answered_after_the_break(start_synthesizer: StartSynthesizer) -> None:
-    """`collect` checks that the answer is at the end of the audio so far."""
-    synthesizer = await start_synthesizer()
-    context = await synthesizer.open(MARKUP)
-    context.push_text('Hello.<break time="100ms"/>')
-    context.flush(1)
-    context.push_text(" Bye.")
-    context.finish()
-    assert (await collect(context)).flushes == [1]
-
-
 async def test_an_aligner_follows_what_is_said(start_synthesizer: StartSynthesizer) -> None:
     """Words of the client's text, in order, with a break between them, on the listener's clock."""
     specs = {Source.ONLINE: [Supervisor(WorkerSpec("online"))]}

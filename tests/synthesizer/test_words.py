@@ -133,9 +133,9 @@ def test_a_word_leaves_at_once_if_its_audio_came_before_it() -> None:
 
 
 def test_a_context_counts_once_for_the_level_of_its_voice() -> None:
-    """A context is stopped when its work ends and again when it is done."""
+    """It is stopped when its work ends and again when it is done; a silent one shows no level."""
     levels = VoiceLevels()
-    for amplitude, level in ((b"\x00\x40", 16_384), (b"\x00\x10", 8_192)):
+    for amplitude, level in ((b"\x00\x40", 16_384), (b"\x00\x10", 8_192), (bytes(2), 8_192)):
         publisher = publisher_with(SlowAligner(), levels=levels)
         hear(publisher, AudioChunk(0, amplitude * 24_000))
         publisher.stop()
