@@ -85,19 +85,6 @@ async def test_a_text_is_spoken_with_its_characters(shared_server: RunningServer
     assert sum(spans) <= len(audio_of(messages)) / 2 / 16 < sum(spans) + 1000
 
 
-async def test_contexts_share_a_socket(shared_server: RunningServer) -> None:
-    """`multi-stream-input`: two contexts, each with its audio and its last message."""
-    async with connected(shared_server, output_format="ulaw_8000") as websocket:
-        for name, text in (("a", SENTENCE), ("b", "Yes.")):
-            await send(websocket, text=text, context_id=name, flush=True)
-            await send(websocket, context_id=name, close_context=True)
-        messages = [*await until_final(websocket), *await until_final(websocket)]
-    lengths = {
-        name: len(audio_of([m for m in messages if m["contextId"] == name])) for name in "ab"
-    }
-    assert lengths["a"] > 2 * lengths["b"] > 0
-
-
 async def test_an_interruption_frees_the_row(shared_server: RunningServer) -> None:
     """A context closed in its text stops, and the socket speaks the next one."""
     worker = worker_of(shared_server)
@@ -225,6 +212,8 @@ async def test_http_sends_times_of_characters(http: httpx.AsyncClient) -> None:
     timed = [line["alignment"] for line in lines if line["alignment"]]
     assert "".join(char for each in timed for char in each["characters"]).strip() == SENTENCE
     starts = [start for each in timed for start in each["character_start_times_seconds"]]
+    for each in timed:
+        assert each["character_end_times_seconds"][:-1] == each["character_start_times_seconds"][1:]
     audio_s = sum(len(base64.b64decode(line["audio_base64"])) for line in lines) / 48_000
     assert starts == sorted(starts) and starts[-1] < audio_s
 
