@@ -1,7 +1,6 @@
 """Clones over HTTP: added, designed, spoken, downloaded and removed, or refused with a reason."""
 
 import io
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -235,11 +234,3 @@ async def test_an_engine_that_cannot_clone_says_so(served: ServerProcess) -> Non
             assert "Base model" in refused.json()["error"]["message"]
         built_in = await http.delete(f"{PATH}/nova")
         assert built_in.json()["error"]["code"] == "not_found"
-
-
-async def test_the_page_of_the_api_knows_the_form(served: ServerProcess) -> None:
-    """The fields of an upload are described."""
-    async with httpx.AsyncClient(base_url=served.url) as http:
-        document = (await http.get("/openapi.json")).json()
-    assert {"get", "post"} <= document["paths"][PATH].keys()
-    assert "transcript" in json.dumps(document).lower()
