@@ -110,10 +110,3 @@ def test_two_that_store_the_same_file_do_not_meet(tmp_path: Path) -> None:
             list(pool.map(lambda sound: storage.save(NAME, sound), sounds))
             assert (tmp_path / NAME).read_bytes() in sounds
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
-
-
-def test_a_disk_that_fails_leaves_no_part(tmp_path: Path) -> None:
-    """A file that cannot be stored raises, and nothing of it is left."""
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError):
-        JobStorage(tmp_path / "file" / "jobs", b"secret").save(NAME, b"sound")
