@@ -175,6 +175,12 @@ async def test_many_servers_take_every_job_once(open_queue: OpenQueue) -> None:
     assert sorted(taken) == sorted(job.id for job in jobs)
 
 
+async def test_servers_share_one_secret(queue: JobQueue) -> None:
+    """The first server makes it."""
+    first, second = await asyncio.gather(queue.secret(), queue.secret())
+    assert first == second and len(first) == 64
+
+
 async def test_a_job_whose_answer_was_lost_is_taken_again(
     queue: JobQueue, open_queue: OpenQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
