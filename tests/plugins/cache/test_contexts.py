@@ -93,12 +93,6 @@ async def start_aligned(start: Start) -> Synthesizer:
     return await start(throttle={"without_words": True}, aligners=aligners)
 
 
-@pytest.fixture
-async def aligned(start: Start) -> Synthesizer:
-    """A synthesizer whose engine reports no words."""
-    return await start_aligned(start)
-
-
 async def test_a_text_that_was_spoken_before_sounds_and_reads_the_same(start: Start) -> None:
     """Sample for sample and word for word, however the client splits it; no engine speaks."""
     synthesizer = await start()
@@ -307,11 +301,11 @@ async def test_another_voice_or_manner_is_not_cached(start: Start) -> None:
     assert (await say(synthesizer, GREETING)).report.cached_segments == 1
 
 
-async def test_a_cached_phrase_is_stretched_for_its_listener(aligned: Synthesizer) -> None:
+async def test_a_cached_phrase_is_stretched_for_its_listener(start: Start) -> None:
     """A speed that the engine has not is made after the cache, from one entry."""
-    voice = UNPACED
-    live = await say(aligned, GREETING, options=replace(voice, speech=SpeechOptions(speed=3.0)))
-    cached = await say(aligned, GREETING, options=replace(voice, speech=SpeechOptions(speed=3.0)))
+    aligned = await start_aligned(start)
+    options = replace(UNPACED, speech=SpeechOptions(speed=3.0))
+    live, cached = [await say(aligned, GREETING, options=options) for _ in range(2)]
     assert cached.report.cached_segments == 1
     assert cached.pcm == live.pcm
 
