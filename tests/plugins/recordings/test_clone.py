@@ -41,6 +41,23 @@ def test_without_its_words_a_reference_gives_its_speaker(
     assert voice.reference_codes is None
 
 
+def test_audio_that_is_too_short_is_refused(encoder: ReferenceEncoder) -> None:
+    """The shortest audio is embedded; one sample less is refused with both lengths."""
+    speaker_encoder = encoder.speaker_encoder
+    least = speaker_encoder.min_samples
+    shortest = torch.zeros(least)
+    assert speaker_encoder.embed(shortest).isfinite().all()
+    with pytest.raises(
+        InvalidRequestError, match=f"expected at least {least} samples .* got {least - 1}"
+    ):
+        speaker_encoder.embed(shortest[1:])
+
+
+def test_a_half_precision_model_has_the_same_embedding(encoder: ReferenceEncoder) -> None:
+    """The speaker encoder is float32 in models of any precision."""
+    assert {tensor.dtype for _, tensor in encoder.speaker_encoder.weights()} == {torch.float32}
+
+
 def test_one_voice_is_cloned_with_the_encoders_that_it_takes(
     encoder: ReferenceEncoder, samples: Tensor
 ) -> None:
