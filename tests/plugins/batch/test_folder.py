@@ -251,8 +251,8 @@ def test_a_long_chapter_is_one_file(
 ) -> None:
     """A text longer than one context has all its words on one clock."""
     (tmp_path / "book").mkdir()
-    text = " ".join(islice(agent_sentences(4), 220))
-    assert len(text) > 20_000
+    text = " ".join(islice(agent_sentences(4), 75))
+    assert len(sections_of(text, "en")) > 1
     (tmp_path / "book" / "long.txt").write_text(text)
     argv = ("batch", "book", "-o", "wavs", "--words", "--url", served.websocket_url)
     outcome = command_here(*argv)

@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from testbed.raw_websocket import CLOSE, TEXT, frame, raw_websocket
-from testbed.servers import metric_value, worker_of
+from testbed.servers import metric_value
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.audio.containers import ContainerEncoder
 from voiceagent_tts.config import Settings
@@ -83,20 +83,6 @@ async def test_a_text_is_spoken_with_its_characters(shared_server: RunningServer
     chunks = [m["alignment"] for m in messages if m.get("alignment")]
     spans = [c["charStartTimesMs"][-1] + c["charDurationsMs"][-1] for c in chunks]
     assert sum(spans) <= len(audio_of(messages)) / 2 / 16 < sum(spans) + 1000
-
-
-async def test_an_interruption_frees_the_row(shared_server: RunningServer) -> None:
-    """A context closed in its text stops, and the socket speaks the next one."""
-    worker = worker_of(shared_server)
-    async with connected(shared_server, output_format="pcm_24000") as websocket:
-        await send(websocket, text=f"{SENTENCE} {SENTENCE} ", context_id="long")
-        await websocket.recv()
-        await send(websocket, context_id="long", close_context=True)
-        await until_final(websocket)
-        await until(lambda: not worker.rows_used, "the row is free")
-        await send(websocket, text="Yes. ", context_id="next", flush=True)
-        await send(websocket, context_id="next", close_context=True)
-        assert audio_of(await until_final(websocket))
 
 
 async def test_the_default_format_is_mp3(shared_server: RunningServer) -> None:

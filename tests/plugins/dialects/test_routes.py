@@ -204,26 +204,6 @@ async def test_contexts_speak_side_by_side(shared_server: RunningServer) -> None
         assert samples == pytest.approx(made, abs=3)
 
 
-async def test_words_are_those_of_the_transcript(shared_server: RunningServer) -> None:
-    """Words are verbatim, precede their audio, and are sent only on request."""
-    async with connected(shared_server, "cartesia") as raw:
-        await raw.send(request("a", "It cost $25, ", more=True, add_timestamps=True))
-        await raw.send(request("a", "he said."))
-        events = await raw.until("done", context_id="a")
-        told = [
-            e["word_timestamps"] for e in events if isinstance(e, dict) and "word_timestamps" in e
-        ]
-        words = [word for times in told for word in times["words"]]
-        assert words == ["It", "cost", "$25,", "he", "said."]
-        starts = [start for times in told for start in times["start"]]
-        assert starts == sorted(starts)
-        kinds = [event["type"] for event in events if isinstance(event, dict)]
-        assert kinds[0] == "timestamps"
-        await raw.send(request("b", "It cost $25."))
-        events = await raw.until("done", context_id="b")
-        assert {event["type"] for event in events if isinstance(event, dict)} == {"chunk", "done"}
-
-
 async def test_a_flush_speaks_what_there_is(shared_server: RunningServer) -> None:
     """A flush speaks the pending text, `flush_done` follows, and the context continues."""
     async with connected(shared_server, "cartesia") as raw:

@@ -432,32 +432,30 @@ async def test_a_key_that_may_not_speak_any_more_is_not_spoken_for(
     assert [each["error"]["code"] for each in results] == [code] * 6
 
 
-@pytest.mark.parametrize("text", ["", "👍"])
-async def test_a_job_with_nothing_to_speak_succeeds(http: httpx.AsyncClient, text: str) -> None:
+async def test_a_job_with_nothing_to_speak_succeeds(http: httpx.AsyncClient) -> None:
     """Its file has no samples."""
-    job = await job_over(http, await submitted(http, **{**HELLO, "input": text}))
-    assert (job["status"], job["error"]) == ("done", None)
+    for text in ("", "👍"):
+        job = await job_over(http, await submitted(http, **{**HELLO, "input": text}))
+        assert (job["status"], job["error"]) == ("done", None)
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        ({}, 400),
-        ({"input": None}, 400),
-        ({"input": 5}, 400),
-        ({"input": "x" * 100_000}, 400),
-        ({**HELLO, "voice": "nobody"}, 400),
-        ({**HELLO, "language": "klingon"}, 400),
-        ({**HELLO, "speed": 100}, 400),
-        ({**HELLO, "webhook": "file:///etc/passwd"}, 400),
-        ({**HELLO, "webhook": 7}, 400),
-    ],
-)
-async def test_a_wrong_job_is_refused_at_once(
-    http: httpx.AsyncClient, body: dict[str, Any], status: int
-) -> None:
+WRONG_JOBS: list[dict[str, Any]] = [
+    {},
+    {"input": None},
+    {"input": 5},
+    {"input": "x" * 100_000},
+    {**HELLO, "voice": "nobody"},
+    {**HELLO, "language": "klingon"},
+    {**HELLO, "speed": 100},
+    {**HELLO, "webhook": "file:///etc/passwd"},
+    {**HELLO, "webhook": 7},
+]
+
+
+async def test_a_wrong_job_is_refused_at_once(http: httpx.AsyncClient) -> None:
     """What would fail later is not accepted."""
-    assert (await http.post(JOBS, json=body)).status_code == status
+    for body in WRONG_JOBS:
+        assert (await http.post(JOBS, json=body)).status_code == 400, str(body)[:100]
 
 
 async def test_the_host_that_a_job_keeps_is_bounded(http: httpx.AsyncClient) -> None:

@@ -27,16 +27,6 @@ def soon() -> int:
     return int(time.time()) + 60
 
 
-def test_a_folder_keeps_files(tmp_path: Path) -> None:
-    """A file is read by its link; the folder is made when it is needed."""
-    storage = JobStorage(tmp_path / "a" / "b", b"secret")
-    storage.save(NAME, b"sound")
-    link = storage.link(NAME, "https://tts.example.com/", soon())
-    assert link.startswith(f"https://tts.example.com/v1/audio/jobs/files/{NAME}?")
-    assert storage.open_link(*parts_of(link)).read_bytes() == b"sound"
-    assert [path.name for path in storage.folder.iterdir()] == [NAME]
-
-
 def test_links_cannot_be_changed(tmp_path: Path) -> None:
     """Another name, time, signature or secret is refused, and so is a link that has ended."""
     storage = JobStorage(tmp_path, b"secret")
