@@ -111,16 +111,6 @@ async def test_a_text_that_is_not_the_transcript_is_refused(cloning: httpx.Async
 
 
 @pytest.mark.thorough
-async def test_a_voice_file_becomes_a_voice(cloning: httpx.AsyncClient) -> None:
-    """What one server lets download, another one stores."""
-    file = voice_file(0.0)
-    fields = {"name": "berta", "consent": CONSENT}
-    added = await cloning.post(PATH, data=fields, files={"voice_file": ("a.safetensors", file)})
-    assert added.status_code == 201, added.text
-    assert (await cloning.get(f"{PATH}/berta")).content == file
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "file",
     [
