@@ -237,13 +237,18 @@ async def locked() -> AsyncIterator[RunningServer]:
         yield server
 
 
+async def speaks_with_key(websocket: ClientConnection) -> bool:
+    """Whether a text has audio whose first message has the key."""
+    await send(websocket, text="Yes. ", xi_api_key="right")
+    await send(websocket, text="")
+    return bool(audio_of(await until_final(websocket)))
+
+
 async def test_the_key_may_be_in_the_first_message(locked: RunningServer) -> None:
     """The right key is accepted there; a wrong one, and none, are answered and closed with 1008."""
     server = locked
     async with connected(server, "stream", output_format="pcm_8000") as websocket:
-        await send(websocket, text="Yes. ", xi_api_key="right")
-        await send(websocket, text="")
-        assert audio_of(await until_final(websocket))
+        assert await speaks_with_key(websocket)
     for first in ({"text": "Yes.", "xi_api_key": "wrong"}, {"text": "Yes."}):
         async with connected(server) as websocket:
             await send(websocket, **first)
@@ -276,14 +281,10 @@ async def test_sockets_without_a_key_are_few(
         newcomer = connected(locked, "stream", output_format="pcm_8000", address="198.51.100.1")
         async with newcomer as websocket:
             assert json.loads(await oldest.recv())["error"] == "invalid_api_key"
-            await send(websocket, text="Yes. ", xi_api_key="right")
-            await send(websocket, text="")
-            assert audio_of(await until_final(websocket))
+            assert await speaks_with_key(websocket)
     await until(lambda: not locked.uvicorn_server.server_state.connections, "all are closed")
     async with connected(locked, "stream", output_format="pcm_8000") as websocket:
-        await send(websocket, text="Yes. ", xi_api_key="right")
-        await send(websocket, text="")
-        assert audio_of(await until_final(websocket))
+        assert await speaks_with_key(websocket)
     assert not [record for record in caplog.records if record.exc_info]
 
 
