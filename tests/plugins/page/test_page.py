@@ -53,7 +53,7 @@ async def opening(browser: Browser, served: ServerProcess) -> AsyncIterator[tupl
 
 @contextlib.asynccontextmanager
 async def page_of(
-    browser: Browser, **settings: str
+    browser: Browser, **settings: Any
 ) -> AsyncIterator[tuple[ServerProcess, Page, PageLog]]:
     """A server of its own with these settings, and its page, with its voices loaded."""
     with serving(**settings) as server:
