@@ -12,14 +12,7 @@ import pytest
 import soundfile
 
 from testbed.agent_text import agent_sentences
-from testbed.command_line import (
-    Command,
-    CommandHere,
-    FullDisk,
-    check_ctrl_c,
-    finished,
-    start,
-)
+from testbed.command_line import Command, CommandHere, FullDisk, check_ctrl_c, finished, start
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer, worker_of
 from testbed.waiting import until

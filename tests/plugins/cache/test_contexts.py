@@ -19,12 +19,7 @@ from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, Event
 from voiceagent_tts.synthesizer.aligners import Aligners
 from voiceagent_tts.synthesizer.context import Context
-from voiceagent_tts.synthesizer.events import (
-    ContextFailed,
-    ContextFlushed,
-    ContextReport,
-    Source,
-)
+from voiceagent_tts.synthesizer.events import ContextFailed, ContextFlushed, ContextReport, Source
 from voiceagent_tts.synthesizer.options import ContextOptions, Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import (

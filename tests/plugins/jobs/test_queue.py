@@ -369,8 +369,7 @@ async def test_the_bytes_of_a_job_are_those_of_all_its_fields(open_queue: OpenQu
 
 
 async def test_a_cancelled_job_leaves_the_queue_and_counts_until_it_is_forgotten(
-    open_queue: OpenQueue,
-    client: Redis,
+    open_queue: OpenQueue, client: Redis
 ) -> None:
     """Its share is free at once, its record counts for ten minutes, and says `cancelled`."""
     queue = open_queue(keep_s=86_400, unfinished=1, unfinished_bytes=1000, kept=3)

@@ -594,11 +594,7 @@ async def test_a_server_starts_without_redis_and_speaks_jobs_when_it_comes(
     ("number", "attempts"), [(errno.ENOSPC, 1), (errno.EDQUOT, 1), (errno.EROFS, 3)]
 )
 async def test_a_disk_that_fails_is_an_error_of_the_job(
-    redis: RedisProcess,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    number: int,
-    attempts: int,
+    redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, attempts: int
 ) -> None:
     """The file is spoken once; storing it is tried again, unless the disk is full."""
     monkeypatch.setattr("voiceagent_tts.plugins.jobs.runner._RETRY_S", 0.01)

@@ -858,9 +858,7 @@ async def test_the_example_of_the_documentation_speaks(
     assert message(log.received, answer)["text_spoken"] == "One, two, three."
 
 
-async def test_the_example_speaks_again_over_the_same_socket(
-    opening: tuple[Page, PageLog],
-) -> None:
+async def test_the_example_speaks_again_over_the_same_socket(opening: tuple[Page, PageLog]) -> None:
     """Words of the first speech are not lit in the second, which ends the first."""
     page, log = opening
     await add_example(page)

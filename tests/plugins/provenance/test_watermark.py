@@ -7,10 +7,7 @@ from hypothesis import strategies as st
 from testbed.examples import examples
 from testbed.watermarks import TEST_KEY, speech_pcm
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.plugins.provenance.watermark import (
-    Marker,
-    mark,
-)
+from voiceagent_tts.plugins.provenance.watermark import Marker, mark
 
 
 def pieces_of(pcm: bytes, sizes: list[int]) -> list[bytes]:
