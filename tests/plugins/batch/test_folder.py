@@ -12,14 +12,7 @@ import pytest
 import soundfile
 
 from testbed.agent_text import agent_sentences
-from testbed.command_line import (
-    Command,
-    CommandHere,
-    FullDisk,
-    check_ctrl_c,
-    finished,
-    start,
-)
+from testbed.command_line import Command, CommandHere, FullDisk, check_ctrl_c, finished, start
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer, worker_of
 from testbed.waiting import until
@@ -29,7 +22,7 @@ from voiceagent_tts.text.words import split_words
 CHAPTERS = {
     "one.txt": "Hello there. How can I help you today?",
     "two.md": "# Two\n\nThis is **the second** chapter.",
-    "three.txt": "A third one.",
+    "three.TXT": "A third one.",
 }
 
 
@@ -64,18 +57,6 @@ async def test_every_text_becomes_sound_and_words(
         assert [word["word"] for word in words] == [word.text for word in split_words(text)]
         assert words[-1]["start_s"] < information.duration
     assert len(list((tmp_path / "wavs").iterdir())) == 6
-
-
-def test_words_of_a_text_in_a_folder_have_its_folder(
-    texts: Path, served: ServerProcess, command_here: CommandHere, tmp_path: Path
-) -> None:
-    """It is made before the first file, whichever that is."""
-    (texts / "sub").mkdir()
-    (texts / "one.txt").rename(texts / "sub" / "one.txt")
-    argv = ("batch", "texts", "-o", "wavs", "--words", "--url", served.websocket_url)
-    outcome = command_here(*argv)
-    assert outcome.status == 0, outcome.errors
-    assert {each.name for each in (tmp_path / "wavs" / "sub").iterdir()} == {"one.wav", "one.json"}
 
 
 def test_a_warning_is_printed_once(
@@ -235,6 +216,8 @@ MISTAKES = {
     "format": (["texts", "-o", "out", "--format", "aac"], "--format: expected one of wav, flac"),
     "output": (["texts", "-o", "texts/one.txt"], "texts/one.txt: File exists"),
     "voice": (["texts", "-o", "out", "--voice", "nobody"], "expected the name of a voice"),
+    "one file": (["twice", "-o", "out"], "two.md and two.txt would become two.wav"),
+    "long name": (["long", "-o", "out"], ".wav: cannot be written; File name too long"),
 }
 
 
@@ -244,6 +227,9 @@ def test_a_mistake_is_one_clear_line(
 ) -> None:
     """A mistake is reported in one line, with status 1, and nothing is written."""
     (tmp_path / "empty").mkdir()
+    for name in ("twice/two.md", "twice/two.txt", f"long/{'a' * 250}.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("Hello.")
     argv, sentence = MISTAKES[mistake]
     outcome = command_here("batch", *argv, "--url", served.websocket_url)
     assert outcome.status == 1
@@ -253,43 +239,13 @@ def test_a_mistake_is_one_clear_line(
     assert not list((tmp_path / "out").glob("*"))
 
 
-def test_two_texts_of_one_name_are_refused(texts: Path, command_here: CommandHere) -> None:
-    """Two texts that would share an audio file are refused."""
-    (texts / "two.txt").write_text("Also two.")
-    outcome = command_here("batch", "texts", "-o", "out")
-    assert outcome.status == 1
-    assert "two.md and two.txt would become two.wav" in outcome.errors
-
-
-def test_a_suffix_may_be_in_capitals(
-    texts: Path, served: ServerProcess, command_here: CommandHere, tmp_path: Path
-) -> None:
-    """The suffix of a text may be in capitals."""
-    (texts / "FOUR.TXT").write_text("Four.")
-    outcome = command_here("batch", "texts", "-o", "wavs", "--url", served.websocket_url)
-    assert outcome.errors.splitlines()[-1].startswith("4 spoken"), outcome.errors
-    assert (tmp_path / "wavs" / "FOUR.wav").exists()
-
-
-def test_a_name_that_is_too_long_is_one_clear_line(
-    served: ServerProcess, command_here: CommandHere, tmp_path: Path
-) -> None:
-    """A file name that is too long is reported like any other failure to write."""
-    (tmp_path / "long").mkdir()
-    (tmp_path / "long" / f"{'a' * 250}.txt").write_text("Hello.")
-    outcome = command_here("batch", "long", "-o", "wavs", "--url", served.websocket_url)
-    assert outcome.status == 1
-    assert outcome.errors.endswith(".wav: cannot be written; File name too long\n")
-    assert outcome.errors.count("\n") == 1
-
-
 def test_a_long_chapter_is_one_file(
     served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
     """A text longer than one context has all its words on one clock."""
     (tmp_path / "book").mkdir()
-    text = " ".join(islice(agent_sentences(4), 220))
-    assert len(text) > 20_000
+    text = " ".join(islice(agent_sentences(4), 75))
+    assert len(sections_of(text, "en")) > 1
     (tmp_path / "book" / "long.txt").write_text(text)
     argv = ("batch", "book", "-o", "wavs", "--words", "--url", served.websocket_url)
     outcome = command_here(*argv)
@@ -307,14 +263,19 @@ def test_a_long_chapter_is_one_file(
 def test_what_is_ignored_is_named_and_subfolders_are_spoken(
     served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
-    """Other files are named; the texts of subfolders become files of subfolders."""
-    for name in ("a.txt", "notes.pdf", ".hidden", "part/b.md"):
+    """Other files are named; the texts of subfolders become files of subfolders.
+
+    A subfolder is made before its first file, whichever that is.
+    """
+    for name in ("z.txt", "notes.pdf", ".hidden", "part/b.md"):
         (tmp_path / "book" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "book" / name).write_text("Hello there.")
-    outcome = command_here("batch", "book", "-o", "wavs", "--url", served.websocket_url)
-    assert outcome.status == 0
+    argv = ("batch", "book", "-o", "wavs", "--words", "--url", served.websocket_url)
+    outcome = command_here(*argv)
+    assert outcome.status == 0, outcome.errors
     assert outcome.errors.splitlines()[0] == "ignored book/notes.pdf: expected .txt or .md"
     assert "2 spoken" in outcome.errors
+    assert {each.name for each in (tmp_path / "wavs" / "part").iterdir()} == {"b.wav", "b.json"}
     assert soundfile.info(tmp_path / "wavs" / "part" / "b.wav").duration > 0.3
 
 

@@ -4,7 +4,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.plugins.bench.loads import TOKENS_PER_S, Load, Style, arrivals, written
+from voiceagent_tts.plugins.bench.loads import TOKENS_PER_S, Style, arrivals, written
 from voiceagent_tts.plugins.bench.texts import Text
 
 TEXTS = [Text("en", "short", f"This is text number {number}.") for number in range(5)]
@@ -47,9 +47,3 @@ def test_arrivals_are_as_frequent_as_asked() -> None:
     assert 0.047 < mean < 0.053
     deviation = (sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) ** 0.5
     assert 0.9 < deviation / mean < 1.1
-
-
-def test_a_load_names_itself() -> None:
-    """Names tell loops apart in tables."""
-    names = [Load(together=4).name, Load(per_s=0.5).name, Load(together=4, think_s=1).name]
-    assert names == ["4 at once", "0.5/s", "4 talking"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from testbed.examples import examples
 from testbed.scripted_time import run_scripted
 from testbed.waiting import until
-from voiceagent_tts.core import AudioChunk, Reading, Segment, Word, WordTimestamp
+from voiceagent_tts.core import AudioChunk, Reading, Segment, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.cache import hold
 from voiceagent_tts.plugins.cache.caching_worker import CachingWorker
@@ -145,12 +145,9 @@ class Opened:
         self.cache = cache or PhraseCache(1e6, 60, 1)
         for text in phrases:
             self.store(text, variants)
-        own = ContextPhrases(
-            self.cache, PARAMS, needs_words=True, lacks_lead=True, has_pauses=False
-        )
         self.worker = Worker()
         self.context = Context(
-            CachingWorker(self.worker, own, REQUEST),
+            CachingWorker(self.worker, phrases_of(self.cache), REQUEST),
             REQUEST,
             Limits(),
             Aligners({}).make_words,
@@ -162,12 +159,7 @@ class Opened:
 
     def store(self, text: str, variants: Sequence[SegmentVariant] = VARIANTS) -> None:
         """Store a phrase as it is spoken in some variants."""
-        words = tuple(WordTime(240 * n, None, 1.0) for n, _ in enumerate(_words(text)))
-        for variant in variants:
-            key = key_of(PARAMS, variant, Segment(text, 0))
-            assert key is not None
-            phrase = Phrase(key.text, PARAMS.voice, b"\x00\x10" * PHRASE_SAMPLES, words)
-            self.cache.store(key, phrase)
+        store(self.cache, text, b"\x00\x10" * PHRASE_SAMPLES, variants)
 
     async def play(self) -> list[ContextEvent]:
         """Let the engine play, and its listener hear it; return what came."""
@@ -201,8 +193,21 @@ class Opened:
         return {each.word.text: each.start_sample for each in self.words}
 
 
-def _words(text: str) -> list[Word]:
-    return words_of(Segment(text, 0))
+def store(
+    cache: PhraseCache, text: str, pcm: bytes, variants: Sequence[SegmentVariant] = VARIANTS
+) -> None:
+    """Store a phrase with this audio, in some variants; its words begin 10 ms apart."""
+    starts = range(0, 240 * len(words_of(Segment(text, 0))), 240)
+    words = tuple(WordTime(start, None, 1.0) for start in starts)
+    for variant in variants:
+        key = key_of(PARAMS, variant, Segment(text, 0))
+        assert key is not None
+        cache.store(key, Phrase(key.text, PARAMS.voice, pcm, words))
+
+
+def phrases_of(cache: PhraseCache) -> ContextPhrases:
+    """The phrases of a cache, as a context uses them."""
+    return ContextPhrases(cache, PARAMS, needs_words=True, lacks_lead=True, has_pauses=False)
 
 
 def live_audio(start_sample: int) -> AudioStep:
@@ -230,14 +235,8 @@ async def test_an_iteration_of_the_loop_plays_little_audio(phrases: int) -> None
     texts = [f"Hello number {number}." for number in range(phrases)]
     cache = PhraseCache(1e8, 60, 1)
     for text in texts:
-        words = tuple(WordTime(0, None, 1.0) for _ in _words(text))
-        for variant in VARIANTS:
-            key = key_of(PARAMS, variant, Segment(text, 0))
-            assert key is not None
-            pcm = bytes(20 * 2 * LIVE_SAMPLES // phrases)
-            cache.store(key, Phrase(key.text, PARAMS.voice, pcm, words))
-    own = ContextPhrases(cache, PARAMS, needs_words=True, lacks_lead=True, has_pauses=False)
-    caching = CachingWorker(Worker(), own, replace(REQUEST, feeding="segment"))
+        store(cache, text, bytes(20 * 2 * LIVE_SAMPLES // phrases))
+    caching = CachingWorker(Worker(), phrases_of(cache), replace(REQUEST, feeding="segment"))
     played: list[int] = [0]
 
     def hear(event: Event | Aligned) -> None:
@@ -341,18 +340,6 @@ def test_a_phrase_is_recognized_as_it_is_written(
             opened.context.abandon()
 
     assert run_scripted(write()) == (phrases * PHRASE_SAMPLES, live)
-
-
-def test_readings_stay_with_their_text() -> None:
-    """A word of a lexicon in text that was held keeps its pronunciation."""
-    hold = PhraseHold(
-        ContextPhrases(
-            PhraseCache(1e6, 60, 1), PARAMS, needs_words=True, lacks_lead=True, has_pauses=False
-        ),
-        "en",
-    )
-    segment = Segment("Ask aaaaa now", 0, (Reading(4, 9, "engine x"),))
-    assert [part.segment for part in hold.push(segment, 0.0)] == [segment]
 
 
 async def test_text_that_begins_a_phrase_waits_and_is_given_up() -> None:
@@ -480,12 +467,11 @@ async def _run_to_the_end(steps: list[str], ttl_ticks: int) -> None:
 async def test_a_reading_that_is_divided_is_no_phrase() -> None:
     """A long word is held in parts; the text of a reading inside it goes to the engine whole."""
     cache = Opened(GREETING).cache
-    own = ContextPhrases(cache, PARAMS, needs_words=True, lacks_lead=True, has_pauses=False)
     held = Segment(24 * "p" + 240 * "x" + " end.", 0, (Reading(24, 264, GREETING),))
     key = key_of(PARAMS, FIRST, held.part(0, MAX_SEGMENT_CHARS))
     assert key is not None
     cache.store(key, Phrase(key.text, PARAMS.voice, bytes(9_600), (WordTime(0, None, 1),)))
-    hold = PhraseHold(own, "en")
+    hold = PhraseHold(phrases_of(cache), "en")
     parts = [*hold.push(held, 100.0), *hold.flush()]
     assert [(part.segment, part.phrase) for part in parts] == [(held, None)]
 
@@ -493,8 +479,7 @@ async def test_a_reading_that_is_divided_is_no_phrase() -> None:
 async def test_text_is_held_for_40_ms_and_keeps_its_place() -> None:
     """However often more of it comes; once it is given up, no timer is left."""
     cache = Opened(GREETING).cache
-    own = ContextPhrases(cache, PARAMS, needs_words=True, lacks_lead=True, has_pauses=False)
-    hold = PhraseHold(own, "en")
+    hold = PhraseHold(phrases_of(cache), "en")
     assert hold.push(Segment("Hello", 0), 100.0) == hold.push(Segment(" you", 5), 100.03) == []
     assert hold.due_at == pytest.approx(100.04)
     assert [part.segment for part in hold.give_up()] == [Segment("Hello you", 0)]

@@ -19,12 +19,7 @@ from voiceagent_tts.seam.aligner_messages import AlignCommand, AlignEvent
 from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, Event
 from voiceagent_tts.synthesizer.context import Context
-from voiceagent_tts.synthesizer.events import (
-    ContextFailed,
-    ContextFlushed,
-    ContextReport,
-    Source,
-)
+from voiceagent_tts.synthesizer.events import ContextFailed, ContextFlushed, ContextReport, Source
 from voiceagent_tts.synthesizer.options import ContextOptions, Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import (
@@ -92,12 +87,6 @@ async def start_aligned(start: Start) -> Synthesizer:
     """A synthesizer whose engine reports no words."""
     aligners = Aligners({Source.ONLINE: [Supervisor(WorkerSpec("online"))]})
     return await start(throttle={"without_words": True}, make_aligners=lambda: aligners)
-
-
-@pytest.fixture
-async def aligned(start: Start) -> Synthesizer:
-    """A synthesizer whose engine reports no words."""
-    return await start_aligned(start)
 
 
 async def test_a_text_that_was_spoken_before_sounds_and_reads_the_same(start: Start) -> None:
@@ -308,11 +297,11 @@ async def test_another_voice_or_manner_is_not_cached(start: Start) -> None:
     assert (await say(synthesizer, GREETING)).report.cached_segments == 1
 
 
-async def test_a_cached_phrase_is_stretched_for_its_listener(aligned: Synthesizer) -> None:
+async def test_a_cached_phrase_is_stretched_for_its_listener(start: Start) -> None:
     """A speed that the engine has not is made after the cache, from one entry."""
-    voice = UNPACED
-    live = await say(aligned, GREETING, options=replace(voice, speech=SpeechOptions(speed=3.0)))
-    cached = await say(aligned, GREETING, options=replace(voice, speech=SpeechOptions(speed=3.0)))
+    aligned = await start_aligned(start)
+    options = replace(UNPACED, speech=SpeechOptions(speed=3.0))
+    live, cached = [await say(aligned, GREETING, options=options) for _ in range(2)]
     assert cached.report.cached_segments == 1
     assert cached.pcm == live.pcm
 

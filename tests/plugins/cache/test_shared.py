@@ -1,7 +1,8 @@
 """Phrases in a real Redis: shared by servers, bounded, and of no consequence while it is away."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,20 @@ NOVA = PhraseVoice("nova")
 StartCache = Callable[..., PhraseCache]
 
 pytestmark = pytest.mark.services
+
+
+@pytest.fixture
+async def start_cache(redis: RedisProcess) -> AsyncIterator[StartCache]:
+    """Caches of several servers with one Redis; all end with the test."""
+    async with AsyncExitStack() as stack:
+
+        def start(max_bytes: float = 10e6, folder: VoiceFolder | None = None) -> PhraseCache:
+            shared = SharedPhrases(connect(redis.url), max_bytes)
+            cache = PhraseCache(10e6, 3600, 1, folder=folder, shared=shared)
+            stack.push_async_callback(cache.close)
+            return cache
+
+        yield start
 
 
 def key(name: str) -> PhraseKey:

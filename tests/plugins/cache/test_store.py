@@ -194,12 +194,3 @@ def test_a_new_phrase_replaces_the_old_one() -> None:
     assert memory.size_bytes == PHRASE_BYTES
     memory.clear()
     assert memory.size_bytes == 0
-
-
-def test_a_withdrawn_voice_takes_its_phrases_along() -> None:
-    """Other contents of the same name stay."""
-    memory = PhraseMemory(1_000_000, lambda: 0.0)
-    for content in "12":
-        memory.put(content, phrase(PhraseVoice("ann", content)), 60)
-    assert memory.drop_voices({PhraseVoice("ann", "1")}) == 1
-    assert memory.digests() == ["2"]

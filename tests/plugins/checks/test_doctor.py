@@ -18,18 +18,21 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.checks.doctor import _word_times
 
 
+def has_line(output: str, beginning: str) -> bool:
+    """Whether a line begins with a pattern."""
+    return re.search(f"^{beginning}", output, re.MULTILINE) is not None
+
+
 async def test_a_machine_that_can_speak_is_told_so(command: Command) -> None:
     """A machine that can speak: status 0, one line per finding; the embedded voice has spoken."""
     outcome = await command("doctor")
     assert outcome.status == 0, outcome.output
-    assert re.search(r"^ok +Python +3\.\d+", outcome.output, re.MULTILINE)
-    assert re.search(r"^ok +extra server +.*\bfastapi \d", outcome.output, re.MULTILINE)
-    assert re.search(
-        r"^ok +embedded voice +\d\.\d s of speech in \d+ ms$", outcome.output, re.MULTILINE
-    )
-    assert re.search(r"^ok +word times +online aligner", outcome.output, re.MULTILINE)
+    assert has_line(outcome.output, r"ok +Python +3\.\d+")
+    assert has_line(outcome.output, r"ok +extra server +.*\bfastapi \d")
+    assert has_line(outcome.output, r"ok +embedded voice +\d\.\d s of speech in \d+ ms$")
+    assert has_line(outcome.output, r"ok +word times +online aligner")
     for what in ("loudspeaker", "GPU", "model files", "port 8765"):
-        assert re.search(rf"^(ok|note) +{what} ", outcome.output, re.MULTILINE)
+        assert has_line(outcome.output, rf"(ok|note) +{what} ")
     assert outcome.output.endswith("This machine can speak.\n")
 
 
@@ -38,14 +41,14 @@ def test_a_machine_without_the_extras_is_told_what_to_install(tmp_path: Path) ->
     make_base_install(tmp_path)
     result = run_in_base_install(tmp_path, "-m", "voiceagent_tts", "doctor")
     assert result.returncode == 1, result.stderr
-    assert re.search(r"^bad +extra server +missing: .*\bfastapi\b", result.stdout, re.MULTILINE)
+    assert has_line(result.stdout, r"bad +extra server +missing: .*\bfastapi\b")
     assert "-> pip install 'voiceagent-tts[server]'" in result.stdout
-    assert re.search(r"^bad +embedded voice +missing: ", result.stdout, re.MULTILINE)
-    assert re.search(r"^note +voice +none yet", result.stdout, re.MULTILINE)
+    assert has_line(result.stdout, r"bad +embedded voice +missing: ")
+    assert has_line(result.stdout, r"note +voice +none yet")
     (agents,) = re.findall(r"^\w+ +extra agents +(.*)$", result.stdout, re.MULTILINE)
     assert agents.count("pipecat-ai") == 1
     assert "-> pip install 'voiceagent-tts[server,espeak]'" in result.stdout
-    assert re.search(r"^note +word times +estimates", result.stdout, re.MULTILINE)
+    assert has_line(result.stdout, r"note +word times +estimates")
     assert result.stdout.endswith("This machine cannot speak yet.\n")
     assert result.stderr == ""
 
@@ -58,17 +61,13 @@ def test_the_settings_are_judged(
     monkeypatch.setenv("VOICEAGENT_TTS_MODELS", "Qwen/a")
     monkeypatch.setenv("VOICEAGENT_TTS_PORT", "18765")
     outcome = command_here("doctor")
-    assert re.search(
-        r"^ok +settings +engine qwen3 Qwen/a, 127\.0\.0\.1:18765$", outcome.output, re.MULTILINE
-    )
-    assert re.search(r"^(ok|note) +port 18765 ", outcome.output, re.MULTILINE)
-    assert re.search(
-        r"^(ok|note) +CUDA +torch \S+ (for CUDA|is a CPU)", outcome.output, re.MULTILINE
-    )
+    assert has_line(outcome.output, r"ok +settings +engine qwen3 Qwen/a, 127\.0\.0\.1:18765$")
+    assert has_line(outcome.output, r"(ok|note) +port 18765 ")
+    assert has_line(outcome.output, r"(ok|note) +CUDA +torch \S+ (for CUDA|is a CPU)")
     monkeypatch.setenv("VOICEAGENT_TTS_ENGINE", "qwen4")
     outcome = command_here("doctor")
     assert outcome.status == 1
-    assert re.search(r"^bad +settings +engine: ", outcome.output, re.MULTILINE)
+    assert has_line(outcome.output, r"bad +settings +engine: ")
 
 
 def test_a_misspelt_variable_is_told(
@@ -102,7 +101,7 @@ def test_a_port_that_is_taken_is_noted(
         monkeypatch.setenv("VOICEAGENT_TTS_PORT", str(port))
         outcome = command_here("doctor")
     assert outcome.status == 0
-    assert re.search(rf"^note +port {port} +Address already in use$", outcome.output, re.MULTILINE)
+    assert has_line(outcome.output, rf"note +port {port} +Address already in use$")
     assert "serve with --port 0" in outcome.output
 
 
@@ -113,9 +112,7 @@ def test_a_port_of_our_own_server_is_fine(
     port = served.url.rpartition(":")[2]
     monkeypatch.setenv("VOICEAGENT_TTS_PORT", port)
     outcome = command_here("doctor")
-    assert re.search(
-        rf"^ok +port {port} +a voiceagent-tts server is running$", outcome.output, re.MULTILINE
-    )
+    assert has_line(outcome.output, rf"ok +port {port} +a voiceagent-tts server is running$")
 
 
 async def test_a_machine_without_a_place_for_sockets_is_told_so(
@@ -126,7 +123,7 @@ async def test_a_machine_without_a_place_for_sockets_is_told_so(
     folder.mkdir()
     outcome = await command("doctor", environment={"TMPDIR": str(folder)})
     assert (outcome.status, outcome.errors) == (1, "")
-    assert re.search(r"^bad +embedded voice .*set TMPDIR to", outcome.output, re.MULTILINE)
+    assert has_line(outcome.output, r"bad +embedded voice .*set TMPDIR to")
     assert list(folder.iterdir()) == []
 
 

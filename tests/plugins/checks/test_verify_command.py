@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.command_line import Command, CommandHere
+from testbed.command_line import CommandHere
 
 REFERENCE = Path(__file__).parents[2] / "reference"
 MODEL = ("--model", str(REFERENCE / "custom_voice-1b7"))
@@ -29,10 +29,3 @@ def test_a_mistake_is_one_clear_line(
     assert outcome.errors.startswith("voiceagent-tts: ")
     assert sentence in outcome.errors
     assert outcome.errors.count("\n") == 1
-
-
-async def test_a_process_ends_with_status_1(command: Command) -> None:
-    """The command as a process reports a mistake with that line and status."""
-    outcome = await command("verify")
-    assert (outcome.status, outcome.output) == (1, "")
-    assert outcome.errors == "voiceagent-tts: expected exactly one of --model and --aligner\n"

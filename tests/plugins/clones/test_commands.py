@@ -3,7 +3,6 @@
 import asyncio
 import re
 import sys
-import wave
 from functools import partial
 from pathlib import Path
 
@@ -183,66 +182,39 @@ def test_without_a_speech_detector_a_voice_is_added_and_the_command_says_so(
     assert folder.names() == ["anna"]
 
 
-def test_a_voice_is_designed_and_cloned(folder: VoiceFolder, tmp_path: Path) -> None:
-    """One call makes a Base model's voice from a description; its audio can be kept, too.
-
-    No consent is asked for, as the help says: the voice is nobody's.
-    """
-    help_text = (voices.design.__doc__ or "").split()
-    assert "no --consent: no person's recording is copied" in " ".join(help_text)
+def test_a_voice_is_designed_and_cloned(folder: VoiceFolder) -> None:
+    """One call makes a Base model's voice from a description; no consent is asked for."""
     voices.design("sailor", "An old sailor", "Ahoy!", DESIGN, BASE)
     voice = Cloned.from_bytes(folder.read("sailor"))
     assert voice.reference_text == "Ahoy!" and voice.reference_codes is not None
-
-
-def write_wav(path: Path, seconds: float, *, is_silent: bool = False) -> None:
-    """Write a tone, or silence, at 8 kHz in two channels."""
-    samples = round(seconds * 8000)
-    frame = b"\0\0\0\0" if is_silent else b"\0\x10\0\x10"
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(2)
-        file.setsampwidth(2)
-        file.setframerate(8000)
-        file.writeframes(b"".join((frame, b"\0\0\0\0")) * (samples // 2))
 
 
 @pytest.mark.parametrize(
     ("name", "file", "model", "sentence"),
     [
         ("anna", "missing.wav", BASE, "missing.wav: cannot be read"),
-        ("../anna", "tone.wav", BASE, "expected a voice's name"),
-        ("anna", "tone.wav", None, "--model: expected the Base model"),
+        ("../anna", SOUND, BASE, "expected a voice's name"),
+        ("anna", SOUND, None, "--model: expected the Base model"),
         ("anna", "text.wav", BASE, "expected a WAV, FLAC, MP3 or Ogg file"),
-        ("anna", "empty.wav", BASE, "audio: "),
-        ("anna", "short.wav", BASE, "audio: "),
-        ("anna", "long.wav", BASE, "audio: "),
-        ("anna", "silent.wav", BASE, "audio: expected a voice, got silence"),
         ("anna", "text.safetensors", None, "expected a voice file"),
-        ("anna", "tone.wav", DESIGN, "expected a Base model to clone a voice"),
-        ("anna", "tone.wav", "no such", "expected the folder of a model, or an id"),
+        ("anna", SOUND, DESIGN, "expected a Base model to clone a voice"),
+        ("anna", SOUND, "no such", "expected the folder of a model, or an id"),
     ],
 )
 def test_what_cannot_be_a_voice_is_refused(
-    folder: VoiceFolder, tmp_path: Path, name: str, file: str, model: str | None, sentence: str
+    folder: VoiceFolder,
+    tmp_path: Path,
+    name: str,
+    file: Path | str,
+    model: str | None,
+    sentence: str,
 ) -> None:
     """The error says what was expected; nothing is kept."""
-    write_wav(tmp_path / "tone.wav", 2.0)
-    write_wav(tmp_path / "empty.wav", 0.0)
-    write_wav(tmp_path / "short.wav", 0.1)
-    write_wav(tmp_path / "long.wav", 600.0)
-    write_wav(tmp_path / "silent.wav", 2.0, is_silent=True)
     (tmp_path / "text.wav").write_text("This is no sound.")
     (tmp_path / "text.safetensors").write_text("This is no voice.")
     with pytest.raises(VoiceAgentError, match=sentence):
         add_voice(name, tmp_path / file, model)
     assert folder.names() == []
-
-
-def test_an_8_khz_stereo_reference_is_a_voice(folder: VoiceFolder, tmp_path: Path) -> None:
-    """A reference may have any rate and number of channels."""
-    write_wav(tmp_path / "tone.wav", 2.0)
-    add_voice("anna", tmp_path / "tone.wav", BASE)
-    assert folder.names() == ["anna"]
 
 
 @pytest.mark.parametrize("consent", [(), ("--consent", " ")])

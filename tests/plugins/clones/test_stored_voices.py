@@ -1,11 +1,12 @@
-"""A voice and its record, when one of them cannot be written."""
+"""A voice, its record and its file, when one of them cannot be written."""
 
 from pathlib import Path
 
 import pytest
 
 from testbed.file_faults import full_disk
-from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.plugins.clones.stored_voices import add_voice
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecord, VoiceRecords
 from voiceagent_tts.voices import VoiceFolder
@@ -25,3 +26,11 @@ def test_a_voice_that_was_replaced_by_half_is_not_for_everyone(tmp_path: Path) -
     assert not Viewer("other", is_admin=False).sees(records.voice("anna"))
     add_voice(records, shared, b"second")
     assert records.voice("anna") == shared
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    """An unwritable place is named, with the setting that chooses another."""
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidRequestError, match="file/voices: cannot save .*FOLDER") as refused:
+        write_file(VoiceFolder(tmp_path / "file" / "voices").file("anna"), b"prompt")
+    assert refused.value.code is ErrorCode.STORAGE_UNAVAILABLE

@@ -1,7 +1,6 @@
 """Clones over HTTP: added, designed, spoken, downloaded and removed, or refused with a reason."""
 
 import io
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -109,16 +108,6 @@ async def test_a_text_that_is_not_the_transcript_is_refused(cloning: httpx.Async
     assert refused.status_code == 400
     assert refused.json()["error"]["message"].startswith("expected a transcript")
     assert "anna" not in await listed(cloning)
-
-
-@pytest.mark.thorough
-async def test_a_voice_file_becomes_a_voice(cloning: httpx.AsyncClient) -> None:
-    """What one server lets download, another one stores."""
-    file = voice_file(0.0)
-    fields = {"name": "berta", "consent": CONSENT}
-    added = await cloning.post(PATH, data=fields, files={"voice_file": ("a.safetensors", file)})
-    assert added.status_code == 201, added.text
-    assert (await cloning.get(f"{PATH}/berta")).content == file
 
 
 @pytest.mark.thorough
@@ -235,11 +224,3 @@ async def test_an_engine_that_cannot_clone_says_so(served: ServerProcess) -> Non
             assert "Base model" in refused.json()["error"]["message"]
         built_in = await http.delete(f"{PATH}/nova")
         assert built_in.json()["error"]["code"] == "not_found"
-
-
-async def test_the_page_of_the_api_knows_the_form(served: ServerProcess) -> None:
-    """The fields of an upload are described."""
-    async with httpx.AsyncClient(base_url=served.url) as http:
-        document = (await http.get("/openapi.json")).json()
-    assert {"get", "post"} <= document["paths"][PATH].keys()
-    assert "transcript" in json.dumps(document).lower()

@@ -73,20 +73,11 @@ async def test_a_refusal_is_one_line(command: Command, tmp_path: Path) -> None:
         (np.zeros((4, 15), np.int16), "expected 16 per frame; got 15"),
         (np.zeros((0, 16), np.int16), "expected integers [F, K]; got int16 [0, 16]"),
         (np.zeros(16, np.int16), "expected integers [F, K]; got int16 [16]"),
-        (np.zeros((4, 16)), "expected integers [F, K]; got float64 [4, 16]"),
         (np.full((4, 16), -1), "a.npz: codes: expected 0 to 63; got -1 to -1"),
         (np.full((4, 16), 64), "a.npz: codes: expected 0 to 63; got 64 to 64"),
         (np.array([None]), "expected an .npz file with an array `codes`"),
     ],
-    ids=[
-        "codebooks",
-        "no frames",
-        "one dimension",
-        "fractions",
-        "negative",
-        "too large",
-        "pickled",
-    ],
+    ids=["codebooks", "no frames", "one dimension", "negative", "too large", "pickled"],
 )
 def test_other_codes_are_refused(codes: np.ndarray, expected: str, tmp_path: Path) -> None:
     """Codes that this codec cannot decode are refused; the error says what was expected."""

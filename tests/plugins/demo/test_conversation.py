@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.command_line import CommandHere
 from testbed.pocket import SMALL_MODEL, PocketHome
 
 ROOT = Path(__file__).parents[3]
@@ -17,17 +18,7 @@ ROOT = Path(__file__).parents[3]
     ("options", "sentence"),
     [
         (["--url", "ws://127.0.0.1:1"], "no server at 127.0.0.1:1; start one"),
-        pytest.param(
-            ["--url", "ftp://127.0.0.1:1"],
-            "expected ws://host or wss://host",
-            marks=pytest.mark.thorough,
-        ),
         (["--out", str(ROOT / "README.md")], "File exists"),
-        pytest.param(
-            ["--engine", "qwen3"],
-            "expected hibari, espeak or pocket; got qwen3",
-            marks=pytest.mark.thorough,
-        ),
     ],
 )
 def test_a_mistake_is_one_clear_line(options: list[str], sentence: str, tmp_path: Path) -> None:
@@ -37,6 +28,23 @@ def test_a_mistake_is_one_clear_line(options: list[str], sentence: str, tmp_path
     (line,) = result.stderr.splitlines()
     assert sentence in line
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised when Pipecat is imported
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--url", "ftp://127.0.0.1:1"], "expected ws://host or wss://host"),
+        (["--engine", "qwen3"], "expected hibari, espeak or pocket; got qwen3"),
+    ],
+)
+def test_an_option_that_is_wrong_is_named(
+    command_here: CommandHere, options: list[str], sentence: str
+) -> None:
+    """In one line, before anything starts."""
+    refused = command_here("demo", *options)
+    assert (refused.status, refused.errors.count("\n")) == (1, 1)
+    assert sentence in refused.errors
 
 
 def test_the_agent_of_that_name_is_the_demo() -> None:

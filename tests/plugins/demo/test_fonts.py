@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager
-from matplotlib.figure import Figure
 
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.plugins.demo.fonts import OWN_FONT, WIDE_FONTS, fonts_for
@@ -48,16 +46,6 @@ def install(folder: Path, family: str, characters: str) -> None:
     builder.save(folder / f"{family}.ttf")
 
 
-def test_without_a_font_the_words_cannot_be_drawn(folder: Path) -> None:
-    """Other languages are drawn all the same, and a file that is no font does no harm."""
-    (folder / "broken.ttf").write_bytes(b"no font")
-    install(folder, "Somebody's Hieroglyphs", CHINESE)
-    fonts = fonts_for(CHINESE)
-    assert fonts.families == (OWN_FONT,)
-    assert not fonts.can_draw(CHINESE)
-    assert fonts.can_draw("¿Qué tal? Grüße, ça va")
-
-
 def test_the_first_font_with_the_most_characters_is_chosen(folder: Path) -> None:
     """A font that was installed a moment ago is found; the order of the names decides a tie."""
     install(folder, WIDE_FONTS[3], CHINESE)
@@ -66,19 +54,6 @@ def test_the_first_font_with_the_most_characters_is_chosen(folder: Path) -> None
     fonts = fonts_for(CHINESE)
     assert fonts.families == (OWN_FONT, WIDE_FONTS[2])
     assert fonts.can_draw(CHINESE)
-
-
-def test_a_picture_with_that_font_has_no_missing_glyph(folder: Path, tmp_path: Path) -> None:
-    """Matplotlib warns of each missing glyph, and every warning fails this test."""
-    install(folder, WIDE_FONTS[-1], CHINESE)
-    with mpl.rc_context({"font.family": fonts_for(CHINESE).families}):
-        figure = Figure()
-        figure.suptitle(CHINESE)
-        figure.savefig(tmp_path / "picture.png")
-    with mpl.rc_context({"font.family": [OWN_FONT]}), pytest.warns(UserWarning, match="missing"):
-        figure = Figure()
-        figure.suptitle(CHINESE)
-        figure.savefig(tmp_path / "picture.png")
 
 
 @pytest.mark.parametrize("is_installed", [False, True])
@@ -102,9 +77,3 @@ def test_the_picture_of_the_demo_says_whether_it_has_all_words(
     score = score_turn(turn, utterance, agent)
     assert draw([score], agent, agent, tmp_path / "demo.png") is is_installed
     assert (tmp_path / "demo.png").stat().st_size > 10_000
-
-
-def test_fonts_are_looked_for_only_where_one_is_needed(folder: Path) -> None:
-    """Text that matplotlib's own font has takes no other."""
-    install(folder, WIDE_FONTS[0], "abc")
-    assert fonts_for("abc").families == (OWN_FONT,)

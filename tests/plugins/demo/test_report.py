@@ -2,25 +2,9 @@
 
 import dataclasses
 
-import pytest
-
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.plugins.demo.realtime_file_transport import Utterance
-from voiceagent_tts.plugins.demo.report import DemoTurn, Score, _tail, sentence_of
-
-
-@pytest.mark.parametrize(
-    ("text", "tail"),
-    [
-        ("one two", "one two"),
-        ("one two three", "…two three"),
-        ("one two four five", "…four five"),
-        ("abcdefghijklmnop", "…ghijklmnop"),
-    ],
-)
-def test_texts_are_cut_between_words(text: str, tail: str) -> None:
-    """A text without spaces is cut anywhere."""
-    assert _tail(text, 10) == tail
+from voiceagent_tts.plugins.demo.report import DemoTurn, Score, sentence_of
 
 
 def test_the_sentence_counts_the_cuts() -> None:

@@ -11,7 +11,6 @@ from voiceagent_tts.plugins.dialects.cartesia import Cartesia
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     ContextEnd,
-    ContextFlush,
     ContextOpen,
     ContextText,
     SessionLimits,
@@ -78,10 +77,10 @@ def test_the_first_request_opens_and_speaks() -> None:
 
 
 def test_later_requests_only_add_text() -> None:
-    """Whatever else they repeat; the last one ends the context, with its text or without."""
+    """Verbatim, whatever else they repeat; the last one ends the context, with text or without."""
     connection = _connection()
-    _begin(connection)
-    assert connection.receive(_request("More. ")) == [ContextText(context_id="c", text="More. ")]
+    _begin(connection, _request("Hel"))
+    assert connection.receive(_request("lo")) == [ContextText(context_id="c", text="lo")]
     assert connection.receive(_request("", **{"continue": False})) == [ContextEnd(context_id="c")]
 
 
@@ -122,30 +121,6 @@ def test_pieces_that_are_not_buffered_are_kept_apart() -> None:
     assert first == ContextText(context_id="c", text="One. ")
     second = connection.receive(_request("Two. ", max_buffer_delay_ms=0))
     assert second == [ContextText(context_id="c", text="Two. ")]
-
-
-def test_tokens_are_kept_verbatim() -> None:
-    """Where Cartesia would buffer, pieces join as they are."""
-    connection = _connection()
-    _begin(connection, _request("Hel"))
-    assert connection.receive(_request("lo")) == [ContextText(context_id="c", text="lo")]
-
-
-def test_flushes_are_counted() -> None:
-    """The nth flush is answered as number n, and what comes meanwhile says which it belongs to."""
-    connection = _connection()
-    assert _begin(connection, _request("One.", flush=True))[-1] == ContextFlush(
-        context_id="c", flush_id=1
-    )
-    [event] = _events(connection.audio("c", bytes(2), 0))
-    assert event["flush_id"] == 1
-    [event] = _events(connection.flushed("c", 1, 80))
-    assert (event["type"], event["flush_id"], event["done"]) == ("flush_done", 1, False)
-    [event] = _events(connection.audio("c", bytes(2), 1))
-    assert event["flush_id"] == 2
-    assert connection.receive(_request("", flush=True)) == [
-        ContextFlush(context_id="c", flush_id=2)
-    ]
 
 
 def test_text_after_the_end_is_refused() -> None:

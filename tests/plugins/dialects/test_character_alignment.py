@@ -4,10 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.plugins.dialects.character_alignment import CharacterAlignment, in_seconds
+from voiceagent_tts.plugins.dialects.character_alignment import CharacterAlignment
 from voiceagent_tts.protocol.messages import WordsMessage
-
-TEXT = "Hi there.  Bye"
 
 
 def message(text: str, times_ms: list[tuple[int, int | None]], *, skip: int = 0) -> WordsMessage:
@@ -21,46 +19,6 @@ def message(text: str, times_ms: list[tuple[int, int | None]], *, skip: int = 0)
         words.append(WordTimestamp(span, ms_to_samples(start), end_sample, 1.0))
         position += len(word)
     return WordsMessage.of(words[skip:], context_id="c")
-
-
-TIMES = [(100, 200), (240, 600), (1000, 1300)]
-
-
-def aligned(*, counts_from_context: bool = False) -> CharacterAlignment:
-    """The alignment of the whole text."""
-    alignment = CharacterAlignment(counts_from_context=counts_from_context)
-    alignment.add_text(TEXT)
-    alignment.add_words(message(TEXT, TIMES))
-    return alignment
-
-
-def test_each_word_comes_with_its_space() -> None:
-    """A chunk has whole words, each with the white space behind it as one space."""
-    chunk = aligned().take(240)
-    assert chunk is not None
-    assert "".join(chunk["chars"]) == "Hi "
-    assert chunk["charStartTimesMs"] == [100, 150, 200]
-    assert chunk["charDurationsMs"] == chunk["charsDurationsMs"] == [50, 50, 40]
-
-
-def test_chunks_follow_each_other() -> None:
-    """A chunk begins where the one before it ends, so that the sums are the times."""
-    alignment = aligned()
-    first, second = alignment.take(101), alignment.take()
-    assert first is not None and second is not None
-    end_ms = first["charStartTimesMs"][-1] + first["charDurationsMs"][-1]
-    assert end_ms + second["charStartTimesMs"][0] == 240
-    assert "".join(second["chars"]) == "there. Bye "
-    assert alignment.take() is None
-
-
-def test_times_may_count_from_the_context() -> None:
-    """Where a client expects it, every time is on the context's clock."""
-    alignment = aligned(counts_from_context=True)
-    assert alignment.take(101) is not None
-    chunk = alignment.take()
-    assert chunk is not None
-    assert chunk["charStartTimesMs"][0] == 240
 
 
 def test_text_may_arrive_behind_its_words() -> None:
@@ -86,17 +44,6 @@ def test_tags_are_not_characters_of_words() -> None:
     chunk = alignment.take()
     assert chunk is not None
     assert "".join(chunk["chars"]) == "one two "
-
-
-def test_seconds_are_those_of_the_http_routes() -> None:
-    """Starts and ends, in seconds."""
-    chunk = aligned().take(240)
-    assert chunk is not None
-    assert in_seconds(chunk) == {
-        "characters": ["H", "i", " "],
-        "character_start_times_seconds": [0.1, 0.15, 0.2],
-        "character_end_times_seconds": [0.15, 0.2, 0.24],
-    }
 
 
 @given(

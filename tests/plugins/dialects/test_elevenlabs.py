@@ -131,19 +131,25 @@ def test_audio_has_the_characters_that_it_begins() -> None:
     (second,) = _sent(connection.audio("c", pcm[:4000], 2000))
     assert base64.b64decode(first["audio"]) == pcm[:4000]
     assert first["contextId"] == "c" and first["isFinal"] is False
-    assert "".join(first["alignment"]["chars"]) == "Hi "
     assert first["alignment"] == first["normalizedAlignment"]
+    assert first["alignment"] == {
+        "chars": ["H", "i", " "],
+        "charStartTimesMs": [0, 50, 100],
+        "charDurationsMs": [50, 50, 50],
+        "charsDurationsMs": [50, 50, 50],
+    }
     assert "".join(second["alignment"]["chars"]) == "there. "
     assert _end(connection) == [{"audio": None, "isFinal": True, "contextId": "c"}]
 
 
 def test_words_may_be_sent_ahead() -> None:
-    """For LiveKit's plugin words are sent as soon as they are known."""
+    """For LiveKit's plugin words are sent as soon as they are known, on the context's clock."""
     connection = _connection(counts_from_context=True)
     _begin(connection)
-    (message,) = _sent(connection.words("c", WORDS))
-    assert message["audio"] == ""
-    assert message["alignment"]["charStartTimesMs"][3] == 150
+    for word, start_ms in zip(WORDS, (0, 150), strict=True):
+        (message,) = _sent(connection.words("c", [word]))
+        assert message["audio"] == ""
+        assert message["alignment"]["charStartTimesMs"][0] == start_ms
 
 
 def test_a_socket_without_contexts_closes_behind_its_text() -> None:

@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from testbed.raw_websocket import CLOSE, TEXT, frame, raw_websocket
-from testbed.servers import metric_value, worker_of
+from testbed.servers import metric_value
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.dialects.elevenlabs_routes import MAX_WAITING, MAX_WAITING_PER_ADDRESS
@@ -83,33 +83,6 @@ async def test_a_text_is_spoken_with_its_characters(shared_server: RunningServer
     chunks = [m["alignment"] for m in messages if m.get("alignment")]
     spans = [c["charStartTimesMs"][-1] + c["charDurationsMs"][-1] for c in chunks]
     assert sum(spans) <= len(audio_of(messages)) / 2 / 16 < sum(spans) + 1000
-
-
-async def test_contexts_share_a_socket(shared_server: RunningServer) -> None:
-    """`multi-stream-input`: two contexts, each with its audio and its last message."""
-    async with connected(shared_server, output_format="ulaw_8000") as websocket:
-        for name, text in (("a", SENTENCE), ("b", "Yes.")):
-            await send(websocket, text=text, context_id=name, flush=True)
-            await send(websocket, context_id=name, close_context=True)
-        messages = [*await until_final(websocket), *await until_final(websocket)]
-    lengths = {
-        name: len(audio_of([m for m in messages if m["contextId"] == name])) for name in "ab"
-    }
-    assert lengths["a"] > 2 * lengths["b"] > 0
-
-
-async def test_an_interruption_frees_the_row(shared_server: RunningServer) -> None:
-    """A context closed in its text stops, and the socket speaks the next one."""
-    worker = worker_of(shared_server)
-    async with connected(shared_server, output_format="pcm_24000") as websocket:
-        await send(websocket, text=f"{SENTENCE} {SENTENCE} ", context_id="long")
-        await websocket.recv()
-        await send(websocket, context_id="long", close_context=True)
-        await until_final(websocket)
-        await until(lambda: not worker.rows_used, "the row is free")
-        await send(websocket, text="Yes. ", context_id="next", flush=True)
-        await send(websocket, context_id="next", close_context=True)
-        assert audio_of(await until_final(websocket))
 
 
 async def test_the_default_format_is_mp3(shared_server: RunningServer) -> None:
@@ -225,6 +198,8 @@ async def test_http_sends_times_of_characters(http: httpx.AsyncClient) -> None:
     timed = [line["alignment"] for line in lines if line["alignment"]]
     assert "".join(char for each in timed for char in each["characters"]).strip() == SENTENCE
     starts = [start for each in timed for start in each["character_start_times_seconds"]]
+    for each in timed:
+        assert each["character_end_times_seconds"][:-1] == each["character_start_times_seconds"][1:]
     audio_s = sum(len(base64.b64decode(line["audio_base64"])) for line in lines) / 48_000
     assert starts == sorted(starts) and starts[-1] < audio_s
 
@@ -262,13 +237,18 @@ async def locked() -> AsyncIterator[RunningServer]:
         yield server
 
 
+async def speaks_with_key(websocket: ClientConnection) -> bool:
+    """Whether a text has audio whose first message has the key."""
+    await send(websocket, text="Yes. ", xi_api_key="right")
+    await send(websocket, text="")
+    return bool(audio_of(await until_final(websocket)))
+
+
 async def test_the_key_may_be_in_the_first_message(locked: RunningServer) -> None:
     """The right key is accepted there; a wrong one, and none, are answered and closed with 1008."""
     server = locked
     async with connected(server, "stream", output_format="pcm_8000") as websocket:
-        await send(websocket, text="Yes. ", xi_api_key="right")
-        await send(websocket, text="")
-        assert audio_of(await until_final(websocket))
+        assert await speaks_with_key(websocket)
     for first in ({"text": "Yes.", "xi_api_key": "wrong"}, {"text": "Yes."}):
         async with connected(server) as websocket:
             await send(websocket, **first)
@@ -301,14 +281,10 @@ async def test_sockets_without_a_key_are_few(
         newcomer = connected(locked, "stream", output_format="pcm_8000", address="198.51.100.1")
         async with newcomer as websocket:
             assert json.loads(await oldest.recv())["error"] == "invalid_api_key"
-            await send(websocket, text="Yes. ", xi_api_key="right")
-            await send(websocket, text="")
-            assert audio_of(await until_final(websocket))
+            assert await speaks_with_key(websocket)
     await until(lambda: not locked.uvicorn_server.server_state.connections, "all are closed")
     async with connected(locked, "stream", output_format="pcm_8000") as websocket:
-        await send(websocket, text="Yes. ", xi_api_key="right")
-        await send(websocket, text="")
-        assert audio_of(await until_final(websocket))
+        assert await speaks_with_key(websocket)
     assert not [record for record in caplog.records if record.exc_info]
 
 

@@ -180,14 +180,6 @@ def test_options_are_those_of_a_context(fields: Any, options: Any) -> None:
     assert {name: getattr(opened, name) for name in options} == options
 
 
-def test_speaker_is_voice() -> None:
-    """As vLLM-Omni calls it, too."""
-    connection = _connection()
-    connection.receive(_message("session.config", speaker="ash"))
-    opened = connection.receive(_message("input.text", text="Hi"))[0]
-    assert isinstance(opened, ContextOpen) and opened.voice == "ash"
-
-
 def test_text_is_spoken_as_it_comes() -> None:
     """It does not wait for `input.done`; empty text is nothing."""
     connection = _configured()
@@ -216,12 +208,15 @@ def test_nothing_may_precede_the_config() -> None:
 
 
 def test_a_config_waits_for_the_end_of_the_utterance() -> None:
-    """In the middle it is refused; behind `input.done` it holds for the next utterance."""
+    """In the middle it is refused; behind `input.done` it holds for the next utterance.
+
+    vLLM-Omni calls the voice `speaker`, too.
+    """
     connection = _configured()
     _say(connection)
     assert "input.done first" in refusal(connection, _message("session.config")).message
     connection.receive(_message("input.done"))
-    connection.receive(_message("session.config", voice="ash"))
+    connection.receive(_message("session.config", speaker="ash"))
     opened = connection.receive(_message("input.text", text="Hi"))[0]
     assert isinstance(opened, ContextOpen) and opened.voice == "ash"
 

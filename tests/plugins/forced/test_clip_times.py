@@ -29,15 +29,6 @@ def test_repair_equals_that_of_transformers(times_ms: list[int]) -> None:
     assert make_monotonic(times_ms) == _fix_timestamps(np.array(times_ms, np.float32))
 
 
-@given(TIMES_MS | NEARLY_IN_ORDER)
-def test_ordered_times_stay(times_ms: list[int]) -> None:
-    """Repaired times never decrease, and times that do not decrease stay unchanged."""
-    repaired = make_monotonic(times_ms)
-    assert all(before <= after for before, after in pairwise(repaired))
-    assert make_monotonic(repaired) == repaired
-    assert make_monotonic([]) == []
-
-
 def test_repair_of_a_long_list_is_quick() -> None:
     """4,000 times in random order take fewer than 16 comparisons each."""
     comparisons = 0

@@ -6,27 +6,29 @@ import torch
 from voiceagent_tts.plugins.forced import placement
 from voiceagent_tts.plugins.forced.placement import place_aligner
 
+FREE = "which no engine uses"
+
 
 @pytest.mark.parametrize(
-    ("used", "free_gb", "device", "reason"),
+    ("setting", "used", "free_gb", "device", "reason"),
     [
-        (["cpu"], [], "cpu", "on the CPU: there is no GPU"),
-        ([None], [], "cpu", "on the CPU: there is no GPU"),
-        (["cpu"], [8], "cuda:0", "on cuda:0, which no engine uses"),
-        (["cuda:0"], [80], "cpu", "on the CPU: every GPU has an engine"),
-        ([None], [80], "cpu", "on the CPU: every GPU has an engine"),
-        (["cuda", "cuda"], [80, 80, 80], "cuda:2", "on cuda:2, which no engine uses"),
-        (["cuda:1"], [80, 80], "cuda:0", "on cuda:0, which no engine uses"),
-        (["cuda:0"], [80, 80, 2], "cuda:1", "on cuda:1, which no engine uses"),
-        (
-            ["cuda:0"],
-            [80, 2, 3],
-            "cpu",
-            "on the CPU: no GPU without an engine has 4.4 GB free, at most 3.0",
-        ),
+        (None, ["cpu"], [], "cpu", "on the CPU: there is no GPU"),
+        (None, [None], [], "cpu", "on the CPU: there is no GPU"),
+        (None, ["cpu"], [8], "cuda:0", f"on cuda:0, {FREE}"),
+        (None, ["cuda:0"], [80], "cpu", "on the CPU: every GPU has an engine"),
+        (None, [None], [80], "cpu", "on the CPU: every GPU has an engine"),
+        (None, ["cuda", "cuda"], [80, 80, 80], "cuda:2", f"on cuda:2, {FREE}"),
+        (None, ["cuda:1"], [80, 80], "cuda:0", f"on cuda:0, {FREE}"),
+        (None, ["cuda:0"], [80, 80, 2], "cuda:1", f"on cuda:1, {FREE}"),
+        (None, ["cuda:0"], [80, 2, 3], "cpu",
+         "on the CPU: no GPU without an engine has 4.4 GB free, at most 3.0"),
+        ("cpu", ["cuda:0"], [80, 80], "cpu", "on the CPU: set by aligner_device"),
+        ("cuda", ["cuda:0"], [80, 80], "cuda:0", "on cuda:0: set by aligner_device"),
+        ("cuda:1", ["cuda:0"], [80, 80], "cuda:1", "on cuda:1: set by aligner_device"),
     ],
-)
-def test_it_is_never_placed_on_an_engines_gpu(
+)  # fmt: skip
+def test_it_is_never_placed_on_an_engines_gpu_unless_a_setting_says_so(
+    setting: str | None,
     used: list[str | None],
     free_gb: list[float],
     device: str,
@@ -38,22 +40,8 @@ def test_it_is_never_placed_on_an_engines_gpu(
     monkeypatch.setattr(
         placement, "_read_free_bytes", lambda gpus: {gpu: int(free_gb[gpu] * 1e9) for gpu in gpus}
     )
-    placed = place_aligner(None, used)
+    placed = place_aligner(setting, used)
     assert (placed.device, placed.reason) == (device, reason)
-
-
-@pytest.mark.parametrize(
-    ("device", "reason"),
-    [
-        ("cpu", "on the CPU: set by aligner_device"),
-        ("cuda", "on cuda:0: set by aligner_device"),
-        ("cuda:1", "on cuda:1: set by aligner_device"),
-    ],
-)
-def test_a_setting_decides(device: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device that the settings name is used, also beside an engine."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert place_aligner(device, ["cuda:0"]).reason == reason
 
 
 def test_gpus_that_cannot_be_read_have_no_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:

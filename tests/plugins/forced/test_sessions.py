@@ -13,12 +13,7 @@ from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.plugins.forced.load import ForcedOptions, load_forced
 from voiceagent_tts.plugins.forced.prompt import Clip
 from voiceagent_tts.plugins.forced.sessions import ForcedSessions, Pacing
-from voiceagent_tts.seam.aligner_messages import (
-    Aligned,
-    Expect,
-    Finish,
-    Follow,
-)
+from voiceagent_tts.seam.aligner_messages import Aligned, Expect, Finish, Follow
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Failed, SegmentEnd
 from voiceagent_tts.text.words import split_words
 

@@ -101,7 +101,6 @@ async def test_no_shared_fields_make_a_long_turn_of_the_loop(
 async def test_only_known_fields_are_shared() -> None:
     """Others are not copied into each of the texts."""
     unknown = {f"unknown {number}": number for number in range(9)}
-    assert SpeechRequest._without_blanks({"text": "a", "voice": None, **unknown}) == {"text": "a"}  # pyright: ignore[reportCallIssue]
     body = BatchRequest.model_validate({"items": [{"input": "a"}], "text": "b", **unknown})
     assert body.shared == {"text": "b"}
     nobodys = {f"voice_{number}": False for number in range(9)}
@@ -178,12 +177,6 @@ async def test_a_wrong_batch_is_refused(http: httpx.AsyncClient, body: dict[str,
     assert response.status_code == 400
     message = response.json()["error"]["message"]
     assert message and "Hello" not in message and "xxx" not in message
-
-
-async def test_nul_and_controls_are_spoken_around(http: httpx.AsyncClient) -> None:
-    """Characters without a sound do no harm."""
-    body = (await batch(http, items=[{"input": "Hello\0 \x07there."}], language="en")).json()
-    assert body["succeeded"] == 1
 
 
 async def test_more_texts_than_contexts_wait() -> None:

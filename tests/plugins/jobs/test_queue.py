@@ -3,12 +3,13 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from redis.asyncio import Redis
 
 from testbed.redis_process import RedisProcess
 from testbed.waiting import PATIENCE_S, until
@@ -33,16 +34,40 @@ def patient_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest_asyncio.fixture
-async def queue(redis: RedisProcess) -> AsyncIterator[JobQueue]:
-    """A queue for three jobs."""
+async def client(redis: RedisProcess) -> AsyncIterator[Redis]:
+    """A client of Redis."""
     client = connect(redis.url)
-    yield JobQueue(client, 100, JobLimits(of_all=3))
+    yield client
     await client.aclose()
+
+
+OpenQueue = Callable[..., JobQueue]
+
+
+@pytest.fixture
+def open_queue(client: Redis) -> OpenQueue:
+    """Open queues with limits."""
+
+    def open_queue(keep_s: int = 100, **limits: int) -> JobQueue:
+        return JobQueue(client, keep_s, JobLimits(**limits))
+
+    return open_queue
+
+
+@pytest.fixture
+def queue(open_queue: OpenQueue) -> JobQueue:
+    """A queue for three jobs."""
+    return open_queue(of_all=3)
+
+
+def of_key(key_id: str, webhook: str | None = None) -> Job:
+    """A job of a key."""
+    return Job.new(REQUEST, Caller("192.0.2.1", key_id), "http://host/", webhook)
 
 
 def new_job(webhook: str | None = None) -> Job:
     """A job of a key."""
-    return Job.new(REQUEST, Caller("192.0.2.1", "key-1"), "http://host/", webhook)
+    return of_key("key-1", webhook)
 
 
 async def claimed(queue: JobQueue) -> Claim:
@@ -59,8 +84,8 @@ async def kept(queue: JobQueue, job_id: str) -> Job:
     return job
 
 
-async def test_a_released_job_is_taken_at_once(queue: JobQueue) -> None:
-    """A server that drains gives its job away, and cannot end it any more."""
+async def test_a_released_job_is_taken_at_once(queue: JobQueue, client: Redis) -> None:
+    """A server that drains gives its job away, and cannot end it any more; no owner is left."""
     await queue.submit(new_job())
     first = await claimed(queue)
     await queue.start(first)
@@ -75,6 +100,8 @@ async def test_a_released_job_is_taken_at_once(queue: JobQueue) -> None:
     assert not await queue.finish(second, JobStatus.FAILED, {})
     job = await queue.get(first.job_id)
     assert job is not None and job.status is JobStatus.DONE and job.starts == 2
+    await queue.remove(second)
+    assert await client.xinfo_consumers("voiceagent-tts:jobs", "servers") == []
 
 
 async def test_a_cancelled_job_is_not_spoken(queue: JobQueue) -> None:
@@ -96,24 +123,13 @@ async def test_a_cancelled_job_is_not_spoken(queue: JobQueue) -> None:
     assert await queue.cancel(new_job()) is None and await queue.get("unknown") is None
 
 
-async def test_the_queue_is_bounded(queue: JobQueue) -> None:
-    """A fourth job is refused until one of three has ended."""
-    for _ in range(3):
-        await queue.submit(new_job())
-    with pytest.raises(OverloadedError):
-        await queue.submit(new_job())
-    await queue.remove(await claimed(queue))
-    await queue.submit(new_job())
-
-
-async def test_one_key_has_a_share_of_the_queue(redis: RedisProcess) -> None:
+async def test_one_key_has_a_share_of_the_queue(open_queue: OpenQueue, client: Redis) -> None:
     """Its third job is refused, those of other keys and addresses are not; an end makes room.
 
     Submitting many at the same time does not exceed the share, and a cancelled job counts until
     a server has removed it, as it still takes its place.
     """
-    client = connect(redis.url)
-    queue = JobQueue(client, 100, JobLimits(unfinished=2))
+    queue = open_queue(unfinished=2)
     outcomes = await asyncio.gather(
         *(queue.submit(new_job()) for _ in range(8)), return_exceptions=True
     )
@@ -137,13 +153,11 @@ async def test_one_key_has_a_share_of_the_queue(redis: RedisProcess) -> None:
     while (claim := await queue.claim()) is not None:
         await queue.remove(claim)
     assert not await client.keys("voiceagent-tts:jobs:of:*")
-    await client.aclose()
 
 
-async def test_many_servers_take_every_job_once(redis: RedisProcess) -> None:
+async def test_many_servers_take_every_job_once(open_queue: OpenQueue) -> None:
     """Eight takers of fifty jobs share them without a doublet."""
-    client = connect(redis.url)
-    queue = JobQueue(client, 100, JobLimits())
+    queue = open_queue()
     jobs = [new_job() for _ in range(50)]
     for job in jobs:
         await queue.submit(job)
@@ -159,7 +173,6 @@ async def test_many_servers_take_every_job_once(redis: RedisProcess) -> None:
 
     taken = [job for jobs in await asyncio.gather(*(take_all() for _ in range(8))) for job in jobs]
     assert sorted(taken) == sorted(job.id for job in jobs)
-    await client.aclose()
 
 
 async def test_servers_share_one_secret(queue: JobQueue) -> None:
@@ -169,13 +182,12 @@ async def test_servers_share_one_secret(queue: JobQueue) -> None:
 
 
 async def test_a_job_whose_answer_was_lost_is_taken_again(
-    queue: JobQueue, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+    queue: JobQueue, open_queue: OpenQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis gave the job away, and the server did not learn of it: another server takes it."""
     job = new_job()
     await queue.submit(job)
-    client = connect(redis.url)
-    losing = JobQueue(client, 100, JobLimits(of_all=3))
+    losing = open_queue(of_all=3)
     take = losing._take
 
     async def lose_answer_and_retry(*arguments: Any) -> Any:
@@ -187,47 +199,22 @@ async def test_a_job_whose_answer_was_lost_is_taken_again(
         assert await losing.claim() is None
     monkeypatch.setattr(queue_module, "LEASE_S", 0.0)
     assert (await claimed(queue)).job_id == job.id
-    await client.aclose()
 
 
-async def test_a_dead_server_s_job_is_found_behind_many_others(redis: RedisProcess) -> None:
+async def test_a_dead_server_s_job_is_found_behind_many_others(open_queue: OpenQueue) -> None:
     """Redis looks at ten entries at a time; all others are renewed, and the last one is not."""
-    client = connect(redis.url)
-    queue = JobQueue(client, 100, JobLimits())
+    queue = open_queue()
     for _ in range(25):
         await queue.submit(new_job())
     claims = [await claimed(queue) for _ in range(25)]
     await queue.start(claims[-1])
     await queue.release(claims[-1])
     assert (await claimed(queue)).job_id == claims[-1].job_id
-    await client.aclose()
 
 
-async def test_no_consumer_is_left_behind(redis: RedisProcess) -> None:
-    """However often a job changes hands, its former owners are forgotten."""
-    client = connect(redis.url)
-    queue = JobQueue(client, 100, JobLimits(of_all=3))
-    await queue.submit(new_job())
-    for _ in range(5):
-        claim = await claimed(queue)
-        await queue.start(claim)
-        await queue.release(claim)
-    claim = await claimed(queue)
-    await queue.start(claim)
-    await queue.remove(claim)
-    assert await client.xinfo_consumers("voiceagent-tts:jobs", "servers") == []
-    await client.aclose()
-
-
-def of_key(key_id: str, webhook: str | None = None) -> Job:
-    """A job of a key."""
-    return Job.new(REQUEST, Caller("192.0.2.1", key_id), "http://host/", webhook)
-
-
-async def test_the_next_job_is_of_the_key_with_the_fewest_running(redis: RedisProcess) -> None:
+async def test_the_next_job_is_of_the_key_with_the_fewest_running(open_queue: OpenQueue) -> None:
     """In turns where they are equal, in order for each key, and never above the maximum of one."""
-    client = connect(redis.url)
-    queue = JobQueue(client, 100, JobLimits())
+    queue = open_queue()
     many = [of_key("a") for _ in range(60)]
     for job in (*many, of_key("b"), of_key("b"), of_key("c")):
         await queue.submit(job)
@@ -244,7 +231,6 @@ async def test_the_next_job_is_of_the_key_with_the_fewest_running(redis: RedisPr
     rest = [await claimed(queue) for _ in range(57)]
     assert [claim.job_id for claim in rest] == [job.id for job in many[3:]]
     assert await queue.claim() is None
-    await client.aclose()
 
 
 class ScriptedRunner(JobRunner):
@@ -260,10 +246,9 @@ class ScriptedRunner(JobRunner):
         await asyncio.Event().wait()
 
 
-async def test_many_long_jobs_of_one_key_delay_no_other(redis: RedisProcess) -> None:
+async def test_many_long_jobs_of_one_key_delay_no_other(open_queue: OpenQueue) -> None:
     """A sentence of another key begins at once beside sixty jobs that do not end."""
-    client = connect(redis.url)
-    queue = JobQueue(client, 100, JobLimits())
+    queue = open_queue()
     for _ in range(60):
         await queue.submit(of_key("a"))
     runner = ScriptedRunner(queue)
@@ -273,7 +258,6 @@ async def test_many_long_jobs_of_one_key_delay_no_other(redis: RedisProcess) -> 
     await until(lambda: runner.begun["key:b"] == 1, "another key has the last one")
     assert runner.begun["key:a"] == 3
     await runner.close()
-    await client.aclose()
 
 
 class AwayWebhooks:
@@ -308,12 +292,11 @@ class NewsRunner(JobRunner):
 
 
 async def test_receivers_that_are_away_stop_the_jobs_of_their_key_alone(
-    redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+    open_queue: OpenQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """64 dead webhooks of one key stopped the jobs of all; its threads leave room for others."""
     monkeypatch.setattr(runner_module, "_POLL_S", 0.01)
-    client = connect(redis.url)
-    queue = JobQueue(client, 100, JobLimits())
+    queue = open_queue()
     for _ in range(80):
         await queue.submit(of_key("a", "https://a/"))
     webhooks = AwayWebhooks()
@@ -327,13 +310,13 @@ async def test_receivers_that_are_away_stop_the_jobs_of_their_key_alone(
     webhooks.end.set()
     await until(lambda: runner.spoken["key:a"] == 80, "the others follow")
     await runner.close()
-    await client.aclose()
 
 
-async def test_the_bytes_of_unfinished_jobs_are_limited(redis: RedisProcess) -> None:
+async def test_the_bytes_of_unfinished_jobs_are_limited(
+    open_queue: OpenQueue, client: Redis
+) -> None:
     """Of each key, as they are in Redis; a job that is over gives its bytes back."""
-    client = connect(redis.url)
-    queue = JobQueue(client, 100, JobLimits(unfinished_bytes=10_000))
+    queue = open_queue(unfinished_bytes=10_000)
     text = "\u2003" * 1000 + "\ud800"
     small = {"input": text}  # 3 bytes a character
 
@@ -359,7 +342,6 @@ async def test_the_bytes_of_unfinished_jobs_are_limited(redis: RedisProcess) -> 
         await queue.cancel(await kept(queue, claim.job_id))
         await queue.remove(claim)
     assert not await client.keys("voiceagent-tts:jobs:sizes:*")
-    await client.aclose()
 
 
 async def all_claims(queue: JobQueue) -> AsyncIterator[Claim]:
@@ -377,23 +359,20 @@ async def test_jobs_that_an_earlier_version_wrote_are_taken(queue: JobQueue) -> 
     assert await queue.claim() is None and first.submitter == "key:key-1"
 
 
-async def test_the_bytes_of_a_job_are_those_of_all_its_fields(redis: RedisProcess) -> None:
+async def test_the_bytes_of_a_job_are_those_of_all_its_fields(open_queue: OpenQueue) -> None:
     """Also the address that its client used, and that of its webhook."""
-    client = connect(redis.url)
-    queue = JobQueue(client, 100, JobLimits(unfinished_bytes=5_000))
+    queue = open_queue(unfinished_bytes=5_000)
     long = f"https://{'h' * 5_000}/"
     for base_url, webhook in ((long, None), ("http://host/", long)):
         with pytest.raises(OverloadedError, match="MiB"):
             await queue.submit(Job.new(REQUEST, Caller("192.0.2.1", "a"), base_url, webhook))
-    await client.aclose()
 
 
 async def test_a_cancelled_job_leaves_the_queue_and_counts_until_it_is_forgotten(
-    redis: RedisProcess,
+    open_queue: OpenQueue, client: Redis
 ) -> None:
     """Its share is free at once, its record counts for ten minutes, and says `cancelled`."""
-    client = connect(redis.url)
-    queue = JobQueue(client, 86_400, JobLimits(unfinished=1, unfinished_bytes=1000, kept=3))
+    queue = open_queue(keep_s=86_400, unfinished=1, unfinished_bytes=1000, kept=3)
     jobs = [new_job() for _ in range(3)]
     for job in jobs:
         await queue.submit(job)
@@ -407,13 +386,13 @@ async def test_a_cancelled_job_leaves_the_queue_and_counts_until_it_is_forgotten
     await queue.submit(of_key("b"))
     await client.zadd("voiceagent-tts:jobs:kept:key:key-1", {jobs[0].id: 1})  # its time is over
     await queue.submit(new_job())
-    await client.aclose()
 
 
-async def test_jobs_that_are_over_count_until_they_are_forgotten(redis: RedisProcess) -> None:
+async def test_jobs_that_are_over_count_until_they_are_forgotten(
+    open_queue: OpenQueue, client: Redis
+) -> None:
     """For the whole time from their end, and without the address of their webhook."""
-    client = connect(redis.url)
-    queue = JobQueue(client, 1000, JobLimits(kept=2))
+    queue = open_queue(keep_s=1000, kept=2)
     jobs = [new_job("https://host/") for _ in range(2)]
     for job in jobs:
         await queue.submit(job)
@@ -427,15 +406,16 @@ async def test_jobs_that_are_over_count_until_they_are_forgotten(redis: RedisPro
         await queue.submit(new_job())
     job = await kept(queue, jobs[0].id)
     assert (job.status, job.webhook, job.webhook_state) == (JobStatus.DONE, None, "pending")
-    await client.aclose()
 
 
 async def test_a_full_queue_takes_jobs_of_a_key_with_less_than_its_part(
-    redis: RedisProcess,
+    open_queue: OpenQueue,
 ) -> None:
-    """Two keys that have filled it keep no third one out; each may have a third of it."""
-    client = connect(redis.url)
-    queue = JobQueue(client, 100, JobLimits(of_all=6, unfinished=3))
+    """Two keys that have filled it keep no third one out; each may have a third of it.
+
+    Ends make room again.
+    """
+    queue = open_queue(of_all=6, unfinished=3)
     for _ in range(3):
         await queue.submit(of_key("a"))
         await queue.submit(of_key("b"))
@@ -445,7 +425,9 @@ async def test_a_full_queue_takes_jobs_of_a_key_with_less_than_its_part(
         with pytest.raises(OverloadedError) as refused:
             await queue.submit(of_key(each))
         assert refused.value.code is (ErrorCode.OVERLOADED if each == "c" else ErrorCode.JOB_QUOTA)
-    await client.aclose()
+    for _ in range(3):
+        await queue.remove(await claimed(queue))
+    await queue.submit(of_key("c"))
 
 
 async def test_a_command_that_is_sent_again_changes_nothing_more(queue: JobQueue) -> None:
@@ -465,10 +447,9 @@ async def test_a_command_that_is_sent_again_changes_nothing_more(queue: JobQueue
     assert (over.status, over.starts) == (JobStatus.DONE, 1)
 
 
-async def test_the_files_of_a_key_have_a_bound(redis: RedisProcess) -> None:
+async def test_the_files_of_a_key_have_a_bound(open_queue: OpenQueue, client: Redis) -> None:
     """They count until they are deleted, or their job is forgotten; no job is accepted beyond."""
-    client = connect(redis.url)
-    queue = JobQueue(client, 1000, JobLimits(file_bytes=100))
+    queue = open_queue(keep_s=1000, file_bytes=100)
     first, second, third = new_job(), new_job(), new_job()
     for job in (first, second, third):
         await queue.submit(job)
@@ -490,4 +471,3 @@ async def test_the_files_of_a_key_have_a_bound(redis: RedisProcess) -> None:
     await client.zadd("voiceagent-tts:jobs:kept:key:key-1", {third.id: 1})  # its time is over
     await queue.submit(new_job())
     await queue.reserve_file(second, 100)
-    await client.aclose()

@@ -27,16 +27,6 @@ def soon() -> int:
     return int(time.time()) + 60
 
 
-def test_a_folder_keeps_files(tmp_path: Path) -> None:
-    """A file is read by its link; the folder is made when it is needed."""
-    storage = JobStorage(tmp_path / "a" / "b", b"secret")
-    storage.save(NAME, b"sound")
-    link = storage.link(NAME, "https://tts.example.com/", soon())
-    assert link.startswith(f"https://tts.example.com/v1/audio/jobs/files/{NAME}?")
-    assert storage.open_link(*parts_of(link)).read_bytes() == b"sound"
-    assert [path.name for path in storage.folder.iterdir()] == [NAME]
-
-
 def test_links_cannot_be_changed(tmp_path: Path) -> None:
     """Another name, time, signature or secret is refused, and so is a link that has ended."""
     storage = JobStorage(tmp_path, b"secret")
@@ -110,10 +100,3 @@ def test_two_that_store_the_same_file_do_not_meet(tmp_path: Path) -> None:
             list(pool.map(lambda sound: storage.save(NAME, sound), sounds))
             assert (tmp_path / NAME).read_bytes() in sounds
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
-
-
-def test_a_disk_that_fails_leaves_no_part(tmp_path: Path) -> None:
-    """A file that cannot be stored raises, and nothing of it is left."""
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError):
-        JobStorage(tmp_path / "file" / "jobs", b"secret").save(NAME, b"sound")

@@ -5,7 +5,7 @@ import contextlib
 import json
 import re
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +32,7 @@ STALL_S = 0.045
 """Time between animation frames above which the machine has stalled the browser."""
 DESKTOP = {"width": 1280, "height": 1000}
 PHONE = {"width": 390, "height": 844}
+KEY = "a-key-for-the-page"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -48,6 +49,31 @@ async def opening(browser: Browser, served: ServerProcess) -> AsyncIterator[tupl
         await expect(page.get_by_label("Hear default")).to_be_visible()
         yield page, log
         assert log.errors == []
+
+
+@contextlib.asynccontextmanager
+async def page_of(
+    browser: Browser, **settings: Any
+) -> AsyncIterator[tuple[ServerProcess, Page, PageLog]]:
+    """A server of its own with these settings, and its page, with its voices loaded."""
+    with serving(**settings) as server:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, log):
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            yield server, page, log
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[ServerProcess]:
+    """A server that needs a key."""
+    with serving(api_keys=KEY) as server:
+        yield server
+
+
+async def give_key(page: Page, key: str = KEY) -> None:
+    """Write a key into the dialog, and press Enter."""
+    field = page.get_by_label("API key", exact=True)
+    await field.fill(key)
+    await field.press("Enter")
 
 
 async def speak(page: Page, text: str) -> None:
@@ -94,12 +120,10 @@ async def test_words_light_when_they_sound(opening: tuple[Page, PageLog]) -> Non
 
 async def test_words_light_when_they_sound_after_underruns(browser: Browser) -> None:
     """An engine slower than speech leaves gaps, which the page counts; words light after them."""
-    with serving(throttle='{"rtf": 1.2}') as server:
-        async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
-            await expect(page.get_by_label("Hear default")).to_be_visible()
-            late_s = await measured_delays_s(page)
-            assert all(abs(late) <= 0.05 for late in late_s), late_s
-            assert int(str(await page.locator("#underruns").text_content())) > 3
+    async with page_of(browser, throttle='{"rtf": 1.2}') as (_, page, _):
+        late_s = await measured_delays_s(page)
+        assert all(abs(late) <= 0.05 for late in late_s), late_s
+        assert int(str(await page.locator("#underruns").text_content())) > 3
 
 
 async def measured_delays_s(page: Page) -> list[float]:
@@ -205,7 +229,6 @@ async def test_the_space_bar_interrupts_a_scripted_llm(opening: tuple[Page, Page
     await page.get_by_text("A scripted LLM").click()
     await page.get_by_role("button", name="Speak", exact=True).click()
     await expect(page.locator(".word.heard").nth(4)).to_be_visible(timeout=20_000)
-    await page.screenshot(path=OUT / "page-speaking.png")
     await page.keyboard.press("Space")
     await expect(page.locator("#history")).to_be_visible()
     heard, sent, whole = [
@@ -243,20 +266,23 @@ async def test_an_error_stays_and_the_state_says_so(opening: tuple[Page, PageLog
 
 async def test_a_lost_server_is_found_again(browser: Browser, free_port: int) -> None:
     """The page says that it looks for it; then it has its name and voices, and speaks."""
-    with serving(port=str(free_port)) as server:
-        async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
-            await expect(page.get_by_label("Hear default")).to_be_visible()
-            named = str(await page.locator("#server").text_content())
-            server.process.terminate()
-            server.process.wait()
-            await expect(page.locator("#server")).to_contain_text("looking for the server")
-            await speak(page, "Nobody is there.")
-            await expect(page.get_by_text("Not spoken.")).to_be_visible(timeout=20_000)
-            with serving(port=str(free_port)):
-                await expect(page.locator("#server")).to_have_text(named, timeout=30_000)
-                await expect(page.get_by_role("alert")).to_be_hidden()
-                await speak(page, "There it is.")
-                await spoken_to_the_end(page)
+    async with page_of(browser, port=str(free_port)) as (server, page, _):
+        named = str(await page.locator("#server").text_content())
+        await lose(server, page)
+        await speak(page, "Nobody is there.")
+        await expect(page.get_by_text("Not spoken.")).to_be_visible(timeout=20_000)
+        with serving(port=str(free_port)):
+            await expect(page.locator("#server")).to_have_text(named, timeout=30_000)
+            await expect(page.get_by_role("alert")).to_be_hidden()
+            await speak(page, "There it is.")
+            await spoken_to_the_end(page)
+
+
+async def lose(server: ServerProcess, page: Page) -> None:
+    """End the server of a page, which notices."""
+    server.process.terminate()
+    server.process.wait()
+    await expect(page.locator("#server")).to_contain_text("looking for the server")
 
 
 async def test_the_keyboard_passes_the_voices_quickly(opening: tuple[Page, PageLog]) -> None:
@@ -317,9 +343,8 @@ async def test_a_server_that_does_not_answer_is_named_and_can_be_left(
     browser: Browser, is_warm: bool
 ) -> None:
     """Before the first speech and after one, Escape ends the wait, and the next speech is heard."""
-    with serving() as server, contextlib.ExitStack() as going_on:
-        async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
-            await expect(page.get_by_label("Hear default")).to_be_visible()
+    with contextlib.ExitStack() as going_on:
+        async with page_of(browser) as (server, page, _):
             if is_warm:
                 await speak(page, "One.")
                 await spoken_to_the_end(page)
@@ -330,7 +355,6 @@ async def test_a_server_that_does_not_answer_is_named_and_can_be_left(
             await expect(page.get_by_text("Waiting for the server.")).to_be_visible()
             await page.clock.run_for(9_000)
             await expect(page.get_by_role("alert")).to_have_text("The server does not answer.")
-            await page.screenshot(path=OUT / f"page-no-answer-{is_warm}.png", full_page=True)
             await page.keyboard.press("Escape")
             await page.clock.run_for(3_000)
             await expect(page.get_by_role("button", name="Speak", exact=True)).to_be_enabled()
@@ -383,7 +407,6 @@ async def test_sound_is_paused_made_quieter_and_sought(opening: tuple[Page, Page
     assert 0.3 < len(sought[1]) / len(sought[0]) < 0.6
     half = sought[0][-len(sought[1]) :] / 2
     assert np.abs(half - sought[1]).max() < 0.01
-    await page.screenshot(path=OUT / "page-spoken.png", full_page=True)
 
 
 async def test_the_page_loads_nothing_from_elsewhere(opening: tuple[Page, PageLog]) -> None:
@@ -393,72 +416,59 @@ async def test_the_page_loads_nothing_from_elsewhere(opening: tuple[Page, PageLo
     await page.goto(f"{page.url}docs")
     await expect(page.get_by_text("/v1/audio/speech", exact=True)).to_be_visible()
     assert {urlsplit(url).netloc for url in log.urls} == {own}
-    await page.locator("summary").first.click()
-    await page.screenshot(path=OUT / "page-api.png", full_page=True)
 
 
-async def test_a_server_with_keys_asks_for_one(browser: Browser) -> None:
+async def test_a_server_with_keys_asks_for_one(browser: Browser, locked: ServerProcess) -> None:
     """A wrong key is asked for again; the right one is kept for the tab."""
-    with serving(api_keys="a-key-for-the-page") as server:
-        async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
-            dialog = page.get_by_role("dialog")
-            await expect(dialog).to_be_visible()
-            await page.screenshot(path=OUT / "a-key-for-the-page.png")
-            await dialog.get_by_label("API key").fill("wrong")
-            await dialog.get_by_label("API key").press("Enter")
-            await expect(dialog.get_by_role("alert")).to_contain_text("does not know this key")
-            await dialog.get_by_label("API key").fill("a-key-for-the-page")
-            await dialog.get_by_label("API key").press("Enter")
-            await expect(page.get_by_label("Hear default")).to_be_visible()
-            await speak(page, "The key is right.")
-            await spoken_to_the_end(page)
-            await page.reload()
-            await expect(page.get_by_label("Hear default")).to_be_visible()
-            await expect(dialog).not_to_be_visible()
+    async with opened(browser, locked.url, viewport=DESKTOP) as (page, _):
+        dialog = page.get_by_role("dialog")
+        await give_key(page, "wrong")
+        await expect(dialog.get_by_role("alert")).to_contain_text("does not know this key")
+        await give_key(page)
+        await expect(page.get_by_label("Hear default")).to_be_visible()
+        await speak(page, "The key is right.")
+        await spoken_to_the_end(page)
+        await page.reload()
+        await expect(page.get_by_label("Hear default")).to_be_visible()
+        await expect(dialog).not_to_be_visible()
 
 
-async def test_the_dialog_of_the_key_can_be_left(browser: Browser) -> None:
+async def test_the_dialog_of_the_key_can_be_left(browser: Browser, locked: ServerProcess) -> None:
     """Escape keeps the key of before, whatever is half typed, and the page offers to ask again."""
-    with serving(api_keys="a-key-for-the-page") as server:
-        async with opened(browser, server.url, viewport=DESKTOP) as (page, log):
-            dialog = page.get_by_role("dialog")
-            field = dialog.get_by_label("API key")
-            stored = "Object.values(sessionStorage)"
-            await field.fill("a-key-f")
-            await field.press("Escape")
-            await expect(page.get_by_role("alert")).to_contain_text("needs an API key")
-            await expect(dialog).not_to_be_visible()
-            assert await page.evaluate(stored) == []
-            await page.get_by_role("button", name="API key").click()
-            await expect(field).to_have_value("")
-            await field.fill("a-key-for-the-page")
-            await field.press("Enter")
-            await expect(page.get_by_label("Hear default")).to_be_visible()
-            await page.get_by_role("button", name="API key").click()
-            await field.fill("another")
-            await field.press("Escape")
-            await expect(dialog).not_to_be_visible()
-            assert await page.evaluate(stored) == ["a-key-for-the-page"]
-            await speak(page, "The key is as before.")
-            await spoken_to_the_end(page)
+    async with opened(browser, locked.url, viewport=DESKTOP) as (page, _):
+        dialog = page.get_by_role("dialog")
+        field = dialog.get_by_label("API key")
+        stored = "Object.values(sessionStorage)"
+        await field.fill("a-key-f")
+        await field.press("Escape")
+        await expect(page.get_by_role("alert")).to_contain_text("needs an API key")
+        await expect(dialog).not_to_be_visible()
+        assert await page.evaluate(stored) == []
+        await page.get_by_role("button", name="API key").click()
+        await expect(field).to_have_value("")
+        await give_key(page)
+        await expect(page.get_by_label("Hear default")).to_be_visible()
+        await page.get_by_role("button", name="API key").click()
+        await field.fill("another")
+        await field.press("Escape")
+        await expect(dialog).not_to_be_visible()
+        assert await page.evaluate(stored) == [KEY]
+        await speak(page, "The key is as before.")
+        await spoken_to_the_end(page)
 
 
 async def test_a_search_for_the_server_ends_where_it_needs_a_key(
     browser: Browser, free_port: int
 ) -> None:
     """A server that comes back with keys asks for one, once."""
-    with serving(port=str(free_port)) as server:
-        async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
-            await expect(page.get_by_label("Hear default")).to_be_visible()
-            server.process.terminate()
-            server.process.wait()
-            await expect(page.locator("#server")).to_contain_text("looking for the server")
-            with serving(port=str(free_port), api_keys="a-key-for-the-page"):
-                dialog = page.get_by_role("dialog")
-                await expect(dialog).to_be_visible(timeout=30_000)
-                await dialog.get_by_label("API key").press("Escape")
-                await expect(page.locator("#server")).to_contain_text("an API key is needed")
-                await expect(dialog).not_to_be_visible()
+    async with page_of(browser, port=str(free_port)) as (server, page, _):
+        await lose(server, page)
+        with serving(port=str(free_port), api_keys=KEY):
+            dialog = page.get_by_role("dialog")
+            await expect(dialog).to_be_visible(timeout=30_000)
+            await dialog.get_by_label("API key").press("Escape")
+            await expect(page.locator("#server")).to_contain_text("an API key is needed")
+            await expect(dialog).not_to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -474,8 +484,6 @@ async def test_the_page_fits_a_phone(browser: Browser, served: ServerProcess, sc
         await page.get_by_role("button", name="Interrupt").tap()
         await expect(page.locator("#history")).to_be_visible()
         assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-        await page.locator("#history").scroll_into_view_if_needed()
-        await page.screenshot(path=OUT / f"page-phone-{scheme}-cut.png")
         assert log.errors == []
 
 
@@ -509,7 +517,6 @@ async def test_a_voice_is_cloned_and_designed_on_the_page(browser: Browser, tmp_
                 "The voice anna is ready.", timeout=100_000
             )
             await expect(page.get_by_role("radio", name="anna clone")).to_be_checked()
-            await page.screenshot(path=OUT / "page-voices.png", full_page=True)
             async with page.expect_download() as saving:
                 await page.get_by_label("Save anna as a file").click()
             assert (await saving.value).suggested_filename == "anna.safetensors"
@@ -679,17 +686,15 @@ async def test_boxes_of_words_stand_where_their_sound_is(opening: tuple[Page, Pa
 
 async def test_a_long_text_is_sent_as_the_server_has_room(browser: Browser) -> None:
     """Text beyond `max_text_chars` waits in the page, and all of it is spoken."""
-    with serving(max_text_chars="300") as server:
-        async with opened(browser, server.url, viewport=DESKTOP) as (page, log):
-            await expect(page.get_by_label("Hear default")).to_be_visible()
-            await page.locator("#speed").fill("4")
-            text = "These words are many, and each of them is spoken in its turn. " * 10
-            await speak(page, text)
-            await expect(page.get_by_text("Spoken to the end.")).to_be_visible(timeout=60_000)
-            await expect(page.get_by_role("alert")).to_be_hidden()
-            sent = [json.loads(line) for line in log.sent]
-            pieces = [each["text"] for each in sent if each["type"] == "text"]
-            assert "".join(pieces) == text and max(map(len, pieces)) <= 75
+    async with page_of(browser, max_text_chars="300") as (_, page, log):
+        await page.locator("#speed").fill("4")
+        text = "These words are many, and each of them is spoken in its turn. " * 10
+        await speak(page, text)
+        await expect(page.get_by_text("Spoken to the end.")).to_be_visible(timeout=60_000)
+        await expect(page.get_by_role("alert")).to_be_hidden()
+        sent = [json.loads(line) for line in log.sent]
+        pieces = [each["text"] for each in sent if each["type"] == "text"]
+        assert "".join(pieces) == text and max(map(len, pieces)) <= 75
 
 
 async def test_an_interruption_while_the_sound_starts_sends_nothing(
@@ -776,18 +781,15 @@ async def test_the_focus_on_interrupt_goes_to_speak(opening: tuple[Page, PageLog
     await expect(page.locator("#speak")).to_be_focused()
 
 
-async def test_an_insecure_page_says_what_to_do(browser: Browser) -> None:
+async def test_an_insecure_page_says_what_to_do(browser: Browser, locked: ServerProcess) -> None:
     """Over HTTP from another machine there is no sound, and the page names the option."""
-    with serving(api_keys="a-key-for-the-page") as server:
-        url = server.url.replace("127.0.0.1", OTHER_NAME)
-        async with opened(browser, url, viewport=DESKTOP) as (page, _):
-            await page.get_by_label("API key", exact=True).fill("a-key-for-the-page")
-            await page.get_by_label("API key", exact=True).press("Enter")
-            await expect(page.get_by_label("Hear default")).to_be_visible()
-            await expect(page.locator("#alert")).to_contain_text("--ssl-self-signed")
-            await speak(page, "Nobody hears this.")
-            await expect(page.locator("#alert")).to_contain_text("--ssl-self-signed")
-            await page.screenshot(path=OUT / "page-insecure.png")
+    url = locked.url.replace("127.0.0.1", OTHER_NAME)
+    async with opened(browser, url, viewport=DESKTOP) as (page, _):
+        await give_key(page)
+        await expect(page.get_by_label("Hear default")).to_be_visible()
+        await expect(page.locator("#alert")).to_contain_text("--ssl-self-signed")
+        await speak(page, "Nobody hears this.")
+        await expect(page.locator("#alert")).to_contain_text("--ssl-self-signed")
 
 
 async def test_a_self_signed_page_speaks(
@@ -795,12 +797,11 @@ async def test_a_self_signed_page_speaks(
 ) -> None:
     """Over HTTPS from another machine it sounds, once the browser accepts the certificate."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    with serving(api_keys="a-key-for-the-page", ssl_self_signed="true") as server:
+    with serving(api_keys=KEY, ssl_self_signed="true") as server:
         url = server.url.replace("127.0.0.1", OTHER_NAME)
         options = {"viewport": DESKTOP, "ignore_https_errors": True}
         async with opened(browser, url, **options) as (page, _):
-            await page.get_by_label("API key", exact=True).fill("a-key-for-the-page")
-            await page.get_by_label("API key", exact=True).press("Enter")
+            await give_key(page)
             await expect(page.get_by_label("Hear default")).to_be_visible()
             await speak(page, "This is heard.")
             await spoken_to_the_end(page)
@@ -857,9 +858,7 @@ async def test_the_example_of_the_documentation_speaks(
     assert message(log.received, answer)["text_spoken"] == "One, two, three."
 
 
-async def test_the_example_speaks_again_over_the_same_socket(
-    opening: tuple[Page, PageLog],
-) -> None:
+async def test_the_example_speaks_again_over_the_same_socket(opening: tuple[Page, PageLog]) -> None:
     """Words of the first speech are not lit in the second, which ends the first."""
     page, log = opening
     await add_example(page)

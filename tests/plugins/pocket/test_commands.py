@@ -76,3 +76,4 @@ def test_models_are_listed_and_fetched(run: CommandHere) -> None:
     assert run("models", "download", SMALL_MODEL).status == 0
     missing = run("models", "download", "french")
     assert missing.status == 1 and "Pocket TTS french: not on this machine" in missing.errors
+    assert "copy the folder HF_HOME" in missing.errors.replace("\n", " ")

@@ -6,7 +6,6 @@ import pytest
 
 from testbed.local_hub import Hub, serving
 from testbed.pocket import SMALL_MODEL
-from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.plugins.pocket.files import fetch, is_stored
 from voiceagent_tts.plugins.pocket.published import weights_of
 
@@ -16,20 +15,6 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     return tmp_path
-
-
-def test_a_stored_model_needs_no_network() -> None:
-    """It is found, and fetching it does nothing."""
-    assert is_stored(SMALL_MODEL) and not is_stored("french") and not is_stored("klingon")
-    fetch(SMALL_MODEL)
-
-
-def test_without_a_network_the_sentence_says_what_to_do(empty: Path) -> None:
-    """The model, and how to get its files here."""
-    with pytest.raises(CheckpointError, match=f"{SMALL_MODEL}: not on this machine") as caught:
-        fetch(SMALL_MODEL)
-    assert "copy the folder HF_HOME" in caught.value.message
-    assert "\n" not in caught.value.message
 
 
 @pytest.mark.parametrize("has_access", [True, False])

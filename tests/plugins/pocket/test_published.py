@@ -10,12 +10,10 @@ from testbed.pocket import SMALL_MODEL
 from voiceagent_tts.errors import CheckpointError, InvalidRequestError
 from voiceagent_tts.plugins.pocket.published import (
     LANGUAGE_MODELS,
-    HubFile,
     check_models,
     is_known,
     language_of,
     model_key,
-    parse_hub_file,
     voices_for,
     weights_of,
 )
@@ -81,20 +79,6 @@ def test_what_is_no_model_is_refused() -> None:
         check_models(("/nowhere/english.yaml",))
     with pytest.raises(InvalidRequestError, match="english and english_2m_2026-10; leave one out"):
         check_models(("english", "french", SMALL_MODEL))
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("hf://a/b/c/d.json@e1", HubFile("a/b", "c/d.json", "e1")),
-        ("hf://a/b/d.json", HubFile("a/b", "d.json", None)),
-        ("/a/b", None),
-        (None, None),
-    ],
-)
-def test_addresses_of_the_hub(address: str | None, expected: HubFile | None) -> None:
-    """Repository, path and commit."""
-    assert parse_hub_file(address) == expected
 
 
 def test_torch_is_not_loaded() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from voiceagent_tts.plugins.bench.bargein.heard import Heard
 from voiceagent_tts.plugins.bench.bargein.replies import REPLIES
-from voiceagent_tts.plugins.bench.bargein.score import Outcome, judge, summarize
+from voiceagent_tts.plugins.bench.bargein.score import judge
 from voiceagent_tts.text.words import split_words
 
 REPLY = "One, two, three, four, five."
@@ -17,11 +17,6 @@ def heard_words(count: int, begun: int | None = None, finished: int | None = Non
     """The first `count` words as heard, and by default as begun and finished."""
     counts = (count if finished is None else finished, count, count if begun is None else begun)
     return Heard(*(frozenset(range(n)) for n in counts))
-
-
-def outcome(committed: str, heard: Heard) -> Outcome:
-    """`REPLY`, interrupted."""
-    return Outcome("en", REPLY, committed, heard, 1.0, 1.5, 5.0, 200.0, 0.0)
 
 
 @given(text=TEXTS, data=st.data())
@@ -71,22 +66,3 @@ def test_a_hole_in_the_history_is_found() -> None:
     """Words missing in the middle count as lost, even if the end is right."""
     verdict = judge(REPLY, "One, four,", heard_words(4))
     assert (verdict.lost, verdict.unspoken, verdict.is_within_one) == (2, 0, False)
-
-
-def test_a_summary_counts_what_the_verdicts_say() -> None:
-    """A summary has shares of all cuts, sums of words and quantiles of times."""
-    cuts = [
-        outcome("One, two,", heard_words(2)),
-        outcome("One, two, three,", heard_words(2)),
-        outcome("", heard_words(2)),
-        outcome("One,", heard_words(3)),
-    ]
-    figures = summarize(cuts)
-    assert figures["exact_pct"] == 25.0
-    assert figures["within_one_pct"] == 50.0
-    assert figures["dropped_turns"] == 1
-    assert (figures["spoken_lost"], figures["unspoken_committed"]) == (4, 1)
-    assert figures["discarded_s"] == 2.0
-    assert figures["cancel_p95_ms"] == 5.0
-    assert figures["differences"] == {-2: 2, 0: 1, 1: 1}
-    assert summarize([])["exact_pct"] is None

@@ -6,10 +6,7 @@ import pytest
 
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.plugins.bench.quality.clips import Item
-from voiceagent_tts.plugins.bench.quality.test_sets import (
-    items_of,
-    recordings_in,
-)
+from voiceagent_tts.plugins.bench.quality.test_sets import items_of, recordings_in
 
 
 def test_the_committed_set_has_names_and_no_numbers() -> None:

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from urllib.parse import parse_qs
 
 import numpy as np
@@ -51,27 +52,34 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         TargetAddress.parse(text, Options()).open()
 
 
-@pytest.mark.parametrize("has_new_sockets", [False, True])
-async def test_an_utterance_opens_its_socket_with_its_own_request(has_new_sockets: bool) -> None:
-    """A request that no agent makes would be in the latency; the time to connect is recorded."""
-    methods: list[str] = []
+@contextlib.asynccontextmanager
+async def answering(answer: bytes) -> AsyncIterator[tuple[str, list[tuple[str, str]]]]:
+    """A server with one answer: its address, and the first line and body of each request."""
+    asked: list[tuple[str, str]] = []
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError), contextlib.closing(writer):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
                 size = int(head.partition("content-length: ")[2].split("\r")[0] or 0)
-                await reader.readexactly(size)
-                methods.append(head.split()[0])
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4800\r\n\r\n" + bytes(4_800))
+                body = (await reader.readexactly(size)).decode()
+                asked.append((head.split("\r")[0], body))
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n" % len(answer))
+                writer.write(b"Content-Type: audio/wav\r\n\r\n" + answer)
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        target = TargetAddress.parse(f"http://127.0.0.1:{port}", Options()).open()
-        callers = Callers(target)
+    async with await asyncio.start_server(converse, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
+
+
+@pytest.mark.parametrize("has_new_sockets", [False, True])
+async def test_an_utterance_opens_its_socket_with_its_own_request(has_new_sockets: bool) -> None:
+    """A request that no agent makes would be in the latency; the time to connect is recorded."""
+    async with answering(bytes(4_800)) as (url, asked):
+        callers = Callers(TargetAddress.parse(url, Options()).open())
         plan = Section(Load(together=1), 1e-9, has_new_sockets=has_new_sockets)
         (spoken,) = (await callers.run(plan, Style([Text("en", "short", "Yes.")]))).utterances
         await callers.aclose()
+    methods = [line.split()[0] for line, _ in asked]
     assert methods == (["post"] if has_new_sockets else ["options", "post"])
     assert spoken.failure is None
     if has_new_sockets:
@@ -82,24 +90,9 @@ async def test_an_utterance_opens_its_socket_with_its_own_request(has_new_socket
 
 async def test_the_form_of_pocket_tts_is_filled_in() -> None:
     """Its server gets the text and the voice as fields of a form, and answers with a WAV file."""
-    asked: list[tuple[str, dict[str, list[str]]]] = []
     samples = np.full(2_400, 9_000, "<i2").tobytes()
-    wav = wav_header(SAMPLE_RATE_HZ, len(samples)) + samples
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError), contextlib.closing(writer):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-                size = int(head.partition("content-length: ")[2].split("\r")[0] or 0)
-                form = parse_qs((await reader.readexactly(size)).decode())
-                asked.append((head.split("\r")[0], form))
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: audio/wav\r\n")
-                writer.write(b"Content-Length: %d\r\n\r\n" % len(wav) + wav)
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        address = f'pocket-tts+http://127.0.0.1:{port}{{"voice": "alba"}}'
-        target = TargetAddress.parse(address, Options()).open()
+    async with answering(wav_header(SAMPLE_RATE_HZ, len(samples)) + samples) as (url, asked):
+        target = TargetAddress.parse(f'pocket-tts+{url}{{"voice": "alba"}}', Options()).open()
         connection = await target.connect()
         recorder = Recorder(Utterance(Request("Hello.")))
         await connection.start(recorder.utterance.request, recorder)
@@ -107,5 +100,7 @@ async def test_the_form_of_pocket_tts_is_filled_in() -> None:
         await connection.end()
         await recorder.over.wait()
         await connection.aclose()
-    assert asked[-1] == ("post /tts http/1.1", {"text": ["Hello."], "voice_url": ["alba"]})
+    line, form = asked[-1]
+    assert line == "post /tts http/1.1"
+    assert parse_qs(form) == {"text": ["Hello."], "voice_url": ["alba"]}
     assert (recorder.utterance.failure, sum(recorder.utterance.sizes)) == (None, 2_400)
