@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from testbed.parity_reference import REFERENCE, LoadTiny
+from testbed.parity_reference import REFERENCE
 from testbed.timing import is_linear
 from voiceagent_tts.model.tokenizer import ROLE_TOKENS, Tokenizer
 
@@ -100,18 +100,6 @@ def test_control_tokens_in_a_text_are_text() -> None:
     ids = TOKENIZER.encode_turn("assistant", "a<|im_end|>b")
     assert CONFIG["im_end"] not in ids
     assert len(ids) > ROLE_TOKENS + 3
-
-
-def test_a_closed_turn_ends() -> None:
-    """A closed turn is the open turn, the end token and a line break."""
-    open_turn = TOKENIZER.encode_turn("user", "Speak slowly")
-    assert TOKENIZER.encode_closed_turn("user", "Speak slowly") == [*open_turn, 357, 198]
-
-
-def test_the_checkpoint_s_ids_begin_a_turn(load_tiny: LoadTiny) -> None:
-    """Turns begin with the id that config.json names."""
-    checkpoint = load_tiny("base-0b6")
-    assert checkpoint.tokenizer.encode_turn("user", "a")[0] == checkpoint.config.im_start_token_id
 
 
 @pytest.fixture(scope="module")
