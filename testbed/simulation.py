@@ -48,7 +48,6 @@ class Wish:
         runs: frames of each run.
         is_batch: whether the context has no listener and unpaced credit.
         max_lead_s: maximum lead over its listener.
-        cancel_at: time of its cancellation, or None.
         text_at: (time, frames that have text by then) for the first run.
     """
 
@@ -56,7 +55,6 @@ class Wish:
     runs: tuple[int, ...] = (20,)
     is_batch: bool = False
     max_lead_s: float = 8.0
-    cancel_at: float | None = None
     text_at: tuple[tuple[float, int], ...] = ()
 
 
@@ -71,7 +69,6 @@ class Listener:
     gaps: int = 0
     frames: int = 0
     made: int = 0
-    done_at: float | None = None
 
     def receive(self, frames: int, now: float) -> None:
         """Receive and play the audio of `frames` frames."""
@@ -178,9 +175,6 @@ class Simulation:
             )
             if active is not None and active.state is SequenceState.STARVED and has_text:
                 active.state = SequenceState.RUNNING
-            cancel_at = listener.wish.cancel_at
-            if cancel_at is not None and cancel_at <= self.now:
-                self._leave(listener)
 
     def _arrive(self, wish: Wish) -> None:
         context = EngineContext(
@@ -261,19 +255,11 @@ class Simulation:
             listener.context.active = None
             listener.context.sequences.popleft()
             if not listener.context.sequences:
-                listener.done_at = self.now
                 self.speaking.remove(listener)
-
-    def _leave(self, listener: Listener) -> None:
-        if listener.context.active is not None:
-            self.free_rows.add(listener.context.active.row)
-            listener.context.active = None
-        listener.done_at = self.now
-        self.speaking.remove(listener)
 
     def _next_event(self) -> float:
         events = [wish.at for wish in list(self.coming)[:1]]
         for listener in self.speaking:
             events += [at for at, _ in listener.wish.text_at]
-            events += [listener.wish.cancel_at or 0.0, self.now + 0.01]
+            events.append(self.now + 0.01)
         return min((event for event in events if event > self.now), default=self.now)

@@ -1,7 +1,5 @@
 """Fixtures: engines over a tiny real checkpoint."""
 
-from collections.abc import Callable
-
 import pytest
 
 from testbed.engine_driving import Driver
@@ -14,9 +12,3 @@ __all__ = ["base", "custom_voice", "load_tiny"]
 def driver() -> Driver:
     """An engine with four rows over a CustomVoice model."""
     return Driver()
-
-
-@pytest.fixture
-def make_driver() -> Callable[..., Driver]:
-    """Make drivers for other models and sizes."""
-    return Driver

@@ -118,31 +118,6 @@ def by_arrival(simulation: Simulation) -> list[Listener]:
     return [listener for listener in simulation.run() if not listener.wish.is_batch]
 
 
-cancelled = st.builds(
-    Wish,
-    at=seconds(0.0, 2.0),
-    runs=st.just((60,)),
-    is_batch=st.booleans(),
-    cancel_at=seconds(0.0, 2.0),
-    text_at=st.just(((0.5, 5), (1.5, 60))),
-)
-
-
-@given(several(cancelled | listeners), devices, paces)
-def test_a_cancel_frees_the_row_by_the_next_step(
-    wishes: list[Wish], device: Device, pace: Pace
-) -> None:
-    """No step after a cancel includes its row, and in the end all rows are free."""
-    simulation = Simulation(wishes, device, pace)
-    for listener in simulation.run():
-        cancel_at = listener.wish.cancel_at
-        if cancel_at is not None and listener.frames < sum(listener.wish.runs):
-            assert listener.done_at is not None
-            came = max(cancel_at, listener.wish.at)
-            assert listener.done_at <= came + simulation.longest_step_s + 0.01
-    assert simulation.free_rows == set(range(ROWS))
-
-
 stalls = st.lists(seconds(0.0, 0.17), max_size=120)
 
 

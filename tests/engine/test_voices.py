@@ -52,14 +52,6 @@ def driver(folder: VoiceFolder) -> Driver:
     return Driver(BASE, voices=folder.path, parts=load(BASE, max_frames=8))
 
 
-@pytest.mark.parametrize("voice", ["anna", "bert"])
-def test_a_clone_speaks(driver: Driver, voice: str) -> None:
-    """Both kinds of clone speak to the end."""
-    events = driver.run(*driver.open(1, TEXT, voice=voice))
-    assert isinstance(last_of(events, 1), Done)
-    assert len(pcm_of(events, 1)) > 0
-
-
 def test_a_cached_clone_speaks_as_a_cold_one(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +62,7 @@ def test_a_cached_clone_speaks_as_a_cold_one(
     cached = pcm_of(driver.run(*driver.open(2, TEXT, voice="anna")), 2)
     metrics = driver.engine.metrics
     assert (metrics["clone_cache_hits_total"], metrics["clone_cache_misses_total"]) == (1, 1)
-    assert cached == cold
+    assert cached == cold != b""
 
 
 def test_a_clone_that_was_replaced_since_its_context_opened_is_refused(
@@ -85,25 +77,6 @@ def test_a_clone_that_was_replaced_since_its_context_opened_is_refused(
     failed = last_of(driver.run(replace(submit, context=2), replace(credit, context=2)), 2)
     assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_VOICE
     assert "open a new context" in failed.message
-
-
-def test_a_cached_clone_is_sooner(folder: VoiceFolder) -> None:
-    """A cached voice with a long reference has its first audio after fewer steps."""
-    driver = Driver(BASE, voices=folder.path)
-    write_file(folder.file("one"), clone(3, frames=200).to_bytes())
-
-    def steps_to_first_audio(voice: str) -> int:
-        driver.send(*driver.open(1, TEXT, voice=voice))
-        steps = 0
-        while not pcm_of(driver.events, 1):
-            driver.engine.step()
-            steps += 1
-        driver.run(Cancel(1))
-        driver.events.clear()
-        return steps
-
-    cold, cached = (steps_to_first_audio("one") for _ in range(2))
-    assert cached < cold
 
 
 @pytest.mark.parametrize("failing_part", [1, 2])
@@ -259,37 +232,30 @@ def test_a_clone_takes_no_instruct(driver: Driver) -> None:
     assert isinstance(failed, Failed) and "accepts no instruct" in failed.message
 
 
+MISFIT, DAMAGED = "cloned for another model", "expected a voice file"
+
+
 @pytest.mark.parametrize(
-    "voice",
+    ("stored", "sentence"),
     [
-        Cloned(torch.zeros(32)),
-        pytest.param(Cloned(torch.zeros(64, 2)), marks=pytest.mark.thorough),
-        Cloned(torch.zeros(64), torch.zeros(4, 8, dtype=torch.int64), "fox"),
-        Cloned(torch.zeros(64), torch.full((4, 16), 64), "fox"),
-        pytest.param(
-            Cloned(torch.zeros(64), torch.full((4, 16), -1), "fox"), marks=pytest.mark.thorough
-        ),
-        pytest.param(
-            Cloned(torch.zeros(64), torch.zeros(0, 16, dtype=torch.int64), "fox"),
-            marks=pytest.mark.thorough,
-        ),
+        (Cloned(torch.zeros(32)).to_bytes(), MISFIT),
+        (Cloned(torch.zeros(64, 2)).to_bytes(), MISFIT),
+        (Cloned(torch.zeros(64), torch.zeros(4, 8, dtype=torch.int64), "fox").to_bytes(), MISFIT),
+        (Cloned(torch.zeros(64), torch.full((4, 16), 64), "fox").to_bytes(), MISFIT),
+        (Cloned(torch.zeros(64), torch.full((4, 16), -1), "fox").to_bytes(), MISFIT),
+        (Cloned(torch.zeros(64), torch.zeros(0, 16, dtype=torch.int64), "fox").to_bytes(), MISFIT),
+        (b"no safetensors", DAMAGED),
     ],
+    ids=["width", "rank", "codebooks", "code", "negative code", "no frames", "damaged"],
 )
-def test_a_clone_for_another_model_is_refused(
-    driver: Driver, folder: VoiceFolder, voice: Cloned
+def test_a_file_that_is_no_voice_of_the_model_is_refused(
+    driver: Driver, folder: VoiceFolder, stored: bytes, sentence: str
 ) -> None:
-    """A voice made for another model size fails only its own context, with a remedy."""
-    write_file(folder.file("misfit"), voice.to_bytes())
+    """It fails only its own context, with a remedy."""
+    write_file(folder.file("misfit"), stored)
     failed = last_of(driver.run(*driver.open(1, TEXT, voice="misfit")), 1)
-    assert isinstance(failed, Failed) and "cloned for another model" in failed.message
-    assert isinstance(last_of(driver.run(*driver.open(2, TEXT, voice="anna")), 2), Done)
-
-
-def test_a_damaged_file_is_refused(driver: Driver, folder: VoiceFolder) -> None:
-    """A file that is not a voice file fails only its own context."""
-    write_file(folder.file("broken"), b"no safetensors")
-    failed = last_of(driver.run(*driver.open(1, TEXT, voice="broken")), 1)
-    assert isinstance(failed, Failed) and "expected a voice file" in failed.message
+    assert isinstance(failed, Failed) and sentence in failed.message
+    assert isinstance(last_of(driver.run(*driver.open(2, TEXT, voice="bert")), 2), Done)
 
 
 def test_a_voice_that_is_no_number_is_refused(driver: Driver, folder: VoiceFolder) -> None:

@@ -99,14 +99,6 @@ def test_settings_do_not_affect_the_next_text(library: EspeakLibrary) -> None:
     assert abs(len(again.samples) - len(normal.samples)) < _VARIATION
 
 
-def test_the_end_pause_is_optional(library: EspeakLibrary) -> None:
-    """With it a sentence has about 0.3 s of silence after it, without it none."""
-    plain, paused = Recording(), Recording()
-    library.synthesize("One two.", VOICE, 175, 50, plain)
-    library.synthesize("One two.", VOICE, 175, 50, paused, has_end_pause=True)
-    assert len(paused.samples) - len(plain.samples) > 0.2 * ESPEAK_RATE_HZ
-
-
 @pytest.mark.parametrize("voice", ["nowhere", "", "../../etc/passwd", "gmw/../../x"])
 def test_an_unknown_voice_is_an_engine_error(library: EspeakLibrary, voice: str) -> None:
     """Espeak's error status becomes an `EngineError`, and the next voice works."""

@@ -44,9 +44,9 @@ DTYPES = pytest.mark.parametrize(
     [
         pytest.param(FLOAT32, id="fp32", marks=THOROUGH),
         pytest.param(BFLOAT16, id="bf16"),
-        pytest.param(FLOAT16, id="fp16", marks=THOROUGH),
     ],
 )
+"""The types of the closest and the widest tolerance."""
 pytestmark = pytest.mark.xdist_group("fused")  # one worker starts the interpreter
 _FEW_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 2048}
 FEW = replace(
@@ -89,9 +89,7 @@ def found_here(where: Where) -> Found:
         pytest.param("tiny", FLOAT32, id="tiny-fp32", marks=THOROUGH),
         pytest.param("tiny", BFLOAT16, id="tiny-bf16"),
         pytest.param("tiny", FLOAT16, id="tiny-fp16", marks=THOROUGH),
-        pytest.param("full", FLOAT32, id="full-fp32", marks=COSTLY),
         pytest.param("full", BFLOAT16, id="full-bf16", marks=COSTLY),
-        pytest.param("full", FLOAT16, id="full-fp16", marks=COSTLY),
     ],
 )
 @pytest.mark.timeout(900)  # the interpreter computes for a minute; much longer beside other work
@@ -211,21 +209,12 @@ def _codes(folder: Path, kind: Kernels, device: torch.device, frames: int) -> li
 
 
 @pytest.mark.timeout(900)  # the interpreter takes milliseconds for each program
-@pytest.mark.parametrize(
-    ("name", "has_few_codebooks"),
-    [
-        ("custom_voice-1b7", True),
-        pytest.param("custom_voice-1b7", False, marks=COSTLY),
-        pytest.param("base-0b6", False, marks=THOROUGH),
-    ],
-)
-def test_a_network_chooses_the_same_codes(
-    where: Where, tmp_path: Path, name: str, has_few_codebooks: bool
-) -> None:
+@pytest.mark.parametrize("name", ["custom_voice-1b7", pytest.param("base-0b6", marks=THOROUGH)])
+def test_a_network_chooses_the_same_codes(where: Where, tmp_path: Path, name: str) -> None:
     """In float32, prompts and frames of a whole fused network give the plain network's codes."""
     run, device = where
     folder = REFERENCE / name
-    if has_few_codebooks:
+    if name != "base-0b6":  # whose voices have codes of all codebooks
         link_with_few_codebooks(folder, tmp_path / name)
         folder = tmp_path / name
     frames = 2 if device.type == "cpu" else 24
@@ -284,7 +273,7 @@ def test_the_kernel_check_finds_wrong_results(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(kernels, "make_operations", spoil)
     monkeypatch.setattr(kernels, "make_sampler", spoil_sampler)
-    found = _differences(PUBLISHED.talker_config, torch.bfloat16, CPU)
+    found = _differences(TINY, torch.bfloat16, CPU)
     off = [name for name, difference, bound in found if not difference <= bound]
     assert off == [
         *(

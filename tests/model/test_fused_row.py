@@ -9,11 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from testbed.parity_reference import GREEDY, REFERENCE, all_cases
 from testbed.triton_here import Resources, Where
-from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.model.attention import attend_sdpa
-from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.kernels import TOLERANCES, make_operations
 from voiceagent_tts.model.layers import Kernels, Linear
 
@@ -52,27 +49,6 @@ def test_any_shape_is_the_plain_one(
     found: Tensor = run(_product, "fused", shape, outputs, dtype, device)  # type: ignore[assignment]
     assert found.shape == expected.shape
     assert (found - expected).abs().max() <= TOLERANCES[dtype] * expected.abs().max()
-
-
-def _codes(kind: Kernels, device: torch.device, frames: int) -> list[Tensor]:
-    """Generate the codes of one text, with a tiny network in float32."""
-    name = "custom_voice-1b7"
-    checkpoint = load_checkpoint(REFERENCE / name, device=device, kernels=kind, is_packed=False)
-    case = next(case for case in all_cases() if case.checkpoint == name)
-    requests = [Request(case.prompt(checkpoint), GREEDY, frames)]
-    return generate_codes(checkpoint.network, requests, rows=1, capacity=512)
-
-
-@pytest.mark.thorough
-@pytest.mark.costly
-@pytest.mark.timeout(900)  # the interpreter takes milliseconds for each program
-def test_a_lone_row_chooses_the_same_codes(where: Where) -> None:
-    """In float32, a network with these products gives the plain network's codes."""
-    run, device = where
-    frames = 2 if device.type == "cpu" else 24
-    found: list[Tensor] = run(_codes, "fused", device, frames)  # type: ignore[assignment]
-    plain = _codes("plain", device, frames)
-    assert [codes.tolist() for codes in found] == [codes.tolist() for codes in plain]
 
 
 def _published_products() -> None:

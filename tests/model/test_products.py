@@ -35,17 +35,6 @@ def linear(inputs: int, outputs: int, bias: bool, dtype: torch.dtype) -> Linear:
     return layer.to(dtype)
 
 
-@pytest.mark.parametrize("rows", ROWS, ids=str)
-@pytest.mark.parametrize("has_bias", [False, True])
-def test_a_packed_layer_is_its_plain_twin(rows: tuple[int, ...], has_bias: bool) -> None:
-    """For any input shape the products are equal up to rounding."""
-    layer = linear(96, 130, has_bias, torch.float32)
-    x = torch.randn(*rows, 96, generator=torch.Generator().manual_seed(1))
-    packed = PackedLinear(layer)(x)
-    assert packed.shape == (*rows, 130)
-    assert (packed - layer(x)).abs().max() < 1e-5
-
-
 def error_of(kernel: Kernel, layer: Linear, x: Tensor) -> float:
     """Return the relative error of a kernel."""
     made, expected = make(kernel, layer)(x), layer(x)

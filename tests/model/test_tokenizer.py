@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from testbed.parity_reference import REFERENCE, LoadTiny
+from testbed.parity_reference import REFERENCE
 from testbed.timing import is_linear
 from voiceagent_tts.model.tokenizer import ROLE_TOKENS, Tokenizer
 
@@ -70,6 +70,7 @@ def test_any_text_has_the_reference_ids(library: Library, text: str) -> None:
 
 
 @given(parts=st.lists(pieces))
+@example(parts=["x frien", "d!"])
 @example(parts=["e", "e", "\N{COMBINING ACUTE ACCENT}"])  # é may merge with the letter before
 def test_parts_give_the_ids_of_the_whole(parts: list[str]) -> None:
     """However a text is divided, its ids are those of the whole text."""
@@ -88,30 +89,11 @@ def test_ids_come_while_text_arrives() -> None:
     assert len(given) >= len(whole) - 3
 
 
-def test_what_could_merge_is_held_back() -> None:
-    """An id that a later character could change is held back."""
-    turn = TOKENIZER.open_turn("assistant")
-    turn.push("x frien")
-    assert turn.push("d!") == TOKENIZER.encode(" friend")
-
-
 def test_control_tokens_in_a_text_are_text() -> None:
     """A text that spells a control token cannot end its turn."""
     ids = TOKENIZER.encode_turn("assistant", "a<|im_end|>b")
     assert CONFIG["im_end"] not in ids
     assert len(ids) > ROLE_TOKENS + 3
-
-
-def test_a_closed_turn_ends() -> None:
-    """A closed turn is the open turn, the end token and a line break."""
-    open_turn = TOKENIZER.encode_turn("user", "Speak slowly")
-    assert TOKENIZER.encode_closed_turn("user", "Speak slowly") == [*open_turn, 357, 198]
-
-
-def test_the_checkpoint_s_ids_begin_a_turn(load_tiny: LoadTiny) -> None:
-    """Turns begin with the id that config.json names."""
-    checkpoint = load_tiny("base-0b6")
-    assert checkpoint.tokenizer.encode_turn("user", "a")[0] == checkpoint.config.im_start_token_id
 
 
 @pytest.fixture(scope="module")

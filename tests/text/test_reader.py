@@ -26,30 +26,10 @@ LEXICON = EntryMatcher(
     )
 )
 PIECES = (
-    "nginx",
-    "New York",
-    " City",
-    "US",
-    "us",
-    "重庆",
-    "a",
-    "b",
-    "ngin",
-    "new ",
-    '<break time="0.1s"/>',
-    "<spell>",
-    "A7-42X",
-    "</spell>",
-    '<sub alias="x y">',
-    "</sub>",
-    "<b>",
-    "<",
-    ">",
-    " ",
-    ", ",
-    ".\n",
-    "e\u0301",
-)
+    "nginx", "New York", " City", "US", "us", "重庆", "a", "b", "ngin", "new ",
+    '<break time="0.1s"/>', "<spell>", "A7-42X", "</spell>", '<sub alias="x y">', "</sub>",
+    "<b>", "<", ">", " ", ", ", ".\n", "e\u0301",
+)  # fmt: skip
 
 
 def texts() -> st.SearchStrategy[str]:

@@ -163,6 +163,10 @@ def test_settle_splits_exactly_when_a_sentence_ends(data: st.DataObject) -> None
         ("Am 3. Oktober z. B. hier. Gut.", ["Am 3. Oktober z. B. hier.", " Gut."]),
         ("M. Dupont arrive. Mme Curie aussi.", ["M. Dupont arrive.", " Mme Curie aussi."]),
         ("Plan B. We leave at 5 p.m. today. Ok", ["Plan B.", " We leave at 5 p.m. today.", " Ok"]),
+        ("It costs $42.50. (As you see). Ok", ["It costs $42.50.", " (As you see).", " Ok"]),
+        ("\ud83d done. In 2024. What...? Ok", ["\ud83d done.", " In 2024.", " What...?", " Ok"]),
+        ("Im 19. Jahrhundert, in no. 5. Then go", ["Im 19. Jahrhundert, in no. 5.", " Then go"]),
+        ("Well... Maybe. On the 5. Then go", ["Well...", " Maybe.", " On the 5.", " Then go"]),
     ],
 )  # fmt: skip
 def test_sentences_end_segments(text: str, expected: list[str]) -> None:
@@ -178,6 +182,7 @@ def test_sentences_end_segments(text: str, expected: list[str]) -> None:
         ("en", "It is 5 a.m. EST, or 5 p.m. Monday here."),
         ("en", "Mon. through Fri. only."),
         ("en", "In Apt. 4B, 2 lbs. 3 oz. of it."),
+        ("en-gb", "In Apt. 4B, 2 lbs. 3 oz. of it."),
         ("en", "See Dr. No at St. Mary on Mt. Everest."),
         ("fr", "M. Dupont avec Mme. Martin et le Dr. Roy le 3 janv. 2026, p. ex. ici."),
         ("de", "Hauptstr. 12, Tel. 030, max. 5, Abs. 2, am 5. Jan. 2026."),
@@ -213,7 +218,8 @@ def test_what_is_written_short_may_end_a_sentence(language: str, text: str) -> N
 @pytest.mark.parametrize("language", ["en", "de", "fr", "es", "it", "pt", "nl", "pl", "ru"])
 def test_other_words_end_a_sentence_at_once(language: str) -> None:
     """Only what is written short waits for the next word."""
-    for word in "Ok Hmm Paris 2026 soon alto Haus rue casa".split():
+    words = "Ok Hmm Paris 2026 soon alto Haus rue casa".split()
+    for word in [*words, "cinq min"] if language == "fr" else words:
         segmenter = Segmenter(language=language)
         expected = [f"This is {word}."]
         assert texts(segmenter.push(f"This is {word}. ")) == expected, word

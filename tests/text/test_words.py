@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.texts import ALL, agent_text, any_text, chunked
+from testbed.texts import agent_text, any_text, chunked
 from testbed.timing import is_linear
 from voiceagent_tts.core import Word
 from voiceagent_tts.text import words as module
@@ -93,14 +93,6 @@ def test_a_text_without_letters_has_no_words(text: str) -> None:
     """A text without a letter or digit has no words."""
     assert split_words(text) == []
     assert not is_spoken(text)
-
-
-@pytest.mark.parametrize("text", ALL)
-def test_offsets_count_from_char_base(text: str) -> None:
-    """Offsets count in the context's text: the base shifts them and changes nothing else."""
-    shifted = split_words(text, 1000)
-    assert [word.char_start - 1000 for word in shifted] == [w.char_start for w in split_words(text)]
-    assert [word.text for word in shifted] == words(text)
 
 
 @settings(deadline=None)
