@@ -17,7 +17,6 @@ from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.jobs import batch as batches
 from voiceagent_tts.plugins.jobs.batch import MAX_ITEMS, BatchRequest
-from voiceagent_tts.plugins.speech.request import SpeechRequest
 from voiceagent_tts.server import held
 from voiceagent_tts.server.admission import AdmittedContext
 from voiceagent_tts.server.serve import RunningServer, running
