@@ -30,6 +30,13 @@ _UPGRADE = (
     b"Sec-WebSocket-Key: " + base64.b64encode(bytes(16)) + b"\r\n\r\n"
 )
 _GET = b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n"
+_POST = (
+    b"POST /v1/audio/speech HTTP/1.1\r\nHost: a\r\nX-API-Key: key\r\nExpect: 100-continue\r\n"
+    b"Content-Type: application/json\r\n"
+)
+_CONTINUE = b"100 Continue"
+_BODY = b'{"input": 0}'
+_CHUNKS = b"1\r\n \r\n" * 1_300 + b"0\r\n\r\n"  # as many as are read at once
 
 
 def _text(text: str) -> bytes:
@@ -66,12 +73,28 @@ def _read(connection: socket.socket, answer: bytes, times: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "sent", "answer", "times"),
+    ("before", "prompt", "sent", "answer", "times"),
     [
-        pytest.param(_UPGRADE, _PING * 15, b'"pong"', 15, id="pings"),
-        pytest.param(_UPGRADE, _OPEN * 6, b'"error"', 5, id="refused contexts"),
-        pytest.param(b"", _GET, b" 200 OK", 1, id="requests"),
-        pytest.param(b"", _UPGRADE, b'"ready"', 1, id="handshakes"),
+        pytest.param(_UPGRADE, b'"ready"', _PING * 15, b'"pong"', 15, id="pings"),
+        pytest.param(_UPGRADE, b'"ready"', _OPEN * 6, b'"error"', 5, id="refused contexts"),
+        pytest.param(b"", b"", _GET, b" 200 OK", 1, id="requests"),
+        pytest.param(b"", b"", _UPGRADE, b'"ready"', 1, id="handshakes"),
+        pytest.param(
+            _POST + b"Content-Length: %d\r\n\r\n" % len(_BODY),
+            _CONTINUE,
+            _BODY,
+            b" 400 ",
+            1,
+            id="bodies",
+        ),
+        pytest.param(
+            _POST + b"Transfer-Encoding: chunked\r\n\r\n",
+            _CONTINUE,
+            _CHUNKS,
+            b" 400 ",
+            1,
+            id="chunks",
+        ),
     ],
 )
 async def test_many_connections_make_no_long_turn_of_the_loop(
@@ -79,13 +102,14 @@ async def test_many_connections_make_no_long_turn_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,
     connect: Connect,
     before: bytes,
+    prompt: bytes,
     sent: bytes,
     answer: bytes,
     times: int,
 ) -> None:
     """What all of them send in one moment is done in several turns, and answered."""
     server = await start_server(api_keys=("key",), key_limits=Quota(contexts=1))
-    opened = await asyncio.to_thread(connect, server, before, b'"ready"' if before else b"")
+    opened = await asyncio.to_thread(connect, server, before, prompt)
     with loop_work(monkeypatch) as work:
         for each in opened:  # without a return to the event loop: all come in one turn
             each.sendall(sent)
@@ -149,6 +173,27 @@ async def test_an_open_socket_keeps_no_headers(start_server: StartServer, connec
     assert len(server.state.sessions) == _CONNECTIONS
     lists = [each for each in gc.get_objects() if type(each) is list and len(each) < 100]
     assert not [each for each in lists if mark in each or (b"x-mark", mark) in each]
+
+
+async def test_a_request_that_never_ends_has_its_time(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where something of it waits for its turn whenever somebody looks."""
+    monkeypatch.setattr(connections, "REQUEST_S", 0.2)
+    server = await start_server()
+    monkeypatch.setattr(connections, "_TURN_BYTES", 1)
+    port = int(server.url.rpartition(":")[2])
+    streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET / HTTP/1.1\r\nX: ")
+        while not reader.at_eof() and reader.exception() is None:
+            writer.write(b"a")
+            await asyncio.sleep(0)
+        writer.close()
+
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*(drip(*each) for each in streams))
 
 
 async def test_a_connection_whose_turn_fails_is_closed(

@@ -41,6 +41,12 @@ async def server(start_server: StartServer) -> AsyncIterator[RunningServer]:
     yield await start_server()
 
 
+@pytest.fixture(autouse=True)
+def no_garbage_of_others() -> None:
+    """Such as what PyAV leaves of a compressed file: its objects name each other."""
+    gc.collect()
+
+
 async def _idle(server: RunningServer) -> None:
     async with TTSClient(server.url):
         pass

@@ -2,6 +2,8 @@
 
 import asyncio
 import importlib
+import os
+import signal
 
 import pytest
 
@@ -9,6 +11,7 @@ from testbed.long_texts import CHARS, KINDS, LEXICONS, MOST_BYTES, MOST_CALLS, S
 from testbed.loop_work import LoopWork, loop_work
 from testbed.servers import StartSynthesizer
 from testbed.speechless import BriefProxy, SpeechlessProxy
+from testbed.waiting import until
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.plugins.cache.proxy import CachingProxy
 from voiceagent_tts.plugins.cache.store import PhraseCache
@@ -21,6 +24,8 @@ SAID_TOO_LONG = ("lexicon: said at length", "lexicon: respelled")
 """Kinds of which more is said than may wait to be spoken, and which end with `text_too_long`."""
 TURNS = 12
 """Iterations of the loop after a message, in which its text is read."""
+TOGETHER = 48
+"""Contexts that do the same in one moment."""
 
 
 async def _send(
@@ -151,3 +156,61 @@ async def test_no_text_makes_a_long_turn_of_the_loop(
         if work.most > MOST_CALLS or work.most_bytes > MOST_BYTES:
             most[name] = (work.most, work.most_bytes)
     assert most == {}
+
+
+async def test_waits_that_end_together_make_no_long_turn(
+    start_synthesizer: StartSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many contexts whose text has waited for its end, a few are read in one iteration."""
+    synthesizer = await _speechless(start_synthesizer)
+    options = ContextOptions(language="en", max_buffer_delay_ms=0)
+    contexts = [await synthesizer.open(options) for _ in range(TOGETHER)]
+    with loop_work(monkeypatch) as work:
+        for context in contexts:  # in one iteration, so that all waits end in the next one
+            context.push_text("a word and " * 30)
+        for context in contexts:
+            while context._intake.divided_char_end < 300:
+                await asyncio.sleep(0)
+    assert work.most <= MOST_CALLS, work.most
+    for context in contexts:
+        context.abandon()
+
+
+async def test_contexts_that_wait_for_a_worker_open_in_turns(
+    start_synthesizer: StartSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many wait for it, one opens in each iteration."""
+    synthesizer = await start_synthesizer()
+    (supervisor,) = synthesizer.supervisors.values()
+    assert supervisor.worker is not None
+    os.kill(supervisor.worker.pid, signal.SIGKILL)
+    await until(lambda: supervisor.worker is None, "the worker has ended")
+    opening = [asyncio.create_task(synthesizer.open(ContextOptions())) for _ in range(TOGETHER)]
+    opened = 0
+    while opened < TOGETHER:
+        await asyncio.sleep(0)
+        before, opened = opened, sum(task.done() for task in opening)
+        assert opened - before <= 2, "a turn that is free, and the next one"
+    for task in opening:
+        task.result().abandon()
+
+
+async def test_a_short_text_waits_for_one_step_of_each_owner(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """However many long texts another owner has."""
+    synthesizer = await _speechless(start_synthesizer)
+    options = ContextOptions(language="en")
+    long = [await synthesizer.open(options, owner="many") for _ in range(TOGETHER)]
+    short = await synthesizer.open(options, owner="one")
+    for context in long:
+        context.push_text("a " * 4_000)
+    short.push_text("Hello there.")
+    short.finish()
+    iterations = 0
+    while short._can_read:
+        await asyncio.sleep(0)
+        iterations += 1
+    assert iterations <= 4
+    for context in (*long, short):
+        context.abandon()

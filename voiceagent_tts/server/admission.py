@@ -23,7 +23,6 @@ from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.synthesizer.segments import Turns
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
 if TYPE_CHECKING:
@@ -106,7 +105,6 @@ class ContextOpener:
         self.on_request: list[Callable[[Origin, ContextOptions], ContextOptions]] = []
         self.observers: list[ContextObserver] = []
         self._announced: dict[str, deque[ContextOptions]] = {}
-        self._turns = Turns()
 
     def prepare(self, owner: str, options: ContextOptions) -> None:
         """Have engines prepare for a context that a caller will open: a few in a second for each.
@@ -186,13 +184,13 @@ class ContextOpener:
         on_event: Callable[[], None] | None,
         admission: "Admission | None",
     ) -> AdmittedContext:
-        await self._turns.wait(origin.caller.owner)  # many may be admitted in one moment
         context = await self._synthesizer.open(
             options,
             on_event,
             functools.partial(self._end, origin, admission),
             None if admission is None else admission.free_row,
             functools.partial(_charge_surplus, admission),
+            owner=origin.caller.owner,
         )
         return AdmittedContext(context, admission)
 

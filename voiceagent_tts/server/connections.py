@@ -46,8 +46,10 @@ _READ_BYTES = 8 * 1024
 messages take 2 ms. asyncio would read 32 times as much."""
 _TURN_BYTES = 256 * 1024
 """Bytes of all connections that are worked on in one iteration of the event loop, and some more."""
-_REQUEST_BYTES = _TURN_BYTES  # what a piece of a request costs beside its own: it may be all, 2 ms
-_PIECE_BYTES = 16 * 1024  # what a piece of messages costs beside its own: it may end hundreds
+_REQUEST_BYTES = _TURN_BYTES  # what a piece costs that may be a request, or end its body: 2 to 5 ms
+_PIECE_BYTES = 64 * 1024  # what a piece of messages costs beside its own: it may be 1,300, 4 ms
+_MESSAGE_BYTES = 8 * 1024  # what a message costs beside its own: 0.1 ms
+_MESSAGE_WEIGHT = 4  # to parse a lexicon takes longer than to read it: 3 ms for 10 kB
 
 
 _waiting: dict[int, tuple[socket.socket, str]] = {}
@@ -95,13 +97,15 @@ class _LoopTurns:
 
     Attributes:
         reads: what is read from connections; costs are bytes.
-        messages: whole messages, one in each iteration. One may be a sentence to speak, or open a
-            context: 1 to 4 ms.
+        messages: whole messages of sockets; costs are bytes. What they ask for has turns of its
+            own: contexts that open, and text that is read.
+        handshakes: sockets that open, one in each iteration: 2 ms.
     """
 
     def __init__(self) -> None:
         self.reads = Turns(_TURN_BYTES)
-        self.messages = Turns()
+        self.messages = Turns(_TURN_BYTES)
+        self.handshakes = Turns()
 
 
 _turns_of: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopTurns] = WeakKeyDictionary()
@@ -115,12 +119,20 @@ class _Paced(asyncio.Protocol):
     client: tuple[str, int] | None
     _owner = ""  # whose turns it takes: of its client's network, or later of its key
     _unread = b""
-    _piece_bytes = _PIECE_BYTES  # what each piece that is read costs beside its own
 
     @property
     def _is_paused(self) -> bool:
         """Whether it reads nothing for another reason."""
         raise NotImplementedError
+
+    @property
+    def _most_bytes(self) -> int:
+        """The bytes that are worked on at once."""
+        return _READ_BYTES
+
+    def _cost_bytes(self, size_bytes: int) -> int:
+        """What a piece of that size costs."""
+        return _PIECE_BYTES + size_bytes
 
     def _work_on(self, data: bytes) -> None:
         """Work on what was read."""
@@ -142,15 +154,16 @@ class _Paced(asyncio.Protocol):
         self._pause()
 
     def _read_in_turn(self) -> None:
-        size_bytes = self._piece_bytes + min(_READ_BYTES, len(self._unread))
-        self._turns.reads.take(self._owner, self._read, size_bytes)
+        cost_bytes = self._cost_bytes(min(self._most_bytes, len(self._unread)))
+        self._turns.reads.take(self._owner, self._read, cost_bytes)
 
     def _pause(self) -> None:
         if self._unread:
             self.transport.pause_reading()
 
     def _read(self) -> None:
-        data, self._unread = self._unread[:_READ_BYTES], self._unread[_READ_BYTES:]
+        most_bytes = self._most_bytes
+        data, self._unread = self._unread[:most_bytes], self._unread[most_bytes:]
         if self.transport.is_closing():
             return
         try:
@@ -171,9 +184,9 @@ class RequestProtocol(_Paced, H11Protocol):
     uvicorn limits neither: a client without a key could fill the memory, or have all open files.
     """
 
-    _piece_bytes = _REQUEST_BYTES
     _head_lines = 0
     _discarded_bytes = 0  # read of a body that was refused
+    _is_overdue = False  # its time has passed; what waits for its turn may complete a request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, if there are files for one."""
@@ -198,7 +211,6 @@ class RequestProtocol(_Paced, H11Protocol):
             self.transport.close()
             return
         H11Protocol.data_received(self, data)
-        self._piece_bytes = 0 if self.conn.their_state is h11.SEND_BODY else _REQUEST_BYTES
         if self.transport.get_protocol() is not self:
             self._leave_to_socket()
         elif self.conn.their_state is h11.SEND_BODY:
@@ -207,6 +219,24 @@ class RequestProtocol(_Paced, H11Protocol):
             _waiting.pop(self.transport.get_extra_info("socket").fileno(), None)
         if self.cycle is not before:
             self._head_lines = self._discarded_bytes = 0
+            self._is_overdue = False
+        elif self._is_overdue and not self._unread:
+            self.transport.close()
+
+    @property
+    def _has_chunks(self) -> bool:
+        """Whether a body comes in chunks, of a byte each perhaps."""
+        is_body = self.conn.their_state is h11.SEND_BODY
+        return is_body and any(name == b"transfer-encoding" for name, _ in self.headers)
+
+    @property
+    def _most_bytes(self) -> int:
+        return _READ_BYTES // 2 if self._has_chunks else _READ_BYTES
+
+    def _cost_bytes(self, size_bytes: int) -> int:
+        """The bytes of a body, except where a piece has many chunks, or may be the last."""
+        is_body = self.conn.their_state is h11.SEND_BODY and not self._has_chunks
+        return size_bytes if is_body and size_bytes == _READ_BYTES else _REQUEST_BYTES
 
     def _leave_to_socket(self) -> None:
         """Wait for no request: the connection is a WebSocket now."""
@@ -249,10 +279,13 @@ class RequestProtocol(_Paced, H11Protocol):
         if self.transport.is_closing():
             return
         has_request = self.cycle is not None and not self.cycle.response_complete
-        if self.cycle is last and not has_request and not self._unread:  # which waits for its turn
-            self.transport.close()
-        else:
+        if self.cycle is not last or has_request:
             self._wait_for_request()
+        elif self._unread:
+            self._is_overdue = True
+            self._wait_for_request()
+        else:
+            self.transport.close()
 
 
 class SocketProtocol(_Paced, WebSocketsSansIOProtocol):
@@ -393,7 +426,12 @@ class SocketProtocol(_Paced, WebSocketsSansIOProtocol):
         """Give the app a message of the client when it is its turn."""
         message: Any = await super().receive()
         self._pause()
-        await self._turns.messages.wait(self._owner)
+        if message["type"] == "websocket.connect":
+            await self._turns.handshakes.wait(self._owner)
+        else:
+            size_bytes = len(message.get("text") or message.get("bytes") or "")
+            cost_bytes = _MESSAGE_BYTES + _MESSAGE_WEIGHT * size_bytes
+            await self._turns.messages.wait(self._owner, cost_bytes)
         return message
 
     async def send(self, message: Any) -> None:

@@ -220,7 +220,7 @@ class SocketContext:
         cut = self.timed_text.cut(0)
         basis = "clock" if played_ms is None else "played_ms"
         self._socket.answer(self._connection.cancelled(self.context_id, cut, basis))
-        self._end_at_once("cancelled")
+        self._end_at_once("cancelled", len(self.timed_text.text))
 
     def fail(self, error: VoiceAgentError) -> None:
         """End the context with an error: a message of the client could not be handled."""
@@ -242,8 +242,8 @@ class SocketContext:
     def _after_first_step(self, end: Callable[[], None]) -> None:
         """Call `end` now, or when the task has begun to open the context.
 
-        Most contexts are open after the first step. A context that is cancelled in the same moment
-        is counted and logged like any other.
+        Most contexts are open after the first step; on a busy server they wait for their turn. A
+        context that is cancelled in the same moment is counted and logged like any other.
         """
         if self._admitted is None:
             asyncio.get_running_loop().call_soon(end)
@@ -328,13 +328,13 @@ class SocketContext:
 
     def _refuse(self, error: VoiceAgentError) -> None:
         self._refusals.answer(error, self.context_id, self._message.metadata)
-        self.is_refused = self._admitted is None
-        self._end_at_once("error")
+        admitted = self._admitted
+        self.is_refused = admitted is None
+        self._end_at_once("error", 0 if admitted is None else len(admitted.context.text))
 
-    def _end_at_once(self, reason: DoneReason) -> None:
+    def _end_at_once(self, reason: DoneReason, chars: int) -> None:
         """Send the `done` of a context that was never open, or cannot send it in its turn."""
         self._is_over = True
-        chars = 0 if self._admitted is None else len(self._admitted.context.text)
         self._socket.answer(self._connection.done(self.context_id, reason, chars=chars))
         self._socket.remove(self.context_id)
 
@@ -432,6 +432,7 @@ class ContextWriter:
         self._audio = MessageQueue()
         self._sample_offset = 0  # at the client's rate
         self._after_audio: ContextDone | None = None
+        self._waiting_chars = 0  # of text that the context had not received when it was cancelled
 
     def cancel(self, played_ms: int | None, waiting_text: str) -> None:
         """Cancel the context, and drop the audio that has not been sent.
@@ -446,6 +447,7 @@ class ContextWriter:
             self._cancelled_at = time.monotonic()
             self._audio = MessageQueue()  # audio that is being filtered goes into the old one
             self._is_filtering = False
+            self._waiting_chars = len(waiting_text)
             played_samples = None if played_ms is None else ms_to_samples(played_ms)
             self.context.cancel(played_samples, waiting_text)
 
@@ -557,7 +559,7 @@ class ContextWriter:
         return self._connection.done(
             self._context_id,
             done.reason,
-            chars=report.chars,
+            chars=report.chars + self._waiting_chars,
             ttfa_ms=None if report.ttfa_s is None else round(report.ttfa_s * 1000),
             gen_ms=round(report.gen_s * 1000),
             words_final=WordList.of(words) if words is not None and self._sends_words else None,

@@ -365,12 +365,11 @@ class SocketWriter:
         while True:
             self._has_work.clear()
             while self._answers or (self._ready and self._closing is None):
-                if self._answers:
-                    await self._send(self._next_answer())
-                elif outgoing := self._next_of_contexts():
+                outgoing = self._next_answer() if self._answers else self._next_of_contexts()
+                if outgoing is not None:
                     await self._send(outgoing)
-                if self._answers or self._ready:
-                    await asyncio.sleep(0)  # other sockets must not wait for a fast reader
+                    if self._answers or self._ready:
+                        await asyncio.sleep(0)  # other sockets must not wait for a fast reader
             if self._closing is not None:
                 await self._websocket.close(*self._closing)
                 return

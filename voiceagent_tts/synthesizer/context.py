@@ -189,6 +189,7 @@ class Context:
             their text; the caller may end the context.
         turns: says when the context may read text: all contexts together, `STEPS_AT_ONCE` steps in
             each iteration of the event loop; None for a context alone.
+        owner: whose turns it takes.
         find_worker: as for `Speaker`.
     """
 
@@ -204,6 +205,7 @@ class Context:
         on_free: Callable[[], None] | None = None,
         on_surplus: "Callable[[Context, int], None]" = lambda context, chars: None,
         turns: Turns | None = None,
+        owner: str = "",
         find_worker: FindWorker | None = None,
     ) -> None:
         self.options = options = request.options
@@ -222,6 +224,7 @@ class Context:
         self._intake = Intake(request, limits)
         self._text = TextQueue(self._intake)
         self._turns = turns or Turns(STEPS_AT_ONCE)
+        self._owner = owner
         self._waits_for_turn = False
         self._counted_surplus = 0
         self._listener = ListenerClock(request.stretch)  # it may fail, and no row is taken yet
@@ -336,9 +339,12 @@ class Context:
         self._advance(now)
 
     def _read_step(self, now: float) -> None:
-        for part in self._text.pop_parts(now):
-            self._speak(part, now)
-        self._count_surplus()
+        try:
+            for part in self._text.pop_parts(now):
+                self._speak(part, now)
+            self._count_surplus()
+        except VoiceAgentError as error:  # whose text was accepted long ago, perhaps
+            self.fail(error)
 
     @property
     def _can_read(self) -> bool:
@@ -358,11 +364,11 @@ class Context:
             except InvalidRequestError as error:
                 self.fail(error)
 
-    def _continue_later(self) -> None:
-        """Go on in a later iteration of the event loop, when it is the context's turn."""
+    def _continue_later(self, steps: int = 1) -> None:
+        """Go on in a later iteration of the event loop, with what takes as long as some steps."""
         if not self._waits_for_turn:
             self._waits_for_turn = True
-            self._turns.add(self.options.owner or "", self._continue)
+            self._turns.add(self._owner, self._continue, steps)
 
     def _continue(self) -> None:
         self._waits_for_turn = False
@@ -371,8 +377,6 @@ class Context:
             if self._can_read:
                 self._read_step(now)
             self._read_on(now)
-        except VoiceAgentError as error:
-            self.fail(error)
         except Exception as error:
             self.fail(VoiceAgentError.unexpected(error))
 
@@ -659,7 +663,7 @@ class Context:
         if self.state < ContextState.ENDED and (words := self._words.pop_due(now)):
             self._events.put_words(words)
             if len(words) == WORDS_AT_ONCE:
-                self._continue_later()
+                self._continue_later(STEPS_AT_ONCE)
 
     @property
     def _granted_samples(self) -> float:

@@ -343,6 +343,11 @@ class Finish:
     """The end of the text."""
 
 
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """The end of a wait for more text."""
+
+
 TextPart = QueuedSegment | Pause | Flush | Finish
 
 
@@ -355,7 +360,7 @@ class TextQueue:
     """
 
     def __init__(self, intake: Intake) -> None:
-        self.received: deque[str | Flush | Finish] = deque()
+        self.received: deque[str | Flush | Finish | Expiry] = deque()
         self.divided: deque[TextPart] = deque()
         self._intake = intake
 
@@ -396,11 +401,14 @@ class TextQueue:
                 self.divided += (*self._intake.flush(now), received)
             case Finish():
                 self.divided += (*self._intake.finish(), received)
+            case Expiry():
+                if not self.received:  # the text that was waited for
+                    self.divided += self._intake.expire(now)
 
     def expire(self, now: float) -> None:
-        """Divide the text whose wait is over, unless the text that it waits for is here."""
-        if not self.received:
-            self.divided += self._intake.expire(now)
+        """Have text divided whose wait is over, unless the text that it waits for is here."""
+        if not self.received and _is_over(self._intake.due_at, now):
+            self.received.append(Expiry())
 
     def clear(self) -> None:
         """Drop everything."""
@@ -424,7 +432,7 @@ class Turns:
         self._has_begun = False
 
     def take_now(self, cost: int = 1) -> bool:
-        """Whether the caller may do work now: none waits, and not too much was done already."""
+        """Take a turn now, if none waits and one is left in this iteration; return whether."""
         is_free = not self._waiting and self._left > 0
         if is_free:
             self._count(cost)
@@ -443,7 +451,7 @@ class Turns:
             self.add(owner, work, cost)
 
     async def wait(self, owner: str, cost: int = 1) -> None:
-        """Wait for a turn of the owner."""
+        """Wait for a turn of the owner; the work is then done one iteration later."""
         turn = asyncio.Event()
         self.take(owner, turn.set, cost)
         await turn.wait()
@@ -454,8 +462,8 @@ class Turns:
 
     def _begin_again(self) -> None:
         if not self._has_begun:
-            self._has_begun = True
             asyncio.get_running_loop().call_soon(self._begin)
+            self._has_begun = True
 
     def _begin(self) -> None:
         """Begin an iteration of the loop, with the work that waits."""

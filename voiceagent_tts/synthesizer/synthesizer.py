@@ -117,6 +117,7 @@ class Synthesizer:
         self._language_voices: dict[str, frozenset[str]] = {}
         """Names of each worker's voices that belong to one language; they never change."""
         self._turns = Turns(STEPS_AT_ONCE)
+        self._openings = Turns()
         self._has_stretch = False  # 35 MB and 0.1 s, for contexts whose speed no engine speaks
 
     async def start(self) -> None:
@@ -217,8 +218,10 @@ class Synthesizer:
         on_end: OnEnd = lambda context, report: None,
         on_free: Callable[[], None] | None = None,
         on_surplus: OnSurplus = lambda context, chars: None,
+        *,
+        owner: str = "",
     ) -> Context:
-        """Reserve a row for a new context.
+        """Reserve a row for a new context of an owner, whose turns at the event loop it takes.
 
         Raises:
             InvalidRequestError: an unknown voice or language, or a request that the voice's engine
@@ -230,6 +233,8 @@ class Synthesizer:
             await self.voice_lexicons.load(voice.engine_name)
         if self.proxy is not None:
             await self.proxy.load(voice)
+        await self._least_loaded(voice)
+        await self._openings.wait(owner)  # many may have waited for the same
         worker, request = await self._find_row(options, voice)
         find_worker: FindWorker | None = None
         is_free = _named_language(options) is None and leaves_choice(options.voice)
@@ -246,6 +251,7 @@ class Synthesizer:
             on_free=on_free,
             on_surplus=on_surplus,
             turns=self._turns,
+            owner=owner,
             find_worker=find_worker,
         )
         self._contexts.add(context)

@@ -70,6 +70,7 @@ class Loudspeaker(io.AudioOutput):
         self._is_capturing = False  # whether more audio of the utterance may arrive
         self._is_playing = False
         self._is_paused = False
+        self._is_dry = False
         self._is_stopped = False
         self._progress = asyncio.Condition()
 
@@ -90,7 +91,7 @@ class Loudspeaker(io.AudioOutput):
 
     def reset(self) -> None:
         """Start a new utterance."""
-        self.playback = Playback()
+        self.playback, self._is_dry = Playback(), False
 
     def clear_buffer(self) -> None:
         """Stop the utterance and drop its queued audio."""
@@ -110,6 +111,16 @@ class Loudspeaker(io.AudioOutput):
         """Resume playback."""
         super().resume()
         self._is_paused = False
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether playback is paused."""
+        return self._is_paused
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether playback waits for audio that has not arrived."""
+        return self._is_dry
 
     @property
     def played(self) -> bytes:
@@ -140,11 +151,13 @@ class Loudspeaker(io.AudioOutput):
         if not self._waiting:
             if self._is_playing and not self._is_capturing:
                 self._finish(interrupted=False)
-            self.playback.dry_s += seconds if self._is_playing else 0.0
+            self._is_dry = self._is_playing
+            self.playback.dry_s += seconds if self._is_dry else 0.0
             return
         if not self._is_playing:
             self._is_playing = True
             self.on_playback_started(created_at=time.time())
+        self._is_dry = False
         count = round(seconds * SAMPLE_RATE_HZ) * BYTES_PER_SAMPLE
         while count > 0 and self._waiting:
             data = self._waiting.popleft()
