@@ -143,7 +143,6 @@ class ServerState:
                 max_audio_s=settings.max_audio_s,
                 max_lead_s=settings.max_lead_s,
             ),
-            self.metrics.observe,
             self.clones,
             aligners_of(settings),
             _lexicon_of(settings),
