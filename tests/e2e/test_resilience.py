@@ -20,9 +20,9 @@ from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, PlayoutClock
 from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.plugins.speech import speaking as speech_over_http
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server import serve, websocket
-from voiceagent_tts.server import speaking as speech_over_http
 from voiceagent_tts.server.serve import RunningServer
 
 SENTENCE = "The quick brown fox jumps over the lazy dog. "

@@ -1,5 +1,6 @@
 """The compressed formats of `containers`, made by FFmpeg; loaded with the first file of one."""
 
+import contextlib
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import cast
@@ -82,6 +83,11 @@ class MuxedWriter:
         self._container.mux(self._stream.encode(None))
         self._container.close()
         return self._sink.pop()
+
+    def __del__(self) -> None:
+        """End a file whose client left: an open container and its stream hold each other."""
+        with contextlib.suppress(av.FFmpegError):
+            self._container.close()
 
     def _frame(self, pcm: bytes) -> av.AudioFrame:
         samples = np.frombuffer(pcm, "<i2")[None]  # [1, S]
