@@ -102,8 +102,13 @@ class VoiceAgentError(Exception):
         self.dropped = dropped
 
     @classmethod
-    def unexpected(cls, error: Exception) -> "VoiceAgentError":
-        """Report a mistake of this package by type alone: the message may quote the spoken text."""
+    def wrapping(cls, error: Exception) -> "VoiceAgentError":
+        """Return an error of this package as it is; else report a mistake of it, by type alone.
+
+        The message of a mistake may quote the spoken text.
+        """
+        if isinstance(error, VoiceAgentError):
+            return error
         failure = VoiceAgentError(f"the server failed with {type(error).__name__}")
         failure.__cause__ = error
         return failure

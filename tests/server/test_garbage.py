@@ -28,6 +28,7 @@ _TIMES = 4
 _OURS = (
     "voiceagent_tts.server",
     "voiceagent_tts.synthesizer",
+    "voiceagent_tts.word_times",
     "voiceagent_tts.plugins",
     "uvicorn",
     "websockets.server",
@@ -39,12 +40,6 @@ _TEXT = "Hello my friend. How are you today? "
 async def server(start_server: StartServer) -> AsyncIterator[RunningServer]:
     """The server that is used."""
     yield await start_server()
-
-
-@pytest.fixture(autouse=True)
-def no_garbage_of_others() -> None:
-    """Such as what PyAV leaves of a compressed file: its objects name each other."""
-    gc.collect()
 
 
 async def _idle(server: RunningServer) -> None:
@@ -185,6 +180,15 @@ async def test_nothing_is_left_for_the_garbage_collector(
     server: RunningServer, use: Callable[[RunningServer], Awaitable[None]]
 ) -> None:
     """Not by a reply, however it ends, nor by a refusal: each object is freed with its last use."""
+    await _check_no_garbage(server, use)
+
+
+@pytest.mark.parametrize("use", [_reply, _cancelled])
+async def test_words_that_aligners_find_leave_nothing(
+    start_server: StartServer, use: Callable[[RunningServer], Awaitable[None]]
+) -> None:
+    """A context and its aligners know each other no longer than it lives."""
+    server = await start_server(throttle={"without_words": True})
     await _check_no_garbage(server, use)
 
 

@@ -33,8 +33,8 @@ from voiceagent_tts.word_times.processes import Aligners
 async def test_speaks_a_text(start_synthesizer: StartSynthesizer) -> None:
     """All words, then `ContextDone` with a report that agrees with the events."""
     reports: list[ContextReport] = []
-    synthesizer = await start_synthesizer(observe=reports.append)
-    context = await synthesizer.open(UNPACED)
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(UNPACED, on_end=lambda _, report: reports.append(report))
     assert synthesizer.contexts_active == 1
     context.push_text(SENTENCE)
     context.finish()
@@ -137,8 +137,9 @@ async def test_abandon_is_idempotent(start_synthesizer: StartSynthesizer) -> Non
     One that has ended keeps its reason.
     """
     reports: list[ContextReport] = []
-    synthesizer = await start_synthesizer(observe=reports.append)
-    context = await synthesizer.open(UNPACED)
+    synthesizer = await start_synthesizer()
+    ending = {"on_end": lambda _, report: reports.append(report)}
+    context = await synthesizer.open(UNPACED, **ending)
     context.push_text(SENTENCE * 50)
     await first(context, AudioChunk)
     context.abandon()
@@ -148,7 +149,7 @@ async def test_abandon_is_idempotent(start_synthesizer: StartSynthesizer) -> Non
     assert [report.reason for report in reports] == ["cancelled"]
     assert synthesizer.contexts_active == 0
     await until(lambda: not worker_of(synthesizer).rows_used, "the row is free")
-    context = await synthesizer.open(UNPACED)
+    context = await synthesizer.open(UNPACED, **ending)
     context.push_text("Hello.")
     context.finish()
     await collect(context)

@@ -201,6 +201,7 @@ class ContextOpener:
         context: Context,
         report: ContextReport,
     ) -> None:
+        self._metrics.observe(report)
         if admission is not None:
             admission.end(samples_to_ms(report.audio_samples) / 1000, has_row=True)
         self._tell(lambda each: each.ended(origin, context, report))

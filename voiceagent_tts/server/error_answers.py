@@ -131,7 +131,7 @@ def error_response(scope: Scope, error: VoiceAgentError) -> JSONResponse:
 
 
 def log_if_unexpected(error: VoiceAgentError, **ids: str | int | None) -> None:
-    """Log the type and the stack of the exception that `VoiceAgentError.unexpected` wraps.
+    """Log the type and the stack of the exception that `VoiceAgentError.wrapping` wraps.
 
     Its message is left out, because it may quote the text.
     """

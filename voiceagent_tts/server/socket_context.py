@@ -78,24 +78,13 @@ class Outgoing:
     late: MakeMessages | None = None
 
 
-class Socket(Protocol):
-    """The part of a socket that its contexts use."""
+class _Socket(Protocol):
+    """The part of `websocket.SocketWriter` that contexts use."""
 
-    def answer(self, messages: Iterable[str | bytes]) -> None:
-        """Send `messages` before the messages of the contexts."""
-        ...
-
-    def mark_ready(self, context_id: str) -> None:
-        """Note that a context has something to send."""
-        ...
-
-    def remove(self, context_id: str) -> None:
-        """Remove a context whose `done` is being sent."""
-        ...
-
-    def close(self, code: int, reason: str) -> None:
-        """Close the socket when the answers that wait have been sent."""
-        ...
+    def answer(self, messages: Iterable[str | bytes]) -> None: ...
+    def mark_ready(self, context_id: str) -> None: ...
+    def remove(self, context_id: str) -> None: ...
+    def close(self, code: int, reason: str) -> None: ...
 
 
 class Refusals:
@@ -104,7 +93,7 @@ class Refusals:
     def __init__(
         self,
         connection: ServerConnection,
-        socket: Socket,
+        socket: _Socket,
         metrics: Metrics,
         session_id: str,
     ) -> None:
@@ -169,7 +158,7 @@ class SocketContext:
         self,
         state: ServerState,
         connection: ServerConnection,
-        socket: Socket,
+        socket: _Socket,
         refusals: Refusals,
         message: ContextOpen,
         origin: Origin,
@@ -268,7 +257,7 @@ class SocketContext:
             message = self._writer.next_message()
         except Exception as error:  # other contexts of the socket continue
             self._abandon()
-            return self._refuse(VoiceAgentError.unexpected(error))
+            return self._refuse(VoiceAgentError.wrapping(error))
         if self._writer.done is not None:
             self.done = self._writer.done
             self._stop_task()
@@ -288,11 +277,8 @@ class SocketContext:
             admitted = await self._state.opener.open(
                 self._origin, _options(self._message), on_event
             )
-        except VoiceAgentError as error:
-            self._refuse(error)
-            return
         except Exception as error:  # other contexts of the socket continue
-            self._refuse(VoiceAgentError.unexpected(error))
+            self._refuse(VoiceAgentError.wrapping(error))
             return
         self._set_open(admitted, round((time.monotonic() - started) * 1000))
         await self._empty_inbox(admitted)
@@ -376,7 +362,7 @@ class SocketContext:
         except VoiceAgentError as error:
             self._answer_dropped(message, error)
         except Exception as error:
-            admitted.context.fail(VoiceAgentError.unexpected(error))
+            admitted.context.fail(VoiceAgentError.wrapping(error))
 
     def _answer_dropped(self, message: Input, error: VoiceAgentError) -> None:
         """Answer a message that is dropped; for text, with its place."""

@@ -54,40 +54,21 @@ class NewVoices:
     can_design: bool = False
 
 
-class OpenSocket(Protocol):
-    """What the drain needs of an open socket."""
+class _OpenSocket(Protocol):
+    """The part of `websocket.Session` that the server itself uses."""
+
+    caller: Caller
 
     @property
-    def has_contexts(self) -> bool:
-        """Whether a context of this socket has not sent its `done` yet."""
-        ...
-
-    def drain(self, deadline_ms: int) -> None:
-        """Send `draining` to the client, and refuse new contexts."""
-        ...
-
+    def has_contexts(self) -> bool: ...
     @property
-    def caller(self) -> Caller:
-        """The key and the address of the client."""
-        ...
-
+    def send_queue_bytes(self) -> int: ...
     @property
-    def send_queue_bytes(self) -> int:
-        """Bytes that wait in this process for the client."""
-        ...
+    def idle_since(self) -> float | None: ...
 
-    @property
-    def idle_since(self) -> float | None:
-        """`time.monotonic()` of the end of its last context; None while it has one."""
-        ...
-
-    def close(self, code: int, reason: str) -> None:
-        """Close the socket."""
-        ...
-
-    def displace(self) -> None:
-        """Close the socket at once, for that of another caller."""
-        ...
+    def drain(self, deadline_ms: int) -> None: ...
+    def close(self, code: int, reason: str) -> None: ...
+    def displace(self) -> None: ...
 
 
 def _check_folders(settings: Settings) -> None:
@@ -130,7 +111,7 @@ class ServerState:
         self.synthesizer = self._make_synthesizer()
         self.opener = ContextOpener(self.synthesizer, self.access.limiter, self.metrics)
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
-        self.sessions: set[OpenSocket] = set()
+        self.sessions: set[_OpenSocket] = set()
         self.recent_texts = RecentTexts()
         self.held = HeldBytes()
         self.is_draining = False
@@ -162,7 +143,6 @@ class ServerState:
                 max_audio_s=settings.max_audio_s,
                 max_lead_s=settings.max_lead_s,
             ),
-            self.metrics.observe,
             self.clones,
             aligners_of(settings),
             _lexicon_of(settings),

@@ -172,7 +172,7 @@ class Session:
             except VoiceAgentError as error:
                 self._refusals.answer(error, context_id)
             except Exception as error:  # one context must not end the others of the socket
-                self._fail(message, context_id, VoiceAgentError.unexpected(error))
+                self._fail(message, context_id, VoiceAgentError.wrapping(error))
 
     def _fail(self, message: Command, context_id: str | None, failure: VoiceAgentError) -> None:
         """Report a message that the server could not handle, and end its context."""

@@ -378,7 +378,7 @@ class Context:
                 self._read_step(now)
             self._read_on(now)
         except Exception as error:
-            self.fail(VoiceAgentError.unexpected(error))
+            self.fail(VoiceAgentError.wrapping(error))
 
     def _speak(self, part: TextPart, now: float) -> None:
         """Speak a segment and announce its words, or act on what stands between segments."""
@@ -468,12 +468,23 @@ class Context:
             self.close()
 
     def fail(self, error: VoiceAgentError) -> None:
-        """End with `error`, for a caller whose call of this context has failed; idempotent.
+        """End with `error`; idempotent.
 
         The words and audio so far, `ContextFailed` and `ContextDone` follow.
         """
-        if self.state < ContextState.ENDED:
-            self._fail(error)
+        if self.state >= ContextState.ENDED:
+            return
+        with contextlib.suppress(Exception):  # the failed part may fail again
+            if error.code is ErrorCode.TEXT_LOST:
+                ends = self._intake.generated_char_end, self._generated_end_sample
+                error.spoken_chars, end_sample = self._words.lose_text(*ends)
+                self._events.drop_lost(error.spoken_chars, end_sample)
+            else:
+                self._words.break_off()
+                self._publish(time.monotonic())
+        self._error_code = error.code
+        self._events.put(ContextFailed(error))
+        self._end("error")
 
     def cut(self, played_samples: int | None = None, waiting_text: str = "") -> Cut:
         """Return the cut at a playback position, also after the end. Arguments as for `cancel`."""
@@ -596,7 +607,7 @@ class Context:
                 self._speaker.release()
                 self._end_audio(now)
             case Failed(_, code, message, retry_after_ms):
-                self._fail(class_of(code)(message, code=code, retry_after_ms=retry_after_ms))
+                self.fail(class_of(code)(message, code=code, retry_after_ms=retry_after_ms))
             case _:
                 pass
 
@@ -646,7 +657,7 @@ class Context:
         try:
             self._publish(now)
         except Exception as error:
-            self.fail(VoiceAgentError.unexpected(error))
+            self.fail(VoiceAgentError.wrapping(error))
         if self.state < ContextState.ENDED:
             if self._flushes or self._spoken_flushes:
                 self._answer_flushes()
@@ -731,7 +742,7 @@ class Context:
                     self._finish()
             self._read_on(now)
         except Exception as error:
-            self.fail(VoiceAgentError.unexpected(error))
+            self.fail(VoiceAgentError.wrapping(error))
             self._advance(now)
 
     def _warn(self, warning: ContextWarned | None) -> None:
@@ -748,19 +759,6 @@ class Context:
             self._events.put(warning)
 
     # The end.
-
-    def _fail(self, error: VoiceAgentError) -> None:
-        with contextlib.suppress(Exception):  # the failed part may fail again
-            if error.code is ErrorCode.TEXT_LOST:
-                ends = self._intake.generated_char_end, self._generated_end_sample
-                error.spoken_chars, end_sample = self._words.lose_text(*ends)
-                self._events.drop_lost(error.spoken_chars, end_sample)
-            else:
-                self._words.break_off()
-                self._publish(time.monotonic())
-        self._error_code = error.code
-        self._events.put(ContextFailed(error))
-        self._end("error")
 
     def _end(self, reason: DoneReason) -> None:
         """Free the row.

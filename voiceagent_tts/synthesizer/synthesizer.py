@@ -73,7 +73,6 @@ class Synthesizer:
     """Starts the workers, and opens contexts on them.
 
     Args:
-        observe: receives the report of every context that has ended.
         make_aligners: makes the processes that find word times; called if an engine sends none.
         lexicon: pronunciations for all contexts.
         overflow: worker for contexts that find no free row; None to refuse them.
@@ -93,7 +92,6 @@ class Synthesizer:
         self,
         supervisors: Mapping[str, Supervisor],
         limits: Limits | None = None,
-        observe: Callable[[ContextReport], None] = lambda report: None,
         clones: VoiceFolder | None = None,
         make_aligners: "Callable[[], Aligners] | None" = None,
         lexicon: "Entries | None" = None,
@@ -112,7 +110,6 @@ class Synthesizer:
         self._uses_native_words = uses_native_words
         self._supervisors = dict(supervisors)
         self.limits = limits or Limits()
-        self._observe = observe
         self._contexts: set[Context] = set()
         self._language_voices: dict[str, frozenset[str]] = {}
         """Names of each worker's voices that belong to one language; they never change."""
@@ -410,8 +407,6 @@ class Synthesizer:
 
     def _on_end(self, on_end: OnEnd, context: Context, report: ContextReport) -> None:
         self._contexts.discard(context)
-        if not context.options.is_probe:
-            self._observe(report)
         on_end(context, report)
 
 

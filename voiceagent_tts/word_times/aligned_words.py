@@ -273,6 +273,7 @@ class AlignedWords(Words):
 
     def stop(self) -> None:
         """Disconnect the aligners, and remember how loud the voice speaks; idempotent."""
+        self._on_times = lambda moved, now: None  # the context, which holds this object
         self._aligners.stop(self.policy.speech_clock.level, self.listener.end_sample)
 
 

@@ -47,6 +47,10 @@ not accumulate for a process that hangs."""
 _log = structlog.get_logger(__name__)
 
 
+def ignore_answer(source: Source, event: AlignEvent) -> None:
+    """Takes the place of a context that has ended, as `workers.ignore` does."""
+
+
 class VoiceLevels:
     """Remembers the loudness of each voice from one context to the next.
 
@@ -208,11 +212,17 @@ class AlignerHandle(Row):
             self._give_up()
         self.send(AudioStep((ContextAudio(self.number, chunk),)))
 
+    def release(self) -> None:
+        """Release the row, and name no context any more; idempotent."""
+        super().release()
+        self._on_answer = ignore_answer
+
     def _give_up(self) -> None:
         _log.warning("aligner_too_slow", aligner=self.source.name.lower())
+        on_answer = self._on_answer
         self.release()
         message = f"the aligner gave no answer for {_ANSWER_TIMEOUT_S[self.source]:g} s"
-        self._on_answer(self.source, Failed(self.number, ErrorCode.ENGINE_ERROR, message))
+        on_answer(self.source, Failed(self.number, ErrorCode.ENGINE_ERROR, message))
 
     def _receive(self, event: Event | AlignEvent) -> None:
         match event:

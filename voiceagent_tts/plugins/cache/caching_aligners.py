@@ -11,7 +11,7 @@ from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.synthesizer.events import Source
 from voiceagent_tts.synthesizer.words import MakeWords
 from voiceagent_tts.word_times.aligned_words import AlignedWords, WordPolicy
-from voiceagent_tts.word_times.aligners import ContextAligners, OnAlignerEvent
+from voiceagent_tts.word_times.aligners import ContextAligners, OnAlignerEvent, ignore_answer
 from voiceagent_tts.word_times.processes import Aligners
 
 
@@ -85,6 +85,8 @@ class CachingAligners(ContextAligners):
         """Disconnect the aligners, and store what has all of its words; idempotent."""
         super().close()
         self._worker.store(is_final=True)
+        self._worker.decide = lambda segment, is_live: None  # the two hold each other
+        self._on_event = ignore_answer
 
     def _receive(self, source: Source, event: AlignEvent) -> None:
         match event:

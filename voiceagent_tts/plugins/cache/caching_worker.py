@@ -277,7 +277,7 @@ class CachingWorker:
         try:
             act()
         except Exception as error:
-            failure = VoiceAgentError.unexpected(error)
+            failure = VoiceAgentError.wrapping(error)
             self._handler(Failed(self._context, failure.code, failure.message))
 
     def _advance(self) -> None:

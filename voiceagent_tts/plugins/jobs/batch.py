@@ -168,10 +168,8 @@ async def _results(
             await asyncio.sleep(0)  # many texts that fail at once would be one turn of the loop
             try:
                 return _Result(index, await speak_file(state, listener, request))
-            except VoiceAgentError as error:
-                failure = error
             except Exception as error:  # one item must not fail the others
-                failure = VoiceAgentError.unexpected(error)
+                failure = VoiceAgentError.wrapping(error)
             log_if_unexpected(failure, index=index, **listener.origin.ids)
             state.metrics.errors.labels(failure.code).inc()
             return _Result(index, error=error_fields(failure))

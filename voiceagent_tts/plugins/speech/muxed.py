@@ -1,5 +1,6 @@
 """The compressed formats of `containers`, made by FFmpeg; loaded with the first file of one."""
 
+import contextlib
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import cast
@@ -7,6 +8,7 @@ from typing import cast
 import av
 import numpy as np
 from av.audio.stream import AudioStream
+from av.error import FFmpegError
 
 _AAC_MAX_BITS_PER_SAMPLE = 6  # ISO/IEC 14496-3: 6,144 bits in a frame of 1,024 samples
 
@@ -82,6 +84,11 @@ class MuxedWriter:
         self._container.mux(self._stream.encode(None))
         self._container.close()
         return self._sink.pop()
+
+    def __del__(self) -> None:
+        """End a file whose client left: an open container and its stream hold each other."""
+        with contextlib.suppress(FFmpegError):
+            self._container.close()
 
     def _frame(self, pcm: bytes) -> av.AudioFrame:
         samples = np.frombuffer(pcm, "<i2")[None]  # [1, S]
