@@ -8,6 +8,7 @@ from typing import cast
 import av
 import numpy as np
 from av.audio.stream import AudioStream
+from av.error import FFmpegError
 
 _AAC_MAX_BITS_PER_SAMPLE = 6  # ISO/IEC 14496-3: 6,144 bits in a frame of 1,024 samples
 
@@ -86,7 +87,7 @@ class MuxedWriter:
 
     def __del__(self) -> None:
         """End a file whose client left: an open container and its stream hold each other."""
-        with contextlib.suppress(av.FFmpegError):
+        with contextlib.suppress(FFmpegError):
             self._container.close()
 
     def _frame(self, pcm: bytes) -> av.AudioFrame:
