@@ -241,6 +241,7 @@ class RequestProtocol(_Paced, H11Protocol):
     def _leave_to_socket(self) -> None:
         """Wait for no request: the connection is a WebSocket now."""
         self._unread = b""  # its client waits for the handshake's answer, and has sent nothing else
+        self._is_overdue = False
         self._waiting.cancel()  # the timer would keep this in memory
         _waiting.pop(self.transport.get_extra_info("socket").fileno(), None)
 

@@ -416,6 +416,14 @@ class TextQueue:
         self.divided.clear()
 
 
+@dataclass(slots=True)
+class _Piece:
+    """Work that waits for its turn; it costs nothing once nobody waits for it any more."""
+
+    work: Callable[[], object]
+    cost: int
+
+
 class Turns:
     """Does work of one kind: so much in each iteration of the event loop, the rest in later ones.
 
@@ -427,7 +435,7 @@ class Turns:
 
     def __init__(self, most: int = 1) -> None:
         self._most = self._left = most
-        self._waiting: dict[str, deque[tuple[int, Callable[[], object]]]] = {}
+        self._waiting: dict[str, deque[_Piece]] = {}
         """Work by its owner, the one whose turn is next first."""
         self._has_begun = False
 
@@ -438,10 +446,12 @@ class Turns:
             self._count(cost)
         return is_free
 
-    def add(self, owner: str, work: Callable[[], object], cost: int = 1) -> None:
-        """Do `work` in a later iteration."""
-        self._waiting.setdefault(owner, deque()).append((cost, work))
+    def add(self, owner: str, work: Callable[[], object], cost: int = 1) -> _Piece:
+        """Do `work` in a later iteration, or later in this one if there is a turn left."""
+        piece = _Piece(work, cost)
+        self._waiting.setdefault(owner, deque()).append(piece)
         self._begin_again()
+        return piece
 
     def take(self, owner: str, work: Callable[[], object], cost: int = 1) -> None:
         """Do `work` now or in a later iteration."""
@@ -452,9 +462,15 @@ class Turns:
 
     async def wait(self, owner: str, cost: int = 1) -> None:
         """Wait for a turn of the owner; the work is then done one iteration later."""
+        if self.take_now(cost):
+            return
         turn = asyncio.Event()
-        self.take(owner, turn.set, cost)
-        await turn.wait()
+        piece = self.add(owner, turn.set, cost)
+        try:
+            await turn.wait()
+        except asyncio.CancelledError:
+            piece.cost = 0
+            raise
 
     def _count(self, cost: int) -> None:
         self._left -= cost
@@ -471,11 +487,11 @@ class Turns:
         while self._waiting and self._left > 0:
             owner, works = next(iter(self._waiting.items()))
             del self._waiting[owner]
-            cost, work = works.popleft()
+            piece = works.popleft()
             if works:
                 self._waiting[owner] = works  # behind the others
-            self._count(cost)
-            work()
+            self._count(piece.cost)
+            piece.work()
 
 
 def _is_over(time_s: float | None, now: float) -> bool:

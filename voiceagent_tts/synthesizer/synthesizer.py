@@ -230,8 +230,7 @@ class Synthesizer:
             await self.voice_lexicons.load(voice.engine_name)
         if self.proxy is not None:
             await self.proxy.load(voice)
-        await self._least_loaded(voice)
-        await self._openings.wait(owner)  # many may have waited for the same
+        await self._wait_for_turn(options, voice, owner)
         worker, request = await self._find_row(options, voice)
         find_worker: FindWorker | None = None
         is_free = _named_language(options) is None and leaves_choice(options.voice)
@@ -253,6 +252,17 @@ class Synthesizer:
         )
         self._contexts.add(context)
         return context
+
+    async def _wait_for_turn(self, options: ContextOptions, voice: Voice, owner: str) -> None:
+        """Wait for a worker, and then for the owner's turn: many may have waited for the worker."""
+        supervisors = self._supervisors_of(voice)
+        while True:
+            if all(each.worker is None for each in supervisors):
+                self._resolve(options, voice, supervisors[0].capabilities)  # no mistake waits
+                await self._least_loaded(voice)
+            await self._openings.wait(owner)
+            if any(each.worker is not None for each in supervisors):
+                return
 
     async def _find_row(
         self, options: ContextOptions, voice: Voice

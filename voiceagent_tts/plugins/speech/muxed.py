@@ -87,7 +87,7 @@ class MuxedWriter:
 
     def __del__(self) -> None:
         """End a file whose client left: an open container and its stream hold each other."""
-        with contextlib.suppress(FFmpegError):
+        with contextlib.suppress(FFmpegError, AttributeError):  # it may never have been opened
             self._container.close()
 
     def _frame(self, pcm: bytes) -> av.AudioFrame:
