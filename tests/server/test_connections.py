@@ -196,6 +196,29 @@ async def test_a_request_that_never_ends_has_its_time(
         await asyncio.gather(*(drip(*each) for each in streams))
 
 
+@pytest.mark.parametrize(("sent", "answer"), [(_GET, b" 200 OK"), (_UPGRADE, b'"ready"')])
+async def test_a_request_whose_turn_comes_late_is_answered(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch, sent: bytes, answer: bytes
+) -> None:
+    """It has come in time; the server was busy."""
+    monkeypatch.setattr(connections, "REQUEST_S", 1.0)
+    server = await start_server(api_keys=("key",))
+    read_in_turn = connections.RequestProtocol._read_in_turn
+
+    def read_late(self: connections.RequestProtocol) -> None:
+        asyncio.get_running_loop().call_later(1.5, read_in_turn, self)
+
+    monkeypatch.setattr(connections.RequestProtocol, "_read_in_turn", read_late)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+    writer.write(sent)
+    async with asyncio.timeout(PATIENCE_S):
+        received = b""
+        while answer not in received:
+            received += (data := await reader.read(1 << 16))
+            assert data, received
+    writer.close()
+
+
 async def test_a_connection_whose_turn_fails_is_closed(
     start_server: StartServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

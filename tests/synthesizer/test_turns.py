@@ -75,3 +75,19 @@ async def test_tasks_wait_for_their_turns() -> None:
         seen.append(len(done))
     assert done == [0, 1, 2, 3] and max(b - a for a, b in zip([0, *seen], seen, strict=False)) == 1
     await asyncio.gather(*tasks)
+
+
+async def test_a_turn_that_nobody_waits_for_costs_none() -> None:
+    """Thousands that were cancelled delay nobody."""
+    turns = Turns()
+    assert turns.take_now()
+    waiting = [asyncio.create_task(turns.wait("a")) for _ in range(1_000)]
+    await asyncio.sleep(0)
+    for task in waiting[5:]:
+        task.cancel()
+    last, iterations = asyncio.create_task(turns.wait("a")), 0
+    while not last.done():
+        await asyncio.sleep(0)
+        iterations += 1
+    assert iterations < 20
+    await asyncio.gather(*waiting, return_exceptions=True)
