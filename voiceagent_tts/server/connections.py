@@ -119,16 +119,12 @@ class _Paced(asyncio.Protocol):
     client: tuple[str, int] | None
     _owner = ""  # whose turns it takes: of its client's network, or later of its key
     _unread = b""
+    _most_bytes = _READ_BYTES  # that are worked on at once
 
     @property
     def _is_paused(self) -> bool:
         """Whether it reads nothing for another reason."""
         raise NotImplementedError
-
-    @property
-    def _most_bytes(self) -> int:
-        """The bytes that are worked on at once."""
-        return _READ_BYTES
 
     def _cost_bytes(self, size_bytes: int) -> int:
         """What a piece of that size costs."""
@@ -162,8 +158,7 @@ class _Paced(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _read(self) -> None:
-        most_bytes = self._most_bytes
-        data, self._unread = self._unread[:most_bytes], self._unread[most_bytes:]
+        data, self._unread = self._unread[: self._most_bytes], self._unread[self._most_bytes :]
         if self.transport.is_closing():
             return
         try:
@@ -214,6 +209,8 @@ class RequestProtocol(_Paced, H11Protocol):
         if self.transport.get_protocol() is not self:
             self._leave_to_socket()
         elif self.conn.their_state is h11.SEND_BODY:
+            has_chunks = any(name == b"transfer-encoding" for name, _ in self.headers)
+            self._most_bytes = _READ_BYTES // 2 if has_chunks else _READ_BYTES  # of a byte, perhaps
             _wait(self.transport.get_extra_info("socket"))
         elif self.conn.their_state is not h11.IDLE:
             _waiting.pop(self.transport.get_extra_info("socket").fileno(), None)
@@ -223,20 +220,10 @@ class RequestProtocol(_Paced, H11Protocol):
         elif self._is_overdue and not self._unread:
             self.transport.close()
 
-    @property
-    def _has_chunks(self) -> bool:
-        """Whether a body comes in chunks, of a byte each perhaps."""
-        is_body = self.conn.their_state is h11.SEND_BODY
-        return is_body and any(name == b"transfer-encoding" for name, _ in self.headers)
-
-    @property
-    def _most_bytes(self) -> int:
-        return _READ_BYTES // 2 if self._has_chunks else _READ_BYTES
-
     def _cost_bytes(self, size_bytes: int) -> int:
         """The bytes of a body, except where a piece has many chunks, or may be the last."""
-        is_body = self.conn.their_state is h11.SEND_BODY and not self._has_chunks
-        return size_bytes if is_body and size_bytes == _READ_BYTES else _REQUEST_BYTES
+        is_part = self.conn.their_state is h11.SEND_BODY and size_bytes == _READ_BYTES
+        return size_bytes if is_part else _REQUEST_BYTES
 
     def _leave_to_socket(self) -> None:
         """Wait for no request: the connection is a WebSocket now."""
@@ -279,14 +266,12 @@ class RequestProtocol(_Paced, H11Protocol):
     def _end_if_silent(self, last: object) -> None:
         if self.transport.is_closing():
             return
-        has_request = self.cycle is not None and not self.cycle.response_complete
-        if self.cycle is not last or has_request:
-            self._wait_for_request()
-        elif self._unread:
-            self._is_overdue = True
-            self._wait_for_request()
-        else:
+        has_none = self.cycle is last and (last is None or self.cycle.response_complete)
+        if has_none and not self._unread:
             self.transport.close()
+        else:
+            self._is_overdue = has_none
+            self._wait_for_request()
 
 
 class SocketProtocol(_Paced, WebSocketsSansIOProtocol):

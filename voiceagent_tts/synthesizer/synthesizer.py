@@ -187,9 +187,10 @@ class Synthesizer:
         """Rows of all workers that run."""
         return sum(worker.capabilities.max_rows for worker in self._running())
 
-    def _running(self) -> list[WorkerClient]:
-        workers = (supervisor.worker for supervisor in self._supervisors.values())
-        return [worker for worker in workers if worker is not None]
+    def _running(self, voice: Voice | None = None) -> list[WorkerClient]:
+        """The workers that run, all of them or those that speak a voice."""
+        of = self._supervisors.values() if voice is None else self._supervisors_of(voice)
+        return [each.worker for each in of if each.worker is not None]
 
     @property
     def supervisors(self) -> Mapping[str, Supervisor]:
@@ -230,8 +231,11 @@ class Synthesizer:
             await self.voice_lexicons.load(voice.engine_name)
         if self.proxy is not None:
             await self.proxy.load(voice)
-        await self._wait_for_turn(options, voice, owner)
-        worker, request = await self._find_row(options, voice)
+        request = self._resolve(options, voice, self._supervisors[voice.worker].capabilities)
+        if request.stretch != 1.0 and not self._has_stretch:
+            await asyncio.to_thread(importlib.import_module, "voiceagent_tts.audio.stretch")
+            self._has_stretch = True
+        worker, request = self._find_row(await self._running_in_turn(voice, owner), request)
         find_worker: FindWorker | None = None
         is_free = _named_language(options) is None and leaves_choice(options.voice)
         if is_free and request.voice.worker != _OVERFLOW:  # a context stays with the overflow
@@ -253,28 +257,23 @@ class Synthesizer:
         self._contexts.add(context)
         return context
 
-    async def _wait_for_turn(self, options: ContextOptions, voice: Voice, owner: str) -> None:
-        """Wait for a worker, and then for the owner's turn: many may have waited for the worker."""
-        supervisors = self._supervisors_of(voice)
+    async def _running_in_turn(self, voice: Voice, owner: str) -> list[WorkerClient]:
+        """The workers that speak a voice, at the owner's turn: many may have waited for one."""
         while True:
-            if all(each.worker is None for each in supervisors):
-                self._resolve(options, voice, supervisors[0].capabilities)  # no mistake waits
-                await self._least_loaded(voice)
+            if not self._running(voice):
+                supervisor = self._supervisors[voice.worker]
+                await supervisor.wait_for_worker(self.limits.worker_wait_s)
             await self._openings.wait(owner)
-            if any(each.worker is not None for each in supervisors):
-                return
+            if running := self._running(voice):
+                return running
 
-    async def _find_row(
-        self, options: ContextOptions, voice: Voice
+    def _find_row(
+        self, workers: list[WorkerClient], request: ContextRequest
     ) -> tuple[WorkerClient, ContextRequest]:
-        """A worker with a free row for the voice, else that of the overflow; and its request."""
-        capabilities = self._supervisors[voice.worker].capabilities
-        request = self._resolve(options, voice, capabilities)
-        if request.stretch != 1.0 and not self._has_stretch:
-            await asyncio.to_thread(importlib.import_module, "voiceagent_tts.audio.stretch")
-            self._has_stretch = True
-        worker = await self._least_loaded(voice)
-        refusal = _refusal(worker, options, capabilities)
+        """The worker with the fewest contexts if it has a free row, else that of the overflow."""
+        options, voice = request.options, request.voice
+        worker = min(workers, key=lambda worker: worker.rows_used)
+        refusal = _refusal(worker, options, self._supervisors[voice.worker].capabilities)
         if refusal is None:
             return worker, request
         overflow = None if self._overflow is None else self._overflow.free_worker
@@ -296,9 +295,8 @@ class Synthesizer:
     def prepare(self, options: ContextOptions) -> None:
         """Ask workers to compute ahead what would delay the first audio of such a context."""
         request = self.check(options)
-        for supervisor in self._supervisors_of(request.voice):
-            if supervisor.worker is not None:
-                supervisor.worker.send(preparation_of(request))
+        for worker in self._running(request.voice):
+            worker.send(preparation_of(request))
 
     def voices_of(self, owner: str | None) -> VoiceBook:
         """The voices that contexts of an owner may speak with."""
@@ -327,22 +325,12 @@ class Synthesizer:
             self._supervisors[each.worker].capabilities for each in (request.voice, voice)
         )
         found = self._resolve(request.options, voice, other)
-        workers = [supervisor.worker for supervisor in self._supervisors_of(voice)]
-        free = [each for each in workers if each and not _refusal(each, request.options, other)]
+        free = [each for each in self._running(voice) if not _refusal(each, request.options, other)]
         alike = self._is_native(first) and self._is_native(other)
         if not free or not alike or found.stretch != request.stretch:
             return None
         worker, _ = self._connect(min(free, key=lambda worker: worker.rows_used), found)
         return worker, found
-
-    async def _least_loaded(self, voice: Voice) -> WorkerClient:
-        """Find the worker with the fewest contexts among those that speak this voice."""
-        workers = [supervisor.worker for supervisor in self._supervisors_of(voice)]
-        running = [worker for worker in workers if worker is not None]
-        if not running:
-            supervisor = self._supervisors[voice.worker]
-            return await supervisor.wait_for_worker(self.limits.worker_wait_s)
-        return min(running, key=lambda worker: worker.rows_used)
 
     def _supervisors_of(self, voice: Voice) -> list[Supervisor]:
         """Supervisors of the voice's worker and of the workers with the same model."""
