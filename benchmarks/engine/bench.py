@@ -148,8 +148,7 @@ def build_bench(
     Raises:
         GraphFault: as `load_rows`.
     """
-    described = {"model": source.name, "attention": options.attention or "default"}
-    return EngineBench(load_rows(options, source), codec, described)
+    return EngineBench(load_rows(options, source), codec, {"model": source.name})
 
 
 def rows_figures(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
-"""Chooses what a device computes with: precision, attention and kernels; refuses what it lacks."""
+"""Chooses what a device computes with: precision and kernels; refuses what it lacks."""
 
-import contextlib
 import logging
 from typing import Any, Literal
 
@@ -8,7 +7,6 @@ import torch
 
 from voiceagent_tts.engine.options import KernelChoice, Qwen3Options
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
-from voiceagent_tts.model.attention import AttentionBackend, make_attention
 from voiceagent_tts.model.config import ModelConfig
 from voiceagent_tts.model.kernels import find_fault
 from voiceagent_tts.model.layers import Kernels
@@ -61,22 +59,6 @@ def set_tf32(dtype: torch.dtype) -> None:
     cudnn: Any = torch.backends.cudnn  # its stubs lack the newer interface
     for backend in (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn):
         backend.fp32_precision = precision
-
-
-def choose_attention(
-    options: Qwen3Options, kernels: Kernels, dtype: torch.dtype, device: torch.device
-) -> AttentionBackend:
-    """Return the attention of plain kernels: by default flash-attn where it can be used.
-
-    Fused kernels have their own, so that flash-attn is for a GPU without Triton.
-    """
-    if options.attention is not None:
-        return options.attention
-    if kernels == "plain" and device.type == "cuda":
-        with contextlib.suppress(VoiceAgentError):
-            make_attention("flash", dtype)
-            return "flash"
-    return "sdpa"
 
 
 def choose_kernels(

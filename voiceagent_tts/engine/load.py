@@ -10,7 +10,6 @@ import torch
 from voiceagent_tts.engine.device_choice import (
     accept_fault,
     check_bits,
-    choose_attention,
     choose_dtype,
     choose_kernels,
     set_tf32,
@@ -94,13 +93,7 @@ def _load_network(
     device: torch.device,
     kernels: Kernels,
 ) -> Checkpoint:
-    checkpoint = source.checkpoint(
-        dtype,
-        device,
-        choose_attention(options, kernels, dtype, device),
-        kernels=kernels,
-        is_packed=False,
-    )
+    checkpoint = source.checkpoint(dtype, device, kernels=kernels, is_packed=False)
     precision = str(dtype).removeprefix("torch.")
     _logger.info("%s runs on %s in %s, with %s kernels", source.name, device, precision, kernels)
     if device.type == "cpu":

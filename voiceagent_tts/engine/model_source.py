@@ -6,7 +6,6 @@ from typing import Protocol
 
 import torch
 
-from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.config import ModelConfig, read_model_config
@@ -30,7 +29,6 @@ class ModelSource(Protocol):
         self,
         dtype: torch.dtype,
         device: torch.device,
-        backend: AttentionBackend,
         *,
         kernels: Kernels,
         is_packed: bool,
@@ -72,15 +70,12 @@ class FolderSource:
         self,
         dtype: torch.dtype,
         device: torch.device,
-        backend: AttentionBackend,
         *,
         kernels: Kernels,
         is_packed: bool,
     ) -> Checkpoint:
         """Read the weights from safetensors files."""
-        return load_checkpoint(
-            self.folder, dtype, device, backend, kernels=kernels, is_packed=is_packed
-        )
+        return load_checkpoint(self.folder, dtype, device, kernels=kernels, is_packed=is_packed)
 
     def codec(
         self,

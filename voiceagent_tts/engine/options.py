@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voiceagent_tts.engine.product_choice import Precision
-from voiceagent_tts.model.attention import AttentionBackend
 
 KernelChoice = Literal["auto", "plain", "fused"]
 
@@ -27,8 +26,6 @@ class Qwen3Options:
             memory.
         sharing: number of workers that share the GPU; without `gpu_memory_gb` each takes an equal
             part.
-        attention: attention of plain kernels, `sdpa` or `flash`. Default: flash-attn if it is
-            installed and supported.
         kernels: kernels between the matrix products; `auto` uses fused kernels if they work.
         codec_kernels: kernels of the codec; `auto` uses fused ones on a GPU if they work.
         has_graphs: whether passes are captured as CUDA graphs on a GPU.
@@ -47,7 +44,6 @@ class Qwen3Options:
     capacity: int = 4096
     gpu_memory_gb: float | None = None
     sharing: int = 1
-    attention: AttentionBackend | None = None
     kernels: KernelChoice = "auto"
     codec_kernels: KernelChoice = "auto"
     has_graphs: bool = True

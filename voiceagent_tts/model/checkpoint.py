@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
-from voiceagent_tts.model.attention import AttentionBackend, make_attention
 from voiceagent_tts.model.code_predictor import CodePredictor, predictor_dtype
 from voiceagent_tts.model.config import (
     GenerationConfig,
@@ -211,18 +210,16 @@ def build_network(
     config: ModelConfig,
     dtype: torch.dtype,
     device: torch.device,
-    backend: AttentionBackend,
     kernels: Kernels = "plain",
 ) -> Network:
     """Build a model's modules with uninitialised weights; arguments as in `load_checkpoint`."""
-    operations = make_operations(kernels, make_attention(backend, dtype))
+    # PyTorch prefers cuDNN's attention on Hopper. cuDNN plans a kernel for every new number of rows
+    # and keys, which takes tens of milliseconds for each of a frame's fifteen steps.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    operations = make_operations(kernels)
     with building(dtype, device):
         talker = Talker(config.talker_config, operations)
-    of_predictor = predictor_dtype(dtype)
-    if of_predictor != dtype:
-        backend = "sdpa"
-    operations = make_operations(kernels, make_attention(backend, of_predictor))
-    with building(of_predictor, device):
+    with building(predictor_dtype(dtype), device):
         code_predictor = CodePredictor(config.talker_config, operations)
     return Network(config, talker, code_predictor, kernels)
 
@@ -243,7 +240,6 @@ def load_checkpoint(
     folder: Path,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
-    backend: AttentionBackend = "sdpa",
     *,
     kernels: Kernels = "plain",
     is_packed: bool = True,
@@ -254,16 +250,14 @@ def load_checkpoint(
         folder: folder of a published or fine-tuned model.
         dtype: precision of the weights.
         device: device of the weights.
-        backend: attention implementation, where no fused kernel is used.
         kernels: kernels between matrix products; `fused` only if `find_fault` returns None.
         is_packed: on a CPU, rearrange weights for its vector unit. Results differ by rounding only.
 
     Raises:
         CheckpointError: a file is missing, incomplete, or not supported by this network.
-        ValueError: `backend` does not support `dtype` or is not installed.
     """
     config = read_model_config(folder)
-    network = build_network(config, dtype, torch.device(device), backend, kernels)
+    network = build_network(config, dtype, torch.device(device), kernels)
     fill(network.weights(), open_weights(folder), folder)
     network.code_predictor.fold(network.talker.codec_embedding)
     if is_packed:
