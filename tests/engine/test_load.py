@@ -12,8 +12,7 @@ from testbed.parity_reference import REFERENCE
 from voiceagent_tts.engine import device_choice
 from voiceagent_tts.engine import load as loading
 from voiceagent_tts.engine.device_choice import check_bits, choose_kernels
-from voiceagent_tts.engine.load import load_engine, load_runner
-from voiceagent_tts.engine.model_source import FolderSource
+from voiceagent_tts.engine.load import FolderSource, load_engine, load_runner
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import CheckpointError, VoiceAgentError
 from voiceagent_tts.model.codec import Codec

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from voiceagent_tts.core import FRAME_SAMPLES
-from voiceagent_tts.engine.cuda_graph import CompiledCalls, Stream, StreamEvent
+from voiceagent_tts.engine.cuda_graph import CompiledCalls, Stream, StreamEvent, Upload
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES, fitting
-from voiceagent_tts.engine.transfer import Upload
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.codec_state import CodecState

@@ -12,8 +12,13 @@ import secrets
 import time
 from collections.abc import Callable
 
-from voiceagent_tts.engine.gpu_usage import GpuUsage
-from voiceagent_tts.engine.metrics import Counts, cache_metrics, context_metrics, device_metrics
+from voiceagent_tts.engine.metrics import (
+    Counts,
+    GpuUsage,
+    cache_metrics,
+    context_metrics,
+    device_metrics,
+)
 from voiceagent_tts.engine.prompt_cache import Preparations, PromptCache
 from voiceagent_tts.engine.publisher import Publisher
 from voiceagent_tts.engine.runner import Runner, StepResult

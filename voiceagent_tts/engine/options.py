@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from voiceagent_tts.engine.product_choice import Precision
-
+Precision = Literal["float32", "bfloat16", "float16", "int8", "auto"]
 KernelChoice = Literal["auto", "plain", "fused"]
 
 

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voiceagent_tts.engine.cuda_graph import Compile, CompiledCalls
+from voiceagent_tts.engine.cuda_graph import Compile, CompiledCalls, Download, Upload
 from voiceagent_tts.engine.row_table import DeviceRecords, RowTable
 from voiceagent_tts.engine.sizes import Shapes, fitting
-from voiceagent_tts.engine.transfer import Download, Upload
 from voiceagent_tts.model.code_predictor import FrameBuffers
 from voiceagent_tts.model.kv_pool import KVPool, PagedKVCache
 from voiceagent_tts.model.network import Network, PromptIds

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from voiceagent_tts.engine.failing import failing_in_engine
+from voiceagent_tts.engine.publisher import failing_in_engine
 from voiceagent_tts.engine.runner import Prefix, Runner
 from voiceagent_tts.engine.scheduler import Scheduler
 from voiceagent_tts.engine.sequence import Sequence

@@ -5,13 +5,14 @@ out of memory. A context ends with its last sequence, with an error, or when it 
 prompts and no commands.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import NoReturn
 
+import torch
+
 from voiceagent_tts.audio.levels import frame_peaks
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, AudioChunk
-from voiceagent_tts.engine.failing import failing_in_engine
 from voiceagent_tts.engine.metrics import Counts
 from voiceagent_tts.engine.runner import Runner, Sound
 from voiceagent_tts.engine.scheduler import Scheduler
@@ -20,6 +21,7 @@ from voiceagent_tts.engine.text_queue import OpenContext
 from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.seam.engine import Outbox
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Failed, SegmentEnd
+from voiceagent_tts.seam.failing import failing
 
 _SILENCE = 33  # of 32,767: -60 dBFS
 _FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
@@ -28,6 +30,16 @@ _LOST_TEXT = (
     "try again, with another seed if one is set"
 )
 _NO_SOUND = "the model made no sound of a text, twice; try again, with another seed if one is set"
+
+
+def failing_in_engine(
+    contexts: Iterable[int], fail: Callable[[int, VoiceAgentError], None]
+) -> AbstractContextManager[None]:
+    """Turn an error into the failure of `contexts`, unless it is one of the device.
+
+    After such an error a device computes nothing more. The process ends, and another one starts.
+    """
+    return failing("the engine", contexts, fail, unless=(torch.AcceleratorError,))
 
 
 class Publisher:

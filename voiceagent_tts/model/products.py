@@ -1,6 +1,6 @@
 """Kernels for the matrix products of a CPU: a `Linear` in other layouts and other precisions.
 
-`engine/product_choice` says which one is taken. Each agrees with `F.linear` within its bound in
+`engine/device_choice` says which one is taken. Each agrees with `F.linear` within its bound in
 `BOUNDS`; `works` tries it on this machine. The 8-bit products of several rows give each row a scale
 of its own, so that the rows of a batch never influence each other. Knows no network.
 
