@@ -210,6 +210,6 @@ def test_a_codec_that_leaves_no_gpu_ends_the_load(
     failing_codec: FolderSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an illegal access nothing can be loaded in this process; the worker starts anew."""
-    monkeypatch.setattr(device_choice, "_is_usable", lambda device: False)
+    monkeypatch.setattr(device_choice, "_still_computes", lambda device: False)
     with pytest.raises(RuntimeError, match="have left cuda unusable: codec: 1 from plain"):
         loading._load_codec(failing_codec, OPTIONS, torch.device("cuda"))

@@ -47,11 +47,7 @@ _logger = logging.getLogger(__name__)
 
 
 def check_bits(options: Qwen3Options, device: torch.device) -> None:
-    """Refuse weights of 8 bits on a GPU.
-
-    Raises:
-        VoiceAgentError: as described.
-    """
+    """Refuse weights of 8 bits on a GPU."""
     if device.type != "cpu" and options.precision == "int8":
         raise VoiceAgentError(
             f"expected a precision for {device}, got {options.precision}; try bfloat16",
@@ -145,10 +141,6 @@ def _still_computes(device: torch.device) -> bool:
 
 def replace_products(network: Network, precision: Precision) -> Counter[Kernel]:
     """Replace the linear layers of a network by kernels that a precision allows.
-
-    Args:
-        network: a network with plain linear layers on a CPU.
-        precision: as in `Qwen3Options`.
 
     Returns:
         The number of layers by their kernel.

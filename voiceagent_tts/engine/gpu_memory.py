@@ -203,11 +203,8 @@ def loaded_bytes(memory: Memory) -> int:
 def budget_bytes(gpu_memory_gb: float | None, device: torch.device, sharing: int) -> int:
     """Return the GPU memory that a process may use: its limit, or its part of the free memory.
 
-    Args:
-        gpu_memory_gb: the limit, in 10^9 bytes; None without one.
-        device: the GPU.
-        sharing: number of processes that share the GPU, in equal parts. They start together, so
-            that the free memory does not tell what the others will take.
+    `sharing` processes share the GPU in equal parts. They start together, so that the free memory
+    does not tell what the others will take.
     """
     if gpu_memory_gb is not None:
         return int(gpu_memory_gb * 1e9)

@@ -114,13 +114,7 @@ def load_runner(
 ) -> tuple[Checkpoint, Runner]:
     """Load a model's rows without an engine around them, for a caller that drives them itself.
 
-    Args:
-        options: what to load and where.
-        source: replaces the files of `options.model`.
-
-    Raises:
-        CheckpointError: as in `load_engine`.
-        VoiceAgentError: as in `load_engine`.
+    `source` replaces the files of `options.model`. Raises as `load_engine`.
     """
     device = find_device(options.device)
     check_bits(options, device)
@@ -162,10 +156,6 @@ def _load_codec(
 
     Returns:
         The codec, and why its kernels are plain although fused ones were wanted.
-
-    Raises:
-        VoiceAgentError: as `accept_fault`.
-        RuntimeError: as `accept_fault`.
     """
     wanted = options.codec_kernels
     if wanted == "plain" or (wanted == "auto" and device.type == "cpu"):

@@ -72,7 +72,6 @@ def _make_cpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options
 
 
 def _make_gpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) -> Runner:
-    """Choose rows and pages for the memory budget, capture graphs, and measure step costs."""
     device = checkpoint.network.device
     budget = budget_bytes(options.gpu_memory_gb, device, options.sharing)
     memory = GpuMemory(device)
@@ -162,10 +161,6 @@ def _capture(runner: Runner) -> None:
 
 def measure_costs(runner: Runner, generation: GenerationConfig) -> tuple[StepCost, ...]:
     """Start and step few, half and all rows, free them again, and log how long steps took.
-
-    Args:
-        runner: without rows in use.
-        generation: settings of the checkpoint, so that sampling costs what it costs in service.
 
     Returns:
         Steps without starts first, because the cost of a start is estimated from the difference.

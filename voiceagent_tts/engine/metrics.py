@@ -21,12 +21,7 @@ class Counts:
     """Totals since the engine started.
 
     Attributes:
-        starts: sequences that were given a row.
-        underruns: number of gaps that listeners heard because frames were late.
-        underrun_s: length of these gaps.
         discarded_s: audio that was generated and not heard because of a cancel.
-        refused: contexts that were not admitted.
-        lost_texts: contexts that failed because the model had lost the text.
     """
 
     starts: int = 0
@@ -106,7 +101,7 @@ class GpuUsage:
         self._thread.start()
 
     def metrics(self) -> dict[str, float]:
-        """Return what was read last, under its names in the metrics; does not wait."""
+        """Return what was read last; does not wait."""
         return self._latest
 
     def close(self) -> None:

@@ -25,7 +25,6 @@ class Qwen3Options:
             memory.
         sharing: number of workers that share the GPU; without `gpu_memory_gb` each takes an equal
             part.
-        kernels: kernels between the matrix products; `auto` uses fused kernels if they work.
         codec_kernels: kernels of the codec; `auto` uses fused ones on a GPU if they work.
         has_graphs: whether passes are captured as CUDA graphs on a GPU.
         is_deterministic: whether every call has one size, so that a seed gives identical bits

@@ -4,7 +4,7 @@
 `talker_step` computes codebook 0 of the next. A pass runs for some of the rows, found by their
 numbers; everything else that the host knows of them is uploaded in one small matrix. Passes have
 static shapes, write in place and never wait for the device, so that each can be captured once and
-replayed. Knows no text and no requests.
+replayed.
 """
 
 from collections.abc import Callable, Iterator
@@ -217,13 +217,7 @@ class Passes:
 
 @dataclass(slots=True)
 class Prefill:
-    """A prompt on its way into the KV pages of a row.
-
-    Attributes:
-        row: index of the row.
-        prompt: the whole prompt.
-        begin: number of positions that are in the pages already.
-    """
+    """A prompt on its way to a row's KV pages, of which `begin` positions are there already."""
 
     row: int
     prompt: Prompt
@@ -239,7 +233,7 @@ class Prefiller:
         self._hidden_size = network.config.talker_config.hidden_size
 
     def run(self, prefills: list[Prefill]) -> None:
-        """Process whole prompts, short ones several at a time and long ones in parts."""
+        """Process whole prompts."""
         while prefills:
             length = self._next_length(prefills[0])
             self._run_part(self._first_pass(prefills, length), length)

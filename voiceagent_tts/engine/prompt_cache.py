@@ -1,7 +1,7 @@
 """Builds the prompt of a sequence from parts that are computed once.
 
 The beginning of a prompt (instruct, language, voice) does not depend on the text, and neither does
-the codec's state after a clone's reference audio. Both are cached. Knows no rows and no time.
+the codec's state after a clone's reference audio. Both are cached.
 """
 
 from collections import deque
@@ -33,7 +33,6 @@ class PreparedPrompt:
     """Prompt of a sequence, with the state that its row starts from.
 
     Attributes:
-        prompt: the whole prompt.
         prefix: the beginning of the prompt, if it was computed before.
         primed: codec state that the audio continues from; None for silence.
     """
@@ -105,11 +104,7 @@ class PromptCache:
     def prepare(
         self, loaded: LoadedVoice, language: str | None, instruct: str | None, feeding: Feeding
     ) -> None:
-        """Compute the prefix of every prompt with this voice, language and instruct.
-
-        Raises:
-            InvalidRequestError: the model does not support the voice, language or instruct.
-        """
+        """Compute the prefix of every prompt with this voice, language and instruct."""
         is_streaming = feeding == "token" or self._always_streams
         key = (loaded.voice, language, instruct or "", is_streaming)
         if self._prefixes.get(key) is None:

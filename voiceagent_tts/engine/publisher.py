@@ -1,8 +1,7 @@
 """Sends the audio of each step, and ends the sequences and contexts that are finished.
 
 A sequence ends when its last frame has become audio, when it has lost its text, or when its row is
-out of memory. A context ends with its last sequence, with an error, or when it is dropped. Knows no
-prompts and no commands.
+out of memory. A context ends with its last sequence, with an error, or when it is dropped.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -115,7 +114,6 @@ class Publisher:
         del self._contexts[context.id]
 
     def _audio_of(self, context: EngineContext, sound: Sound, now: float) -> ContextAudio | None:
-        """Return the sound as audio of its context; None while it has made only silence."""
         with self.failing(context.id):
             return self._receive_sound(context, sound, now)
 

@@ -1,9 +1,9 @@
 """Runs the rows of one model: prompts and text ids in; codes, then PCM, out.
 
-A step makes one frame of some rows and decodes waiting frames of some; the caller decides which.
-Frames stay on the device; only codebook 0 of each comes to the host. On a GPU every pass is a
-captured graph and the codec has its own stream; on a CPU the same passes run plainly. The caller
-also decides which row has which KV pages. Knows no contexts, no text and no deadlines.
+A step makes one frame of some rows and decodes waiting frames of some; the caller decides which,
+and which row has which KV pages. Frames stay on the device; only codebook 0 of each comes to the
+host. On a GPU every pass is a captured graph and the codec has its own stream; on a CPU the same
+passes run plainly.
 """
 
 import time
@@ -60,7 +60,6 @@ class Frame:
     """A frame that a row made.
 
     Attributes:
-        row: index of the row.
         code: code of codebook 0.
         is_end: whether it is the row's last frame. Waiting frames can still be decoded.
     """
@@ -129,7 +128,6 @@ class Runner:
     """The rows of one model on one device.
 
     Args:
-        checkpoint: the model.
         codec: the model's codec, on the same device.
         rows: maximum number of sequences at a time.
         capacity: positions of a row: its prompt and its frames.
@@ -323,18 +321,10 @@ class Runner:
         primed: CodecState | None = None,
         prefix: Prefix | None = None,
     ) -> None:
-        """Start a prompt in a free row, with the next step.
+        """Start a prompt in a free row, with the next step; arguments as in `Batch.join`.
 
-        Args:
-            row: a free row.
-            prompt: fits into the row's capacity together with one frame.
-            sampling: within the checkpoint's recommendation, with any seed.
-            max_frames: maximum number of frames; the row also ends at its capacity.
-            is_open: whether `feed` brings the rest of the text.
-            pages: free KV pages, as many as `pages_needed`; by default the row's own, which
-                requires a runner with as many pages as its rows can fill.
-            primed: codec state that the audio continues from; by default silence.
-            prefix: computed beginning of the prompt.
+        `sampling` is within the checkpoint's recommendation, with any seed. Audio continues from
+        `primed`, by default from silence.
 
         Raises:
             InvalidRequestError: `sampling` is outside what the samplers were built for.
