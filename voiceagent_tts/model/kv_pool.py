@@ -85,11 +85,11 @@ class PagedKVCache:
         for held, new in ((pages.keys, keys), (pages.values, values)):
             held.flatten(0, 1).index_copy_(0, self._places, new.flatten(0, 1))
         mask, seen = self._view
-        gathered = (
+        gathered_keys, gathered_values = (
             held.flatten(0, 1).index_select(0, seen.flatten()).view(*seen.shape, *held.shape[2:])
             for held in (pages.keys, pages.values)
         )
-        return Keys(*gathered, mask)
+        return Keys(gathered_keys, gathered_values, mask)
 
     def pages(self, layer: int) -> Pages:
         """Return where a fused kernel stores the pass's keys and values."""
