@@ -18,6 +18,7 @@ from torch import Tensor
 from testbed.published import CODEC, GENERATION, SIZES, model_config
 from testbed.tiny import TINY_CODEC, tiny_model
 from testbed.vocabulary import write_tokenizer
+from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.checkpoint import Checkpoint, build_network, building
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
@@ -95,12 +96,13 @@ class RandomModel:
         self,
         dtype: torch.dtype,
         device: torch.device,
+        backend: AttentionBackend = "sdpa",
         *,
         kernels: Kernels = "plain",
         is_packed: bool = True,
     ) -> Checkpoint:
         """Make talker and code predictor; arguments as of `load_checkpoint`."""
-        network = build_network(self.config, dtype, device, kernels)
+        network = build_network(self.config, dtype, device, backend, kernels)
         self._fill(network.weights(), torch.bfloat16)
         network.code_predictor.fold(network.talker.codec_embedding)
         if is_packed:

@@ -148,7 +148,8 @@ def build_bench(
     Raises:
         GraphFault: as `load_rows`.
     """
-    return EngineBench(load_rows(options, source), codec, {"model": source.name})
+    described = {"model": source.name, "attention": options.attention or "default"}
+    return EngineBench(load_rows(options, source), codec, described)
 
 
 def rows_figures(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -216,7 +216,7 @@ class _Upload:
 
 def fake_passes(kernels: Kernels, rows: int) -> Passes:
     """Make the passes of the published model, on fake tensors; call within `FakeTensorMode`."""
-    network = build_network(PUBLISHED, torch.bfloat16, fake_device(), kernels)
+    network = build_network(PUBLISHED, torch.bfloat16, fake_device(), "sdpa", kernels)
     network.code_predictor.fold(network.talker.codec_embedding)
     shapes = graph_sizes(rows, _CAPACITY, has_windows=kernels == "plain").talker
     pool = empty_pool(PUBLISHED.talker_config, rows, network.talker.codec_embedding)

@@ -20,7 +20,7 @@ from benchmarks.gpu.ground import Ground
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.model.kernels import differences, fuse_codec
 
-_PACKAGES = ("torch", "transformers", "numpy", "triton")
+_PACKAGES = ("torch", "transformers", "numpy", "triton", "flash_attn", "flash_attn_3")
 _MANY_ROWS = 64
 _CARD_STATE = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_throttle_reasons.active"
 

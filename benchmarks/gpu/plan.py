@@ -46,6 +46,7 @@ PLANS = {
     "cap-1.7b": Plan(60),
     "cap-0.6b": Plan(60),
     "plain": Plan(90),
+    "flash": Plan(90, ("flash_attn",)),
 }
 
 

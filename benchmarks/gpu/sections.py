@@ -45,7 +45,8 @@ SECTIONS: Mapping[str, Callable[[Ground], None]] = {
     "engine-0.6b": partial(driven.engine, size="0.6b", rows=ROWS),
     "cap-1.7b": partial(driven.memory_cap, size="1.7b", gigabytes=8.0),
     "cap-0.6b": partial(driven.memory_cap, size="0.6b", gigabytes=6.0),
-    "plain": partial(_engine, kernels="plain"),
+    "plain": partial(_engine, attention="sdpa", kernels="plain"),
+    "flash": partial(_engine, attention="flash", kernels="plain"),
 }
 
 

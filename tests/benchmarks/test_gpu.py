@@ -139,13 +139,13 @@ def test_a_section_without_its_packages_is_skipped_at_once(
     assert obstacle("machine", "cpu", tmp_path) == ""
     assert "needs an NVIDIA GPU" in obstacle("plain-codec", "cpu", tmp_path)
     assert obstacle("plain-codec", "cuda:0", tmp_path) == ""
-    monkeypatch.setitem(gpu.PLANS, "plain", Plan(90, ("no_such_package",)))
+    monkeypatch.setitem(gpu.PLANS, "flash", Plan(90, ("no_such_package",)))
     monkeypatch.setattr(gpu.GpuRun, "_run", lambda *arguments: pytest.fail("a process started"))
-    assert run(tmp_path, "plain") == 0
+    assert run(tmp_path, "flash") == 0
     said = capfd.readouterr().out
     assert "no_such_package not installed here" in said
     assert "make gpu-wheels" in said
-    assert Record(tmp_path / RESULTS).state("plain").startswith("skipped: no_such_package")
+    assert Record(tmp_path / RESULTS).state("flash").startswith("skipped: no_such_package")
 
 
 def test_a_failure_is_in_the_log_with_its_whole_traceback(
@@ -251,7 +251,7 @@ def test_a_run_is_complete_when_each_section_is_done_or_skipped(tmp_path: Path) 
     with pytest.raises(ValueError, match="no section"):
         check(tmp_path)
     record.set_state("engine", "done", took_s=1)
-    record.set_state("serving", "skipped: no package", took_s=0)
+    record.set_state("serving", "skipped: no flash-attn", took_s=0)
     assert check(tmp_path) == "1 files; 1 sections done"
     record.set_state("parity", "failed", took_s=1)
     with pytest.raises(ValueError, match=r"\{'parity': 'failed'\}"):

@@ -37,7 +37,7 @@ def matrices(module: torch.nn.Module) -> int:
 def test_weights_are_those_of_the_network() -> None:
     """The weights of a pass are those of its modules, without norms, for all sizes."""
     for config in (roofline("1.7b").model, read_model_config(REFERENCE)):
-        network = build_network(config, torch.bfloat16, META)
+        network = build_network(config, torch.bfloat16, META, "sdpa")
         talker, predictor = network.talker.transformer, network.code_predictor.transformer
         for transformer, sizes in (
             (talker, config.talker_config),

@@ -11,6 +11,7 @@ import torch
 from voiceagent_tts.engine.device_choice import (
     accept_fault,
     check_bits,
+    choose_attention,
     choose_dtype,
     choose_kernels,
     replace_codec_products,
@@ -25,6 +26,7 @@ from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.hub import find_model, fingerprint
+from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.checkpoint import Checkpoint, find_device, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.config import ModelConfig, read_model_config
@@ -53,7 +55,13 @@ class ModelSource(Protocol):
         ...
 
     def checkpoint(
-        self, dtype: torch.dtype, device: torch.device, *, kernels: Kernels, is_packed: bool
+        self,
+        dtype: torch.dtype,
+        device: torch.device,
+        backend: AttentionBackend,
+        *,
+        kernels: Kernels,
+        is_packed: bool,
     ) -> Checkpoint:
         """Load talker and code predictor; arguments as of `load_checkpoint`."""
         ...
@@ -80,10 +88,18 @@ class FolderSource:
         return read_model_config(self.folder)
 
     def checkpoint(
-        self, dtype: torch.dtype, device: torch.device, *, kernels: Kernels, is_packed: bool
+        self,
+        dtype: torch.dtype,
+        device: torch.device,
+        backend: AttentionBackend,
+        *,
+        kernels: Kernels,
+        is_packed: bool,
     ) -> Checkpoint:
         """Read the weights from safetensors files."""
-        return load_checkpoint(self.folder, dtype, device, kernels=kernels, is_packed=is_packed)
+        return load_checkpoint(
+            self.folder, dtype, device, backend, kernels=kernels, is_packed=is_packed
+        )
 
     def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
         """Read the codec that the folder contains."""
@@ -140,7 +156,13 @@ def _load_network(
     device: torch.device,
     kernels: Kernels,
 ) -> Checkpoint:
-    checkpoint = source.checkpoint(dtype, device, kernels=kernels, is_packed=False)
+    checkpoint = source.checkpoint(
+        dtype,
+        device,
+        choose_attention(options, kernels, dtype, device),
+        kernels=kernels,
+        is_packed=False,
+    )
     precision = str(dtype).removeprefix("torch.")
     _logger.info("%s runs on %s in %s, with %s kernels", source.name, device, precision, kernels)
     if device.type == "cpu":

@@ -137,7 +137,12 @@ class DecodeCall:
         layer_keys, layer_values = self._state.keys[layer], self._state.values[layer]
         layer_keys.index_put_(self._place, keys)
         layer_values.index_put_(self._place, values)
-        return Keys(self._select(layer_keys), self._select(layer_values), self._mask)
+        return Keys(
+            self._select(layer_keys),
+            self._select(layer_values),
+            lengths=self._state.ring_frames,
+            mask=self._mask,
+        )
 
     def rings(self, layer: int) -> tuple[Tensor, Tensor]:
         """Return keys and values of every row of the state, for a kernel that stores new ones.

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from voiceagent_tts.model.attention import KVCache
+from voiceagent_tts.model.attention import Attend, KVCache, attend_sdpa
 from voiceagent_tts.model.code_predictor import FrameBuffers, FrameKVCache, predictor_dtype
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.config import TalkerConfig, TransformerConfig
@@ -59,10 +59,15 @@ Draw = Callable[..., Tensor]
 """Function from a shape to random numbers, equal in every run."""
 
 
-def make_operations(kernels: Kernels) -> Operations:
-    """Return the operations of a network's layers; `fused` ones only if `find_fault` is None."""
+def make_operations(kernels: Kernels, attend: Attend) -> Operations:
+    """Return the operations of a network's layers.
+
+    Args:
+        kernels: other than `plain` only if `find_fault` returns None.
+        attend: attention function of plain operations.
+    """
     if kernels == "plain":
-        return PlainOperations()
+        return PlainOperations(attend)
     from voiceagent_tts.model.fused import FusedOperations  # Triton is optional
 
     return FusedOperations()
@@ -163,7 +168,7 @@ def differences(
         relative to the largest number of its row or page, and the tolerance. For sampled codes: the
         fraction that differs.
     """
-    fused = make_operations("fused")
+    fused = make_operations("fused", attend_sdpa)
     predictor_type = predictor_dtype(dtype)
     frame = range(config.num_code_groups)
     for name, part, part_type, make_cache in (
@@ -173,7 +178,8 @@ def differences(
         ("frame's start", config.code_predictor_config, predictor_type, _frame_cache(frame[:2])),
         ("frame", config.code_predictor_config, predictor_type, _frame_cache(frame[3:4])),
     ):
-        expected = _results(PlainOperations(), part, make_cache, part_type, torch.device("cpu"))
+        plain = PlainOperations(attend_sdpa)
+        expected = _results(plain, part, make_cache, part_type, torch.device("cpu"))
         found = _results(fused, part, make_cache, part_type, device)
         for result, numbers in expected.items():
             off = (found[result] - numbers).abs().flatten(1).amax(1)
@@ -190,7 +196,7 @@ def differences(
         ("talker", config, dtype),
         ("code predictor", config.code_predictor_config, predictor_dtype(dtype)),
     ):
-        expected = _row_products(PlainOperations(), part, part_type, torch.device("cpu"))
+        expected = _row_products(PlainOperations(attend_sdpa), part, part_type, torch.device("cpu"))
         found = _row_products(fused, part, part_type, device)
         for result, numbers in expected.items():
             share = (found[result] - numbers).abs().max() / numbers.abs().max()

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voiceagent_tts.model.attention import KVCache, attend_sdpa
+from voiceagent_tts.model.attention import Attend, KVCache
 from voiceagent_tts.model.config import TransformerConfig
 
 Weights = Iterator[tuple[str, Tensor]]
@@ -145,7 +145,14 @@ class Operations(Protocol):
 
 
 class PlainOperations:
-    """Operations by PyTorch."""
+    """Operations by PyTorch.
+
+    Args:
+        attend: function that computes attention.
+    """
+
+    def __init__(self, attend: Attend) -> None:
+        self._attend = attend
 
     def add_norm(self, x: Tensor, added: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
         """See `Operations`."""
@@ -161,7 +168,7 @@ class PlainOperations:
         turned, values = heads.split((len(norm.weight), groups), dim=2)
         turned = rotated.apply(norm(turned))
         queries, keys = turned.split((norm.queries, groups), dim=2)
-        return attend_sdpa(queries, cache.extend(layer, keys, values))
+        return self._attend(queries, cache.extend(layer, keys, values))
 
     def gate(self, gate_up: Tensor) -> Tensor:
         """See `Operations`."""
