@@ -126,8 +126,8 @@ def failing_gpu(gpu: FailingGpu) -> Iterator[None]:
     def make_runner_of(checkpoint: Any, codec: Any, options: Any) -> Any:
         gpu.meet("memory")
         runner = make(checkpoint, codec, options)
-        gpu.rung.append(runner.graphs.are_used)
-        if not runner.graphs.are_used:
+        gpu.rung.append(runner.has_graphs)
+        if not runner.has_graphs:
             make_runner._capture(runner)
         return runner
 

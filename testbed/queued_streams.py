@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map_only
 
 from testbed.recorded_graphs import Recorded, Totals, are_views, captured, poison, tensors
-from voiceagent_tts.engine import runner, transfer
+from voiceagent_tts.engine import cuda_graph, runner
 
 Order = Literal["lazy", "eager", "random", "codec first", "talker first"]
 ORDERS: tuple[Order, ...] = ("lazy", "eager", "random", "codec first", "talker first")
@@ -229,7 +229,7 @@ class QueuedStream:
 
 
 class QueuedEvent:
-    """Has the interfaces of `cuda_graph.StreamEvent` and of `transfer.CopyEvent`."""
+    """Has the interfaces of `cuda_graph.StreamEvent` and of `cuda_graph.CopyEvent`."""
 
     def __init__(self, adversary: Adversary, place: QueuePoint | None = None) -> None:
         self._adversary, self.place = adversary, place
@@ -267,6 +267,6 @@ def queued_streams(order: Order, seed: int = 0) -> Iterator[Adversary]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(runner, "Stream", new_stream))
         stack.enter_context(
-            patch.object(transfer, "new_event", lambda device: QueuedEvent(adversary))
+            patch.object(cuda_graph, "new_event", lambda device: QueuedEvent(adversary))
         )
         yield adversary

@@ -44,7 +44,7 @@ def make_graph_runner(sizes: Sizes, *, has_graphs: bool) -> Runner:
     """Make a runner of two rows over tiny weights as a GPU has them."""
     runner = Runner(*load(is_packed=False), 2, 512, sizes=sizes, has_graphs=has_graphs)
     if has_graphs:
-        runner.graphs.capture(lambda done, total: None)
+        runner.capture(lambda done, total: None)
     return runner
 
 

@@ -22,7 +22,7 @@ REACHED_THROUGH = {
         "voiceagent_tts/tracing/exporter.py",
         "OTLPSpanExporter",
     ),
-    "nvidia-ml-py": ("voiceagent_tts/engine/gpu_usage.py", "torch.cuda.utilization"),
+    "nvidia-ml-py": ("voiceagent_tts/engine/metrics.py", "torch.cuda.utilization"),
     "pytest-timeout": ("pyproject.toml", "timeout = "),
     "python-multipart": ("voiceagent_tts/plugins/clones/voice_routes.py", "UploadFile"),
     "ruff": ("scripts/lint", "ruff check"),

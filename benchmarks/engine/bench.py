@@ -21,7 +21,7 @@ from benchmarks.engine.step_times import (
 )
 from testbed.agent_text import agent_monologue
 from voiceagent_tts.core import FRAME_S
-from voiceagent_tts.engine.model_source import ModelSource
+from voiceagent_tts.engine.load import ModelSource
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.engine.runner import Prefix, Runner
 from voiceagent_tts.model.config import CodecDecoderConfig

@@ -9,8 +9,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from voiceagent_tts.engine.load import load_runner
-from voiceagent_tts.engine.model_source import ModelSource
+from voiceagent_tts.engine.load import ModelSource, load_runner
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.errors import CheckpointError

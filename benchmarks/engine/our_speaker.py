@@ -12,8 +12,7 @@ from testbed.replay import choices_along
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.engine.load import load_runner
-from voiceagent_tts.engine.options import Qwen3Options
-from voiceagent_tts.engine.product_choice import Precision
+from voiceagent_tts.engine.options import Precision, Qwen3Options
 from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import load_codec

@@ -10,7 +10,7 @@ here. The comparisons:
 
 - plain: float32 on both sides, weights as stored;
 - float32: float32 on both sides, our products as our engine chooses them on this processor
-  (`engine.product_choice`). Also compares peak memory, and the first audio of ten seconds of text;
+  (`engine.device_choice`). Also compares peak memory, and the first audio of ten seconds of text;
 - bfloat16 and int8: ours in fewer bits against the official float32;
 - best: ours in `--best` precision against the official float32 and the official bfloat16.
 
@@ -43,7 +43,7 @@ from benchmarks.engine.answering import Child
 from benchmarks.engine.peer_packages import ahead_of_others, package_folder
 from testbed.agent_text import agent_monologue
 from voiceagent_tts.core import FRAME_S
-from voiceagent_tts.engine.product_choice import Precision
+from voiceagent_tts.engine.options import Precision
 from voiceagent_tts.offspring import Following
 
 Official = Literal["float32", "bfloat16"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from voiceagent_tts.core import FRAME_S
-from voiceagent_tts.engine.kv_cache import PageAllocator
+from voiceagent_tts.engine.row_memory import RowMemory
 from voiceagent_tts.engine.runner import Runner, Timings
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.model.kv_pool import pages_for
@@ -148,11 +148,11 @@ def _speaking(
     speaking = range(rows)
     # An open text never ends, so every row generates all its frames with any weights.
     endless = replace(prompt, trailing_text_ids=prompt.text_ids[:1] * (frames + 1))
-    allocator = PageAllocator(runner.pages)
+    memory = RowMemory(rows, runner.pages)
     count = pages_for(min(len(prompt) + frames + 1, runner.capacity))
     try:
         for row in speaking:
-            seeded, pages = replace(sampling, seed=row), allocator.take(count)
+            seeded, pages = replace(sampling, seed=row), memory.take(count, count).pages
             runner.start(row, endless, seeded, frames + 1, is_open=True, pages=pages)
         yield speaking
     finally:

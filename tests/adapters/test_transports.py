@@ -10,7 +10,7 @@ from websockets.asyncio.server import serve
 from websockets.typing import Subprotocol
 
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.adapters.livekit import transport as aiohttp_transport
+from voiceagent_tts.adapters.livekit import plugin as aiohttp_transport
 from voiceagent_tts.client import ClientSocket, socket, transport
 from voiceagent_tts.errors import ConnectionLostError, ErrorCode, OverloadedError
 from voiceagent_tts.protocol.messages import SUBPROTOCOL, SessionLimits

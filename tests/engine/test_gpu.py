@@ -75,7 +75,7 @@ def make_runner(parts: tuple[Checkpoint, Codec], *, has_graphs: bool) -> Runner:
     sizes = graph_sizes(ROWS, CAPACITY, has_windows=has_windows)
     runner = Runner(*parts, ROWS, CAPACITY, sizes=sizes, has_graphs=has_graphs)
     if has_graphs:
-        runner.graphs.capture(lambda done, total: None)
+        runner.capture(lambda done, total: None)
     return runner
 
 
@@ -141,7 +141,7 @@ def test_everything_is_captured_and_nothing_is_taken_later(graphed: Runner) -> N
     """After the start no graph is added, and speaking allocates no more GPU memory."""
     streams = {id(stream): stream for stream in (graphed._stream, graphed._codec._stream)}
     captured = sum(stream.graphs for stream in streams.values())
-    assert captured == graphed.graphs.count
+    assert captured == graphed.graph_count
     speak(graphed)
     gc.collect()  # left over from earlier tests
     torch.cuda.synchronize()

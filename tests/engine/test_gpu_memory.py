@@ -7,8 +7,7 @@ import torch
 
 from testbed.engine_driving import load
 from voiceagent_tts.engine import gpu_memory, make_runner
-from voiceagent_tts.engine.gpu_memory import GpuMemory
-from voiceagent_tts.engine.kv_cache import MemoryNeeds
+from voiceagent_tts.engine.gpu_memory import GpuMemory, MemoryNeeds
 from voiceagent_tts.engine.sizes import exact_sizes
 from voiceagent_tts.errors import VoiceAgentError
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from testbed.gpu import ON_GPU
-from voiceagent_tts.engine.gpu_usage import GpuUsage
 from voiceagent_tts.engine.kind import KIND
+from voiceagent_tts.engine.metrics import GpuUsage
 
 GPU = torch.device("cuda:0")
 

@@ -12,8 +12,7 @@ from testbed.parity_reference import REFERENCE
 from voiceagent_tts.engine import device_choice
 from voiceagent_tts.engine import load as loading
 from voiceagent_tts.engine.device_choice import check_bits, choose_kernels
-from voiceagent_tts.engine.load import load_engine, load_runner
-from voiceagent_tts.engine.model_source import FolderSource
+from voiceagent_tts.engine.load import FolderSource, load_engine, load_runner
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import CheckpointError, VoiceAgentError
 from voiceagent_tts.model.codec import Codec
@@ -212,6 +211,6 @@ def test_a_codec_that_leaves_no_gpu_ends_the_load(
     failing_codec: FolderSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an illegal access nothing can be loaded in this process; the worker starts anew."""
-    monkeypatch.setattr(device_choice, "_is_usable", lambda device: False)
+    monkeypatch.setattr(device_choice, "_still_computes", lambda device: False)
     with pytest.raises(RuntimeError, match="have left cuda unusable: codec: 1 from plain"):
         loading._load_codec(failing_codec, OPTIONS, torch.device("cuda"))

@@ -5,14 +5,14 @@ import torch
 
 from testbed.parity_reference import REFERENCE, all_cases
 from testbed.replay import choices_along
-from voiceagent_tts.engine import product_choice
-from voiceagent_tts.engine.load import load_runner
-from voiceagent_tts.engine.options import Qwen3Options
-from voiceagent_tts.engine.product_choice import (
+from voiceagent_tts.engine import device_choice
+from voiceagent_tts.engine.device_choice import (
     Precision,
     replace_codec_products,
     replace_products,
 )
+from voiceagent_tts.engine.load import load_runner
+from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import load_codec
@@ -72,7 +72,7 @@ def test_the_products_are_counted() -> None:
 
 def test_a_machine_without_the_kernels_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no kernel of a precision works, the error says what to try."""
-    monkeypatch.setattr(product_choice, "_is_usable", lambda kernel, weight: kernel == "plain")
+    monkeypatch.setattr(device_choice, "_is_usable", lambda kernel, weight: kernel == "plain")
     assert chosen("float32") == ({Linear}, {Linear})
     with pytest.raises(VoiceAgentError, match="got int8: PyTorch has no kernel .* try float32"):
         chosen("int8")
@@ -96,7 +96,7 @@ def test_float32_reads_float16_only_where_nothing_is_lost(
     monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Weights stored in bfloat16 give the reference's codes as float16; others stay float32."""
-    monkeypatch.setattr(product_choice, "_SMALL", 0)
+    monkeypatch.setattr(device_choice, "_SMALL", 0)
     network = loaded().network
     weight = network.talker.head.weight
     weight[0, 0] += 2.0**-20
@@ -116,7 +116,7 @@ def test_a_codec_makes_nearly_the_same_samples_from_float16_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The noise of weights read as float16 is 35 dB below the samples of a random codec."""
-    monkeypatch.setattr(product_choice, "_SMALL", 0)
+    monkeypatch.setattr(device_choice, "_SMALL", 0)
     codec = load_codec(REFERENCE / "base-0b6", is_packed=False)
     codes = torch.randint(64, (8, 16), generator=torch.Generator().manual_seed(1))
     expected = codec.decode(codes)

@@ -35,9 +35,9 @@ def test_replays_speak_as_plain_passes(sizes: Sizes) -> None:
     with recorded_graphs() as totals:
         runner = make_graph_runner(sizes, has_graphs=True)
         # Each graph is replayed once before the first start.
-        assert totals.replays == totals.graphs == runner.graphs.count
+        assert totals.replays == totals.graphs == runner.graph_count
         replayed = converse(runner, 0, steps=14, contexts=5)
-        assert totals.graphs == runner.graphs.count
+        assert totals.graphs == runner.graph_count
         assert totals.replays > 2 * totals.graphs
     plain = converse(make_graph_runner(sizes, has_graphs=False), 0, steps=14, contexts=5)
     assert replayed.keys() == plain.keys()

@@ -10,9 +10,9 @@ from testbed.engine_driving import CUSTOM_VOICE, load
 from testbed.failing_captures import failing_captures
 from testbed.runner_driving import TEXT, Listener, RowOutput, difference, prompt_of, sampling
 from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.engine.cuda_graph import Download
 from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
-from voiceagent_tts.engine.transfer import Download
 from voiceagent_tts.errors import InvalidRequestError, OverloadedError
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings
@@ -34,8 +34,8 @@ def test_a_size_that_was_not_captured_is_refused() -> None:
     """After the capture a new size is refused, because compiling it would stall active rows."""
     with failing_captures(after=10**9):
         runner = make_runner(sizes=sizes_of("one"), has_graphs=True)
-    assert runner.graphs.are_used
-    runner.graphs.capture(lambda done, total: None)
+    assert runner.has_graphs
+    runner.capture(lambda done, total: None)
     with pytest.raises(
         RuntimeError, match=r"captured at the start, got \('code_predictor', 3, 0, 0\)"
     ):

@@ -121,7 +121,7 @@ def _started(voices: str, *, is_deterministic: bool) -> Driver:
     parts = replace(checkpoint, generation=generation), codec
     with zeros():
         driver = Driver(BASE, rows=3, voices=Path(voices), parts=parts, sizes=sizes)
-        driver.runner.graphs.capture(lambda done, total: None)
+        driver.runner.capture(lambda done, total: None)
     return driver
 
 

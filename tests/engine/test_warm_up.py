@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from testbed.engine_driving import Driver, load
-from voiceagent_tts.engine import warm_up
+from voiceagent_tts.engine import make_runner
+from voiceagent_tts.engine.make_runner import measure_costs
 from voiceagent_tts.engine.runner import StepCost
-from voiceagent_tts.engine.warm_up import measure_costs
 
 
 def test_costs_are_of_few_half_and_all_rows(caplog: pytest.LogCaptureFixture) -> None:
     """Steps of few, half and all rows are measured, first without starts; all rows end free."""
-    caplog.set_level(logging.INFO, warm_up.__name__)
+    caplog.set_level(logging.INFO, make_runner.__name__)
     driver = Driver(rows=5)
     costs = measure_costs(driver.runner, load()[0].generation)
     assert [(cost.rows, cost.starts) for cost in costs] == [
@@ -36,7 +36,7 @@ def test_costs_are_of_few_half_and_all_rows(caplog: pytest.LogCaptureFixture) ->
 def test_a_start_costs_what_the_host_does_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The measured cost of starts includes building the rows on the host."""
     driver, now = Driver(rows=2), [0.0]
-    monkeypatch.setattr(warm_up.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(make_runner.time, "perf_counter", lambda: now[0])
     start = driver.runner.start
 
     def slow_start(*how: Any, **more: Any) -> None:

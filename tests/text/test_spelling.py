@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from testbed.texts import any_text
-from voiceagent_tts.text.spelling import spell
+from voiceagent_tts.text.markup import spell
 from voiceagent_tts.text.words import is_spoken
 
 

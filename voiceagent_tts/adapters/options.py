@@ -1,7 +1,7 @@
 """The options that users of both hosts give: their checks, and what follows from them.
 
-A wrong option is refused where it is given: in a turn it would only mute the agent. This module
-depends on neither host.
+A wrong option is refused where it is given, by `InvalidRequestError`: in a turn it would only mute
+the agent.
 """
 
 import math
@@ -22,11 +22,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 def checked_connection(
     url: str | None, api_key: str | None, extra_headers: Mapping[str, str] | None
 ) -> tuple[str, dict[str, str]]:
-    """The address of the server's WebSocket, and the headers of every request.
-
-    Raises:
-        InvalidRequestError: an option is wrong.
-    """
+    """The address of the server's WebSocket, and the headers of every request."""
     check_strings(url=url, api_key=api_key)
     address = websocket_address(configured_url(url))
     key = authorization(configured_key(api_key))
@@ -36,11 +32,7 @@ def checked_connection(
 
 
 def check_strings(**options: object) -> None:
-    """Check options that are strings, or None; a message has no value, which may be secret.
-
-    Raises:
-        InvalidRequestError: one is something else.
-    """
+    """Check options that are strings, or None; a message has no value, which may be secret."""
     for name, value in options.items():
         if not (value is None or isinstance(value, str)):
             raise InvalidRequestError(
@@ -84,55 +76,35 @@ def open_options(speech: Mapping[str, object], sample_rate: SampleRate) -> OpenO
 
 
 def check_speech(**options: Unpack[OpenOptions]) -> None:
-    """Check how a turn is spoken.
-
-    Raises:
-        InvalidRequestError: an option is wrong, or the language is one that no server knows.
-    """
+    """Check how a turn is spoken, in a language that a server knows."""
     check_options(**options)
     if (language := options.get("language")) is not None:
         normalize_language(language)
 
 
 def check_sample_rate(sample_rate: object) -> None:
-    """Check the sample rate of the audio, in Hz.
-
-    Raises:
-        InvalidRequestError: no server sends audio at this rate.
-    """
+    """Check the sample rate of the audio, in Hz: servers have few."""
     rates = get_args(SampleRate)
     if type(sample_rate) is not int or sample_rate not in rates:
         raise _wrong("sample_rate", f"one of {', '.join(map(str, rates))}", sample_rate)
 
 
 def check_not_negative(**options: object) -> None:
-    """Check options that are lengths or times.
-
-    Raises:
-        InvalidRequestError: one is negative or infinite, or no number.
-    """
+    """Check options that are lengths or times: neither negative nor infinite."""
     for name, value in options.items():
         if not (_is_finite(value) and value >= 0):
             raise _wrong(name, "0 or more", value)
 
 
 def check_count(**options: object) -> None:
-    """Check options that are counts.
-
-    Raises:
-        InvalidRequestError: one is negative, or no whole number.
-    """
+    """Check options that are counts."""
     for name, value in options.items():
         if type(value) is not int or value < 0:
             raise _wrong(name, "a whole number, 0 or more", value)
 
 
 def check_positive(**options: object) -> None:
-    """Check options that are intervals.
-
-    Raises:
-        InvalidRequestError: one is not above 0, or infinite, or no number.
-    """
+    """Check options that are intervals: above 0, and not infinite."""
     for name, value in options.items():
         if not (_is_finite(value) and value > 0):
             raise _wrong(name, "a number above 0", value)

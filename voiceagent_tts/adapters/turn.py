@@ -6,8 +6,7 @@ server is silent, and translates each context's positions into the turn's. The h
 resume, and what happens to audio and words.
 
 Positions are samples at 24 kHz of the turn's audio and characters of the turn's text; those of a
-server context count from that context's start. Current times are arguments. This module depends on
-neither host.
+server context count from that context's start. Current times are arguments.
 """
 
 import enum
@@ -82,12 +81,7 @@ def first_half(text: str) -> str:
 
 
 def heard_samples(played: int, latency_s: float) -> int:
-    """How much the listener has heard of the audio that an output has played.
-
-    Args:
-        played: length of that audio in samples.
-        latency_s: delay between the output and the listener.
-    """
+    """How much the listener has heard, `latency_s` behind an output, of what that has played."""
     return max(0, played - ms_to_samples(1000 * latency_s))
 
 
@@ -97,11 +91,9 @@ def audible_at(word_start: int, latency_s: float = 0.0) -> int:
 
 
 def surely_begun_at(timestamp: WordTimestamp, text: str) -> int:
-    """The position at which a word has surely begun; only the engine's own times are certain.
+    """The position at which a word has surely begun; only an engine's own times are certain.
 
-    Args:
-        timestamp: the word and its best time.
-        text: the text in which its offsets count.
+    Offsets of the word count in `text`.
     """
     char_start = timestamp.word.char_start
     before = text[max(0, char_start - MAX_TAG_CHARS) : char_start]
@@ -136,9 +128,10 @@ class TurnState(enum.Enum):
 class Turn:
     """Tracks the text and audio of a turn, and which part of it the current context speaks.
 
+    What sends text raises `VoiceAgentError` where no message can carry it.
+
     Args:
         context_id: name of the turn, and of its first server context.
-        options: how every server context of this turn speaks.
         start_sample: where its audio starts: behind silence that the host plays first.
         max_failures: attempts in a row to resume that may fail; 0 for no attempt.
         retry_wait_s: wait before the second and later attempts; the first one starts at once.
@@ -172,22 +165,20 @@ class Turn:
         self._contexts_named = 0
         self._pieces: list[tuple[int, int]] = []  # ends of the text's, and the audio before each
         self._owed_from: int | None = None  # start of text that has begun with words that are said
-        self._char_base = 0  # start of the text of the current context, or of the next one
+        self.spoken_char_end = 0
+        """End of the text that the contexts before the current one, or before the next, spoke."""
         self._sent_char_end = 0  # end of the text that the current context has
-        self._start_sample = start_sample  # start of its audio
-        self._received_samples = 0  # of the current context
+        self.context_start = start_sample
+        """Where the audio of the current context starts in the turn's."""
+        self.context_samples = 0
+        """Audio of the current context that has arrived."""
         self._words_returned = 0  # of the current context
         self._answered_at_s = 0.0  # when its server last sent something, or owed nothing
 
     @property
     def rest(self) -> str:
         """The text that the next context has to speak, while no context speaks."""
-        return self.text[self._char_base :]
-
-    @property
-    def spoken_char_end(self) -> int:
-        """End of the text that the contexts before the current one, or before the next, spoke."""
-        return self._char_base
+        return self.text[self.spoken_char_end :]
 
     @property
     def has_lost_text(self) -> bool:
@@ -197,17 +188,7 @@ class Turn:
     @property
     def samples(self) -> int:
         """Audio of the turn that has arrived."""
-        return self._start_sample + self._received_samples
-
-    @property
-    def context_start(self) -> int:
-        """Where the audio of the current context starts in the turn's."""
-        return self._start_sample
-
-    @property
-    def context_samples(self) -> int:
-        """Audio of the current context that has arrived."""
-        return self._received_samples
+        return self.context_start + self.context_samples
 
     @property
     def voiced_char_end(self) -> int:
@@ -217,10 +198,10 @@ class Turn:
         end of the audio, or behind it.
         """
         assert self.record is not None
-        words, received = self.record.words, self._received_samples
+        words, received = self.record.words, self.context_samples
         if words and self.record.last_start_sample >= received:
             words = [word for word in words[:-1] if word.start_sample < received]
-        return self._char_base + (words[-1].word.char_end if words else 0)
+        return self.spoken_char_end + (words[-1].word.char_end if words else 0)
 
     def is_spoken_by(self, server_context_id: str | None) -> bool:
         """Whether `server_context_id` is the context that speaks now."""
@@ -241,11 +222,7 @@ class Turn:
     # Text to the server.
 
     def append(self, text: str, now_s: float) -> None:
-        """Add text, and send it to the current context; after its end, the next one speaks it.
-
-        Raises:
-            VoiceAgentError: no message can carry the text.
-        """
+        """Add text, and send it to the current context; after its end, the next one speaks it."""
         self._note_answer_unless_owed(now_s)
         text = self._half + text
         self._half = first_half(text)
@@ -263,11 +240,7 @@ class Turn:
             self.socket.send(self.socket.connection.flush(context_id))
 
     def end_text(self, now_s: float) -> None:
-        """Mark the text as complete.
-
-        Raises:
-            VoiceAgentError: no message can carry the text.
-        """
+        """Mark the text as complete."""
         self._note_answer_unless_owed(now_s)
         self._add(self._half)
         self.state = TurnState.FINISHING
@@ -318,7 +291,7 @@ class Turn:
         """End of the text that the server accepts now: it limits what waits to be spoken."""
         ready = self.socket.connection.ready
         waiting_chars = ready.limits.max_text_chars // 2 if ready else _MESSAGE_CHARS
-        if len(self.text) - self._char_base <= waiting_chars:
+        if len(self.text) - self.spoken_char_end <= waiting_chars:
             return len(self.text)
         voiced_end = self.voiced_char_end
         if not self._owes_audio(voiced_end, self._sent_char_end):
@@ -358,11 +331,7 @@ class Turn:
         return bool(speakable(masked[: complete_words_end(masked) or 0]).spoken)
 
     def note_answer(self, now_s: float) -> None:
-        """Note that the server has sent an event of the current context, and send on.
-
-        Raises:
-            VoiceAgentError: no message can carry the text.
-        """
+        """Note that the server has sent an event of the current context, and send on."""
         self._answered_at_s = now_s
         self._send_text()
 
@@ -376,29 +345,31 @@ class Turn:
         """The server context of `record` speaks the rest from now on."""
         assert self.record is None, "expected the last context to be finished or broken off"
         self.record = record
-        self._received_samples = self._words_returned = 0
-        self._sent_char_end = self._char_base
+        self.context_samples = self._words_returned = 0
+        self._sent_char_end = self.spoken_char_end
 
     def receive_audio(self, audio: ClientAudio) -> int:
         """Account for audio of the current context; returns its length in samples."""
         assert self.record is not None
         end_offset = audio.sample_offset + len(audio.pcm) // BYTES_PER_SAMPLE
-        before, rate_hz = self._received_samples, self.record.audio.sample_rate
-        self._received_samples = end_offset * SAMPLE_RATE_HZ // rate_hz
-        return self._received_samples - before
+        before, rate_hz = self.context_samples, self.record.audio.sample_rate
+        self.context_samples = end_offset * SAMPLE_RATE_HZ // rate_hz
+        return self.context_samples - before
 
     def to_turn(self, timestamp: WordTimestamp) -> WordTimestamp:
         """A word of the current context, at its position in the turn."""
         word = timestamp.word
-        char_start, char_end = self._char_base + word.char_start, self._char_base + word.char_end
+        char_start, char_end = (
+            self.spoken_char_end + word.char_start,
+            self.spoken_char_end + word.char_end,
+        )
         word = replace(word, char_start=char_start, char_end=char_end)
-        return replace(timestamp.later(self._start_sample), word=word)
+        return replace(timestamp.later(self.context_start), word=word)
 
     def new_words(self, before_sample: int | None = None) -> list[WordTimestamp]:
         """The current context's words since the last call, at their positions in the turn.
 
-        Args:
-            before_sample: leave the words that start at this position or later for another call.
+        Words that start at `before_sample` or later are left for another call.
         """
         return [] if self.record is None else self._new_words(self.record.words, before_sample)
 
@@ -416,29 +387,27 @@ class Turn:
     def finish_context(self, chars: int) -> list[WordTimestamp]:
         """The current context has spoken its first `chars` characters; returns its last words."""
         words = self.new_words()
-        self.close_context(self._char_base + chars)
+        self.close_context(self.spoken_char_end + chars)
         return words
 
     def break_off_context(self, before_sample: int | None = None) -> list[WordTimestamp]:
         """The current context has failed; the next one resumes at the word that broke off.
 
-        Args:
-            before_sample: return only words that start before this position.
-
         Returns:
-            The context's last words; words that the server has not timed have estimated times. If
-            the context has lost its text, those that it had spoken before.
+            The context's last words, if they start before `before_sample`; words that the server
+            has not timed have estimated times. If the context has lost its text, those that it had
+            spoken before.
         """
         assert self.record is not None
         record, spoken_chars = self.record, self.record.spoken_chars
         text, known = masked_text(record), record.words
         if spoken_chars is None:
             words = all_words(text, known, self._earliest_sample)
-            spoken_chars = resume_position(words, len(known), self._received_samples)
+            spoken_chars = resume_position(words, len(known), self.context_samples)
             known = [_with_text(timestamp, record.text) for timestamp in words]
         words = self._new_words(known, before_sample)
         self._count_attempt(spoken_chars)
-        self.close_context(self._char_base + spoken_chars)
+        self.close_context(self.spoken_char_end + spoken_chars)
         return words
 
     def _earliest_sample(self, word: Word) -> int:
@@ -446,15 +415,15 @@ class Turn:
 
         A slow LLM writes a word when the audio of those before it has arrived.
         """
-        char_end = self._char_base + word.char_end
+        char_end = self.spoken_char_end + word.char_end
         piece = bisect_left(self._pieces, char_end, key=itemgetter(0))
-        return max(0, self._pieces[piece][1] - self._start_sample)
+        return max(0, self._pieces[piece][1] - self.context_start)
 
     def _count_attempt(self, spoken_chars: int) -> None:
         """An attempt that sent audio without a further word counts."""
         if spoken_chars:
             self._attempts = self.failures = 0
-        elif self._received_samples:
+        elif self.context_samples:
             # A text that is lost twice at one place is lost again; each time is seconds of noise.
             self.failures += max(1, self._max_failures) if self.has_lost_text else 1
 
@@ -470,9 +439,9 @@ class Turn:
 
     def close_context(self, char_end: int) -> None:
         """The current context speaks no more; the next one starts at character `char_end`."""
-        self._start_sample = self.samples
-        self._received_samples = 0
-        self._char_base = char_end
+        self.context_start = self.samples
+        self.context_samples = 0
+        self.spoken_char_end = char_end
         self.record = None
 
 
@@ -493,15 +462,11 @@ def _text_of(parts: Iterable[Passage | Pause]) -> str:
 def all_words(
     text: str, known: list[WordTimestamp], earliest_sample: Callable[[Word], int]
 ) -> list[WordTimestamp]:
-    """All words of `text`: those that the server has timed, and estimates for the others.
+    """All words of a context's masked text: those that the server has timed, and estimates.
 
     Engines with native word times send each word with its audio, so no word is missing. Words of
-    other engines are sent just before they are played, long after their audio.
-
-    Args:
-        text: masked text of a context.
-        known: its words that the server has timed.
-        earliest_sample: returns where a word can begin.
+    other engines are sent just before they are played, long after their audio. `earliest_sample`
+    returns where a word can begin.
     """
     if not known or known[-1].confidence == 1.0:
         return known
@@ -519,10 +484,7 @@ def _with_text(timestamp: WordTimestamp, text: str) -> WordTimestamp:
 def resume_position(words: list[WordTimestamp], known: int, received_samples: int) -> int:
     """Character at which another context resumes: the end of the last word with all its audio.
 
-    Args:
-        words: all words of the context that broke off.
-        known: how many of them the server has timed.
-        received_samples: its audio that has arrived.
+    The first `known` words are those that the server has timed.
     """
     complete = sum(_is_complete(word, end, received_samples) for word, end in _with_ends(words))
     if complete > known:

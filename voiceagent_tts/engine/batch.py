@@ -1,7 +1,7 @@
 """Generates codes from prompts in the rows of a static batch, each row at its own frame.
 
 `Batch` keeps the host's view of the rows and drives the passes over them. A row's text may be
-complete when the row starts, or may be fed while the row runs. Knows no clock and no audio.
+complete when the row starts, or may be fed while the row runs.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -35,7 +35,6 @@ class Step:
     """Frames of one decode step.
 
     Attributes:
-        made: rows that made a frame.
         first: code of codebook 0 in each of these frames, in the order of `made`.
         ended: rows of `made` that make no more frames.
     """
@@ -49,14 +48,11 @@ class Batch:
     """Static batch of rows that generate codes.
 
     Args:
-        network: the weights.
-        rows: maximum number of sequences at a time.
         capacity: positions of a row: its prompt and its frames.
         pages: number of KV pages of all rows together; by default as many as the rows can fill.
         shapes: shapes that passes are padded to; by default nothing is padded.
         samplers: samplers of the talker and of the code predictor; by default they accept any
             settings.
-        compile: compiles each pass.
     """
 
     def __init__(
@@ -82,13 +78,15 @@ class Batch:
         anything = SamplingBounds(is_sampled=True, top_k=talker.vocab_size, has_top_p=True)
         self._samplers = samplers or (TorchSampler(anything), TorchSampler(anything))
         layout = self._table.records.dtype
-        self._passes = Passes(
+        self.codes = self._rows.codes
+        """[R + 1, F, K] int16 on the device: frames of every row, and of the scratch row."""
+        self.passes = Passes(
             network, self._rows, layout, self._shapes, *self._samplers, compile=compile
         )
         most = max(self._shapes.rows[-1], self._shapes.prompt_rows[-1])
         nothing = np.zeros(0, int)
-        self._passes.send(self._table.padded(nothing, most))  # captures run on the scratch row
-        self._prefiller = Prefiller(network, self._passes, self._table, self._shapes)
+        self.passes.send(self._table.padded(nothing, most))  # captures run on the scratch row
+        self._prefiller = Prefiller(network, self.passes, self._table, self._shapes)
         self._prefills: list[Prefill] = []
         self._made = np.zeros(0, np.int64)
         self._end = talker.codec_eos_token_id
@@ -98,19 +96,9 @@ class Batch:
         """Rows that can start a prompt."""
         return np.flatnonzero(~self._table.is_used).tolist()
 
-    @property
-    def codes(self) -> Tensor:
-        """[R + 1, F, K] int16 on the device: frames of every row, and of the scratch row."""
-        return self._rows.codes
-
-    @property
-    def passes(self) -> Passes:
-        """The passes, for callers that compile them ahead of use."""
-        return self._passes
-
     def codes_of(self, row: int) -> Tensor:
         """Return all frames of a row, [F, K] int64 on the CPU; valid until the row starts again."""
-        return self._rows.codes[row, : self.frames(row)].to("cpu", torch.int64)
+        return self.codes[row, : self.frames(row)].to("cpu", torch.int64)
 
     def frames(self, row: int) -> int:
         """Return the number of frames that a row has made."""
@@ -129,19 +117,13 @@ class Batch:
         pages: Sequence[int] | None = None,
         prefix: KVPrefix | None = None,
     ) -> None:
-        """Start `prompt` in a free row, with the next step.
+        """Start `prompt` in a free row, with the next step; it fits there together with one frame.
 
-        Args:
-            row: a free row.
-            prompt: fits into the row's capacity together with one frame.
-            sampling: sampling settings of the row.
-            max_frames: maximum number of frames; the row also ends at its capacity.
-            is_open: whether `feed` brings the rest of the text.
-            needs_all_text: whether the row continues until it has been fed all of its text,
-                whatever the model samples. The official package has no such rule.
-            pages: free KV pages with room for the prompt and one frame; by default the row's own,
-                which requires a batch with as many pages as its rows can fill.
-            prefix: computed keys and values of the prompt's first positions, but not of all.
+        A row also ends at its capacity. While it `is_open`, `feed` brings the rest of the text. One
+        that `needs_all_text` continues until it has been fed all of its text, whatever the model
+        samples: the official package has no such rule. Its KV pages have room for the prompt and
+        one frame; by default they are its own, which requires as many pages as the rows can fill.
+        `prefix` has the keys and values of the prompt's first positions, but not of all.
 
         Raises:
             InvalidRequestError: the samplers do not support `sampling`.
@@ -230,8 +212,8 @@ class Batch:
         if len(self._made):
             self._table.prepare(self._made, self._network.config.tts_pad_token_id)
             count = fitting(self._shapes.rows, len(self._made))
-            self._passes.send(self._table.padded(self._made, count))
-            self._passes.code_predictor_step(count)
+            self.passes.send(self._table.padded(self._made, count))
+            self.passes.code_predictor_step(count)
         return tuple(self._made.tolist())
 
     @torch.inference_mode()
@@ -240,20 +222,20 @@ class Batch:
         if len(self._made):
             count = fitting(self._shapes.rows, len(self._made))
             reached = int(self._table.records["position"][self._made].max()) + 1
-            self._passes.talker_step(count, fitting(self._shapes.windows, reached))
+            self.passes.talker_step(count, fitting(self._shapes.windows, reached))
             self._table.advance(self._made)
 
     @torch.inference_mode()
     def send_back(self) -> None:
         """Start to copy what `talker_step` has made to the host."""
         if len(self._made):
-            self._passes.send_back()
+            self.passes.send_back()
 
     def collect(self) -> Step:
         """Wait for the device, and return what the rows of the last step have made."""
         if not len(self._made):
             return Step((), (), ())
-        made, following = self._passes.receive()[:, : len(self._made)]
+        made, following = self.passes.receive()[:, : len(self._made)]
         has_ended = (following == self._end) | (self._table.frames_left[self._made] == 0)
         self._table.is_over[self._made] = has_ended
         ended = self._made[has_ended]

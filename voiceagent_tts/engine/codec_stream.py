@@ -2,8 +2,7 @@
 
 Codes are read from the tensor that the talker's passes write; the audio of each row is returned in
 order. On a GPU the codec has its own stream, so that it overlaps the next decode steps, and audio
-is collected once it is complete. The caller decides which rows are decoded, and how many frames of
-each. Knows no text and no deadlines.
+is collected once it is complete. The caller decides which frames of which rows are decoded.
 """
 
 from collections import deque
@@ -15,9 +14,8 @@ import torch
 from torch import Tensor
 
 from voiceagent_tts.core import FRAME_SAMPLES
-from voiceagent_tts.engine.cuda_graph import CompiledCalls, Stream, StreamEvent
+from voiceagent_tts.engine.cuda_graph import CompiledCalls, Stream, StreamEvent, Upload
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES, fitting
-from voiceagent_tts.engine.transfer import Upload
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.codec_state import CodecState
@@ -33,9 +31,7 @@ class Sound:
     """Decoded audio of a row, which follows its previous sound.
 
     Attributes:
-        row: index of the row.
         pcm: samples as PCM16 at 24 kHz.
-        frames: number of frames in `pcm`.
     """
 
     row: int
@@ -45,12 +41,7 @@ class Sound:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Frames of a row that one call decodes.
-
-    Attributes:
-        row: index of the row.
-        start: index of the first frame.
-    """
+    """Frames of a row, from number `start` on, that one call decodes."""
 
     row: int
     start: int
@@ -64,10 +55,7 @@ class _Call:
         windows: frames that it decodes, one window per row.
         runs: run number of each window's row when the call was launched. The audio of a row that
             was started again or dropped since then is discarded.
-        frames: number of frames in each window.
         pcm: samples on the host, [B * F * 1920] int16; complete once `done` is past.
-        began: event before the call.
-        done: event after the call.
     """
 
     windows: tuple[Window, ...]
@@ -84,12 +72,8 @@ def split_windows(
     """Split the frames to decode into calls; each is (frames per row, windows).
 
     Calls with small windows come first, because rows that wait for their first audio have them.
-
-    Args:
-        wanted: number of frames to decode, by row.
-        decoded: number of frames that are decoded already, for every row.
-        sizes: numbers of rows that a call can have, ascending, by its frames per row; one frame per
-            row must be among the keys.
+    `wanted` and `decoded` are numbers of frames by row. `sizes` are the numbers of rows that a call
+    can have, ascending, by its frames per row, among which one must be.
     """
     before, calls = dict(wanted), list[tuple[int, tuple[Window, ...]]]()
     for frames in sorted(sizes, reverse=True):
@@ -110,11 +94,9 @@ class Priming:
     windows, the small ones first, so that no size is met that did not run at the start.
 
     Args:
-        decoder: decoder of the codec.
         reference_codes: [F, K] int64 on the CPU, at least one frame.
         part: tensor that a part of the codes is sent to, [frames, K] int64; the host never waits
             for the stream's earlier work, as a plain copy would.
-        stream: stream of the codec.
     """
 
     def __init__(
@@ -225,12 +207,9 @@ class CodecStream:
     def decode(
         self, wanted: Mapping[int, int], made: Mapping[int, int], coded: StreamEvent
     ) -> None:
-        """Launch calls that decode further frames of some rows.
+        """Launch calls that decode at most `wanted` further frames by row.
 
-        Args:
-            wanted: maximum number of frames to decode, by row.
-            made: number of frames that each of these rows has made.
-            coded: event after which these frames are complete.
+        These rows have made `made` frames, which are complete after the event `coded`.
         """
         counts = {row: min(count, made[row] - self._decoded[row]) for row, count in wanted.items()}
         self._stream.wait_for(coded)

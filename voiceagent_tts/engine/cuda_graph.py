@@ -1,15 +1,18 @@
-"""An ordered stream of device work, whose functions are captured once and replayed.
+"""Ordered streams of device work, whose functions are captured once and replayed, and transfers.
 
 On a GPU, a `Stream` is a CUDA stream and a function over fixed tensors becomes a CUDA graph. On a
 CPU, or without graphs, the same calls run the functions plainly. Nothing else differs, and only
-this module makes the choice. Knows nothing of what the functions compute.
+this module makes the choice. Arrays that a function reads or writes are copied through tensors at
+fixed addresses; what the host sends stays in pinned memory until the copy is done, so that it never
+waits. On a CPU these copies are plain ones.
 """
 
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+import numpy as np
 import torch
 
 from voiceagent_tts.garbage import without_collection
@@ -25,8 +28,13 @@ captured."""
 _WARM_UPS = 2
 """Calls before a capture, in which libraries choose kernels and allocate their workspaces."""
 
-Capture = Callable[[Callable[[], None]], Callable[[], None]]
-"""Runs a function over fixed tensors and returns a call that repeats its work."""
+_PINNED_COPIES = 64
+"""Number of sends in flight before the next one waits for the oldest."""
+
+Compile = Callable[[Callable[[], None]], Callable[[], None]]
+"""Turns a function over fixed tensors into a call that repeats its work."""
+Capture = Compile
+"""A `Compile` that also runs the function."""
 
 
 class GraphCapture:
@@ -61,10 +69,6 @@ def new_capture(device: torch.device, stream: torch.cuda.Stream | None) -> Captu
     Tests and benchmarks replace this function to inject captures that fail.
     """
     return None if stream is None else GraphCapture(device, stream)
-
-
-Compile = Callable[[Callable[[], None]], Callable[[], None]]
-"""Turns a function over fixed tensors into a call that repeats its work."""
 
 
 def plainly(function: Callable[[], None]) -> Callable[[], None]:
@@ -171,3 +175,71 @@ class CompiledCalls(Generic[_Key]):
     def seal(self) -> None:
         """Refuse keys that are not compiled yet."""
         self._is_sealed = True
+
+
+class CopyEvent(Protocol):
+    """Marks a copy in the current stream; `torch.cuda.Event` implements it."""
+
+    def record(self) -> None:
+        """Mark the work of the current stream so far."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait on the host until that work is done; at once if nothing was marked."""
+        ...
+
+
+def new_event(device: torch.device) -> CopyEvent | None:
+    """Return an event for copies to or from `device`; None where a copy is done when it returns.
+
+    Tests replace this function to delay copies on a CPU.
+    """
+    return torch.cuda.Event() if device.type == "cuda" else None
+
+
+class Upload:
+    """Tensor on the device that the host writes."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+        self.tensor = torch.zeros(shape, dtype=dtype, device=device)
+        is_delayed = new_event(device) is not None
+        copies = range(_PINNED_COPIES if is_delayed else 1)
+        is_pinned = device.type == "cuda"
+        self._pinned = [torch.zeros(shape, dtype=dtype, pin_memory=is_pinned) for _ in copies]
+        self._sent = [new_event(device) for _ in copies]
+        self._next = 0
+
+    def send(self, array: np.ndarray) -> None:
+        """Write `array` to the leading rows, in the order of the current stream."""
+        pinned, sent = self._pinned[self._next], self._sent[self._next]
+        self._next = (self._next + 1) % len(self._pinned)
+        if sent is not None:
+            sent.synchronize()
+        count = len(array)
+        pinned.numpy()[:count] = array
+        self.tensor[:count].copy_(pinned[:count], non_blocking=True)
+        if sent is not None:
+            sent.record()
+
+
+class Download:
+    """Tensor on the device that the host reads."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+        self.tensor = torch.zeros(shape, dtype=dtype, device=device)
+        self._received = new_event(device)
+        self._pinned = self.tensor
+        if self._received is not None:
+            self._pinned = torch.zeros(shape, dtype=dtype, pin_memory=device.type == "cuda")
+
+    def send(self) -> None:
+        """Start the copy to the host, in the order of the current stream."""
+        if self._received is not None:
+            self._pinned.copy_(self.tensor, non_blocking=True)
+            self._received.record()
+
+    def receive(self) -> np.ndarray:
+        """Wait for the last copy and return it; valid until the next `send`."""
+        if self._received is not None:
+            self._received.synchronize()
+        return self._pinned.numpy()

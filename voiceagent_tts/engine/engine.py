@@ -2,9 +2,7 @@
 
 The text of a context becomes sequences, each spoken by one row; they follow each other in the same
 voice and seed, on one clock. In token feeding a sequence starts with the first words and is fed the
-rest as it is written; a row without text waits. In each step the scheduler decides which sequences
-are served, the runner computes, and the publisher sends the audio. Knows no word times, no sockets
-and no users. One thread uses it.
+rest as it is written; a row without text waits. One thread uses the engine.
 """
 
 import itertools
@@ -12,8 +10,13 @@ import secrets
 import time
 from collections.abc import Callable
 
-from voiceagent_tts.engine.gpu_usage import GpuUsage
-from voiceagent_tts.engine.metrics import Counts, cache_metrics, context_metrics, device_metrics
+from voiceagent_tts.engine.metrics import (
+    Counts,
+    GpuUsage,
+    cache_metrics,
+    context_metrics,
+    device_metrics,
+)
 from voiceagent_tts.engine.prompt_cache import Preparations, PromptCache
 from voiceagent_tts.engine.publisher import Publisher
 from voiceagent_tts.engine.runner import Runner, StepResult
@@ -39,13 +42,7 @@ class Qwen3Engine:
     """Implements `seam.engine.Engine` over one model on one device.
 
     Args:
-        inbox: source of commands.
-        outbox: destination of events.
-        checkpoint: the model.
-        runner: rows of the model.
-        voices: voices of the model.
         name: name of the model for people.
-        pace: settings of the scheduler.
         clock: `time.monotonic`, which the server's credit refers to, too.
     """
 
@@ -160,7 +157,8 @@ class Qwen3Engine:
         for context in self._texts.pop_read():
             if self._contexts.get(context.id) is context:
                 with self._publisher.failing(context.id):
-                    context.raise_fault()
+                    if context.fault is not None:
+                        raise context.fault
                     self._publisher.skip_silent_text(context)
         for context in list(self._contexts.values()):
             with self._publisher.failing(context.id):
@@ -317,11 +315,7 @@ class Qwen3Engine:
         self._counts.starts += 1
 
     def _likely_pages(self, prompt: Prompt, sequence: Sequence) -> int:
-        """Return the expected number of pages for the prompt and the frames that follow.
-
-        Raises:
-            InvalidRequestError: the prompt is too long for any row.
-        """
+        """Return the expected number of pages for the prompt and the frames that follow."""
         capacity = self._runner.capacity
         if len(prompt) >= capacity:
             raise InvalidRequestError(
@@ -335,13 +329,11 @@ class Qwen3Engine:
     # Run and record.
 
     def _run(self, plan: Plan) -> StepResult:
-        """Make frames and decode frames."""
         rows = [context.active.row for context in plan.step if context.active and context.can_step]
         decode = {c.active.row: frames for c, frames in plan.decode if c.active}
         return self._runner.step(rows, decode, self._work_beside)
 
     def _work_beside(self) -> None:
-        """Do what needs no result of the step while the device computes."""
         self._publisher.send(self._runner.collect_earlier())
         self._texts.read()
 

@@ -16,13 +16,7 @@ from voiceagent_tts.model.sampling import Sampler, SamplingBounds, SamplingParam
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt whose frames are wanted.
-
-    Attributes:
-        prompt: the prompt, with all of its text.
-        sampling: sampling settings.
-        max_frames: maximum number of frames.
-    """
+    """A prompt whose frames are wanted."""
 
     prompt: Prompt
     sampling: SamplingParams = field(default_factory=SamplingParams)

@@ -1,15 +1,13 @@
-"""Measures the GPU memory that an engine needs: counts weights, and runs the largest passes once.
+"""Measures the GPU memory that an engine needs, and how many rows and KV pages then fit into it."""
 
-Knows no commands and no contents of rows.
-"""
-
+import contextlib
 import gc
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
-from voiceagent_tts.engine.kv_cache import MemoryNeeds
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import Sizes
 from voiceagent_tts.engine.voice_cache import MAX_CLONES
@@ -28,6 +26,86 @@ _GRAPH_BYTES = 12_000_000
 an H100 55 of them took 0.62 GB, and 40 took 0.46 GB."""
 _FREE_SHARE = 0.9
 """Share of the free memory that an engine uses if it has no limit."""
+_GB = 1e9
+_MOST_ROWS = 64
+_MINUTE_PAGES = 4
+"""1,024 positions: a prompt and eighty seconds of audio, more than an agent says in one turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeeds:
+    """Memory that an engine needs on a GPU, in bytes unless stated otherwise.
+
+    Attributes:
+        weights: weights of talker, code predictor and codec, and the memory of the driver and of
+            libraries.
+        rows: state of all rows except their KV pages, and the page of the row that pads batches.
+        graphs: captured graphs, and the working memory of passes.
+        voices: cloned voices and computed beginnings of prompts.
+        page: one KV page.
+        row_pages: number of KV pages of a row that fills its capacity.
+    """
+
+    weights: int
+    rows: int
+    graphs: int
+    voices: int
+    page: int
+    row_pages: int
+
+    def pages_in(self, budget_bytes: int, rows: int) -> int:
+        """Return the number of pages that fit into a budget, at most what all rows can fill.
+
+        Raises:
+            VoiceAgentError: not even one row fits.
+        """
+        pages = self._room(budget_bytes)
+        if pages < self.row_pages:
+            raise VoiceAgentError(
+                f"{budget_bytes / _GB:.2f} GB of GPU memory are too little: weights need "
+                f"{self.weights / _GB:.2f}, {rows} rows {self.rows / _GB:.2f}, graphs "
+                f"{self.graphs / _GB:.2f}, voices {self.voices / _GB:.2f}, and one row of "
+                f"{self.row_pages} pages {self.row_pages * self.page / _GB:.2f}; expected at "
+                f"least {(self._beside_pages + self.row_pages * self.page) / _GB:.2f} GB; raise "
+                "gpu_memory_gb, or lower rows",
+                code=ErrorCode.INVALID_PARAM,
+            )
+        return min(pages, rows * self.row_pages)
+
+    def has_minutes(self, budget_bytes: int, rows: int) -> bool:
+        """Whether all rows together have pages for a minute each, and one row for its capacity."""
+        pages = min(_MINUTE_PAGES, self.row_pages)
+        return self._room(budget_bytes) >= max(self.row_pages, rows * pages)
+
+    def _room(self, budget_bytes: int) -> int:
+        return (budget_bytes - self._beside_pages) // self.page
+
+    @property
+    def _beside_pages(self) -> int:
+        return self.weights + self.rows + self.graphs + self.voices
+
+
+def rows_that_fit(
+    needs_of: Callable[[int], MemoryNeeds], budget_bytes: int
+) -> tuple[int, MemoryNeeds]:
+    """Return how many rows, at most 64, have memory for a minute each, or else 1, and the needs.
+
+    Args:
+        needs_of: returns the needs of a number of rows; raises VoiceAgentError if the memory does
+            not suffice to run their passes.
+        budget_bytes: memory that the engine may use.
+
+    Raises:
+        VoiceAgentError: the passes of a single row cannot be run.
+    """
+    rows = _MOST_ROWS
+    while rows > 1:
+        with contextlib.suppress(VoiceAgentError):
+            needs = needs_of(rows)
+            if needs.has_minutes(budget_bytes, rows):
+                return rows, needs
+        rows //= 2
+    return rows, needs_of(rows)
 
 
 class Memory(Protocol):
@@ -101,7 +179,7 @@ def measure_needs(
             f"expected rows whose passes fit into this GPU, got {rows}; try fewer: {error}",
             code=ErrorCode.INVALID_PARAM,
         ) from error
-    count = runner.graphs.count if has_graphs else 0
+    count = runner.graph_count if has_graphs else 0
     clones = MAX_CLONES if checkpoint.config.has_speaker_encoder else 0
     voices = clones * runner.codec_row_bytes + prefix_bytes
     del runner, largest
@@ -125,11 +203,8 @@ def loaded_bytes(memory: Memory) -> int:
 def budget_bytes(gpu_memory_gb: float | None, device: torch.device, sharing: int) -> int:
     """Return the GPU memory that a process may use: its limit, or its part of the free memory.
 
-    Args:
-        gpu_memory_gb: the limit, in 10^9 bytes; None without one.
-        device: the GPU.
-        sharing: number of processes that share the GPU, in equal parts. They start together, so
-            that the free memory does not tell what the others will take.
+    `sharing` processes share the GPU in equal parts. They start together, so that the free memory
+    does not tell what the others will take.
     """
     if gpu_memory_gb is not None:
         return int(gpu_memory_gb * 1e9)

@@ -1,7 +1,7 @@
 """Detects sequences that have lost their text: silent, repeating, or far longer than the text.
 
 A model that loses its text does not find the end either: the probability of an end falls towards
-zero, and waiting does not help. Decides from numbers; knows no tensors, no rows and no text.
+zero, and waiting does not help.
 """
 
 from collections import deque
@@ -26,7 +26,6 @@ class RunawayDetector:
     Frames are judged once they are audio: until then nobody knows which of them are silent.
 
     Attributes:
-        frames: number of frames, those that are not audio yet included.
         silent_frames: number of silent frames at the end of the audio so far.
         codes: codebook 0 of the latest frames of the audio so far.
     """
@@ -52,11 +51,7 @@ class RunawayDetector:
         return self.frames <= _SPEECHLESS_FRAMES
 
     def is_silent_for_long(self, *, has_spoken: bool) -> bool:
-        """Whether no pause is as long as the silence so far.
-
-        Args:
-            has_spoken: whether the sequence has made a sound.
-        """
+        """Whether no pause is as long as the silence so far."""
         return self.silent_frames >= (_SILENT_FRAMES if has_spoken else _SILENT_FRAMES_AT_FIRST)
 
     def makes_noise(self, max_frames: int | None) -> bool:

@@ -2,8 +2,9 @@
 
 import logging
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -13,20 +14,22 @@ from voiceagent_tts.engine.device_choice import (
     choose_attention,
     choose_dtype,
     choose_kernels,
+    replace_codec_products,
+    replace_products,
     set_tf32,
 )
 from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.make_runner import make_runner
-from voiceagent_tts.engine.model_source import FolderSource, ModelSource
 from voiceagent_tts.engine.options import Qwen3Options
-from voiceagent_tts.engine.product_choice import replace_codec_products, replace_products
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.hub import find_model, fingerprint
-from voiceagent_tts.model.checkpoint import Checkpoint, find_device
-from voiceagent_tts.model.codec import Codec
+from voiceagent_tts.model.attention import AttentionBackend
+from voiceagent_tts.model.checkpoint import Checkpoint, find_device, load_checkpoint
+from voiceagent_tts.model.codec import Codec, load_codec
+from voiceagent_tts.model.config import ModelConfig, read_model_config
 from voiceagent_tts.model.kernels import fuse_codec
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.seam.engine import Inbox, Outbox
@@ -36,6 +39,71 @@ _MAX_LOAD = 0.9
 """Of a GPU; the speed of a CPU depends on other processes."""
 
 _logger = logging.getLogger(__name__)
+
+
+class ModelSource(Protocol):
+    """Source of a model: files in a folder, or weights that were made in memory."""
+
+    @property
+    def name(self) -> str:
+        """Name for logs and reports."""
+        ...
+
+    @property
+    def config(self) -> ModelConfig:
+        """Configuration of talker and code predictor."""
+        ...
+
+    def checkpoint(
+        self,
+        dtype: torch.dtype,
+        device: torch.device,
+        backend: AttentionBackend,
+        *,
+        kernels: Kernels,
+        is_packed: bool,
+    ) -> Checkpoint:
+        """Load talker and code predictor; arguments as of `load_checkpoint`."""
+        ...
+
+    def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
+        """Load the codec's decoder; arguments as of `load_codec`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSource:
+    """A model in a folder, with its codec, as published."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return self.folder.name
+
+    @property
+    def config(self) -> ModelConfig:
+        """Contents of config.json."""
+        return read_model_config(self.folder)
+
+    def checkpoint(
+        self,
+        dtype: torch.dtype,
+        device: torch.device,
+        backend: AttentionBackend,
+        *,
+        kernels: Kernels,
+        is_packed: bool,
+    ) -> Checkpoint:
+        """Read the weights from safetensors files."""
+        return load_checkpoint(
+            self.folder, dtype, device, backend, kernels=kernels, is_packed=is_packed
+        )
+
+    def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
+        """Read the codec that the folder contains."""
+        return load_codec(self.folder, device=device, is_packed=is_packed)
 
 
 def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Engine:
@@ -62,13 +130,7 @@ def load_runner(
 ) -> tuple[Checkpoint, Runner]:
     """Load a model's rows without an engine around them, for a caller that drives them itself.
 
-    Args:
-        options: what to load and where.
-        source: replaces the files of `options.model`.
-
-    Raises:
-        CheckpointError: as in `load_engine`.
-        VoiceAgentError: as in `load_engine`.
+    `source` replaces the files of `options.model`. Raises as `load_engine`.
     """
     device = find_device(options.device)
     check_bits(options, device)
@@ -116,10 +178,6 @@ def _load_codec(
 
     Returns:
         The codec, and why its kernels are plain although fused ones were wanted.
-
-    Raises:
-        VoiceAgentError: as `accept_fault`.
-        RuntimeError: as `accept_fault`.
     """
     wanted = options.codec_kernels
     if wanted == "plain" or (wanted == "auto" and device.type == "cpu"):

@@ -1,4 +1,9 @@
-"""Makes the runner of a loaded model: as many rows and pages as fit, and captured graphs."""
+"""Makes the runner of a loaded model: as many rows and pages as fit, and captured graphs.
+
+On a GPU its steps are measured before the first context opens. The scheduler starts one row per
+step while it does not know what steps and starts cost: without these measurements 64 contexts that
+open together on a cold engine wait for 64 steps.
+"""
 
 import logging
 import time
@@ -9,21 +14,32 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from voiceagent_tts.engine.gpu_memory import GpuMemory, budget_bytes, measure_needs
-from voiceagent_tts.engine.kv_cache import MemoryNeeds, rows_that_fit
+from voiceagent_tts.core import FRAME_S
+from voiceagent_tts.engine.gpu_memory import (
+    GpuMemory,
+    MemoryNeeds,
+    budget_bytes,
+    measure_needs,
+    rows_that_fit,
+)
 from voiceagent_tts.engine.options import Qwen3Options
-from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.runner import Runner, StepCost
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
-from voiceagent_tts.engine.warm_up import measure_costs
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec import Codec
+from voiceagent_tts.model.config import GenerationConfig
+from voiceagent_tts.model.prompt import NO_CODEC, Prompt
+from voiceagent_tts.model.sampling import sampling_params
 
 CPU_ROWS = 8
 """Rows on a CPU, unless the options say otherwise."""
 _CPU_PREFIX_BYTES = 2**30
 PREFIX_SHARE = 0.05
 """Share of the GPU memory budget for computed beginnings of prompts."""
+_PROMPT_POSITIONS = 32
+"""Of the warm-up: short enough that the prompt and the frames that follow fit into one page."""
+_STEPS = 3
 
 _logger = logging.getLogger(__name__)
 
@@ -50,13 +66,12 @@ def _make_cpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options
         has_graphs=options.has_graphs,
         prefix_bytes=0 if options.is_deterministic else _CPU_PREFIX_BYTES,
     )
-    if runner.graphs.are_used:
+    if runner.has_graphs:
         _capture(runner)
     return runner
 
 
 def _make_gpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) -> Runner:
-    """Choose rows and pages for the memory budget, capture graphs, and measure step costs."""
     device = checkpoint.network.device
     budget = budget_bytes(options.gpu_memory_gb, device, options.sharing)
     memory = GpuMemory(device)
@@ -123,11 +138,11 @@ def _capture_on_gpu(runner: Runner, needs: MemoryNeeds, device: torch.device) ->
     """Capture graphs, and measure and log their memory."""
     before, _ = torch.cuda.mem_get_info(device)
     _capture(runner)
-    if runner.graphs.are_used:
-        runner.graphs.bytes = before - torch.cuda.mem_get_info(device)[0]
+    if runner.has_graphs:
+        runner.graph_bytes = before - torch.cuda.mem_get_info(device)[0]
     _logger.info(
         "graphs use %.2f GB of the %.2f GB reserved for them; %d KV pages of %.1f MB",
-        runner.graphs.bytes / 1e9,
+        runner.graph_bytes / 1e9,
         needs.graphs / 1e9,
         runner.pages,
         needs.page / 1e6,
@@ -136,9 +151,47 @@ def _capture_on_gpu(runner: Runner, needs: MemoryNeeds, device: torch.device) ->
 
 def _capture(runner: Runner) -> None:
     """Capture all graphs, with a progress bar."""
-    graphs, began_s = runner.graphs, time.perf_counter()
+    began_s = time.perf_counter()
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("capturing graphs", total=graphs.count)
-        graphs.capture(lambda done, total: progress.update(task, completed=done, total=total))
-    kind = "graphs" if graphs.are_used else "passes without graphs"
-    _logger.info("%d %s took %.1f s", graphs.count, kind, time.perf_counter() - began_s)
+        task = progress.add_task("capturing graphs", total=runner.graph_count)
+        runner.capture(lambda done, total: progress.update(task, completed=done, total=total))
+    kind = "graphs" if runner.has_graphs else "passes without graphs"
+    _logger.info("%d %s took %.1f s", runner.graph_count, kind, time.perf_counter() - began_s)
+
+
+def measure_costs(runner: Runner, generation: GenerationConfig) -> tuple[StepCost, ...]:
+    """Start and step few, half and all rows, free them again, and log how long steps took.
+
+    Returns:
+        Steps without starts first, because the cost of a start is estimated from the difference.
+    """
+    most = min(runner.max_rows, runner.pages)
+    counts = sorted({1, (most + 1) // 2, most})
+    for count in counts:  # the first replay uploads its graph, and libraries load what they need
+        list(_step_rows(runner, generation, count))
+    costs = [cost for count in counts for cost in _step_rows(runner, generation, count)]
+    runner.reset_timings()
+    steps = {cost.rows: f"{cost.seconds * 1000:.1f} ms with {cost.rows}" for cost in costs}
+    _logger.info("frames of %.0f ms take %s rows", FRAME_S * 1000, ", ".join(steps.values()))
+    return tuple(sorted(costs, key=lambda cost: cost.starts))
+
+
+def _step_rows(runner: Runner, generation: GenerationConfig, count: int) -> Iterator[StepCost]:
+    """Time one step that starts `count` rows, and some that follow."""
+    rows = runner.free_rows[:count]
+    # Text without end keeps every row alive, whatever the model samples.
+    endless_text = (0,) * (_STEPS + 2)
+    prompt = Prompt((0,) * _PROMPT_POSITIONS, (NO_CODEC,) * _PROMPT_POSITIONS, endless_text)
+    try:
+        for number in range(1 + _STEPS):
+            began_s = time.perf_counter()
+            for row in () if number else rows:
+                sampling = sampling_params(generation, seed=row)
+                runner.start(row, prompt, sampling, _STEPS + 2, is_open=True, pages=[row + 1])
+            runner.step(rows, dict.fromkeys(rows, 1))
+            yield StepCost(count, 0 if number else count, time.perf_counter() - began_s)
+    finally:
+        while runner.has_sound_in_flight:
+            runner.step([], {})
+        for row in rows:
+            runner.cancel(row)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from voiceagent_tts.engine.product_choice import Precision
 from voiceagent_tts.model.attention import AttentionBackend
 
+Precision = Literal["float32", "bfloat16", "float16", "int8", "auto"]
 KernelChoice = Literal["auto", "plain", "fused"]
 
 
@@ -29,7 +29,6 @@ class Qwen3Options:
             part.
         attention: attention of plain kernels, `sdpa` or `flash`. Default: flash-attn if it is
             installed and supported.
-        kernels: kernels between the matrix products; `auto` uses fused kernels if they work.
         codec_kernels: kernels of the codec; `auto` uses fused ones on a GPU if they work.
         has_graphs: whether passes are captured as CUDA graphs on a GPU.
         is_deterministic: whether every call has one size, so that a seed gives identical bits

@@ -4,7 +4,7 @@
 `talker_step` computes codebook 0 of the next. A pass runs for some of the rows, found by their
 numbers; everything else that the host knows of them is uploaded in one small matrix. Passes have
 static shapes, write in place and never wait for the device, so that each can be captured once and
-replayed. Knows no text and no requests.
+replayed.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voiceagent_tts.engine.cuda_graph import Compile, CompiledCalls
+from voiceagent_tts.engine.cuda_graph import Compile, CompiledCalls, Download, Upload
 from voiceagent_tts.engine.row_table import DeviceRecords, RowTable
 from voiceagent_tts.engine.sizes import Shapes, fitting
-from voiceagent_tts.engine.transfer import Download, Upload
 from voiceagent_tts.model.code_predictor import FrameBuffers
 from voiceagent_tts.model.kv_pool import KVPool, PagedKVCache
 from voiceagent_tts.model.network import Network, PromptIds
@@ -218,13 +217,7 @@ class Passes:
 
 @dataclass(slots=True)
 class Prefill:
-    """A prompt on its way into the KV pages of a row.
-
-    Attributes:
-        row: index of the row.
-        prompt: the whole prompt.
-        begin: number of positions that are in the pages already.
-    """
+    """A prompt on its way to a row's KV pages, of which `begin` positions are there already."""
 
     row: int
     prompt: Prompt
@@ -240,7 +233,7 @@ class Prefiller:
         self._hidden_size = network.config.talker_config.hidden_size
 
     def run(self, prefills: list[Prefill]) -> None:
-        """Process whole prompts, short ones several at a time and long ones in parts."""
+        """Process whole prompts."""
         while prefills:
             length = self._next_length(prefills[0])
             self._run_part(self._first_pass(prefills, length), length)

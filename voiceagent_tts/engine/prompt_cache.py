@@ -1,7 +1,7 @@
 """Builds the prompt of a sequence from parts that are computed once.
 
 The beginning of a prompt (instruct, language, voice) does not depend on the text, and neither does
-the codec's state after a clone's reference audio. Both are cached. Knows no rows and no time.
+the codec's state after a clone's reference audio. Both are cached.
 """
 
 from collections import deque
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from voiceagent_tts.engine.failing import failing_in_engine
+from voiceagent_tts.engine.publisher import failing_in_engine
 from voiceagent_tts.engine.runner import Prefix, Runner
 from voiceagent_tts.engine.scheduler import Scheduler
 from voiceagent_tts.engine.sequence import Sequence
@@ -33,7 +33,6 @@ class PreparedPrompt:
     """Prompt of a sequence, with the state that its row starts from.
 
     Attributes:
-        prompt: the whole prompt.
         prefix: the beginning of the prompt, if it was computed before.
         primed: codec state that the audio continues from; None for silence.
     """
@@ -105,11 +104,7 @@ class PromptCache:
     def prepare(
         self, loaded: LoadedVoice, language: str | None, instruct: str | None, feeding: Feeding
     ) -> None:
-        """Compute the prefix of every prompt with this voice, language and instruct.
-
-        Raises:
-            InvalidRequestError: the model does not support the voice, language or instruct.
-        """
+        """Compute the prefix of every prompt with this voice, language and instruct."""
         is_streaming = feeding == "token" or self._always_streams
         key = (loaded.voice, language, instruct or "", is_streaming)
         if self._prefixes.get(key) is None:

@@ -1,17 +1,17 @@
 """Sends the audio of each step, and ends the sequences and contexts that are finished.
 
 A sequence ends when its last frame has become audio, when it has lost its text, or when its row is
-out of memory. A context ends with its last sequence, with an error, or when it is dropped. Knows no
-prompts and no commands.
+out of memory. A context ends with its last sequence, with an error, or when it is dropped.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import NoReturn
 
+import torch
+
 from voiceagent_tts.audio.levels import frame_peaks
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, AudioChunk
-from voiceagent_tts.engine.failing import failing_in_engine
 from voiceagent_tts.engine.metrics import Counts
 from voiceagent_tts.engine.runner import Runner, Sound
 from voiceagent_tts.engine.scheduler import Scheduler
@@ -20,6 +20,7 @@ from voiceagent_tts.engine.text_queue import OpenContext
 from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.seam.engine import Outbox
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Failed, SegmentEnd
+from voiceagent_tts.seam.failing import failing
 
 _SILENCE = 33  # of 32,767: -60 dBFS
 _FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
@@ -28,6 +29,16 @@ _LOST_TEXT = (
     "try again, with another seed if one is set"
 )
 _NO_SOUND = "the model made no sound of a text, twice; try again, with another seed if one is set"
+
+
+def failing_in_engine(
+    contexts: Iterable[int], fail: Callable[[int, VoiceAgentError], None]
+) -> AbstractContextManager[None]:
+    """Turn an error into the failure of `contexts`, unless it is one of the device.
+
+    After such an error a device computes nothing more. The process ends, and another one starts.
+    """
+    return failing("the engine", contexts, fail, unless=(torch.AcceleratorError,))
 
 
 class Publisher:
@@ -103,7 +114,6 @@ class Publisher:
         del self._contexts[context.id]
 
     def _audio_of(self, context: EngineContext, sound: Sound, now: float) -> ContextAudio | None:
-        """Return the sound as audio of its context; None while it has made only silence."""
         with self.failing(context.id):
             return self._receive_sound(context, sound, now)
 

@@ -53,16 +53,11 @@ class RowTable:
         records: records for the device, by `record_type`. The last one is the scratch row's, which
             pads batches.
         text: [R, capacity], text ids that are added to the frames.
-        text_ids: [R], number of text ids that were written, including those beyond the capacity.
         frames_left: [R], number of frames before the row's maximum.
-        pages: [R], number of KV pages.
-        is_used: [R], whether the row has a prompt.
-        is_open: [R], whether more text may follow.
         needs_all_text: [R], whether the row must be fed all of its text before it ends.
         is_over: [R], whether the row makes no more frames.
         noise: [R, F, K], random numbers of the frames from `noise_start` on.
         noise_start: [R], the first frame in `noise`.
-        seeds: [R] uint64, seed of each row.
         scratch: index of the scratch row.
     """
 
@@ -159,7 +154,6 @@ class DeviceRecords:
 
     Args:
         packed: [B, N] int32, one record per row of the batch.
-        layout: layout of a record, from `record_type`.
     """
 
     def __init__(self, packed: Tensor, layout: np.dtype) -> None:

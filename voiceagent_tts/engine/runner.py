@@ -1,9 +1,9 @@
 """Runs the rows of one model: prompts and text ids in; codes, then PCM, out.
 
-A step makes one frame of some rows and decodes waiting frames of some; the caller decides which.
-Frames stay on the device; only codebook 0 of each comes to the host. On a GPU every pass is a
-captured graph and the codec has its own stream; on a CPU the same passes run plainly. The caller
-also decides which row has which KV pages. Knows no contexts, no text and no deadlines.
+A step makes one frame of some rows and decodes waiting frames of some; the caller decides which,
+and which row has which KV pages. Frames stay on the device; only codebook 0 of each comes to the
+host. On a GPU every pass is a captured graph and the codec has its own stream; on a CPU the same
+passes run plainly.
 """
 
 import time
@@ -18,7 +18,6 @@ from voiceagent_tts.engine.batch import Batch
 from voiceagent_tts.engine.codec_stream import CodecStream, Priming, Sound
 from voiceagent_tts.engine.cuda_graph import CODEC_PRIORITY, Stream, StreamEvent
 from voiceagent_tts.engine.generate import make_samplers
-from voiceagent_tts.engine.graphs import Graphs
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.model.checkpoint import Checkpoint
@@ -28,6 +27,9 @@ from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPrefix, pages_for
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import SamplingParams, sampling_params
+
+Progress = Callable[[int, int], None]
+"""Called with the number of finished parts and the total."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -58,7 +60,6 @@ class Frame:
     """A frame that a row made.
 
     Attributes:
-        row: index of the row.
         code: code of codebook 0.
         is_end: whether it is the row's last frame. Waiting frames can still be decoded.
     """
@@ -127,14 +128,13 @@ class Runner:
     """The rows of one model on one device.
 
     Args:
-        checkpoint: the model.
         codec: the model's codec, on the same device.
         rows: maximum number of sequences at a time.
         capacity: positions of a row: its prompt and its frames.
         pages: KV pages of all rows together; by default as many as the rows can fill.
         sizes: sizes that passes and codec calls are padded to; by default none are padded.
-        has_graphs: whether passes are captured, if the device has graphs; call `graphs.capture`
-            before the first start.
+        has_graphs: whether passes are captured, if the device has graphs; call `capture` before the
+            first start.
         prefix_bytes: maximum memory of all prefixes.
     """
 
@@ -177,10 +177,10 @@ class Runner:
         )
         stream = Stream(network.device, is_captured=has_graphs, priority=CODEC_PRIORITY)
         self._codec = CodecStream(codec, self._batch.codes, stream, sizes.codec)
-        streams = self._stream, stream
-        has_clones = checkpoint.config.has_speaker_encoder
-        self.graphs = Graphs(self._batch.passes, self._codec, streams, has_clones=has_clones)
-        """Graphs of all passes and codec calls."""
+        self._streams = self._stream, stream
+        self._has_clones = checkpoint.config.has_speaker_encoder
+        self.graph_bytes = 0
+        """Memory of captured graphs, where it was measured."""
         self._prefixes = weakref.WeakSet[Prefix]()
         self._prefix_bytes = prefix_bytes
         if network.device.type == "cuda":
@@ -213,6 +213,47 @@ class Runner:
         """Memory of the codec state of one row, or of one primed voice."""
         return self._codec.state_bytes // (self.max_rows + 1)
 
+    @property
+    def has_graphs(self) -> bool:
+        """Whether passes are replays of captured graphs."""
+        return self._stream.is_captured
+
+    @property
+    def graph_count(self) -> int:
+        """Number of passes and codec calls that `capture` compiles."""
+        return len([*self._batch.passes.keys(), *self._codec.keys()])
+
+    def capture(self, progress: Progress) -> None:
+        """Compile every pass and every call of the codec, and run each once on the scratch row.
+
+        The first replay of a graph uploads it to the GPU, for which no request should wait. Other
+        sizes are refused from then on. On streams without graphs every pass and call runs once, so
+        that kernels are loaded, and what fails does so before the first request. So do the parts of
+        clones' references, which are never captured.
+
+        If this raises, the runner cannot be used, and after some faults not even its process.
+        """
+        done, total = 0, self.graph_count
+        for owner in (self._batch.passes, self._codec):
+            for key in owner.keys():
+                owner.calls[key]  # pyright: ignore[reportArgumentType]
+                progress(done := done + 1, total)
+            owner.calls.seal()
+        self._run_all()
+
+    @torch.inference_mode()
+    def _run_all(self) -> None:
+        passes = self._batch.passes
+        with self._stream.entered():
+            for pass_key in passes.keys():
+                passes.calls[pass_key]()
+        for call_key in self._codec.keys():
+            self._codec.calls[call_key]()
+        if self._has_clones:
+            self._codec.prime_parts()
+        for stream in self._streams:
+            stream.mark().wait()
+
     @torch.inference_mode()
     def run_largest_passes(self) -> None:
         """Run the largest pass of every kind on the scratch row."""
@@ -232,7 +273,7 @@ class Runner:
             "kernel_fault": self.kernel_fault or "",
             "codec_kernels": self.codec_kernels,
             "codec_fault": self.codec_fault or "",
-            "has_graphs": self.graphs.are_used,
+            "has_graphs": self.has_graphs,
         }
 
     def reset_timings(self) -> None:
@@ -280,18 +321,10 @@ class Runner:
         primed: CodecState | None = None,
         prefix: Prefix | None = None,
     ) -> None:
-        """Start a prompt in a free row, with the next step.
+        """Start a prompt in a free row, with the next step; arguments as in `Batch.join`.
 
-        Args:
-            row: a free row.
-            prompt: fits into the row's capacity together with one frame.
-            sampling: within the checkpoint's recommendation, with any seed.
-            max_frames: maximum number of frames; the row also ends at its capacity.
-            is_open: whether `feed` brings the rest of the text.
-            pages: free KV pages, as many as `pages_needed`; by default the row's own, which
-                requires a runner with as many pages as its rows can fill.
-            primed: codec state that the audio continues from; by default silence.
-            prefix: computed beginning of the prompt.
+        `sampling` is within the checkpoint's recommendation, with any seed. Audio continues from
+        `primed`, by default from silence.
 
         Raises:
             InvalidRequestError: `sampling` is outside what the samplers were built for.

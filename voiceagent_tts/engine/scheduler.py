@@ -2,9 +2,8 @@
 
 The deadline of a context is the time at which its listener has heard everything sent. Of the
 contexts that wait for a row, those close to an underrun start first, then first audio, then the
-rest. Batch contexts are served while no listener needs the device. What the engine refuses for lack
-of rows, pages or time is decided here; the server refuses where it knows that no row is free. Knows
-no tensors and no text; time is passed in.
+rest. Batch contexts are served while no listener needs the device. The server refuses where it
+knows that no row is free; what lacks rows, pages or time is refused here. Time is passed in.
 """
 
 import math
@@ -61,7 +60,6 @@ class Plan:
 
     Attributes:
         start: contexts whose next sequence starts, the most urgent first.
-        step: contexts whose row makes a frame, those in `start` included.
         decode: contexts whose frames become audio, and how many frames, this step's included; the
             most urgent first.
     """
@@ -72,12 +70,7 @@ class Plan:
 
 
 class Scheduler:
-    """Decides which context gets rows, pages and time of one device when.
-
-    Attributes:
-        memory: the rows and KV pages.
-        costs: what steps and starts cost.
-    """
+    """Decides which context gets rows, pages and time of one device when."""
 
     def __init__(self, pace: Pace, rows: int, pages: int) -> None:
         self._pace = pace
@@ -98,11 +91,8 @@ class Scheduler:
     ) -> None:
         """Check that one more context can be served beside `contexts`.
 
-        Args:
-            contexts: the contexts that are served.
-            is_batch: whether the new one is a batch context.
-            continues: whether its listener has heard audio that this engine did not make; then
-                the device's load is no reason to refuse it.
+        One that `continues`, whose listener has heard audio that this engine did not make, is not
+        refused for the device's load.
 
         Raises:
             OverloadedError: no row is free, or listeners would run into underruns; with the time
@@ -143,17 +133,11 @@ class Scheduler:
         likely_pages: int,
         contexts: Collection[EngineContext],
     ) -> ActiveSequence | None:
-        """Give a row, and the pages of its prompt, to the next sequence of `context`.
+        """Give a row, and the pages of its prompt, to the next sequence of an admitted context.
 
         The sequence becomes the active one of the context, unless too few pages are free. Then a
         batch context, and one whose listener has heard its beginning, is marked as waiting for
         pages instead of being refused.
-
-        Args:
-            context: the context whose sequence is to start; it is admitted and has no row.
-            prompt_pages: number of pages for the prompt and its first frame.
-            likely_pages: number of pages that the sequence is expected to need.
-            contexts: all contexts.
 
         Returns:
             The sequence with its row and pages; None if it waits for pages.
@@ -166,7 +150,7 @@ class Scheduler:
         pages = self.memory.pages
         most = _batch_share(pages) if context.is_batch else pages
         if active and held + likely_pages > most:
-            if context.may_wait:
+            if context.is_batch or context.is_heard:
                 context.waits_for_memory = True
                 return None
             free = pages - held

@@ -1,7 +1,4 @@
-"""Sequences, and the context whose sequences share one clock.
-
-Numbers and ids only: no tensors and no decisions. Time is passed in.
-"""
+"""Sequences, and the context whose sequences share one clock. Time is passed in."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -37,15 +34,12 @@ class Sequence:
     """A text that one row speaks from its first frame to its last.
 
     Attributes:
-        is_streaming: whether each frame consumes one text id. Otherwise the prompt holds all text.
         ids: token ids of the assistant's turn, as far as it is written.
         text_ids: number of ids that are text.
         char_end: end of the sequence in the client's text, in characters.
         language: language code; None if the model chooses.
-        text: state of the text.
         is_retried: whether this is the second attempt, after one without speech.
         has_sound: whether audio of it was sent that is not silent.
-        detector: detector of runaway generation in the current attempt.
         fed_ids: number of `ids` that the row has been fed.
     """
 
@@ -102,9 +96,7 @@ class SequenceState(Enum):
     """State of a sequence that holds a row.
 
     Attributes:
-        RUNNING: makes a frame in each step that it takes part in.
         STARVED: waits for text.
-        ENDED: makes no more frames.
         OUT_OF_MEMORY: makes no more frames, because no page was free.
         LOST: makes no more frames, because it made noise in place of its text.
     """
@@ -121,12 +113,9 @@ class ActiveSequence:
     """A sequence that holds a row, and the frames that the row has made.
 
     Attributes:
-        row: index of the row in the batch.
         likely_pages: number of KV pages that the sequence is expected to need.
-        pages: KV pages of the row, in the order of its positions.
         undecoded_frames: frames that have not been submitted to the codec.
         decoding_frames: frames in the codec, whose audio has not arrived.
-        state: whether it makes frames.
     """
 
     row: int
@@ -167,8 +156,6 @@ class EngineContext:
     """One agent turn as the engine speaks it: sequences in order, on one clock.
 
     Attributes:
-        id: the server's number of the context.
-        options: how the context is spoken.
         seed: seed of every sequence.
         arrival: position in the order in which contexts came.
         ids_to_start: number of ids that an open sequence needs before it can start.
@@ -180,7 +167,6 @@ class EngineContext:
             an underrun.
         waits_for_memory: whether the next sequence waits for free pages.
         waits_for_voice: whether the first sequence waits until its voice is computed.
-        continues: whether the listener has heard audio that this engine did not make.
         held_pcm: silence that is sent together with the first sound.
         clock: playback of the audio that was sent.
     """
@@ -229,11 +215,6 @@ class EngineContext:
     def is_heard(self) -> bool:
         """Whether the listener has had audio of this reply, of this engine or another source."""
         return self.has_spoken or self.continues
-
-    @property
-    def may_wait(self) -> bool:
-        """Whether the context waits for memory where a new turn is refused."""
-        return self.is_batch or self.is_heard
 
     @property
     def has_text_to_start(self) -> bool:

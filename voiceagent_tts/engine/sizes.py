@@ -83,13 +83,8 @@ def graph_sizes(rows: int, capacity: int, *, has_windows: bool = True) -> Sizes:
     """Return sizes few enough to be captured when an engine starts.
 
     Below a few hundred rows a pass spends most of its time on reading weights, so that padding
-    costs little.
-
-    Args:
-        rows: number of rows of the engine.
-        capacity: positions of a row.
-        has_windows: whether a pass has one of several windows. Fused kernels read as many
-            positions as each row has, so that one window suffices.
+    costs little. Without `has_windows` a pass has one window: fused kernels read as many positions
+    as each row has.
     """
     prompts = _up_to(_PROMPTS, min(capacity, _PROMPTS[-1]))
     furthest = _whole_pages(capacity) + prompts[-1]  # the last part of a prompt is padded, too

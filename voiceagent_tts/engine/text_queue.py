@@ -51,7 +51,6 @@ class SequenceBuilder:
     """Builds the sequences of one context from its text.
 
     Args:
-        tokenizer: tokenizer of the model.
         feeding: how the text arrives.
         language: language code of a growing text; None if unknown.
         ids_to_start: number of ids of a growing sequence that the voice needs to start.
@@ -81,10 +80,9 @@ class SequenceBuilder:
         language: str | None,
         readings: tuple[Reading, ...] = (),
     ) -> None:
-        """Append the context's next text, whose first character is `char_base`.
+        """Append the context's next text, whose first character is `char_base`; in any language.
 
-        Spans with a reading are said as that reading. In segment feeding its language may differ
-        from that of the text before it.
+        Spans with a reading are said as that reading.
         """
         if self._feed is not None:
             self._feed.skip_to(char_base)
@@ -134,7 +132,6 @@ class OpenContext(EngineContext):
 
     Attributes:
         voice: the voice; a context keeps it when the voice's file is replaced.
-        builder: turns the text of the context into sequences.
         has_all_text: whether the client's last text has arrived; some of it may be unread.
         unread: text and flushes that the builder has not received, in order.
         fault: why the text cannot be read; None if it can.
@@ -145,15 +142,6 @@ class OpenContext(EngineContext):
     has_all_text: bool = False
     fault: VoiceAgentError | None = None
     unread: deque[Submit | Append | Flush] = field(default_factory=deque[Submit | Append | Flush])
-
-    def raise_fault(self) -> None:
-        """Raise what went wrong when the text was read.
-
-        Raises:
-            VoiceAgentError: the text cannot be read.
-        """
-        if self.fault is not None:
-            raise self.fault
 
 
 class TextQueue:

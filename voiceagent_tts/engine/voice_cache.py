@@ -1,7 +1,7 @@
 """Finds the voice that a context asks for: presets, designed voices, and clones from their folder.
 
 A clone is loaded once and kept together with the codec's state after its reference audio. It is
-loaded again when its file changes. Knows no audio and no rows.
+loaded again when its file changes.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,6 @@ class LoadedVoice:
     """A voice, ready for a prompt.
 
     Attributes:
-        voice: the voice as the prompt needs it.
         priming: codec state of one row after the reference audio, computed in parts; None until it
             is needed.
     """

@@ -1,7 +1,7 @@
 """Attention of the talker and the code predictor, and the key-value cache interface it reads.
 
 Shapes: B rows, T new positions, S visible positions, H query heads, Hkv key and value heads, D
-numbers per head. Knows no weights and no layout of rows: `KVCache` returns what a pass may see.
+numbers per head. `KVCache` returns what a pass may see.
 """
 
 import importlib

@@ -157,12 +157,7 @@ def open_weights(folder: Path) -> dict[str, StoredTensor]:
 
 
 def fill(weights: Weights, stored: Mapping[str, StoredTensor], folder: Path) -> None:
-    """Read a module's tensors.
-
-    Args:
-        weights: names in the checkpoint, and the tensors or parts of tensors to fill.
-        stored: tensors in the files.
-        folder: folder of the files, for messages.
+    """Read a module's tensors, or parts of tensors, by their names in the checkpoint.
 
     Raises:
         CheckpointError: a tensor is missing or has another shape or type.
@@ -248,15 +243,10 @@ def load_checkpoint(
     kernels: Kernels = "plain",
     is_packed: bool = True,
 ) -> Checkpoint:
-    """Load a model from its folder.
+    """Load a published or fine-tuned model from its folder.
 
-    Args:
-        folder: folder of a published or fine-tuned model.
-        dtype: precision of the weights.
-        device: device of the weights.
-        backend: attention implementation, where no fused kernel is used.
-        kernels: kernels between matrix products; `fused` only if `find_fault` returns None.
-        is_packed: on a CPU, rearrange weights for its vector unit. Results differ by rounding only.
+    Its `kernels` are `fused` only if `find_fault` returns None. With `is_packed`, weights on a CPU
+    are rearranged for its vector unit. Results differ by rounding only.
 
     Raises:
         CheckpointError: a file is missing, incomplete, or not supported by this network.

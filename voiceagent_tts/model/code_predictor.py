@@ -1,7 +1,7 @@
 """The code predictor: from the talker's hidden state and codebook 0 to the frame's other codes.
 
-It reads sixteen positions per frame: the talker's hidden state, then each code but the last. Its
-KV cache starts empty with every frame. Knows no text and no requests; the caller samples the codes.
+It reads sixteen positions per frame: the talker's hidden state, then each code but the last. Its KV
+cache starts empty with every frame. The caller samples the codes.
 
 Source: qwen-tts 0.1.1, `Qwen3TTSTalkerCodePredictorModelForConditionalGeneration`.
 """
@@ -112,8 +112,7 @@ class CodePredictor(nn.Module):
     def fold(self, codec_embedding: Tensor) -> None:
         """Project the embedding of every code once after loading, so no frame has to.
 
-        Args:
-            codec_embedding: the talker's embedding; its first rows are the codes of codebook 0.
+        The first rows of the talker's `codec_embedding` are the codes of codebook 0.
         """
         tables = (codec_embedding[: self.config.vocab_size], *self.embeddings[:-1])
         self._inputs = [self._project(table.to(self.embeddings)) for table in tables]
@@ -133,17 +132,11 @@ class CodePredictor(nn.Module):
     def complete_frame(
         self, hidden: Tensor, first: Tensor, buffers: FrameBuffers, sample: SampleCode
     ) -> Tensor:
-        """Complete the frame of every row.
+        """Complete the frame of every row: [B, K] int64, codebook 0 first.
 
-        Args:
-            hidden: [B, talker hidden], the talker's state from which `first` was sampled, in any
-                precision.
-            first: [B] int64, codebook 0.
-            buffers: buffers of B rows; overwritten, nothing is read from an earlier call.
-            sample: samples a code from its logits.
-
-        Returns:
-            [B, K] int64, codebook 0 first.
+        hidden: [B, talker hidden] in any precision, the talker's state from which `first` ([B]
+        int64, codebook 0) was sampled. The `buffers` of B rows are overwritten; nothing is read
+        from an earlier call.
         """
         codes = [first]
         hidden = self._project(hidden.to(self.embeddings))

@@ -1,7 +1,6 @@
 """The codec (Qwen3-TTS-Tokenizer-12Hz): frames of codes to samples, at once or as a stream.
 
-Loads from the subfolder `speech_tokenizer/` of a model or from a folder of its own. Knows no
-requests and no audio files.
+Loads from the subfolder `speech_tokenizer/` of a model or from a folder of its own.
 """
 
 from collections.abc import Callable
@@ -66,13 +65,10 @@ def load_codec(
     *,
     is_packed: bool = True,
 ) -> Codec:
-    """Load a codec.
+    """Load a codec from the folder of a model, or from its own.
 
-    Args:
-        folder: folder of a model or of the codec alone.
-        dtype: precision of the weights.
-        device: device of the weights.
-        is_packed: on a CPU, rearrange weights for its vector unit. Samples differ by rounding only.
+    With `is_packed`, weights on a CPU are rearranged for its vector unit. Samples differ by
+    rounding only.
 
     Raises:
         CheckpointError: a file is missing, incomplete, or not supported by this network.

@@ -2,7 +2,7 @@
 
 Portions of any size give the samples of one offline decode, so the first portion may be a single
 frame. Rows of a batch start, pause and restart independently. A call has static shapes, writes its
-state in place and never waits for the device. Knows no files, no requests and no clock.
+state in place and never waits for the device.
 
 Source: qwen-tts 0.1.1, `Qwen3TTSTokenizerV2Decoder`; sizes from the checkpoint.
 """
@@ -107,11 +107,8 @@ class CodecDecoder(nn.Module):
     def decode(self, codes: Tensor, state: CodecState, rows: Tensor | None = None) -> Tensor:
         """Decode the next frames to the samples that follow those already returned.
 
-        Args:
-            codes: [B, K, F] int64, codebook 0 first.
-            state: left context of every row; updated in place.
-            rows: [B] int64, distinct rows of `state` to decode; the others keep their state. None:
-                all rows.
+        codes: [B, K, F] int64, codebook 0 first. rows: [B] int64, distinct rows of `state`, which
+        is updated in place; the others keep their state. None: all rows.
 
         Returns:
             [B, F * 1920] float32 in [-1, 1], 24 kHz.
@@ -130,14 +127,7 @@ class CodecDecoder(nn.Module):
         Frames decoded afterwards continue the reference exactly, so nothing has to be cut off. All
         frames pass the transformer, but only the last parts the convolutions, which are most of the
         work and have a short left context. A part runs the kernels of a decoded window of its size.
-
-        Args:
-            codes: [B, K, F] int64, at most as many frames as `state` allows.
-            following: number of frames of the reference after these.
-            state: left context of every row; updated in place.
-
-        Raises:
-            ValueError: as in `decode`.
+        codes: as in `decode`, of which `following` frames of the reference come after.
         """
         call = self._start_call(codes, state, None)
         latents = self._transform(codes, call)

@@ -129,13 +129,7 @@ class Layout:
 
 
 class FusedCall(DecodeCall):
-    """A call whose launches write the next call's inputs beside the state; `advance` stores them.
-
-    Args:
-        state: as in `DecodeCall`.
-        frames: as in `DecodeCall`.
-        rows: as in `DecodeCall`.
-    """
+    """A call whose launches write the next inputs beside the state; `advance` stores them."""
 
     def __init__(self, state: CodecState, frames: int, rows: Tensor) -> None:
         # Kernels read one row number after the other, and callers may pass a column of a table.
@@ -209,10 +203,6 @@ class FusedSynthesis:
     Args:
         upsampling: layers from frames to the positions of the first block.
         mixing: the layer after each of these.
-        head: first convolution of the decoder.
-        blocks: blocks of the decoder, whose weights are loaded.
-        activation: activation after the blocks.
-        output: convolution to samples.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 A causal convolution needs its last inputs, and attention the keys and values of the frames in its
 window. With these, frames can be decoded in portions of any size, each frame once. Rows are
 independent: each has its own position, and a call may decode a subset of them. Shapes depend only
-on the numbers of rows and frames, and nothing here waits for the device. Knows no weights.
+on the numbers of rows and frames, and nothing here waits for the device.
 """
 
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ class CodecState:
         self.history[row].zero_()
 
     def copy_row(self, row: int, source: "CodecState", source_row: int) -> None:
-        """Copy the state of a row of `source` to `row`.
+        """Copy the state of a row of `source`, which has the same layout, to `row`.
 
         Raises:
             ValueError: `source` has another layout.
@@ -167,9 +167,8 @@ class DecodeCall:
     def prepend_history(self, number: int, x: Tensor) -> Tensor:
         """Prepend a convolution's last inputs to new ones: [B, T, C] -> [B, reach + T, C].
 
-        Args:
-            number: number of the convolution in the decoder's order.
-            x: new inputs; the last ones are stored for the next call.
+        The last new inputs are stored for the next call. Convolutions are numbered in the decoder's
+        order.
         """
         inputs = torch.cat((self._select(self.history(number)), x), dim=1)
         self.store_history(number, inputs[:, x.shape[1] :])
@@ -178,11 +177,7 @@ class DecodeCall:
     def taps(self, number: int, x: Tensor, kernel: int, dilation: int) -> Tensor:
         """Gather the inputs of each output of a convolution: [B, T, C] -> [B, T, kernel * C].
 
-        Args:
-            number: number of the convolution in the decoder's order.
-            x: new inputs; the last ones are stored for the next call.
-            kernel: number of taps.
-            dilation: positions between taps.
+        Taps are `dilation` positions apart. The last inputs are stored for the next call.
         """
         length, reach = x.shape[1], (kernel - 1) * dilation
         x = self.prepend_history(number, x)

@@ -2,7 +2,7 @@
 
 Fields have the names of the JSON keys, so they can be searched for. Values that this network does
 not support (another codec, another activation, scaled positions) are errors that name the file and
-the key. Keys without effect on inference are ignored. Knows no weights.
+the key. Keys without effect on inference are ignored.
 
 Source: config.json, generation_config.json and speech_tokenizer/config.json of the published
 Qwen3-TTS-12Hz models; defaults are those of qwen-tts 0.1.1.
@@ -259,20 +259,12 @@ def read_model_config(folder: Path) -> ModelConfig:
 
 
 def read_generation_config(folder: Path) -> GenerationConfig:
-    """Read generation_config.json of a model.
-
-    Raises:
-        CheckpointError: the file is missing, is not JSON, or has a value of the wrong type.
-    """
+    """Read generation_config.json of a model; raises as `read_model_config`."""
     return _read(GenerationConfig, folder / "generation_config.json")
 
 
 def read_codec_config(folder: Path) -> CodecConfig:
-    """Read config.json of a codec; `folder` is the codec's own folder.
-
-    Raises:
-        CheckpointError: the file is missing, is not JSON, or has a value that is not supported.
-    """
+    """Read config.json of a codec's own folder; raises as `read_model_config`."""
     return _read(CodecConfig, folder / "config.json")
 
 

@@ -1,8 +1,7 @@
 """Select the kernels between a network's matrix products: PyTorch's or fused ones.
 
 Fused kernels need Triton, which is imported only when they are selected, and an NVIDIA GPU.
-`find_fault` and `fuse_codec` run them on the device and compare their results with PyTorch's. Knows
-no checkpoint.
+`find_fault` and `fuse_codec` run them on the device and compare their results with PyTorch's.
 """
 
 from collections.abc import Callable, Iterator
@@ -102,11 +101,8 @@ def find_fault(config: TalkerConfig, dtype: torch.dtype, device: torch.device) -
 def fuse_codec(decoder: CodecDecoder, max_frames: int) -> str | None:
     """Fuse a loaded decoder, and return why it must not be used, or None if it may.
 
-    Compares its samples with those that it made before, with the weights and sizes that are served.
-
-    Args:
-        decoder: with its weights, not packed.
-        max_frames: frames of a call for which the state of the rows is made.
+    Compares its samples with those that it made before, with the weights, which are not packed, and
+    sizes that are served: rows have a state for calls of `max_frames`.
     """
     device = decoder.device
     if device.type != "cuda" or torch.version.cuda is None:
@@ -163,12 +159,9 @@ def _without_tf32() -> Iterator[None]:
 def differences(
     config: TalkerConfig, dtype: torch.dtype, device: torch.device
 ) -> Iterator[tuple[str, float, float]]:
-    """Compare fused kernels on a device with plain kernels on the CPU.
+    """Compare fused kernels on a device with plain kernels on the CPU, for a talker in `dtype`.
 
-    Args:
-        config: sizes of the compared kernels.
-        dtype: precision of the talker.
-        device: a GPU, or the CPU with Triton's interpreter.
+    The device is a GPU, or the CPU with Triton's interpreter.
 
     Yields:
         For each result of the talker and of the code predictor: its name, the largest difference

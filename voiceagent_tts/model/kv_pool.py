@@ -2,7 +2,7 @@
 
 A row's positions are in the pages that its page table lists; the caller assigns pages to rows.
 Positions beyond a row's last one are never read, so pages need no clearing. Shapes depend only on
-the numbers of rows and positions, and nothing here waits for the device. Knows no weights.
+the numbers of rows and positions, and nothing here waits for the device.
 """
 
 import math
@@ -71,7 +71,6 @@ class PagedKVCache:
     Values that only `extend` needs are computed by its first call.
 
     Args:
-        pool: written in place.
         table: [B, n] int64, the pages of each row; the scratch page where it has none.
         positions: [B, T] int64, consecutive.
         window: number of positions that attention reads, at most n pages; covers the new ones.
@@ -117,14 +116,10 @@ class PagedKVCache:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KVPrefix:
-    """Keys and values of a prompt's first positions.
+    """Keys and values of a prompt's first positions, each [L, T, Hkv, D].
 
     A prefix is far shorter than a page. Copying it into each row needs less memory than sharing
     pages that would be nearly empty.
-
-    Attributes:
-        keys: [L, T, Hkv, D], one layer after the other.
-        values: [L, T, Hkv, D].
     """
 
     keys: Tensor

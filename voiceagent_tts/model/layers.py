@@ -1,10 +1,10 @@
 """The Qwen3 transformer decoder, used by both the talker and the code predictor.
 
 Rounding follows the official package, because errors accumulate over sixteen chained codebooks:
-norms and rotary angles are computed in float32 and rounded to the model's precision before they
-are multiplied by the norm's weight or applied as a rotation. Everything between the matrix products
-goes through `Operations`: PyTorch's are here, fused kernels in `model/fused.py`. Knows neither text
-nor codes; the caller passes earlier keys and values as a `KVCache` and positions as rotary angles.
+norms and rotary angles are computed in float32 and rounded to the model's precision before they are
+multiplied by the norm's weight or applied as a rotation. Everything between the matrix products
+goes through `Operations`: PyTorch's are here, fused kernels in `model/fused.py`. The caller passes
+earlier keys and values as a `KVCache` and positions as rotary angles.
 
 Source: Qwen3 (RMSNorm on heads, grouped queries, SiLU-gated MLP), as in qwen-tts 0.1.1.
 """
@@ -131,15 +131,7 @@ class Operations(Protocol):
     ) -> Tensor:
         """Normalise and rotate queries and keys, store keys and values, and attend.
 
-        Args:
-            heads: [B, T, H + 2 Hkv, D]: queries, keys, values.
-            norm: norm of queries and keys.
-            rotated: rotary embedding of the positions.
-            cache: stores the new keys and values.
-            layer: layer number.
-
-        Returns:
-            [B, T, H, D].
+        heads: [B, T, H + 2 Hkv, D]: queries, keys, values. Returns [B, T, H, D].
         """
         ...
 
@@ -252,21 +244,10 @@ class Layer(nn.Module):
         layer: int,
         operations: Operations,
     ) -> tuple[Tensor, Tensor]:
-        """Run the layer.
+        """Run the layer on [B, T, hidden], and return the stream and the MLP's output.
 
-        The MLP's output is added to the stream by the next norm, because one operation does both.
-
-        Args:
-            x: [B, T, hidden], residual stream.
-            added: [B, T, hidden], output of the previous layer's MLP, not yet added to `x`; None
-                for the first layer.
-            rotated: rotary embedding of the positions.
-            cache: keys and values of earlier positions; stores the new ones.
-            layer: layer number.
-            operations: operations between the matrix products.
-
-        Returns:
-            The residual stream, and this layer's MLP output, not yet added to it.
+        That is added to the stream by the next norm, because one operation does both: `added` is
+        the output of the previous layer's MLP, None for the first layer.
         """
         x, normed = operations.add_norm(x, added, self.attention_norm)
         attended = self.attention(normed, rotated, cache, layer, operations)
@@ -292,16 +273,7 @@ class Transformer(nn.Module):
         self._operations = operations
 
     def forward(self, x: Tensor, rotated: Rotation, cache: KVCache) -> Tensor:
-        """Run one pass over new positions.
-
-        Args:
-            x: [B, T, hidden], embeddings of the new positions.
-            rotated: their rotary embedding.
-            cache: keys and values of earlier positions; stores the new ones.
-
-        Returns:
-            [B, T, hidden], normalised.
-        """
+        """Run one pass over new positions: [B, T, hidden] -> [B, T, hidden], normalised."""
         added = None
         for number, layer in enumerate(self.layers):
             x, added = layer(x, added, rotated, cache, number, self._operations)

@@ -1,7 +1,4 @@
-"""The talker and code predictor of one checkpoint, and the embeddings that need both.
-
-Knows no rows and no sampling.
-"""
+"""The talker and code predictor of one checkpoint, and the embeddings that need both."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,8 @@
 """Kernels for the matrix products of a CPU: a `Linear` in other layouts and other precisions.
 
-`engine/product_choice` says which one is taken. Each agrees with `F.linear` within its bound in
+`engine/device_choice` says which one is taken. Each agrees with `F.linear` within its bound in
 `BOUNDS`; `works` tries it on this machine. The 8-bit products of several rows give each row a scale
-of its own, so that the rows of a batch never influence each other. Knows no network.
+of its own, so that the rows of a batch never influence each other.
 
 Source: PyTorch's operators: `mkldnn`, which `torch.compile` uses for frozen weights; `quantized`
 (FBGEMM and oneDNN); and that for weights of 8 bits, which torchao uses.
@@ -42,13 +42,10 @@ _TRIAL = (64, 128)
 
 
 class PackedLinear(nn.Module):
-    """A `Linear` with an opaque packed weight, which can be neither read nor moved.
+    """A float32 or bfloat16 `Linear` with an opaque packed weight: neither readable nor movable.
 
     PyTorch's default library for float32 products uses half the vector width of some CPUs and
     rearranges the weights in every call. Weights packed once for oneDNN avoid both.
-
-    Args:
-        linear: layer to replace, float32 or bfloat16; not needed afterwards.
     """
 
     def __init__(self, linear: Linear) -> None:
@@ -117,11 +114,7 @@ class Int8Linear(nn.Module):
 
 
 class Int8WeightsLinear(nn.Module):
-    """A float32 `Linear` with weights in 8 bits, multiplied by inputs in bfloat16.
-
-    Args:
-        linear: layer to replace; a multiple of 32 inputs.
-    """
+    """A float32 `Linear` of 8-bit weights and 32 n inputs, which are multiplied in bfloat16."""
 
     def __init__(self, linear: Linear) -> None:
         super().__init__()

@@ -113,9 +113,7 @@ class Cloned:
     def fits(self, width: int | None, config: TalkerConfig) -> bool:
         """Whether the voice was made with the encoders of a model.
 
-        Args:
-            width: numbers in the speaker embeddings of the model; None if it speaks no clones.
-            config: of the model's talker.
+        `width` is that of the model's speaker embeddings, None if it speaks no clones.
         """
         codes = self.reference_codes
         return self.speaker_embedding.shape == (width,) and (
@@ -129,11 +127,7 @@ class Cloned:
 
 
 def _check_type(name: str, tensor: Tensor, types: Sequence[torch.dtype]) -> None:
-    """Refuse a tensor with another type of numbers, such as floats instead of codes.
-
-    Raises:
-        ValueError: its type is none of `types`.
-    """
+    """Refuse a tensor with another type of numbers, such as floats instead of codes."""
     if tensor.dtype not in types:
         raise ValueError(f"{name}: expected {types[0]}, got {tensor.dtype}")
 
@@ -197,12 +191,9 @@ class PromptBuilder:
     ) -> Prompt:
         """Build the prompt of a complete text.
 
-        Args:
-            text: text to speak.
-            voice: voice of a kind that this model supports.
-            language: name, code with or without region, or None to let the model decide.
-            instruct: speaking style; for `Designed` the description of the voice.
-            is_streaming: use the streaming layout, with one text token per frame.
+        The `language` is a name, or a code with or without region; None lets the model decide.
+        `instruct` is a speaking style, and for `Designed` the description of the voice. The
+        streaming layout has one text token per frame.
 
         Raises:
             InvalidRequestError: the model does not support this voice, language or `instruct`; the
@@ -223,15 +214,10 @@ class PromptBuilder:
         is_streaming: bool,
         is_open: bool,
     ) -> Prompt:
-        """Build the prompt of a turn's ids (`Tokenizer.open_turn`); more ids may follow.
+        """Build the prompt of a turn's ids (`Tokenizer.open_turn`), otherwise as `build` does.
 
-        Args:
-            turn: ids received so far; at least `ids_to_start` if the turn is open.
-            voice: see `build`.
-            language: see `build`.
-            instruct: see `build`.
-            is_streaming: see `build`; must be True if the turn is open.
-            is_open: more ids will follow, so no end-of-text id is appended.
+        An open turn needs the streaming layout, and has at least `ids_to_start` of its ids; more
+        will follow, so that no end-of-text id is appended.
 
         Raises:
             InvalidRequestError: see `build`; or the text has no ids.
@@ -262,11 +248,7 @@ class PromptBuilder:
         *,
         is_streaming: bool,
     ) -> Prompt:
-        """Build the common start of all prompts with this voice, language, instruct and layout.
-
-        Raises:
-            InvalidRequestError: see `build`.
-        """
+        """Build the common start of all prompts with this voice, language, instruct and layout."""
         role = self._tokenizer.encode_turn("assistant", "")
         columns = self._head(role, voice, language, instruct)
         reference, text = self._reference(voice), self._reference_ids(voice)

@@ -3,7 +3,7 @@
 The order of operations is the reference's: repetition penalty, no end token before frame 2,
 suppressed ids, temperature, top-k, top-p, draw. Random numbers are a function of (seed, frame,
 codebook) alone, so a seed gives the same codes whatever else is in the batch. The host knows all
-three in advance and computes the numbers ahead of the pass. Knows no network.
+three in advance and computes the numbers ahead of the pass.
 
 Source: transformers 4.57 `GenerationMixin` with the arguments of qwen-tts 0.1.1; Philox4x32-10 of
 Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
@@ -64,11 +64,9 @@ class SamplingParams:
     """How one sequence is sampled.
 
     Attributes:
-        talker: settings for codebook 0.
         predictor: settings for the other codebooks.
         repetition_penalty: how much less likely codebook-0 codes become that the sequence already
             has (`LogitRules` has the formula); 1 for no penalty.
-        seed: 64-bit seed of the random numbers.
     """
 
     talker: SamplingSettings = field(default_factory=SamplingSettings)
@@ -104,8 +102,6 @@ class SamplingBounds:
     """The widest settings that a batch supports; the sampler computes no more than they need.
 
     Attributes:
-        is_sampled: whether any row may be sampled rather than greedy.
-        top_k: the largest top-k of any row; 0 where no row uses top-k.
         has_top_p: whether any row may have a top-p below 1.
     """
 
@@ -136,11 +132,7 @@ class SamplingBounds:
 class RowSettings:
     """`SamplingSettings` of R rows as columns on the device, each [R, 1].
 
-    Attributes:
-        is_sampled: bool.
-        temperature: float32.
-        top_k: int64.
-        top_p: float32.
+    They are bool, float32, int64 and float32.
     """
 
     is_sampled: Tensor
@@ -184,16 +176,10 @@ class Sampler(Protocol):
         settings: RowSettings,
         rules: LogitRules | None = None,
     ) -> Tensor:
-        """Sample one code for each row.
+        """Sample one code for each row: [R] int64.
 
-        Args:
-            logits: [R, V] float32, float16 or bfloat16; -inf is never sampled.
-            uniform: [R] float32 in [0, 1), one random number per row.
-            settings: sampling settings of the rows.
-            rules: corrections for codebook 0; None for the other codebooks.
-
-        Returns:
-            [R] int64.
+        logits: [R, V] float32, float16 or bfloat16, of which -inf is never sampled; uniform: [R]
+        float32 in [0, 1), one random number per row; `rules` correct codebook 0.
         """
         ...
 
@@ -241,11 +227,7 @@ def corrected_scores(logits: Tensor, rules: LogitRules | None) -> Tensor:
 def uniforms(seeds: np.ndarray, frames: np.ndarray, codebooks: int) -> np.ndarray:
     """Return the random numbers of some frames of some sequences, one for each code.
 
-    Args:
-        seeds: [R] uint64, one per sequence.
-        frames: [R, F] frame numbers of each sequence, of any integer type; [1, F] if all have the
-            same.
-        codebooks: K.
+    seeds: [R] uint64; frames: [R, F] of any integer type, or [1, F] if all sequences have the same.
 
     Returns:
         [R, F, K] float32, multiples of 2^-23 in [0, 1).

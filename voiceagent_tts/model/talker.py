@@ -1,7 +1,7 @@
 """The talker: from a prompt, or the previous frame and its text, to codebook 0 of the next frame.
 
-Returns hidden states and logits; knows no requests and no sampling. The rows of a batch are
-independent of each other. The caller passes earlier keys and values as a `KVCache`.
+The rows of a batch are independent of each other. The caller passes earlier keys and values as a
+`KVCache`, and samples.
 
 Source: qwen-tts 0.1.1, `Qwen3TTSTalkerForConditionalGeneration`.
 """
@@ -62,15 +62,10 @@ class Talker(nn.Module):
         return F.embedding(ids, self.codec_embedding)
 
     def run(self, x: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
-        """Run new positions of every row: a prompt, a part of one, or one step.
+        """Run new, consecutive positions of every row: a prompt, a part of one, or one step.
 
-        Args:
-            x: [B, T, hidden], embeddings of the new positions.
-            positions: [B, T] int64, consecutive.
-            cache: keys and values of earlier positions; stores the new ones.
-
-        Returns:
-            [B, T, hidden].
+        x: [B, T, hidden], their embeddings; positions: [B, T] int64; `cache` has the keys and
+        values of earlier positions, and stores the new ones. Returns [B, T, hidden].
         """
         return self.transformer(x, rotation(positions, self.frequencies, x.dtype), cache)
 

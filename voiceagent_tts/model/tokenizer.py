@@ -4,7 +4,7 @@ A turn is a role and its text, as in the model's training data. Ids returned whi
 arriving are a prefix of the ids of the whole text: characters that a later character could merge
 with are held back. Only a word that would hold back more than 256 letters is divided anywhere,
 because all of them are examined again with every part of the text. Control tokens in a text are
-treated as text. Knows no voices or prompts.
+treated as text.
 
 Source: vocab.json, merges.txt and tokenizer_config.json of the published models (Qwen2's
 tokenizer); turns as in qwen-tts 0.1.1.

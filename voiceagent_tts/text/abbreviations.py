@@ -1,7 +1,6 @@
 """Words that are written short, in full: titles, streets, days, months, Roman numerals.
 
-The tables of each language also say after which dots a sentence may go on. This module knows no
-voice and no offsets.
+The tables of each language also say after which dots a sentence may go on.
 """
 
 import re

@@ -36,7 +36,6 @@ class Speakable:
     """Cleaned text.
 
     Attributes:
-        spoken: characters to speak.
         offsets: index in the original text for each of them; non-decreasing.
     """
 
@@ -110,11 +109,10 @@ UNSAID = re.compile(rf"{_TAG}|\]{_TARGET}")
 
 
 def apply_rules(plain: Speakable, before: str) -> Speakable:
-    """Return `plain` as it is spoken, with placeholders for the pauses and gaps in it.
+    """Return a word as it is spoken, with placeholders for the pauses and gaps in it.
 
-    Args:
-        plain: a word, with all that stands between it and the word before it.
-        before: the characters before it; empty at the start of the text.
+    `plain` also has all that stands between it and the word before it; `before` has the characters
+    before that, and is empty at the start of the text.
     """
     draft = Speakable(before + plain.spoken, (-1,) * len(before) + plain.offsets)
     for rule in _RULES:

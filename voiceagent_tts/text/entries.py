@@ -5,7 +5,7 @@ that or the entry's own first or last character is Han or Kana, which put no spa
 border is not asked for where the entry itself begins or ends with a symbol ("C++", ".NET"). The
 longest entry wins. An entry without capital letters matches in every letter case, one with capital
 letters only as it is written, so that "US" leaves "us" alone. Texts are compared by NFKD, and any
-white space character equals a space. This module keeps no text.
+white space character equals a space.
 """
 
 import unicodedata
@@ -26,7 +26,6 @@ class Match:
 
     Args:
         char_end: index of the first character after it.
-        pronunciation: how it is said.
     """
 
     char_end: int
@@ -63,9 +62,6 @@ class EntryMatcher:
     may bring a lexicon of its own. The longest form that a text begins with is the last one that
     sorts before the text, or one that this form begins with; so a match takes one search, however
     long the forms are.
-
-    Args:
-        entries: pronunciations by written form.
     """
 
     def __init__(self, entries: Entries) -> None:
@@ -102,13 +98,7 @@ class EntryMatcher:
     def match(
         self, text: str, start: int, before: str, *, is_end: bool
     ) -> Match | Undecided | None:
-        """Find the longest entry that begins at `start`.
-
-        Args:
-            text: the text so far.
-            start: index of a character of `text`.
-            before: the character before `start`; empty at the start of the context.
-            is_end: whether no text follows.
+        """Find the longest entry that begins at `start`, behind the character `before`.
 
         Returns:
             The match, None if there is none, or `UNDECIDED` if more text may change the answer.

@@ -1,8 +1,7 @@
 """Estimated word times: a typical speaking rate, on a clock that stops in pauses.
 
 The fallback that needs no aligner. It is wrong by as much as the voice is faster or slower than
-typical, and improves once a few words of the context are known. This module knows no language and
-no phonemes.
+typical, and improves once a few words of the context are known.
 """
 
 from array import array

@@ -2,8 +2,7 @@
 
 Returns words as they are spoken, one word behind the written text, and the sentence ends at which a
 long text may continue in a new run of the model. The words of a run are what `readings.said`
-returns for its text as a whole, and do not depend on how the text was split into deltas. This
-module knows no tokens and no time.
+returns for its text as a whole, and do not depend on how the text was split into deltas.
 """
 
 from collections.abc import Iterable
@@ -24,7 +23,6 @@ class Fed:
     """The next part of a run's text.
 
     Attributes:
-        spoken: text to append to the run's text, unchanged.
         char_end: offset in the client's text up to which it was fed.
         ends_run: whether the run is complete; later text belongs to the next run.
     """
@@ -39,7 +37,6 @@ class TextFeed:
 
     Args:
         run_chars: length from which a run ends with its sentence; 1 for a run for each sentence.
-        language: code of the text's language, if known.
     """
 
     def __init__(self, run_chars: int, language: str | None = None) -> None:

@@ -16,65 +16,26 @@ from babel.numbers import format_decimal, get_currency_name, get_decimal_symbol,
 from babel.units import format_unit
 
 UNITS = {
-    "km": "length-kilometer",
-    "m": "length-meter",
-    "cm": "length-centimeter",
-    "mm": "length-millimeter",
-    "mi": "length-mile",
-    "ft": "length-foot",
-    "yd": "length-yard",
-    "kg": "mass-kilogram",
-    "g": "mass-gram",
-    "mg": "mass-milligram",
-    "lb": "mass-pound",
-    "lbs": "mass-pound",
-    "oz": "mass-ounce",
-    "l": "volume-liter",
-    "L": "volume-liter",
-    "ml": "volume-milliliter",
-    "mL": "volume-milliliter",
-    "km/h": "speed-kilometer-per-hour",
-    "kph": "speed-kilometer-per-hour",
-    "mph": "speed-mile-per-hour",
-    "m/s": "speed-meter-per-second",
-    "°C": "temperature-celsius",
-    "℃": "temperature-celsius",
-    "°F": "temperature-fahrenheit",
-    "° C": "temperature-celsius",
-    "° F": "temperature-fahrenheit",
-    "°": "angle-degree",
-    "℉": "temperature-fahrenheit",
-    "kB": "digital-kilobyte",
-    "KB": "digital-kilobyte",
-    "MB": "digital-megabyte",
-    "GB": "digital-gigabyte",
-    "TB": "digital-terabyte",
-    "W": "power-watt",
-    "kW": "power-kilowatt",
-    "MW": "power-megawatt",
-    "kWh": "energy-kilowatt-hour",
-    "kcal": "energy-kilocalorie",
-    "Hz": "frequency-hertz",
-    "kHz": "frequency-kilohertz",
-    "MHz": "frequency-megahertz",
-    "GHz": "frequency-gigahertz",
-    "V": "electric-volt",
-    "h": "duration-hour",
-    "min": "duration-minute",
-    "s": "duration-second",
-    "ms": "duration-millisecond",
-    "ha": "area-hectare",
-    "m²": "area-square-meter",
-    "km²": "area-square-kilometer",
-    "sq ft": "area-square-foot",
-    "gal": "volume-gallon",
-    "hr": "duration-hour",
-    "hrs": "duration-hour",
-    "sec": "duration-second",
-    "yr": "duration-year",
-    "yrs": "duration-year",
-    "m³": "volume-cubic-meter",
-}
+    "km": "length-kilometer", "m": "length-meter", "cm": "length-centimeter",
+    "mm": "length-millimeter", "mi": "length-mile", "ft": "length-foot", "yd": "length-yard",
+    "kg": "mass-kilogram", "g": "mass-gram", "mg": "mass-milligram", "lb": "mass-pound",
+    "lbs": "mass-pound", "oz": "mass-ounce", "l": "volume-liter", "L": "volume-liter",
+    "ml": "volume-milliliter", "mL": "volume-milliliter", "km/h": "speed-kilometer-per-hour",
+    "kph": "speed-kilometer-per-hour", "mph": "speed-mile-per-hour",
+    "m/s": "speed-meter-per-second", "°C": "temperature-celsius", "℃": "temperature-celsius",
+    "°F": "temperature-fahrenheit", "° C": "temperature-celsius",
+    "° F": "temperature-fahrenheit", "°": "angle-degree", "℉": "temperature-fahrenheit",
+    "kB": "digital-kilobyte", "KB": "digital-kilobyte", "MB": "digital-megabyte",
+    "GB": "digital-gigabyte", "TB": "digital-terabyte", "W": "power-watt",
+    "kW": "power-kilowatt", "MW": "power-megawatt", "kWh": "energy-kilowatt-hour",
+    "kcal": "energy-kilocalorie", "Hz": "frequency-hertz", "kHz": "frequency-kilohertz",
+    "MHz": "frequency-megahertz", "GHz": "frequency-gigahertz", "V": "electric-volt",
+    "h": "duration-hour", "min": "duration-minute", "s": "duration-second",
+    "ms": "duration-millisecond", "ha": "area-hectare", "m²": "area-square-meter",
+    "km²": "area-square-kilometer", "sq ft": "area-square-foot", "gal": "volume-gallon",
+    "hr": "duration-hour", "hrs": "duration-hour", "sec": "duration-second",
+    "yr": "duration-year", "yrs": "duration-year", "m³": "volume-cubic-meter",
+}  # fmt: skip
 """CLDR's name of each unit, by its symbol."""
 
 CURRENCIES = {
@@ -164,20 +125,12 @@ _SYMBOLS = (*"-–/#&=+×÷@.%°<>:~±≤≥≠‰√^", "per", "−")
 _FRACTIONS = ("1/2", "1/3", "2/3", "1/4", "3/4")
 
 
-def _money(
-    dollar: str, cent: str, euro: str, euro_cent: str, pound: str, penny: str, yen: str
-) -> dict[str, tuple[Forms, Forms]]:
-    """Currencies of a language; forms are joined by strokes."""
-
-    def forms(text: str) -> Forms:
-        return tuple(text.split("/"))
-
-    return {
-        "$": (forms(dollar), forms(cent)),
-        "€": (forms(euro), forms(euro_cent)),
-        "£": (forms(pound), forms(penny)),
-        "¥": (forms(yen), ()),
-    }
+def _money(names: str) -> dict[str, tuple[Forms, Forms]]:
+    """Currencies of a language: dollar, cent, euro, its cent, pound, penny and yen."""
+    dollar, cent, euro, euro_cent, pound, penny, yen = (
+        tuple(forms.split("/")) for forms in names.split("|")
+    )
+    return {"$": (dollar, cent), "€": (euro, euro_cent), "£": (pound, penny), "¥": (yen, ())}
 
 
 _SIZES = {symbol: f"{{0}} {symbol}" for symbol in ("kB", "KB", "MB", "GB", "TB")}
@@ -189,15 +142,7 @@ _WORDS = {
         "|less than|greater than|to|about|plus or minus|less than or equal to"
         "|greater than or equal to|not equal to|per thousand|square root of|to the power of|per",
         "point",
-        _money(
-            "dollar/dollars",
-            "cent/cents",
-            "euro/euros",
-            "cent/cents",
-            "pound/pounds",
-            "penny/pence",
-            "yen/yen",
-        ),
+        _money("dollar/dollars|cent/cents|euro/euros|cent/cents|pound/pounds|penny/pence|yen/yen"),
         "one half|one third|two thirds|one quarter|three quarters",
         before_minor="and",
         names_minor=True,
@@ -209,15 +154,7 @@ _WORDS = {
         "|kleiner als|größer als|zu|etwa|plus minus|kleiner gleich|größer gleich|ungleich"
         "|Promille|Wurzel aus|hoch|pro",
         "Komma",
-        _money(
-            "Dollar/Dollar",
-            "Cent/Cent",
-            "Euro/Euro",
-            "Cent/Cent",
-            "Pfund/Pfund",
-            "Penny/Pence",
-            "Yen/Yen",
-        ),
+        _money("Dollar/Dollar|Cent/Cent|Euro/Euro|Cent/Cent|Pfund/Pfund|Penny/Pence|Yen/Yen"),
         "ein halb|ein Drittel|zwei Drittel|ein Viertel|drei Viertel",
         hour="Uhr",
         date="{ordinal} |{month} |{year}",
@@ -229,13 +166,8 @@ _WORDS = {
         "|supérieur ou égal à|différent de|pour mille|racine de|puissance|par",
         "virgule",
         _money(
-            "dollar/dollars",
-            "cent/cents",
-            "euro/euros",
-            "centime/centimes",
-            "livre/livres",
-            "penny/pence",
-            "yen/yens",
+            "dollar/dollars|cent/cents|euro/euros|centime/centimes|"
+            "livre/livres|penny/pence|yen/yens"
         ),
         "un demi|un tiers|deux tiers|un quart|trois quarts",
         hour="heures",
@@ -248,13 +180,8 @@ _WORDS = {
         "|distinto de|por mil|raíz de|elevado a|por",
         "coma",
         _money(
-            "dólar/dólares",
-            "centavo/centavos",
-            "euro/euros",
-            "céntimo/céntimos",
-            "libra/libras",
-            "penique/peniques",
-            "yen/yenes",
+            "dólar/dólares|centavo/centavos|euro/euros|céntimo/céntimos|"
+            "libra/libras|penique/peniques|yen/yenes"
         ),
         "un medio|un tercio|dos tercios|un cuarto|tres cuartos",
         before_minor="con",
@@ -268,13 +195,8 @@ _WORDS = {
         "|diverso da|per mille|radice di|alla|al",
         "virgola",
         _money(
-            "dollaro/dollari",
-            "centesimo/centesimi",
-            "euro/euro",
-            "centesimo/centesimi",
-            "sterlina/sterline",
-            "penny/penny",
-            "yen/yen",
+            "dollaro/dollari|centesimo/centesimi|euro/euro|centesimo/centesimi|"
+            "sterlina/sterline|penny/penny|yen/yen"
         ),
         "un mezzo|un terzo|due terzi|un quarto|tre quarti",
         before_minor="e",
@@ -287,13 +209,8 @@ _WORDS = {
         "|diferente de|por mil|raiz de|elevado a|por",
         "vírgula",
         _money(
-            "dólar/dólares",
-            "centavo/centavos",
-            "euro/euros",
-            "cêntimo/cêntimos",
-            "libra/libras",
-            "péni/pence",
-            "iene/ienes",
+            "dólar/dólares|centavo/centavos|euro/euros|cêntimo/cêntimos|"
+            "libra/libras|péni/pence|iene/ienes"
         )
         | {"BRL": (("real", "reais"), ("centavo", "centavos"))},
         "um meio|um terço|dois terços|um quarto|três quartos",
@@ -308,15 +225,7 @@ _WORDS = {
         "|kleiner dan|groter dan|op|ongeveer|plus of min|kleiner dan of gelijk aan"
         "|groter dan of gelijk aan|ongelijk aan|promille|wortel van|tot de macht|per",
         "komma",
-        _money(
-            "dollar/dollar",
-            "cent/cent",
-            "euro/euro",
-            "cent/cent",
-            "pond/pond",
-            "penny/pence",
-            "yen/yen",
-        ),
+        _money("dollar/dollar|cent/cent|euro/euro|cent/cent|pond/pond|penny/pence|yen/yen"),
         "een half|een derde|twee derde|een kwart|drie kwart",
         hour="uur",
         scales="k=duizend|M=miljoen|mln.=miljoen|mld.=miljard",
@@ -328,13 +237,8 @@ _WORDS = {
         "|не равно|промилле|корень из|в степени|в",
         "запятая",
         _money(
-            "доллар/доллара/долларов",
-            "цент/цента/центов",
-            "евро/евро/евро",
-            "цент/цента/центов",
-            "фунт/фунта/фунтов",
-            "пенс/пенса/пенсов",
-            "иена/иены/иен",
+            "доллар/доллара/долларов|цент/цента/центов|евро/евро/евро|цент/цента/центов|"
+            "фунт/фунта/фунтов|пенс/пенса/пенсов|иена/иены/иен"
         ),
         "одна вторая|одна треть|две трети|одна четверть|три четверти",
         names_minor=True,
@@ -345,7 +249,7 @@ _WORDS = {
         "负|到|分之|第|和|等于|加|乘以|除以|艾特|点|百分之|度|小于|大于|比|约|正负|小于等于|大于等于"
         "|不等于|千分之|根号|的幂|每|减",
         "点",
-        _money("美元", "美分", "欧元", "欧分", "英镑", "便士", "元"),
+        _money("美元|美分|欧元|欧分|英镑|便士|元"),
         "二分之一|三分之一|三分之二|四分之一|四分之三",
         names_minor=True,
         hour="点",
@@ -357,7 +261,7 @@ _WORDS = {
         "負|到|分之|第|同|等於|加|乘以|除以|at|點|百分之|度|細過|大過|比|大約|正負|細過等於|大過等於"
         "|唔等於|千分之|根號|嘅次方|每|減",
         "點",
-        _money("美元", "美分", "歐元", "歐分", "英鎊", "便士", "元"),
+        _money("美元|美分|歐元|歐分|英鎊|便士|元"),
         "二分之一|三分之一|三分之二|四分之一|四分之三",
         names_minor=True,
         hour="點",
@@ -370,7 +274,7 @@ _WORDS = {
         "|パーセント|度|小なり|大なり|対|約|プラスマイナス|以下|以上|ノットイコール|パーミル|ルート"
         "|の累乗|毎|引く",
         "点",
-        _money("ドル", "セント", "ユーロ", "セント", "ポンド", "ペンス", "円"),
+        _money("ドル|セント|ユーロ|セント|ポンド|ペンス|円"),
         "2分の1|3分の1|3分の2|4分の1|4分の3",
         names_minor=True,
         hour="時",
@@ -390,7 +294,7 @@ _WORDS = {
         "마이너스|에서|분의|번호|앤드|는|더하기|곱하기|나누기|골뱅이|점|퍼센트|도|보다 작은|보다 큰"
         "|대|약|플러스마이너스|이하|이상|같지 않은|퍼밀|루트|의 제곱|당|빼기",
         "점",
-        _money("달러", "센트", "유로", "센트", "파운드", "펜스", "엔") | {"KRW": (("원",), ())},
+        _money("달러|센트|유로|센트|파운드|펜스|엔") | {"KRW": (("원",), ())},
         "2분의 1|3분의 1|3분의 2|4분의 1|4분의 3",
         names_minor=True,
         hour="시",

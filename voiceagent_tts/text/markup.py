@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from voiceagent_tts.core import ms_to_samples
 from voiceagent_tts.text.entries import UNDECIDED, Undecided
-from voiceagent_tts.text.spelling import spell
+from voiceagent_tts.text.words import is_syllabic
 
 MAX_BREAK_MS = 10_000
 MAX_TAG_CHARS = 160
@@ -39,6 +39,12 @@ _PHONES = re.compile(r"<<([^\s<>|]+(?:\|[^\s<>|]+)*)>>")
 _PHONES_BEGUN = re.compile(r"<<[^\s<>]*>?")
 _SPELLED = frozenset(("characters", "spell-out", "digits", "telephone"))
 
+_GROUP = re.compile(r"[^\s\-‐‑‒–—./\\():;,_|]+")
+"""A group as written: characters between separators, which are pauses."""
+_WHOLE_CHARS = 4
+"""Longest group that is not divided."""
+_GROUP_CHARS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Tag:
@@ -47,7 +53,6 @@ class Tag:
     Args:
         char_end: index of the first character after it.
         said: what is said for it; empty for nothing.
-        ipa: what is said, in IPA.
         pause_samples: silence in its place.
     """
 
@@ -155,3 +160,55 @@ def _element(
             return Tag(end, content, attributes["ph"])
         case _:
             return Tag(end, spell(content))
+
+
+def spell(code: str) -> str:
+    r"""What is said for `code`, character by character; empty without a letter or digit.
+
+    "A7-42X" becomes "A-7, 4 2 X": a comma makes a pause, and the hyphen keeps an English voice from
+    reading a single "A" as the article.
+
+    A group is what stands between white space and `- . / \ ( ) : ; , _ |`. A longer group than
+    four characters is said in groups of three, the last of two to four. A symbol such as `+` is
+    said with the character after it.
+    """
+    groups = [_spelled(group) for run in _GROUP.findall(code) for group in _groups(_units(run))]
+    return ", ".join(groups)
+
+
+def _units(run: str) -> list[str]:
+    """Letters and digits of a run, each with the symbols and marks that belong to it."""
+    units: list[str] = []
+    symbols = ""
+    for character in run:
+        if character.isalnum():
+            units.append(symbols + _said(character))
+            symbols = ""
+        else:
+            symbols += character
+    if units:
+        units[-1] += symbols
+    return units
+
+
+def _said(character: str) -> str:
+    upper = character.upper()
+    return upper if len(upper) == 1 else character
+
+
+def _groups(units: list[str]) -> list[list[str]]:
+    if not units:
+        return []
+    groups: list[list[str]] = []
+    while len(units) > _WHOLE_CHARS:
+        groups.append(units[:_GROUP_CHARS])
+        units = units[_GROUP_CHARS:]
+    return [*groups, units]
+
+
+def _spelled(units: list[str]) -> str:
+    said = units[0]
+    for before, unit in zip(units, units[1:], strict=False):
+        joins = before[-1].isalpha() and not is_syllabic(before[-1])
+        said += ("-" if joins else " ") + unit
+    return said

@@ -11,12 +11,10 @@ from voiceagent_tts.core import Reading, Segment
 def pieces_of(
     text: str, char_start: int, readings: Iterable[Reading]
 ) -> Iterator[tuple[str, int, Reading | None]]:
-    """Yield the letters of a text in parts, each with its offset, and the reading that it is.
+    """Yield the letters of a masked text in parts, each with its offset and perhaps its reading.
 
-    Args:
-        text: masked text.
-        char_start: offset of its first character in the context's text.
-        readings: readings of spans in it, in order; a reading is said where its span begins.
+    The text's first character has the offset `char_start` in the context's text. Readings of spans
+    in it are in order; each is said where its span begins.
     """
     at = char_start
     for reading in readings:

@@ -1,11 +1,9 @@
 """Numbers, money, dates, units and symbols of a text in the words that a speaker says for them.
 
-For voices that read what is written: `$3.50` becomes `3 dollars and 50 cents`, `5 - 3` becomes
-`5 minus 3`, `2026-11-25` a date. Numbers stay digits for a voice that reads digits itself, and
-become words for one that does not. Every character that is said has the offset of what it is said
-for, so the words of the history stay the client's.
-
-This module knows no voice and no markdown: its input is what `readings.said` returns.
+For voices that read what is written: `$3.50` becomes `3 dollars and 50 cents`, `5 - 3` becomes `5
+minus 3`, `2026-11-25` a date. Numbers stay digits for a voice that reads digits itself, and become
+words for one that does not. Every character that is said has the offset of what it is said for, so
+the words of the history stay the client's.
 """
 
 import logging
@@ -18,7 +16,6 @@ from voiceagent_tts.text import abbreviations
 from voiceagent_tts.text.locales import Locale, locale_of
 from voiceagent_tts.text.readings import Said
 from voiceagent_tts.text.rules import (
-    addresses,
     amounts,
     dates,
     ordinals,
@@ -35,17 +32,12 @@ _logger = logging.getLogger(__name__)
 
 
 def normalize(said: Said, language: str, *, reads_digits: bool) -> Said:
-    """Return what a speaker says for a text.
+    """Return what a speaker says for a cleaned text.
 
     The time is linear in the length of the text. Pronunciations in IPA stay as they are, and so
-    does what a rule fails for: no text raises an error.
-
-    Args:
-        said: cleaned text.
-        language: code of its language, perhaps with a region; text in a language without rules is
-            returned unchanged.
-        reads_digits: whether the voice reads cardinal numbers, percent signs and other common
-            symbols itself; they are said in words otherwise.
+    does what a rule fails for: no text raises an error. The language is a code, perhaps with a
+    region; one without rules changes nothing. A voice that `reads_digits` reads cardinal numbers,
+    percent signs and other common symbols itself; others get words.
     """
     locale = locale_of(language)
     if locale is None or _is_plain(said.text, locale):
@@ -77,7 +69,6 @@ class _Draft:
     """Text in which some rules have been applied.
 
     Attributes:
-        text: its characters.
         origins: index in the given text of each of them; non-decreasing.
     """
 
@@ -140,7 +131,7 @@ def _rules(locale: Locale, reads_digits: bool) -> tuple[Rule, ...]:
     """
     rules = [
         *short.rules(locale),
-        *addresses.RULES,
+        *signs.ADDRESSES,
         *ordinals.degree_signs(locale),
         signs.NARROW,
         *dates.in_digits(locale),

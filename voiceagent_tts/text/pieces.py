@@ -21,7 +21,6 @@ class TextPiece:
 
     Attributes:
         words: the client's words that begin in it.
-        said: what is said for it.
         segment_end: offset of the first character after the segment if this is its last piece, else
             None.
     """

@@ -1,7 +1,7 @@
 """Punctuation marks: those that end a sentence or a clause, and those that may follow one.
 
 The one definition of these sets in the project. A wide mark (Chinese, Japanese) ends what stands
-before it without white space after it. This module knows no abbreviations and no numbers.
+before it without white space after it.
 """
 
 WIDE_SENTENCE_ENDS = frozenset("。！？｡")

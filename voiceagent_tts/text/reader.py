@@ -5,8 +5,8 @@ rooms take it for one word, and the tags of breaks are masked by spaces. Masked 
 of the client's, so every offset remains one of the client's text. The result does not depend on how
 the text was split into deltas.
 
-Text is held back only while it is the beginning of an entry or of a tag; `release` gives up an
-entry. This module has no clock: its owner calls `release` when its timer fires.
+Text is held back only while it is the beginning of an entry or of a tag; `release`, which the
+reader's owner calls when its timer fires, gives up an entry.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,6 @@ class Reader:
 
     Args:
         lexicons: the lexicons of the context; of equally long matches the first one's counts.
-        has_markup: whether tags have an effect.
     """
 
     def __init__(self, lexicons: Sequence[EntryMatcher] = (), *, has_markup: bool = False) -> None:

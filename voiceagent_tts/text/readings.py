@@ -1,7 +1,4 @@
-"""What is said for a masked text: its readings in place of their masks, cleaned for speech.
-
-This module knows no lexicon, no tags and no engine.
-"""
+"""What is said for a masked text: its readings in place of their masks, cleaned for speech."""
 
 from bisect import bisect_left
 from collections import deque
@@ -18,7 +15,6 @@ class Said:
     """The characters to speak.
 
     Args:
-        text: the characters.
         offsets: offset in the context's text of each of them; non-decreasing. All characters of a
             reading have the offset of its span.
         ipa: pronunciations in IPA, by the range of the characters that they replace.
@@ -30,13 +26,7 @@ class Said:
 
 
 def said(text: str, char_start: int, readings: Sequence[Reading]) -> Said:
-    """Return what is said for a text.
-
-    Args:
-        text: masked text.
-        char_start: offset of its first character in the context's text.
-        readings: readings of spans in it, in order; a reading is said where its span begins.
-    """
+    """Return what is said for a masked text; arguments as for `pieces_of`."""
     letters: list[str] = []
     origins: list[int] = []
     spans: list[tuple[range, str]] = []

@@ -57,11 +57,7 @@ _GREETINGS = {
 
 
 def unserved_language(text: str) -> str | None:
-    """Name of the language or script of a text that is in none of `CODES`; None if it may be.
-
-    Args:
-        text: one segment.
-    """
+    """Name of the language or script of a segment that is in none of `CODES`; None if it may be."""
     letters = [character for character in text if character.isalpha()]
     if not letters:
         return None

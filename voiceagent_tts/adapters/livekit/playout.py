@@ -111,12 +111,10 @@ class Playout:
         return new
 
     def correct(self, words: Iterable[WordTimestamp], context_start: int) -> None:
-        """Give words better times: some had left by an estimate.
+        """Give words of the context that speaks better times: some had left by an estimate.
 
-        Args:
-            words: words of the context that speaks, with their times.
-            context_start: where its audio starts. A word before it broke off there and is spoken
-                again, but was heard first.
+        A word before `context_start`, where its audio starts, broke off there and is spoken again,
+        but was heard first.
         """
         better = {word.word.char_start: word for word in words}
         self._words = [
@@ -136,14 +134,10 @@ class Playout:
         self.char_end = self._words[-1].word.char_end if self._words else 0
 
     def possible_s(self, played_s: float, now: float) -> float:
-        """How much can have been heard of what an output has measured as played.
+        """How much can have been heard of what an output has measured as played until `now`.
 
         An output may count a pause, or its own delay before the first sample, so this is limited to
         about the time that has passed.
-
-        Args:
-            played_s: played audio, as measured.
-            now: when playback has ended.
         """
         if not self._has_started:
             return played_s
@@ -250,7 +244,6 @@ class _Watch:
             playing[0].start(time.monotonic() - age_s)
 
     def _pause_or_resume(self, event: "AgentStateChangedEvent") -> None:
-        """Outputs report no pause, but LiveKit "listens" as soon as it pauses a reply."""
         output = self._output()
         if output is None or not _pauses(output) or not (playing := self._playing):
             return

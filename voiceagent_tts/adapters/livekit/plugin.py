@@ -8,8 +8,6 @@ replies without audio.
 
 Set `use_tts_aligned_transcript` in the session for a transcript in step with the voice; otherwise
 LiveKit guesses when to show each word.
-
-This module depends only on the wire (`client.ClientSocket`) and LiveKit's plugin API.
 """
 
 import asyncio
@@ -45,13 +43,18 @@ from voiceagent_tts.adapters.livekit.reply import (
     SampleRate,
     api_error,
 )
-from voiceagent_tts.adapters.livekit.transport import connect_websocket
 from voiceagent_tts.adapters.options import check_positive, check_strings, checked_connection
 from voiceagent_tts.client import CLOSE_TIMEOUT_S, ClientSocket, http_address, public_address
+from voiceagent_tts.client.transport import MAX_SERVER_MESSAGE_BYTES, Transport
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientEvent
-from voiceagent_tts.protocol.messages import ErrorMessage, VoiceOptions, WarningMessage
+from voiceagent_tts.protocol.messages import (
+    SUBPROTOCOL,
+    ErrorMessage,
+    VoiceOptions,
+    WarningMessage,
+)
 
 _VOICES_PATH = "/v1/audio/voices"
 _ANSWER_TIMEOUT_S = 5.0
@@ -179,11 +182,7 @@ class TTS(tts.TTS[Literal["words"]]):
         model: NotGivenOr[str | None] = NOT_GIVEN,
         **options: Unpack[VoiceOptions],
     ) -> None:
-        """Change the options of future replies; replies that have started keep theirs.
-
-        Args:
-            model: as for the constructor.
-            **options: as for the constructor; others stay unchanged.
+        """Change options of future replies; arguments as for the constructor.
 
         Raises:
             InvalidRequestError: an option is wrong.
@@ -455,6 +454,50 @@ class ChunkedStream(_ReplyStream, tts.ChunkedStream):
         reply.send(self._input_text)
         reply.send(ReplyInput.END)
         await reply.speak()
+
+
+class _AiohttpTransport:
+    """A `Transport` by LiveKit's HTTP session, with its proxies and certificates."""
+
+    def __init__(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
+        self._websocket = websocket
+
+    @property
+    def close_code(self) -> int | None:
+        return self._websocket.close_code
+
+    async def receive(self) -> str | bytes:
+        message = await self._websocket.receive()
+        if message.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+            raise ConnectionError(message.type.name)
+        return message.data
+
+    async def send(self, message: str) -> None:
+        await self._websocket.send_str(message)
+
+    async def close(self, code: int = 1000) -> None:
+        with contextlib.suppress(TimeoutError):  # `aiohttp` drops the connection then
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._websocket.close(code=code)
+
+
+async def connect_websocket(
+    session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], heartbeat_s: float
+) -> Transport:
+    """Connect by `session`; the caller sets the timeout. A pong may take half of `heartbeat_s`.
+
+    Raises:
+        aiohttp.ClientError: no connection, or the server refused the handshake.
+    """
+    websocket = await session.ws_connect(
+        url,
+        protocols=[SUBPROTOCOL],
+        headers=headers,
+        heartbeat=heartbeat_s,
+        compress=0,  # PCM shrinks by 3 % for 100 times the work
+        max_msg_size=MAX_SERVER_MESSAGE_BYTES,
+    )
+    return _AiohttpTransport(websocket)
 
 
 class _Weakly:

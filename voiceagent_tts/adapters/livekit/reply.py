@@ -3,8 +3,7 @@
 A reply ends when the server has sent all of it, long before it has been played;
 `adapters.livekit.playout` then says which of its words were heard. When a context fails after audio
 was played, a new context speaks the rest, from the word that broke off. It retries while the
-listener still has audio to hear, and then as often as LiveKit's retry policy allows. This module
-depends on the wire (`client.ClientSocket`) and LiveKit's `AudioEmitter` only.
+listener still has audio to hear, and then as often as LiveKit's retry policy allows.
 """
 
 import asyncio
@@ -60,8 +59,6 @@ class ReplyOptions:
 
     Args:
         spoken: options of the speech; the server chooses those that are missing or None.
-        sample_rate: sample rate of the audio in Hz.
-        leading_silence_ms: silence before the reply.
         output_latency_s: delay between the output and the listener.
     """
 
@@ -100,7 +97,6 @@ class ReplyHooks:
 
     Attributes:
         connect: returns an open socket, or raises an `APIError`.
-        on_sent: called when text has been sent to the server.
         on_words: called with the reply's id and word times, at their positions in the reply, as
             they arrive.
     """
@@ -129,10 +125,8 @@ class Reply:
     Positions are samples at 24 kHz and characters of the reply's text.
 
     Args:
-        options: how to speak.
         conn_options: how long to wait for the server, and how often to try without an audible one.
         emitter: LiveKit's input for audio and words.
-        hooks: callbacks of the stream.
         in_segment: whether `emitter` belongs to a `SynthesizeStream` and expects one open segment.
         listener: hears the reply; None outside of a session.
     """
@@ -339,7 +333,6 @@ class Reply:
             self._expect(self._turn.new_words())
 
     def _expect(self, words: Iterable[WordTimestamp]) -> None:
-        """Add words to those that can be heard, and to LiveKit's transcript."""
         for word in self._playout.expect(words):
             text = self._turn.text
             # White space goes with the word before it, so that no transcript begins with any.

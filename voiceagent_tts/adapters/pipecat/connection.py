@@ -1,8 +1,7 @@
 """`Connection`: a `tts.v1` socket for the life of a Pipecat pipeline.
 
 Connects before the first turn, and again when the socket is lost, the server drains, or a turn asks
-for it after all attempts have failed; a draining server finishes what it speaks. This module
-depends on no turn and no pipeline.
+for it after all attempts have failed; a draining server finishes what it speaks.
 """
 
 import asyncio
@@ -28,11 +27,9 @@ class ConnectionHooks:
 
     Attributes:
         may_connect: whether another attempt makes sense.
-        on_connected: called with each new socket.
         on_disconnected: called when a socket is lost or left.
         on_failure: called with the error of an attempt, and for how long attempts have failed; a
             draining server may still be speaking.
-        on_event: called with each event of any socket.
     """
 
     may_connect: Callable[[], bool]
@@ -47,10 +44,7 @@ class Connection:
 
     Args:
         owner: name of the service, for the log.
-        url: URL of the server's WebSocket.
-        headers: HTTP headers of the handshake.
         attempts: to connect in a row, 0.25 s apart; 0 to connect only when asked.
-        hooks: callbacks of the service.
     """
 
     def __init__(

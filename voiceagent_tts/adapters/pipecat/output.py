@@ -109,7 +109,6 @@ class Output:
     """Corrects and holds the frames that leave the service, in order.
 
     Args:
-        playout: follows the audio among them.
         continues: returns whether an announced text continues its context's as it is.
 
     Attributes:

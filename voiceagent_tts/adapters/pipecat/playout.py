@@ -48,7 +48,6 @@ class _Run:
     """Chunks that play without a gap.
 
     Attributes:
-        first_chunk: number of the first one.
         at_s: when that plays, at the earliest.
         possible_s: when it could play, had the transport lost no time.
         reported_s: when the transport reported that it plays.
@@ -65,9 +64,6 @@ class _Context:
     """The audio of a context.
 
     Attributes:
-        start: where it begins in the audio of all contexts, in samples at 24 kHz.
-        samples: its length.
-        last_chunk: number of the chunk with its end.
         played_at_s: when the transport reported that this one was played; None before.
     """
 

@@ -569,7 +569,6 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._remove_noise(frame)
 
     async def _let_held_frames_leave(self) -> None:
-        """Wait for the last words; limit the wait if the transport reports other things."""
         patience_s = self._playout.lead_s(self._now_s()) + _END_PATIENCE_S
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
@@ -663,11 +662,7 @@ class VoiceAgentTTSService(TurnTTSService):
 
 
 class _TransportObserver(BaseObserver):
-    """Observes the frames that a transport pushes: its own frames arrive later in a busy program.
-
-    Args:
-        report: called with the transport, the frame, and its time in seconds.
-    """
+    """Observes what a transport pushes: its own frames arrive later in a busy program."""
 
     def __init__(
         self, report: Callable[[BaseOutputTransport, Frame, float], Awaitable[None]]

@@ -83,11 +83,7 @@ def pop_settings(kwargs: dict[str, Any]) -> VoiceAgentTTSSettings:
 
 
 def pop_mode(kwargs: dict[str, Any], mode: TextAggregationMode | None) -> TextAggregationMode:
-    """The `mode`, or else what its older name in a constructor's arguments says.
-
-    Raises:
-        ValueError: there is no such mode.
-    """
+    """The `mode`, or else what its older name in a constructor's arguments says."""
     is_whole = kwargs.pop("aggregate_sentences", None) is not False
     default = TextAggregationMode.SENTENCE if is_whole else TextAggregationMode.TOKEN
     return default if mode is None else TextAggregationMode(mode)

@@ -71,15 +71,7 @@ _P = ParamSpec("_P")
 
 
 class TurnTTSService(TTSService):
-    """Speaks turns and keeps their audio contexts in Pipecat filled.
-
-    Args:
-        url, api_key, extra_headers, reconnect_attempts, response_timeout_s: as for the service.
-        **kwargs: arguments of `TTSService`.
-
-    Raises:
-        InvalidRequestError: an option of the connection is wrong.
-    """
+    """Speaks turns and keeps their audio contexts in Pipecat filled."""
 
     def __init__(
         self,
@@ -162,7 +154,6 @@ class TurnTTSService(TTSService):
         await self._connection.connect()
 
     def _repeat(self, step: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        """A task that repeats `step`."""
 
         async def repeat() -> None:
             guarded = self._guarded(step)
@@ -332,7 +323,6 @@ class TurnTTSService(TTSService):
                 pass  # of an abandoned context, or not used here
 
     def _log_warning(self, warning: WarningMessage) -> None:
-        """Log a warning of the server once: it repeats in every turn."""
         if warning.code not in self._warned:
             self._warned.add(warning.code)
             logger.warning(f"{self}: {warning.code}: {warning.message}")
@@ -498,7 +488,6 @@ class TurnTTSService(TTSService):
         self._turns.clear()
 
     async def _check_for_silence(self) -> None:
-        """Recover the turns of a silent server, before Pipecat ends them as spoken."""
         await asyncio.sleep(_CHECK_INTERVAL_S)
         now_s = self._now_s()
         for turn in list(self._turns.values()):

@@ -2,7 +2,7 @@
 
 Pipecat replaces the white space between sentences and words by single spaces. The two classes here
 keep the original, so that the conversation's history is the LLM's own text, in scripts with and
-without spaces. This module knows no sockets and no times.
+without spaces.
 """
 
 import unicodedata
@@ -43,7 +43,6 @@ class ClauseAggregator(BaseTextAggregator):
     they come and not on where they end. Joined, the pieces are the text.
 
     Args:
-        language: the language of the text.
         by_token: whether to pass each token on at once: for an LLM that writes more slowly than one
             speaks.
     """
@@ -116,9 +115,7 @@ class _Segment:
     """An announced text.
 
     Attributes:
-        context_id: the context that speaks it.
         rest: what no frame has added to the history, with what separates it from the text before.
-        interruptible: whether an interruption drops its words.
         is_verbatim: whether it is known to have reached the server as it is.
     """
 
@@ -164,9 +161,7 @@ class VerbatimText:
     def announce(self, frame: AggregatedTextFrame, *, continues: bool) -> None:
         """Register a segment that is about to be spoken.
 
-        Args:
-            frame: announces it.
-            continues: whether it continues the text of its context as it is.
+        It may continue the text of its context as it is.
         """
         text = frame.raw_text or frame.text
         is_continuation = continues and frame.context_id == self._context_id
@@ -177,9 +172,7 @@ class VerbatimText:
     def segment_of(self, word: str, sent: str) -> int | None:
         """The segment with the server's next `word`; None if the announced text is another.
 
-        Args:
-            word: as it stands in the text.
-            sent: what the server has got.
+        The server has got the text `sent`.
         """
         end = self._end_of(word)
         return None if end is None else self._segment_before(end, sent)

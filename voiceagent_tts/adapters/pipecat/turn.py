@@ -45,8 +45,6 @@ class SpokenWord:
         first_start_s: where in the turn's audio it has surely begun, by the time known when it was
             returned.
         record: the server context that has spoken it; None for a text without audio.
-        context_start: where the audio of that context starts in the turn, in samples.
-        char_end: its end in the text of that context.
     """
 
     text: str
@@ -94,12 +92,7 @@ class SpokenWord:
 
 
 class PipecatTurn(Turn):
-    """A turn with its words as Pipecat commits them.
-
-    Args:
-        context_id: Pipecat's audio context, and the first server context.
-        options: how every server context of this turn speaks.
-    """
+    """A turn with its words as Pipecat commits them."""
 
     def __init__(self, context_id: str, options: OpenOptions) -> None:
         super().__init__(context_id, options)
@@ -143,10 +136,10 @@ class PipecatTurn(Turn):
 
     def break_off(self) -> list[SpokenWord]:
         """The server context has failed; returns the remaining words that are audible."""
-        char_base, position = self._char_base, self._position
+        char_base, position = self.spoken_char_end, self._position
         self._has_noise |= self.has_lost_text
         words = self._to_commit(self.break_off_context(self._audible_samples), position)
-        if self._char_base > char_base:
+        if self.spoken_char_end > char_base:
             self.broken_off_at_s = None
         return words
 
@@ -158,7 +151,7 @@ class PipecatTurn(Turn):
     @property
     def _position(self) -> tuple[ContextRecord | None, int, int]:
         """The server context that speaks, and where its audio and its text start in the turn."""
-        return self.record, self._start_sample, self._char_base
+        return self.record, self.context_start, self.spoken_char_end
 
     def _to_commit(
         self, words: list[WordTimestamp], position: tuple[ContextRecord | None, int, int]

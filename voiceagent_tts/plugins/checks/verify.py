@@ -16,9 +16,10 @@ from torch import Tensor
 
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.batch import Batch
+from voiceagent_tts.engine.device_choice import replace_products
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.engine.guards import frame_cap
-from voiceagent_tts.engine.product_choice import Precision, replace_products
+from voiceagent_tts.engine.options import Precision
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import fixed_sizes
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
@@ -164,7 +165,7 @@ def _spoken(
     """Return the codes of codebook 0 and the samples that a runner of one row makes."""
     sizes = fixed_sizes(1, _CAPACITY)
     runner = Runner(checkpoint, codec, 1, _CAPACITY, sizes=sizes, has_graphs=has_graphs)
-    runner.graphs.capture(lambda done, total: None)
+    runner.capture(lambda done, total: None)
     runner.start(0, request.prompt, request.sampling, request.max_frames, is_open=False)
     codes, pcm, is_speaking = list[int](), bytearray(), True
     while is_speaking or runner.has_sound_in_flight:

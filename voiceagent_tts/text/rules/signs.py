@@ -1,4 +1,4 @@
-"""Signs of arithmetic, such as a minus that is no hyphen, and other symbols."""
+"""Signs of arithmetic, such as a minus that is no hyphen, of addresses, and other symbols."""
 
 import re
 import unicodedata
@@ -15,6 +15,21 @@ _TIMES = {
     "pt": {"x": "vezes"}, "nl": {"x": "keer"},
 }  # fmt: skip
 """What is said behind the number of "3x" and of "24h/24"."""
+
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_SITE = re.compile(
+    r"(?<![\w@.-])(?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|ai|dev|app|gov|edu|eu|co\.uk|uk|de"
+    r"|fr|es|it|pt|br|nl|ru|info|me)(?:/[\w./?=&%#~+-]*\w)?(?![\w.]\w|\w)"
+)
+_ADDRESS_SIGNS = {
+    "en": "slash|underscore|hyphen", "de": "Schrägstrich|Unterstrich|Bindestrich",
+    "fr": "slash|tiret bas|tiret", "es": "barra|guion bajo|guion",
+    "it": "barra|trattino basso|trattino", "pt": "barra|sublinhado|hífen",
+    "nl": "slash|underscore|streepje", "ru": "слэш|подчёркивание|дефис",
+    "zh": "斜杠|下划线|横杠", "yue": "斜線|底線|橫線", "ja": "スラッシュ|アンダーバー|ハイフン",
+    "ko": "슬래시|밑줄|하이픈",
+}  # fmt: skip
+"""What `/`, `_` and `-` are called in the address of a mail or site."""
 
 
 def negative(locale: Locale) -> Iterator[Rule]:
@@ -82,6 +97,18 @@ def _say_times(match: re.Match[str], locale: Locale) -> list[Part] | None:
     return [(match[1], 0), (f" {apart(said, match)}", at)] if said else None
 
 
+def _say_address(match: re.Match[str], locale: Locale) -> list[Part]:
+    signs = _ADDRESS_SIGNS[locale.language].split("|")
+    names = {sign: locale.symbols[sign] for sign in "@."} | dict(zip("/_-", signs, strict=True))
+    letters = len("www") if match[0].startswith("www.") else 0  # a network reads it as a word
+    return [
+        (f" {names[character]} " if character in names else character, index)
+        if index >= letters
+        else (f"{character} " if index < letters - 1 else character, index)
+        for index, character in enumerate(match[0])
+    ]
+
+
 def _say_number_sign(match: re.Match[str], locale: Locale) -> list[Part]:
     return [(f"{locale.symbols['#']} ", 0)]
 
@@ -104,4 +131,5 @@ FORMULAS = (
     Rule.of(r"(?<![\w~/])(~) ?(?=[\d.$€£¥])|(?<=[\w)])(\^)(?=[\w(])", say_symbol),
     Rule.of(r"(?<=\d) ?(‰)", say_symbol),
 )
+ADDRESSES = (Rule(_MAIL, _say_address), Rule(_SITE, _say_address))
 NUMBER_SIGN = Rule.of(r"(?<!\w)(?:#|(?:No\.|Nr\.|[Nn]\.?[º°]|№) ?)(?=\d)", _say_number_sign)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from voiceagent_tts.engine.kv_cache import MemoryNeeds, rows_that_fit
+from voiceagent_tts.engine.gpu_memory import MemoryNeeds, rows_that_fit
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 
 GB = 10**9
