@@ -459,7 +459,7 @@ class ContextWriter:
                     self._after_audio = event
                 case ContextDone():
                     self.done = event
-                    return Outgoing(self._encode_done(event), late=self._connection.late)
+                    return Outgoing(self._encode_done(event), late=self._connection.dialect.late)
                 case ContextCancelled():
                     return Outgoing(self._encode(event), self._observe_cancel)
                 case _:
@@ -515,7 +515,7 @@ class ContextWriter:
         messages = self._connection.audio(self._context_id, pcm, start)
         samples = self._to_clock(self._sample_offset) - self._to_clock(start)
         on_sent = functools.partial(self._on_audio_sent, samples)
-        return Outgoing(messages, on_sent, self._connection.late)
+        return Outgoing(messages, on_sent, self._connection.dialect.late)
 
     def _to_clock(self, sample_offset: int) -> int:
         """How many samples at 24 kHz become `sample_offset` at the client's rate, at most."""
