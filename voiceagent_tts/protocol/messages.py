@@ -2,8 +2,8 @@
 
 Every WebSocket text message is one JSON object with a `type`; a WebSocket binary message is audio.
 Times are whole milliseconds on the context's clock, which is zero at its first sample; character
-offsets count code points in the concatenation of the context's text messages. This module knows
-no order of messages (see `server_connection` and `client_connection`), no socket and no engine.
+offsets count code points in the concatenation of the context's text messages. The order of messages
+is checked in `server_connection` and `client_connection`.
 """
 
 import math

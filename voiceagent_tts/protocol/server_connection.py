@@ -4,7 +4,7 @@ The caller reads messages from its socket and passes them to `receive`. It sends
 methods return, immediately and in the order of the calls. For each context the server sends
 `[opened] (audio | words | words_moved | flushed | warning)* [cancelled] done`; `error`, `cut` and
 `pong` answer the client and may come in between. A `Dialect` decides how messages look: `TtsV1`, or
-one of `plugins.dialects`. This module knows no I/O, no clock, no text rules and no engine.
+one of `plugins.dialects`.
 """
 
 from collections.abc import Callable, Sequence
