@@ -72,6 +72,7 @@ class Peer:
         self.websocket = websocket
         self.connection = ServerConnection(LIMITS)
         self.opens: dict[str, ContextOpen] = {}
+        self.over: set[str] = set()
         self.texts: dict[str, str] = {}
         self.words: dict[str, list[WordTimestamp]] = {}
         self.received: list[ClientMessage] = []
@@ -153,12 +154,13 @@ class Peer:
 
     async def done(self, context_id: str, reason: Any) -> None:
         """End a context."""
+        self.over.add(context_id)
         chars = len(self.texts[context_id])
         await self.send(self.connection.done(context_id, reason, chars=chars))
 
     def cut(self, context_id: str, played_ms: int) -> Cut:
         """Return the cut at a playback position."""
-        words, is_final = self.words[context_id], context_id not in self.connection.contexts
+        words, is_final = self.words[context_id], context_id in self.over
         timed_text = TimedText(self.texts[context_id], words, len(words) * WORD_SAMPLES, is_final)
         return timed_text.cut(ms_to_samples(played_ms))
 

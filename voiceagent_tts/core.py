@@ -2,7 +2,6 @@
 
 Positions are samples at 24 kHz, counted from the first sample of their context (its clock).
 Character offsets count Unicode code points in the concatenation of a context's text messages.
-This module knows no engine, no socket and no clock.
 """
 
 from dataclasses import dataclass, replace
@@ -136,14 +135,9 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Silence between the text before it and the text after it.
+    """Silence between the text before it and the text after it."""
 
-    Args:
-        char_end: offset of the first character after its tag.
-        samples: its length.
-    """
-
-    char_end: int
+    char_end: int  # offset of the first character after its tag
     samples: int
 
 
@@ -177,17 +171,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A text, divided at the point that playback had reached.
+    """A text, divided at the point that playback had reached; both parts joined are the text."""
 
-    Args:
-        text_spoken: the part that was heard.
-        text_remaining: the rest; both parts joined are the text.
-        is_partial: whether playback ended within the last word of `text_spoken`.
-    """
-
-    text_spoken: str
+    text_spoken: str  # the part that was heard
     text_remaining: str
-    is_partial: bool
+    is_partial: bool  # whether playback ended within the last word of `text_spoken`
 
 
 class PlayoutClock:

@@ -1,5 +1,6 @@
 import json
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,12 +14,12 @@ from voiceagent_tts.plugins.dialects.elevenlabs import ElevenLabs
 from voiceagent_tts.plugins.dialects.elevenlabs_messages import SocketOptions
 from voiceagent_tts.plugins.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.protocol.client_connection import (
+    CLOSE_CODES,
     ClientConnection,
     parse_audio,
     parse_server_message,
 )
 from voiceagent_tts.protocol.messages import (
-    CLOSE_CODES,
     AudioBase64Message,
     AudioMessage,
     CancelledMessage,
@@ -160,9 +161,10 @@ def test_the_session_of_a_dialect_can_be_played(name: str) -> None:
     limits = SessionLimits(max_text_chars=1, context_idle_s=1, max_audio_s=1, max_lead_s=1)
     server = ServerConnection(limits, _DIALECTS[name])
     server.ready(session_id="s", model="m")
-    for line in blocks["client"].splitlines():
-        assert server.receive(line)
-    [context_id] = server.contexts
+    commands = [*map(server.receive, blocks["client"].splitlines())]
+    assert all(commands)
+    (opened,) = (each for each in chain(*commands) if isinstance(each, ContextOpen))
+    context_id = opened.context_id
     messages = server.opened(context_id, voice="nova", language="en", seed=None, queue_ms=0)
     words = [
         WordTimestamp(Word("Hi", 0, 2), 2_400, 6_000, confidence=1.0),

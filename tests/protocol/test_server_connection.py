@@ -1,3 +1,4 @@
+import contextlib
 import json
 import tracemalloc
 
@@ -18,11 +19,11 @@ from voiceagent_tts.protocol.messages import (
     ContextOpen,
     ContextText,
 )
+from voiceagent_tts.protocol.refusals import RefusedMessageError
 from voiceagent_tts.protocol.server_connection import (
     MAX_HANDLE,
     MAX_TOMBSTONES,
     ServerConnection,
-    ServerContexts,
 )
 
 # What a client may send.
@@ -90,14 +91,19 @@ def test_tombstones_are_bounded() -> None:
 
 def test_tombstones_are_small() -> None:
     """A client chooses how long its ids are; what a socket keeps of them does not depend on it."""
-    contexts = ServerContexts(max_contexts=1, max_tombstones=MAX_TOMBSTONES)
+    server = ServerConnection(session_limits())
+    server.draining(deadline_ms=1)  # every open is refused, which spends its id
+    ids = [f"{number}" + "😀" * 120 for number in range(MAX_TOMBSTONES + 100)]
     tracemalloc.start()
-    for number in range(MAX_TOMBSTONES + 100):
-        contexts.add_tombstone(f"{number}" + "😀" * 120)
+    for context_id in ids:
+        with contextlib.suppress(RefusedMessageError):
+            server.receive(client_message("context.open", context_id))
     kept_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept_bytes < 64_000
-    assert [f"{number}" + "😀" * 120 in contexts for number in (99, 100)] == [False, True]
+    forgotten = refusal(server, client_message("cancel", ids[99]))
+    assert forgotten.code is ErrorCode.CONTEXT_NOT_FOUND
+    assert server.receive(client_message("cancel", ids[100])) == []
 
 
 def test_flush_ids_rise() -> None:

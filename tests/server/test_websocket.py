@@ -33,7 +33,7 @@ from voiceagent_tts.protocol.messages import (
     SessionLimits,
     WordsMessage,
 )
-from voiceagent_tts.protocol.server_connection import ServerConnection, ServerContext
+from voiceagent_tts.protocol.server_connection import ServerConnection, WireMessages
 from voiceagent_tts.server.admission import AdmittedContext
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.socket_context import ContextWriter
@@ -300,13 +300,15 @@ async def test_a_context_whose_messages_cannot_be_made_ends_alone(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is sent is checked; a defect in one context is its error, and the socket goes on."""
-    record_words = ServerContext.record_words
+    make = ServerConnection.words
 
-    def refusing(context: ServerContext, words: Sequence[WordTimestamp]) -> None:
+    def refusing(
+        connection: ServerConnection, context_id: str, words: Sequence[WordTimestamp]
+    ) -> WireMessages:
         assert all(each.word.text != "Boom." for each in words)
-        record_words(context, words)
+        return make(connection, context_id, words)
 
-    monkeypatch.setattr(ServerContext, "record_words", refusing)
+    monkeypatch.setattr(ServerConnection, "words", refusing)
     other = await wire.start(SENTENCE, language="en")
     broken = await wire.open(language="en")
     await wire.text(broken, "Boom.")

@@ -200,7 +200,7 @@ async def test_an_accent_that_a_voice_lacks_is_a_warning(
     """The nearest accent speaks; one that the voice has needs no warning."""
     synthesizer = await start_synthesizer()
     context = await synthesizer.open(replace(UNPACED, language=language))
-    assert context.language == spoken_as
+    assert context.request.language == spoken_as
     context.push_text("Hola.")
     context.finish()
     codes = [event.code.value async for event in context if isinstance(event, ContextWarned)]

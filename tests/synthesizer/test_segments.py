@@ -5,7 +5,7 @@ import pytest
 from voiceagent_tts.core import Segment
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
-from voiceagent_tts.synthesizer.segments import Intake, QueuedSegment
+from voiceagent_tts.synthesizer.segments import Finish, Flush, Intake, QueuedSegment
 from voiceagent_tts.text.segmenter import MAX_SEGMENT_CHARS
 from voiceagent_tts.voices import Voice
 
@@ -18,12 +18,13 @@ def queued(*texts: str, flush: bool = False) -> list[QueuedSegment]:
     options = ContextOptions(has_markup=True)
     voice = Voice("nova", "worker")
     intake = Intake(ContextRequest(options, voice, None, "segment", SpeechOptions(), 1.0), Limits())
-    parts: list[object] = []
     for text in texts:
         intake.receive(text)
-        parts += intake.push(text, 0.0)
-        parts += intake.flush(0.0) if flush else ()
-    parts += intake.finish()
+        intake.received += [Flush(1, intake.chars)] if flush else ()
+    intake.received.append(Finish())
+    parts: list[object] = []
+    while intake.received or intake.divided:
+        parts += intake.pop_parts(0.0)
     return [part for part in parts if isinstance(part, QueuedSegment)]
 
 

@@ -9,9 +9,21 @@ from voiceagent_tts.client.spans import ClientSpans
 from voiceagent_tts.client.transport import Transport
 from voiceagent_tts.core import Cut
 from voiceagent_tts.errors import ConnectionLostError, ErrorCode, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientConnection, ClientEvent, ContextRecord
-from voiceagent_tts.protocol.messages import CutMessage, ErrorMessage, OpenOptions, ReadyMessage
-from voiceagent_tts.protocol.socket_router import Inbox, SocketRouter
+from voiceagent_tts.protocol.client_connection import (
+    CLOSE_CODES,
+    ClientConnection,
+    ClientEvent,
+    ContextRecord,
+    Inbox,
+)
+from voiceagent_tts.protocol.messages import (
+    CutMessage,
+    DoneMessage,
+    ErrorMessage,
+    OpenOptions,
+    ReadyMessage,
+)
+from voiceagent_tts.protocol.refusals import ProtocolError
 
 _SEND_TIMEOUT_S = 5.0
 """A server that has not taken a message by then is treated as lost."""
@@ -22,31 +34,37 @@ _PROTOCOL_ERROR = 1002
 class ClientSocket:
     """An open socket that many contexts share, served until it closes.
 
-    Two tasks serve it. The reader passes each context's events to its inbox
-    (`protocol.SocketRouter`); only the writer sends, so that no context waits to send, and a cancel
-    is never delayed.
+    Two tasks serve it. The reader passes each context's events to its inbox; only the writer sends,
+    so that no context waits to send, and a cancel is never delayed.
 
     Args:
         transport: has sent `ready`.
-        router: has received it.
+        connection: has received it.
         ready: what the server reported about itself.
         on_unusable: called when the server drains, and on the loss.
         on_event: called with every event, after the inbox of its context.
+
+    Attributes:
+        connection: builds the messages to send.
+        lost: why the socket has closed; None while it is open.
+        received_at: `time.monotonic()` of the server's last message.
     """
 
     def __init__(
         self,
         transport: Transport,
-        router: SocketRouter,
+        connection: ClientConnection,
         ready: ReadyMessage,
         on_unusable: Callable[["ClientSocket"], None],
         on_event: Callable[[ClientEvent], None],
     ) -> None:
         self.ready = ready
+        self.connection = connection
+        self.lost: ConnectionLostError | None = None
         self.received_at = time.monotonic()
-        """When the server last sent a message."""
         self._transport = transport
-        self._router = router
+        self._inboxes: dict[str, Inbox] = {}
+        self._refusal: VoiceAgentError | None = None  # the last error that names no context
         self._spans = ClientSpans()
         self._outbox: asyncio.Queue[str] = asyncio.Queue()
         self._cuts: list[
@@ -70,31 +88,26 @@ class ClientSocket:
             VoiceAgentError: the server accepts no sockets now, speaks another version, or is no
                 `tts.v1` server.
         """
-        router = SocketRouter()
+        connection = ClientConnection()
         try:
-            ready = router.handshake(await transport.receive())
-            return cls(transport, router, ready, on_unusable, on_event)
+            match connection.receive(await transport.receive()):
+                case ReadyMessage() as ready:
+                    return cls(transport, connection, ready, on_unusable, on_event)
+                case ErrorMessage() as refusal:
+                    raise refusal.to_error()
+                case _:
+                    raise ProtocolError("expected ready as the first message")
         except ConnectionError as error:
-            loss = router.loss(transport.close_code)
-            raise ConnectionLostError(f"no ready from the server: {loss.message}") from error
+            loss = _meaning(transport.close_code)
+            raise ConnectionLostError(f"no ready from the server: {loss}") from error
         finally:
-            if router.connection.ready is None:
+            if connection.ready is None:
                 await transport.close()
-
-    @property
-    def connection(self) -> ClientConnection:
-        """Builds the messages to send."""
-        return self._router.connection
 
     @property
     def is_usable(self) -> bool:
         """Whether a context can be opened on this socket."""
-        return self._router.is_usable
-
-    @property
-    def lost(self) -> ConnectionLostError | None:
-        """Why the socket has closed; None while it is open."""
-        return self._router.lost
+        return self.lost is None and not self.connection.is_draining
 
     # To the server.
 
@@ -115,12 +128,12 @@ class ClientSocket:
             raise self.lost
         with self._spans.opening(context_id, metadata) as traced:
             self.send(self.connection.open(context_id, metadata=traced, **options))
-        self._router.attach(context_id, inbox)
+        self._inboxes[context_id] = inbox
         return self.connection.record(context_id)
 
     def abandon(self, context_id: str) -> None:
         """Cancel a context unless it has ended, and stop passing on its events."""
-        if self._router.detach(context_id):
+        if self._inboxes.pop(context_id, None) is not None:
             self.send(self.connection.cancel(context_id))
 
     def send(self, message: str) -> None:
@@ -177,7 +190,8 @@ class ClientSocket:
         try:
             code = await self._read()
         finally:
-            self._lose(self._router.loss(code or self._transport.close_code))
+            cause = f": {self._refusal.message}" if self._refusal else ""
+            self._lose(ConnectionLostError(_meaning(code or self._transport.close_code) + cause))
             writer.cancel()
             await self._transport.close(code or _NORMAL_CLOSURE)
             await asyncio.wait({writer})
@@ -185,9 +199,10 @@ class ClientSocket:
     async def _read(self) -> int | None:
         """Read to the end; returns the code to close the socket with, None if it has closed."""
         try:
-            while not self._router.is_drained:
+            while self._inboxes or not self.connection.is_draining:
                 self._receive(await self._transport.receive())
-        except VoiceAgentError:
+        except VoiceAgentError as error:
+            self._refusal = error
             return _PROTOCOL_ERROR
         except ConnectionError:
             return None
@@ -209,14 +224,25 @@ class ClientSocket:
     def _receive(self, data: str | bytes) -> None:
         self.received_at = time.monotonic()
         was_usable = self.is_usable
-        event = self._router.receive(data)
+        event = self.connection.receive(data)
         if event is None:
             return
+        self._pass_on(event)
         self._spans.receive(event)
         self._answer_question(event)
         self._on_event(event)
         if was_usable and not self.is_usable:
             self._on_unusable(self)
+
+    def _pass_on(self, event: ClientEvent) -> None:
+        """Pass an event to the inbox of its context."""
+        context_id = getattr(event, "context_id", None) or ""
+        if isinstance(event, ErrorMessage) and not context_id:
+            self._refusal = event.to_error()
+        if inbox := self._inboxes.get(context_id):
+            if isinstance(event, DoneMessage):
+                del self._inboxes[context_id]
+            inbox(event)
 
     def _answer_question(self, event: ClientEvent) -> None:
         match event:
@@ -241,8 +267,12 @@ class ClientSocket:
             future.set_result(answer)
 
     def _lose(self, error: ConnectionLostError) -> None:
-        if not self._router.lose(error):
+        if self.lost is not None:
             return
+        self.lost = error
+        inboxes, self._inboxes = self._inboxes, {}
+        for context_id, inbox in inboxes.items():
+            inbox(ErrorMessage.of(error, context_id))
         self._spans.lose()
         for context_id, _ in list(self._cuts):
             self._answer_cut(context_id, None)
@@ -250,3 +280,9 @@ class ClientSocket:
             self._outbox.get_nowait()
             self._outbox.task_done()
         self._on_unusable(self)
+
+
+def _meaning(close_code: int | None) -> str:
+    """A sentence about the end of a socket; None is one without a close code."""
+    meaning = CLOSE_CODES.get(close_code or 0, "the connection broke")
+    return f"the socket closed ({close_code}, {meaning})"

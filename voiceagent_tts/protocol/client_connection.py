@@ -5,6 +5,7 @@ server sends. Both keep a record of each context, from which a client can cut it
 asking the server. This module does no I/O.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar, Unpack
 
@@ -55,6 +56,20 @@ from voiceagent_tts.protocol.refusals import (
     context_not_found,
     refusal_of,
 )
+
+CLOSE_CODES: dict[int, str] = {
+    1000: "normal: the client asked to close, or all is done",
+    1001: "going away: the server has drained",
+    1002: "protocol error: the server broke this protocol",
+    1008: "policy: the key was revoked, or may not speak any more",
+    1009: "too big: a message is far larger than limits.max_message_bytes",
+    1011: "internal: the server failed",
+    1012: "restart: the server restarts, connect again",
+    1013: "overload: try again later",
+    4008: "slow consumer: the client does not read its messages",
+    4029: "rate: the client kept sending what its limits refuse",
+}
+"""WebSocket close codes of both sides, with their meaning."""
 
 MAX_RECORDS = 256
 """Maximum number of records of ended contexts that a client keeps; the newest stay."""
@@ -164,6 +179,9 @@ ClientEvent = (
     | PongMessage
 )
 """What `ClientConnection.receive` returns."""
+
+Inbox = Callable[[ClientEvent], None]
+"""Receives the events of a context; `DoneMessage`, or the error of a lost socket, is the last."""
 
 
 def check_options(**options: Unpack[OpenOptions]) -> None:

@@ -2,8 +2,8 @@
 
 Every WebSocket text message is one JSON object with a `type`; a WebSocket binary message is audio.
 Times are whole milliseconds on the context's clock, which is zero at its first sample; character
-offsets count code points in the concatenation of the context's text messages. This module knows
-no order of messages (see `server_connection` and `client_connection`), no socket and no engine.
+offsets count code points in the concatenation of the context's text messages. The order of messages
+is checked in `server_connection` and `client_connection`.
 """
 
 import math
@@ -50,20 +50,6 @@ from voiceagent_tts.protocol.refusals import ProtocolError, refusal_of
 SUBPROTOCOL = "tts.v1"
 PROTOCOL_VERSION = "1.2"
 """A new minor version only adds messages and fields, which an older peer ignores."""
-
-CLOSE_CODES: dict[int, str] = {
-    1000: "normal: the client asked to close, or all is done",
-    1001: "going away: the server has drained",
-    1002: "protocol error: the server broke this protocol",
-    1008: "policy: the key was revoked, or may not speak any more",
-    1009: "too big: a message is far larger than limits.max_message_bytes",
-    1011: "internal: the server failed",
-    1012: "restart: the server restarts, connect again",
-    1013: "overload: try again later",
-    4008: "slow consumer: the client does not read its messages",
-    4029: "rate: the client kept sending what its limits refuse",
-}
-"""WebSocket close codes of both sides, with their meaning."""
 
 MAX_MESSAGE_BYTES = 65_536
 MAX_ID_CHARS = 128
@@ -476,6 +462,12 @@ class _CutFields(_ServerMessage):
     text_remaining: str
     partial: bool
     """Whether the last word spoken was cut before its end."""
+
+    @classmethod
+    def of(cls, cut: Cut, **fields: Any) -> Self:
+        """Build a message from `cut`; `fields` are its other fields."""
+        spoken, remaining = cut.text_spoken, cut.text_remaining
+        return cls(text_spoken=spoken, text_remaining=remaining, partial=cut.is_partial, **fields)
 
     def to_cut(self) -> Cut:
         """The spoken and the remaining text as a `Cut`."""

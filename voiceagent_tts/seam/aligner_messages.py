@@ -2,7 +2,6 @@
 
 Besides the messages below, an aligner receives the engine's `AudioStep`, `SegmentEnd` and `Cancel`,
 and answers with `Done`, `Cancelled` and `Failed`. Positions are samples on the engine's clock.
-Knows no sockets.
 """
 
 from collections.abc import Callable
@@ -15,17 +14,11 @@ from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Failed, Segme
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Follow a new context.
-
-    Args:
-        context: the server's number for it.
-        language: lower-case code with an optional region, as in `Submit`.
-        voice: name under which the aligner keeps what it learns of the voice.
-    """
+    """Follow a new context."""
 
     context: int
-    language: str
-    voice: str
+    language: str  # lower-case code with an optional region, as in `Submit`
+    voice: str  # under which the aligner keeps what it learns of the voice
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +41,13 @@ AlignCommand = Follow | Expect | AudioStep | SegmentEnd | Finish | Cancel
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """Word times of a context.
-
-    Args:
-        context: the server's number for it.
-        words: final times, in order, each word once.
-        tentative: times of the next words, which may still change; replaces the last ones.
-        end_sample: end of the audio that the times take into account.
-    """
+    """Word times of a context."""
 
     context: int
-    words: tuple[WordTimestamp, ...]
+    words: tuple[WordTimestamp, ...]  # final, in order, each word once
     tentative: tuple[WordTimestamp, ...]
-    end_sample: int
+    """Of the next words, which may still change; they replace the last ones."""
+    end_sample: int  # of the audio that the times take into account
 
 
 AlignEvent = Aligned | Done | Cancelled | Failed

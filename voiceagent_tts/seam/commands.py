@@ -21,26 +21,18 @@ MIN_NATIVE_SPEED, MAX_NATIVE_SPEED = 0.5, 2.0
 
 @dataclass(frozen=True, slots=True)
 class SpeechOptions:
-    """How an engine speaks a context.
+    """How an engine speaks a context."""
 
-    Args:
-        instruct: description of how to speak, for voices that follow one.
-        speed: speaking rate, 0.25 to 4.0; 1.0 is the voice's own. An engine with `has_native_speed`
-            gets the nearest speed that it has; other engines get the listener's, as their pace.
-        seed: makes the audio reproducible; None for a random seed.
-        initial_frames: codec frames in each decode window until there is sound; None for the
-            engine's default.
-        keeps_silence: whether the silence before the first sound is sent.
-        is_batch: whether the audio is not played while it is generated; a batch context never
-            delays the others.
-    """
-
-    instruct: str | None = None
+    instruct: str | None = None  # how to speak, in words, for voices that follow them
     speed: float = 1.0
-    seed: int | None = None
+    """Speaking rate, 0.25 to 4.0; 1.0 is the voice's own. An engine with `has_native_speed` gets
+    the nearest speed that it has; other engines get the listener's, as their pace."""
+    seed: int | None = None  # makes the audio reproducible; None for a random seed
     initial_frames: int | None = None
-    keeps_silence: bool = False
+    """Codec frames in each decode window until there is sound; None for the engine's default."""
+    keeps_silence: bool = False  # whether the silence before the first sound is sent
     is_batch: bool = False
+    """Whether the audio is not played while it is generated; it then delays no other contexts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,37 +41,26 @@ class Submit:
 
     In segment feeding each `Submit` and `Append` carries one segment; in token feeding, text as it
     arrives, to be spoken while the rest is still being written.
-
-    Args:
-        context: the server's number for the context.
-        text: the first part of its text.
-        char_base: offset of `text` in the context's text.
-        more: whether more text may follow; without, the row ends after this text.
-        voice: name of the voice.
-        language: lower-case code, with a region where one is known: `en`, `pt-br`. None lets the
-            engine decide: in token feeding, or where the voice does not speak the text's language.
-        feeding: how text reaches the engine.
-        options: what the client chose about the speech.
-        readings: how spans of `text` are said, in order.
-        traceparent: span of the context, as W3C has it; None if nobody traces.
-        continues: whether the listener has heard audio of the context that this engine did not
-            make. A lack of memory or time then makes it wait, and is no reason to refuse it.
-        voice_version: version of a clone when the context was opened, which must be the clone's
-            still; empty for other voices.
     """
 
     context: int
     text: str
-    char_base: int
-    more: bool
+    char_base: int  # offset of `text` in the context's text
+    more: bool  # whether more text may follow; without, the row ends after this text
     voice: str
     language: str | None
+    """Lower-case code, with a region where one is known: `en`, `pt-br`. None lets the engine
+    decide: in token feeding, or where the voice does not speak the text's language."""
     feeding: Feeding = "segment"
     options: SpeechOptions = SpeechOptions()
-    readings: tuple[Reading, ...] = ()
-    traceparent: str | None = None
+    readings: tuple[Reading, ...] = ()  # how spans of `text` are said, in order
+    traceparent: str | None = None  # span of the context, as W3C has it; None if nobody traces
     continues: bool = False
+    """Whether the listener has heard audio of the context that this engine did not make. A lack of
+    memory or time then makes it wait, and is no reason to refuse it."""
     voice_version: tuple[int, ...] = ()
+    """Version of a clone when the context was opened, which must be the clone's still; empty for
+    other voices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,20 +108,15 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Permits the engine to generate audio; without credit a row is not stepped.
-
-    Args:
-        context: the server's number for the context.
-        playout_end: `time.monotonic()` at which playback of the sent audio ends: the row's
-            deadline.
-        samples_wanted: end of the audio that may be generated, in samples from the context's first
-            sample. It decreases where audio from the cache takes its place, and never below what
-            the engine has sent by then.
-    """
+    """Permits the engine to generate audio; without credit a row is not stepped."""
 
     context: int
     playout_end: float
+    """`time.monotonic()` at which playback of the sent audio ends: the row's deadline."""
     samples_wanted: int
+    """End of the audio that may be generated, in samples from the context's first sample. It
+    decreases where audio from the cache takes its place, and never below what the engine has sent
+    by then."""
 
 
 Command = Submit | Append | Flush | Cancel | Prepare | Credit

@@ -38,23 +38,14 @@ ABSENT = "not on this machine"
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """Describes a worker process.
+    """Describes a worker process."""
 
-    Args:
-        engine: name of an engine or aligner that `python -m voiceagent_tts.worker` knows.
-        options: options of that engine, as JSON values.
-        ready_timeout_s: longest time from start to `Ready`.
-        heartbeat_timeout_s: longest silence; a worker that is silent for longer is killed.
-        environment: variables added to the server's own.
-        group: name shared by workers with the same voices; None for a single worker.
-    """
-
-    engine: str
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    ready_timeout_s: float = 60.0
-    heartbeat_timeout_s: float = 10.0
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    group: str | None = None
+    engine: str  # or aligner that `python -m voiceagent_tts.worker` knows
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # its own, as JSON values
+    ready_timeout_s: float = 60.0  # longest time from start to `Ready`
+    heartbeat_timeout_s: float = 10.0  # longest silence, after which a worker is killed
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])  # besides the server's
+    group: str | None = None  # name shared by workers with the same voices
 
     def argv(self, endpoint: str) -> list[str]:
         """Command line of the worker process."""
@@ -66,17 +57,11 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class PublishedModel:
-    """A model that `models list` shows.
+    """A model that `models list` shows."""
 
-    Attributes:
-        name: what `models download` and the setting `models` call it.
-        purpose: a few words about it.
-        place: its folder or file, or `ABSENT`.
-    """
-
-    name: str
-    purpose: str
-    place: str
+    name: str  # what `models download` and the setting `models` call it
+    purpose: str  # a few words
+    place: str  # its folder or file, or `ABSENT`
 
 
 class EngineKind(ABC):

@@ -19,66 +19,43 @@ that is made from a description, a clone, or another name of one of these."""
 
 @dataclass(frozen=True, slots=True)
 class VoiceDetails:
-    """What a worker knows of one of its voices.
-
-    Args:
-        name: the voice's name.
-        kind: what the voice is.
-        language: code of the language that the voice is made for; None for a voice of any.
-        gender: how the voice sounds; None if unknown.
-    """
+    """What a worker knows of one of its voices."""
 
     name: str
     kind: VoiceKind
-    language: str | None = None
-    gender: Gender | None = None
+    language: str | None = None  # code of the one that it is made for; None for a voice of any
+    gender: Gender | None = None  # how it sounds; None if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Voices, languages and limits of a worker.
-
-    Args:
-        engine: name of the engine.
-        model: name of its model.
-        has_native_words: whether it sends word times itself.
-        text_feeding: ways in which it accepts text; the first one suits text still being written.
-        languages: codes that it accepts.
-        voices: names that it accepts.
-        max_rows: contexts at the same time.
-        has_native_speed: whether it speaks at the requested speed itself, within the native range.
-        takes_instruct: whether its voices follow a description of how to speak.
-        needs_instruct: whether a voice is made from the description in `instruct`.
-        clone_width: numbers in the speaker embeddings of the clones that it also speaks, which may
-            be added and removed while it runs; None where it speaks no clones.
-        max_batch_rows: batch contexts at the same time; None for `max_rows`.
-        reads_ipa: whether it says the IPA of a reading, rather than its letters.
-        aligner: where the forced aligner runs and why; None for other workers.
-        revision: what shapes the sound besides the model's name: its weights and their precision.
-            Workers with equal engine, model and revision speak alike.
-        has_pauses: whether the audio of a segment ends with a pause only if text follows.
-        has_monolingual_voices: whether a voice speaks no language but the one it is made for.
-        voice_details: what is known of the voices, in any order; some may be missing.
-    """
+    """Voices, languages and limits of a worker."""
 
     engine: str
     model: str
-    has_native_words: bool
-    text_feeding: tuple[Feeding, ...]
-    languages: tuple[str, ...]
-    voices: tuple[str, ...]
-    max_rows: int
+    has_native_words: bool  # whether it sends word times itself
+    text_feeding: tuple[Feeding, ...]  # the first one suits text still being written
+    languages: tuple[str, ...]  # codes that it accepts
+    voices: tuple[str, ...]  # names that it accepts
+    max_rows: int  # contexts at the same time
     has_native_speed: bool = False
-    takes_instruct: bool = False
-    needs_instruct: bool = False
+    """Whether it speaks at the requested speed itself, within the native range."""
+    takes_instruct: bool = False  # whether its voices follow a description of how to speak
+    needs_instruct: bool = False  # whether a voice is made from the description in `instruct`
     clone_width: int | None = None
-    max_batch_rows: int | None = None
-    reads_ipa: bool = False
-    aligner: str | None = None
+    """Numbers in the speaker embeddings of the clones that it also speaks, which may be added and
+    removed while it runs; None where it speaks no clones."""
+    max_batch_rows: int | None = None  # batch contexts at the same time; None for `max_rows`
+    reads_ipa: bool = False  # whether it says the IPA of a reading, rather than its letters
+    aligner: str | None = None  # where the forced aligner runs and why; None for other workers
     revision: str = ""
+    """What shapes the sound besides the model's name: its weights and their precision. Workers with
+    equal engine, model and revision speak alike."""
     has_pauses: bool = False
+    """Whether the audio of a segment ends with a pause only if text follows."""
     has_monolingual_voices: bool = False
-    voice_details: tuple[VoiceDetails, ...] = ()
+    """Whether a voice speaks no language but the one it is made for."""
+    voice_details: tuple[VoiceDetails, ...] = ()  # in any order; some voices may be missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +82,13 @@ class AudioStep:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Word times of a context, in order, each word once; sent before the audio they describe.
-
-    Args:
-        context: the server's number for it.
-        words: the words with their times.
-        is_cached: whether they are all words of the next segment, whose audio and times were made
-            before, for another context. No aligner need hear it; `words` is empty where nobody
-            knows their times.
-    """
+    """Word times of a context, in order, each word once; sent before the audio they describe."""
 
     context: int
     words: tuple[WordTimestamp, ...]
     is_cached: bool = False
+    """Whether they are all words of the next segment, whose audio and times were made before, for
+    another context. No aligner need hear it; `words` is empty where nobody knows their times."""
 
 
 INSTRUCT_IGNORED = (
@@ -175,19 +146,12 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Metrics of a worker, sent every second; also its heartbeat.
+    """Metrics of a worker, sent every second; also its heartbeat."""
 
-    Args:
-        rows_used: contexts that occupy a row.
-        audio_samples: samples generated since the worker started.
-        busy_s: seconds spent in steps since the worker started.
-        metrics: metrics of the engine, as in `Engine.metrics`.
-    """
-
-    rows_used: int
-    audio_samples: int
-    busy_s: float
-    metrics: dict[str, float] = field(default_factory=dict[str, float])
+    rows_used: int  # contexts that occupy a row
+    audio_samples: int  # generated since the worker started
+    busy_s: float  # spent in steps since the worker started
+    metrics: dict[str, float] = field(default_factory=dict[str, float])  # as `Engine.metrics`
 
 
 Event = Ready | AudioStep | Words | Warned | SegmentEnd | Done | Cancelled | Failed | Stats

@@ -2,7 +2,7 @@
 
 The first part is a JSON array `[name, field, ...]` in the order of the dataclass, whose own
 dataclasses are arrays, too; bytes (PCM) follow as raw parts, and their number stands in their
-place. Types come from the annotations. Nothing is pickled. This module knows no sockets.
+place. Types come from the annotations. Nothing is pickled.
 """
 
 import json

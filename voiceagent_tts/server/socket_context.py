@@ -300,13 +300,13 @@ class SocketContext:
             "context_opened",
             **self._origin.ids,
             voice=context.voice.name,
-            language=context.language,
+            language=context.request.language,
             metadata=message.metadata,
         )
         opened = self._connection.opened(
             self.context_id,
             voice=context.voice.name,
-            language=context.language,
+            language=context.request.language,
             seed=message.seed,
             queue_ms=queue_ms,
         )
@@ -459,7 +459,7 @@ class ContextWriter:
                     self._after_audio = event
                 case ContextDone():
                     self.done = event
-                    return Outgoing(self._encode_done(event), late=self._connection.late)
+                    return Outgoing(self._encode_done(event), late=self._connection.dialect.late)
                 case ContextCancelled():
                     return Outgoing(self._encode(event), self._observe_cancel)
                 case _:
@@ -515,7 +515,7 @@ class ContextWriter:
         messages = self._connection.audio(self._context_id, pcm, start)
         samples = self._to_clock(self._sample_offset) - self._to_clock(start)
         on_sent = functools.partial(self._on_audio_sent, samples)
-        return Outgoing(messages, on_sent, self._connection.late)
+        return Outgoing(messages, on_sent, self._connection.dialect.late)
 
     def _to_clock(self, sample_offset: int) -> int:
         """How many samples at 24 kHz become `sample_offset` at the client's rate, at most."""
@@ -534,14 +534,15 @@ class ContextWriter:
                 return self._connection.flushed(context_id, flush_id, samples_to_ms(end_sample))
             case ContextWarned(code, message):
                 return self._connection.warning(context_id, code, message)
-            case ContextCancelled(cut, _, basis):
+            case ContextCancelled(cut, basis):
                 return self._connection.cancelled(context_id, cut, basis)
             case ContextFailed(error):
                 self._on_error(error)
                 return self._connection.error(error, context_id)
 
     def _encode_done(self, done: ContextDone) -> WireMessages:
-        report, words, model = done.report, done.words_final, self.context.model
+        report, words = done.report, done.words_final
+        model = self.context.worker.capabilities.model
         return self._connection.done(
             self._context_id,
             done.reason,

@@ -252,8 +252,8 @@ class Session:
 
     def _close_if_over(self) -> None:
         """Close the socket if the client expects it."""
-        if self._connection.closing is not None:
-            self.close(*self._connection.closing)
+        if self._connection.dialect.closing is not None:
+            self.close(*self._connection.dialect.closing)
 
 
 def _rounded(seconds: float | None) -> float | None:

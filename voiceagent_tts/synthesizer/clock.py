@@ -3,7 +3,7 @@
 The engine counts the samples that it generates. The listener hears them stretched, if the engine
 does not speak at the requested speed, and with the silence of breaks between them. `ListenerClock`
 turns the one into the other: audio as it comes, and positions in both directions. `Pacer` says how
-far the audio may run ahead of playback. Both know no words' order, no deadlines and no processes.
+far the audio may run ahead of playback.
 """
 
 import math
@@ -36,18 +36,11 @@ _SILENCE = bytes(MAX_MESSAGE_PCM_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class _Break:
-    """Silence that the listener gets between two segments of the engine's audio.
+    """Silence that the listener gets between two segments of the engine's audio."""
 
-    Attributes:
-        char_end: offset of the first character after its tag.
-        engine_sample: its place in the engine's audio.
-        start_sample: its first sample on the listener's clock.
-        end_sample: the first sample after it on the listener's clock.
-    """
-
-    char_end: int
-    engine_sample: int
-    start_sample: int
+    char_end: int  # offset of the first character after its tag
+    engine_sample: int  # its place in the engine's audio
+    start_sample: int  # on the listener's clock, as `end_sample`
     end_sample: int
 
 

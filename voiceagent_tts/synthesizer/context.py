@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import IntEnum, auto
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
@@ -60,53 +60,47 @@ from voiceagent_tts.synthesizer.segments import (
     Intake,
     QueuedSegment,
     TextPart,
-    TextQueue,
     Turns,
     ipa_warning,
     too_long,
 )
 from voiceagent_tts.synthesizer.words import WORDS_AT_ONCE, MakeWords, Words
-from voiceagent_tts.synthesizer.workers import FindWorker, Speaker, Worker
+from voiceagent_tts.synthesizer.workers import FindWorker, OnFree, Speaker, Worker
 from voiceagent_tts.text.cut import TimedText, keep_inside
 from voiceagent_tts.voices import Voice
-
-if TYPE_CHECKING:
-    from voiceagent_tts.synthesizer.language_check import LanguageCheck
 
 STEPS_AT_ONCE = 3
 """Steps in one iteration of the event loop. A step divides some text and speaks one segment: 1 ms
 each."""
 _MAX_FINAL_WORDS = 1_500  # that are repeated at the end: ten minutes of speech
 _MAX_FLUSHES = 1_000  # whose answers the reader of a context does not have yet
-_CHECKED_CHARS = 60
-"""Characters after which the language of token-fed text is checked."""
+_LANGUAGE = WarningCode.LANGUAGE_UNAVAILABLE
+_CHECKED_CHARS = 60  # after which the language of token-fed text is checked
 
 
 class ContextState(IntEnum):
     """State of a context; later states have higher numbers."""
 
-    OPEN = auto()
-    """Accepts text."""
-    FINISHING = auto()
-    """Accepts no more text; some audio is missing."""
-    GENERATED = auto()
-    """All audio is here; some words are missing, or may get better times."""
-    ENDED = auto()
-    """Complete, cancelled, failed or at a limit; its reader receives the queued events, then closes
-    it."""
-    CLOSED = auto()
-    """Reported; there are no more events."""
+    OPEN = auto()  # accepts text
+    FINISHING = auto()  # accepts no more text; some audio is missing
+    GENERATED = auto()  # all audio is here; some words are missing, or may get better times
+    ENDED = auto()  # its reader receives the queued events, then closes it
+    CLOSED = auto()  # reported; there are no more events
 
 
 class EventQueue:
-    """The events that the reader of a context does not have yet; words overtake all others."""
+    """The events that the reader of a context does not have yet; words overtake all others.
+
+    Attributes:
+        words: published words.
+        moved: better times of words that have left by an estimate.
+        others: audio and all other events.
+    """
 
     def __init__(self, notify: Callable[[], None]) -> None:
         self.notify = notify
         self.words: list[WordTimestamp] = []
-        """Published words."""
         self.moved: list[WordTimestamp] = []
-        """Better times of words that have left by an estimate."""
         self.others: deque[ContextEvent] = deque()
 
     def put(self, *events: ContextEvent) -> None:
@@ -168,12 +162,6 @@ def _is_audio_from(event: ContextEvent, start_sample: float) -> bool:
     return isinstance(event, AudioChunk) and event.start_sample >= start_sample
 
 
-def _language_check(given: str | None) -> "LanguageCheck":
-    from voiceagent_tts.synthesizer.language_check import LanguageCheck  # here: not for all voices
-
-    return LanguageCheck(given)
-
-
 class Context:
     """One agent turn: text in; audio and words out, in order; cancelled at any time.
 
@@ -184,13 +172,11 @@ class Context:
         make_words: makes the words where the engine does not report them; None where it does.
         on_event: called whenever `next_event` has something new; None for a caller that iterates.
         on_end: receives the context and its report when the context is closed.
-        on_free: called once the worker has freed the row of the context, if given.
         on_surplus: receives the context and the characters by which new readings are longer than
             their text; the caller may end the context.
         turns: says when the context may read text: all contexts together, `STEPS_AT_ONCE` steps in
             each iteration of the event loop; None for a context alone.
         owner: whose turns it takes.
-        find_worker: as for `Speaker`.
     """
 
     def __init__(
@@ -202,16 +188,14 @@ class Context:
         *,
         on_event: Callable[[], None] | None,
         on_end: "Callable[[Context, ContextReport], None]",
-        on_free: Callable[[], None] | None = None,
+        on_free: OnFree | None = None,
         on_surplus: "Callable[[Context, int], None]" = lambda context, chars: None,
         turns: Turns | None = None,
         owner: str = "",
         find_worker: FindWorker | None = None,
     ) -> None:
-        self.options = options = request.options
-        self.language = request.language
+        self.request, options = request, request.options
         self.state = ContextState.OPEN
-        self._request = request
         self._limits = limits
         self._on_end = on_end
         self._on_surplus = on_surplus
@@ -222,7 +206,6 @@ class Context:
 
         self._clock = PlayoutClock()
         self._intake = Intake(request, limits)
-        self._text = TextQueue(self._intake)
         self._turns = turns or Turns(STEPS_AT_ONCE)
         self._owner = owner
         self._waits_for_turn = False
@@ -232,7 +215,7 @@ class Context:
         self._words = self._words_by(make_words)
         self._pacer = Pacer(self._clock, options.max_lead_s, limits)
 
-        self._language_check = _language_check(request.language) if request.languages else None
+        self._language_checked_end = 0  # of the text whose language was checked
         self._flushes: deque[Flush] = deque()  # whose text is not generated
         self._spoken_flushes: deque[tuple[Flush, int]] = deque()  # and where the audio of it ends
         self._waiting_flushes = 0
@@ -253,17 +236,12 @@ class Context:
         verbatim = self._intake.verbatim if self._intake.masks_text else None
         if make is None:
             return Words(*clocks, verbatim)
-        return make(*clocks, self._request.voice.recording, self._on_times, verbatim)
+        return make(*clocks, self.request.voice.recording, self._on_times, verbatim)
 
     @property
     def voice(self) -> Voice:
         """The voice that speaks; where the client left the choice, final with the first segment."""
         return self._speaker.request.voice
-
-    @property
-    def model(self) -> str:
-        """Name of the model that speaks; final as `voice` is."""
-        return self.worker.capabilities.model
 
     @property
     def worker(self) -> Worker:
@@ -276,14 +254,6 @@ class Context:
     def text(self) -> str:
         """The text received so far, verbatim."""
         return self._intake.text
-
-    def has_speech(self) -> bool:
-        """Whether anything is said of the text so far; takes long, for a text without audio."""
-        from voiceagent_tts.text.reader import has_speech  # here: most texts need no reader
-
-        return has_speech(
-            self.text, self._request.lexicons, has_markup=self._request.options.has_markup
-        )
 
     def push_text(self, delta: str) -> None:
         """Append `delta`, verbatim, to the context's text.
@@ -300,9 +270,8 @@ class Context:
             self._idle_at = now + self._idle_s
             if self._milestones.first_text_at is None:
                 self._milestones.first_text_at = now
-                for warning in self._request.warnings:  # the client knows that the context is open
+                for warning in self.request.warnings:  # the client knows that the context is open
                     self._warn(warning)
-            self._text.received.append(delta)
             self._read_on(now)
 
     def flush(self, flush_id: int) -> None:
@@ -316,7 +285,7 @@ class Context:
         if self._waiting_flushes == _MAX_FLUSHES:
             raise too_long(f"{_MAX_FLUSHES} flushes without an answer; wait for `flushed`")
         self._waiting_flushes += 1
-        self._text.received.append(Flush(flush_id, self._intake.chars))
+        self._intake.received.append(Flush(flush_id, self._intake.chars))
         self._read_on(time.monotonic())
 
     def finish(self) -> None:
@@ -328,7 +297,7 @@ class Context:
     def _finish(self) -> None:
         self.state = ContextState.FINISHING
         self._idle_at = None
-        self._text.received.append(Finish())
+        self._intake.received.append(Finish())
 
     # What was received, in bounded steps.
 
@@ -340,7 +309,7 @@ class Context:
 
     def _read_step(self, now: float) -> None:
         try:
-            for part in self._text.pop_parts(now):
+            for part in self._intake.pop_parts(now):
                 self._speak(part, now)
             self._count_surplus()
         except VoiceAgentError as error:  # whose text was accepted long ago, perhaps
@@ -349,9 +318,9 @@ class Context:
     @property
     def _can_read(self) -> bool:
         """Whether there is something to read or to speak, and the engine is not far behind."""
-        if self.state >= ContextState.ENDED or not (self._text.received or self._text.divided):
+        if self.state >= ContextState.ENDED or not (self._intake.received or self._intake.divided):
             return False
-        return not (self._speaker.is_active and self._text.is_far_ahead)
+        return not (self._speaker.is_active and self._intake.is_far_ahead)
 
     def _count_surplus(self) -> None:
         """Report by how much new readings are longer than their text; fail if it is too much."""
@@ -408,13 +377,12 @@ class Context:
 
     def _speak_segment(self, queued: QueuedSegment, now: float) -> None:
         segment = queued.segment
-        if segment.readings and not self._request.reads_ipa:
+        if segment.readings and not self.request.reads_ipa:
             self._warn(ipa_warning(segment, self._intake))
         if queued.language is not None:
             self._speaker.choose_worker(queued.language)
-        if self._language_check is not None:
-            least_chars = _CHECKED_CHARS if queued.is_growing else 1
-            self._check_language(segment.char_end, least_chars=least_chars)
+        least_chars = _CHECKED_CHARS if queued.is_growing else 1
+        self._check_language(segment.char_end, least_chars=least_chars)
         if self.state >= ContextState.ENDED:
             return
         is_first = not self._speaker.is_active
@@ -426,14 +394,25 @@ class Context:
 
     def _check_language(self, char_end: int, *, least_chars: int = 1) -> None:
         """Warn of text that the voice does not speak, once there is enough of it."""
-        if self._language_check is not None:
-            spoken = self._speaker.request.languages
-            self._warn(self._language_check.warning(self._intake, char_end, spoken, least_chars))
+        start, is_known = self._language_checked_end, _LANGUAGE in self._warned
+        if not self.request.languages or is_known or char_end - start < least_chars:
+            return
+        from voiceagent_tts.text.unserved import unspoken_language  # here: not for all voices
+
+        self._language_checked_end = char_end
+        given, spoken = self.request.language, self._speaker.request.languages
+        text = self._intake.text_between(start, char_end)
+        if (found := unspoken_language(text, given, spoken)) is not None:
+            message = (
+                f"expected text in a language of this context ({given or ', '.join(spoken)}), "
+                f"got text that seems to be in {found}; choose another voice, or set `language`"
+            )
+            self._warn(ContextWarned(_LANGUAGE, message))
 
     def _complete_text(self, char_end: int) -> None:
         """Make the engine speak the text of a token-fed context before `char_end` to its end."""
         self._check_language(char_end)
-        if self._request.feeding == "token" and self._speaker.is_active:
+        if self.request.feeding == "token" and self._speaker.is_active:
             self._speaker.flush()
             self._words.complete_word()
 
@@ -457,7 +436,7 @@ class Context:
         self._milestones.cancelled_at = self._milestones.cancelled_at or time.monotonic()
         self._events.clear()
         self._error_code = None  # of a failure that the client will not be told
-        self._events.put(ContextCancelled(cut, self._clock.sent_samples, basis))
+        self._events.put(ContextCancelled(cut, basis))
         self._end("cancelled")
         return cut
 
@@ -495,8 +474,7 @@ class Context:
     def timed_text(self, waiting_text: str = "") -> TimedText:
         """Return the text and the word times so far, for cuts; they are final after the end.
 
-        Args:
-            waiting_text: more text of the client, which was not pushed.
+        `waiting_text` is more text of the client, which was not pushed.
         """
         words, is_final = self._words.best, self._words.is_complete
         if self._words.has_all_audio:
@@ -598,7 +576,7 @@ class Context:
                 if self.state >= ContextState.ENDED:  # breaks, too, count as audio
                     return
                 self._intake.mark_generated(char_end)
-                if self._request.stretch != 1.0 and self._is_awaited(char_end):
+                if self.request.stretch != 1.0 and self._is_awaited(char_end):
                     self._events.put(*self._listener.drain(char_end))
                 self._generated_end_sample = self._listener.end_sample
             case Warned(_, code, message):
@@ -612,7 +590,6 @@ class Context:
                 pass
 
     def _is_awaited(self, char_end: int) -> bool:
-        """Whether the text before `char_end` was flushed, or no more text waits to be spoken."""
         rest = self._intake.text_between(char_end, self._intake.divided_char_end)
         is_flushed = bool(self._flushes) and self._flushes[0].char_end <= char_end
         return is_flushed or not rest.strip()
@@ -628,20 +605,17 @@ class Context:
         self._end_at_limit(now)
 
     def _end_at_limit(self, now: float) -> None:
-        """End the context if its audio has reached the limit."""
         if self._listener.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
             self._words.break_off()
             self._publish(now)
             self._end("limit")
 
     def _put_breaks(self, char_end: int, now: float) -> None:
-        """Insert the silence of the breaks in the text before `char_end`, which is generated."""
         while self.state < ContextState.ENDED and self._listener.has_break_before(char_end):
             self._events.put(*self._listener.push_break())
             self._end_at_limit(now)
 
     def _end_audio(self, now: float) -> None:
-        """Handle the end of the context's audio; only words may still be missing."""
         self.state = ContextState.GENERATED
         self._put_breaks(self._intake.chars, now)
         if self.state >= ContextState.ENDED:
@@ -653,7 +627,6 @@ class Context:
     # What follows every step.
 
     def _advance(self, now: float) -> None:
-        """Publish words, answer flushes, continue reading, and set the timer."""
         try:
             self._publish(now)
         except Exception as error:
@@ -670,7 +643,6 @@ class Context:
         self._set_timer(now)
 
     def _publish(self, now: float) -> None:
-        """Publish the words that are due; none after the end."""
         if self.state < ContextState.ENDED and (words := self._words.pop_due(now)):
             self._events.put_words(words)
             if len(words) == WORDS_AT_ONCE:
@@ -683,7 +655,6 @@ class Context:
 
     @property
     def _awaits_credit(self) -> bool:
-        """Whether audio is waiting for credit, or may come."""
         is_waiting = self._listener.end_sample > self._pacer.granted_samples
         return self._speaker.is_active or (is_waiting and bool(self._events.others))
 
@@ -712,10 +683,9 @@ class Context:
             self._spoken_flushes.popleft()
 
     def _set_timer(self, now: float) -> None:
-        """Set the context's one timer for the earliest due time of its parts."""
         due_at = self._pacer.due_at if self._awaits_credit else None
         if self.state < ContextState.ENDED:
-            may_expire = None if self._text.received else self._intake.due_at
+            may_expire = None if self._intake.received else self._intake.due_at
             times = (self._idle_at, may_expire, due_at, self._words.due_at)
             due_at = min((at for at in times if at is not None), default=None)
         if due_at is None or (self._timer is not None and self._timer_at <= due_at):
@@ -736,7 +706,7 @@ class Context:
         try:
             self._grant(now)
             if self.state < ContextState.ENDED:
-                self._text.expire(now)  # speak what waits no longer
+                self._intake.expire(now)  # speak what waits no longer
                 if self._idle_at is not None and self._idle_at <= now:
                     self._reason = "idle"
                     self._finish()
@@ -752,7 +722,7 @@ class Context:
         """
         if warning is None or warning.code in self._warned:
             return
-        if self.options.is_strict and warning.code == WarningCode.LANGUAGE_UNAVAILABLE:
+        if self.request.options.is_strict and warning.code == _LANGUAGE:
             self.fail(InvalidRequestError(warning.message, code=ErrorCode.LANGUAGE_UNAVAILABLE))
         else:
             self._warned.add(warning.code)
@@ -761,14 +731,11 @@ class Context:
     # The end.
 
     def _end(self, reason: DoneReason) -> None:
-        """Free the row.
-
-        The reader still receives queued events, as playback allows, then calls `close`.
-        """
+        """Free the row; the reader still receives queued events, as playback allows."""
         self._reason = reason
         self.state = ContextState.ENDED
         self._stop_timer()
-        self._text.clear()
+        self._intake.clear()
         self._words.stop()
         self._speaker.release()
         self._set_timer(time.monotonic())

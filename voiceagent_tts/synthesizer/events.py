@@ -16,18 +16,12 @@ DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
 class Source(IntEnum):
     """Sources of a word's time; the higher number is the better source."""
 
-    ESTIMATE = 0
-    """The usual pace of speech."""
-    TENTATIVE = 1
-    """Times of the online aligner that it may still change."""
-    ONLINE = 2
-    """The online aligner's committed times."""
+    ESTIMATE = 0  # the usual pace of speech
+    TENTATIVE = 1  # times of the online aligner that it may still change
+    ONLINE = 2  # the online aligner's committed times
     FORCED = 3
-    """The forced aligner."""
-    NATIVE = 4
-    """The engine's own words."""
-    CACHE = 5
-    """Stored with the audio of a cached phrase."""
+    NATIVE = 4  # the engine's own words
+    CACHE = 5  # stored with the audio of a cached phrase
 
     @property
     def label(self) -> str:
@@ -38,18 +32,13 @@ class Source(IntEnum):
 
 @dataclass(slots=True)
 class WordCounts:
-    """Sources and corrections of the words of a context.
+    """Sources and corrections of the words of a context."""
 
-    Attributes:
-        sources: words published, by source.
-        late: words published when playback might already have passed their start; they were moved
-            to the earliest time still ahead of playback.
-        doubtful: words on whose times two aligners disagreed.
-    """
-
-    sources: Counter[Source] = field(default_factory=Counter[Source])
+    sources: Counter[Source] = field(default_factory=Counter[Source])  # of published words
     late: int = 0
-    doubtful: int = 0
+    """Words published when playback might already have passed their start; they were moved to the
+    earliest time still ahead of playback."""
+    doubtful: int = 0  # words on whose times two aligners disagreed
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +76,6 @@ class ContextCancelled:
     """The answer to `cancel`; only `ContextDone` follows."""
 
     cut: Cut
-    sent_samples: int
     basis: Literal["played_ms", "clock"]
 
 
@@ -102,28 +90,16 @@ class ContextFailed:
 class Milestones:
     """When a context reached its stages, as `time.monotonic()` seconds; None for those not reached.
 
-    Args:
-        opened_at: the row was reserved.
-        first_text_at: the first text arrived.
-        submitted_at: the engine was sent the first segment; None where its audio was cached.
-        first_audio_at: the engine's first audio arrived; None as `submitted_at`.
-        first_sent_at: the first audio left for the listener.
-        cancelled_at: the context was cancelled.
-        ended_at: the report was taken.
+    Those of the engine are None also where the first audio was cached.
     """
 
-    opened_at: float
+    opened_at: float  # the row was reserved
     first_text_at: float | None = None
-    submitted_at: float | None = None
-    first_audio_at: float | None = None
-    first_sent_at: float | None = None
+    submitted_at: float | None = None  # the engine was sent the first segment
+    first_audio_at: float | None = None  # the engine's first audio arrived
+    first_sent_at: float | None = None  # the first audio left for the listener
     cancelled_at: float | None = None
-    ended_at: float = math.nan
-
-    @property
-    def ttfa_s(self) -> float | None:
-        """First text received to first audio sent; None without audio."""
-        return _between(self.first_text_at, self.first_sent_at)
+    ended_at: float = math.nan  # the report was taken
 
     @property
     def stages_s(self) -> dict[str, float]:
@@ -145,42 +121,27 @@ def _between(start: float | None, end: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class ContextReport:
-    """Metrics of one context, taken at its end.
-
-    Args:
-        reason: why the context ended.
-        code: the error that ended it; None without one.
-        chars: characters received.
-        said_chars: as `chars`, but readings longer than the text they replace count with their own
-            length.
-        audio_samples: audio made for the listener: stretched, and with the silence of breaks.
-        discarded_samples: the part of `audio_samples` that a cancel left unplayed.
-        milestones: when it reached its stages.
-        underrun_s: total length of the underruns between sent audio.
-        words: sources of its words' times.
-        aligner_lag_s: longest time from audio to the aligner's answer, by aligner.
-        word_lag_s: how late the latest word was: time from its start in playback to its
-            publication; 0 if all were in time.
-        cached_segments: segments whose audio came from the cache.
-    """
+    """Metrics of one context, taken at its end."""
 
     reason: DoneReason
-    code: ErrorCode | None
-    chars: int
-    said_chars: int
-    audio_samples: int
-    discarded_samples: int
+    code: ErrorCode | None  # of the error that ended it
+    chars: int  # received
+    said_chars: int  # where readings that are longer than their text count with their own length
+    audio_samples: int  # made for the listener: stretched, and with the silence of breaks
+    discarded_samples: int  # the part of `audio_samples` that a cancel left unplayed
     milestones: Milestones
-    underrun_s: float
+    underrun_s: float  # total length of the underruns between sent audio
     words: WordCounts
-    aligner_lag_s: Mapping[Source, float]
+    aligner_lag_s: Mapping[Source, float]  # longest time from audio to an aligner's answer
     word_lag_s: float
-    cached_segments: int = 0
+    """Longest time from the start of a word in playback to its publication; 0 if all were in
+    time."""
+    cached_segments: int = 0  # whose audio came from the cache
 
     @property
     def ttfa_s(self) -> float | None:
         """First text received to first audio sent; None without audio."""
-        return self.milestones.ttfa_s
+        return _between(self.milestones.first_text_at, self.milestones.first_sent_at)
 
     @property
     def gen_s(self) -> float:

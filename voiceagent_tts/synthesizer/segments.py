@@ -1,9 +1,8 @@
 """The text of a context, divided into the segments that are spoken one after the other.
 
-`Intake` divides text as it arrives, and counts its characters. Segments have the readings of the
-context's lexicons and markup; `Intake` also keeps the verbatim text. It returns the segments to
-speak next, and `due_at` says when more will follow without new text. `TextQueue` feeds it in
-bounded steps, and `Turns` says when contexts, and connections, may use the event loop. The current
+`Intake` keeps the verbatim text, counts its characters, and divides it in bounded steps. Segments
+have the readings of the context's lexicons and markup. `due_at` says when more of them will follow
+without new text. `Turns` says when contexts, and connections, may use the event loop. The current
 time is an argument everywhere.
 """
 
@@ -45,23 +44,39 @@ _IPA_MESSAGE = (
 
 @dataclass(frozen=True, slots=True)
 class QueuedSegment:
-    """A segment to speak after the segments before it.
-
-    Args:
-        segment: the text, with its readings.
-        language: its language code; None if the engine chooses.
-        is_last: whether no text follows.
-        is_growing: whether its last word may grow, as the text is fed token by token.
-    """
+    """A segment to speak after the segments before it."""
 
     segment: Segment
-    language: str | None
-    is_last: bool = False
-    is_growing: bool = False
+    language: str | None  # its code; None if the engine chooses
+    is_last: bool = False  # no text follows
+    is_growing: bool = False  # its last word may grow, as the text is fed token by token
 
 
-def _reader_of(request: ContextRequest) -> "Reader":
-    from voiceagent_tts.text.reader import Reader  # here: most texts have no lexicon and no markup
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """A flush with the client's number of it, after the text that ends at `char_end`."""
+
+    flush_id: int
+    char_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The end of the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Expiry:
+    """The end of a wait for more text."""
+
+
+TextPart = QueuedSegment | Pause | Flush | Finish
+
+
+def _reader_of(request: ContextRequest) -> "Reader | None":
+    if not (request.lexicons or request.options.has_markup):
+        return None
+    from voiceagent_tts.text.reader import Reader  # here: most texts have neither
 
     return Reader(request.lexicons, has_markup=request.options.has_markup)
 
@@ -75,39 +90,38 @@ class Intake:
 
     Attributes:
         chars: characters received.
+        received: what waits to be divided, in order.
+        divided: what waits to be sent to the engine, in order.
         surplus_chars: how many characters more the readings so far say than they replace.
-        waiting_surplus: the part of `surplus_chars` whose audio is not complete.
         divided_char_end: end of the text that is divided into segments.
         generated_char_end: end of the text whose audio is complete.
-        segment_language: language of the last segment; None if unknown.
-        due_at: when `expire` may return text; None if only more text decides.
-        is_token_fed: whether text goes to the engine as it arrives.
+        due_at: when `expire` has text divided; None if only more text decides.
     """
 
     def __init__(self, request: ContextRequest, limits: Limits) -> None:
-        self.chars = self.surplus_chars = self.waiting_surplus = 0
+        self.chars = self.surplus_chars = 0
+        self.received: deque[str | Flush | Finish | _Expiry] = deque()
+        self.divided: deque[TextPart] = deque()
         self.divided_char_end = 0
         self.generated_char_end = 0
-        self.segment_language = request.language
         self.due_at: float | None = None
-        self.is_token_fed = request.feeding == "token"
-        self._detects_language = request.language is None and not self.is_token_fed
+        self._is_token_fed = request.feeding == "token"
+        self._detects_language = request.language is None and not self._is_token_fed
         self._max_buffer_delay_s = request.options.max_buffer_delay_ms / 1000
         self._settle_s = limits.settle_s
         self._max_chars = limits.max_text_chars
-        self._received: list[str] = []
+        self._text: list[str] = []
         """The text in parts, each longer than the one behind it, so that there are few."""
-        self._reader: Reader | None = None
-        """What masks readings and tags; None for a text without them."""
-        if request.lexicons or request.options.has_markup:
-            self._reader = _reader_of(request)
+        self._reader = _reader_of(request)  # masks readings and tags
         self._readings: deque[Reading] = deque()
         """Readings of text that is not divided yet, in order."""
         self._surplus: deque[tuple[int, int]] = deque()
         """End and surplus characters of each reading whose audio is not complete."""
+        self._waiting_surplus = 0  # in all of these
         self._silent: list[QueuedSegment] = []
         """Segments without a word, held until the first one with words decides the language."""
         self._language = request.language
+        self._segment_language = request.language  # of the last segment; None if unknown
         self._settle_at: float | None = None
         self._release_at: float | None = None
         self._give_up_at: float | None = None
@@ -121,12 +135,12 @@ class Intake:
     @property
     def text(self) -> str:
         """All text received; a new string at each call."""
-        return "".join(self._received)
+        return "".join(self._text)
 
     def text_between(self, start: int, end: int) -> str:
         """The characters from `start` to `end` of the text received."""
         found: list[str] = []
-        for part in self._received:
+        for part in self._text:
             found.append(part[max(0, start) : max(0, end)])
             start, end = start - len(part), end - len(part)
         return "".join(found)
@@ -140,14 +154,9 @@ class Intake:
         """The word with the client's characters, which may be masked in it."""
         return replace(word, text=self.text_between(word.char_start, word.char_end))
 
-    @property
-    def waiting_chars(self) -> int:
-        """Characters received whose audio is not complete, those of readings as they are said."""
-        return self.chars - self.generated_char_end + self.waiting_surplus
-
     def speech_language(self) -> str:
         """Language of the speech so far, detected if it was not given."""
-        return self.segment_language or detect_language(self.text_between(0, _TELLING_CHARS), None)
+        return self._segment_language or detect_language(self.text_between(0, _TELLING_CHARS), None)
 
     def receive(self, delta: str) -> None:
         """Append `delta` to the text.
@@ -158,16 +167,17 @@ class Intake:
         """
         if self.chars + len(delta) > MAX_CONTEXT_CHARS:
             raise too_long(f"{MAX_CONTEXT_CHARS} characters in one context; open another one")
-        waiting = self.waiting_chars + len(delta)
+        waiting = self.chars - self.generated_char_end + self._waiting_surplus + len(delta)
         if waiting > self._max_chars:
             raise too_long(
                 f"{self._max_chars} characters waiting to be spoken, got {waiting}; send the rest "
                 "once audio has arrived"
             )
         self.chars += len(delta)
-        while self._received and len(self._received[-1]) <= len(delta):
-            delta = self._received.pop() + delta
-        self._received.append(delta)
+        self.received.append(delta)
+        while self._text and len(self._text[-1]) <= len(delta):
+            delta = self._text.pop() + delta
+        self._text.append(delta)
 
     def check_readings(self) -> None:
         """Check the length of the readings that were found in the text.
@@ -175,70 +185,108 @@ class Intake:
         Raises:
             InvalidRequestError: more of them is waiting than `max_text_chars` (`text_too_long`).
         """
-        if self.waiting_surplus > self._max_chars:
+        if self._waiting_surplus > self._max_chars:
             raise too_long(
                 f"{self._max_chars} characters waiting to be spoken, got more, counting readings "
                 "of the lexicon and the markup"
             )
 
-    def push(self, delta: str, now: float) -> list[QueuedSegment | Pause]:
-        """Divide the next text, which was received; return what is to be spoken next."""
-        if self._reader is None:
-            parts: list[QueuedSegment | Pause] = [*self._divide(delta)]
-        else:
-            parts = self._read(self._reader.push(delta))
-            is_holding = self._reader.is_holding
-            self._give_up_at = now + self._max_buffer_delay_s if is_holding else None
-        self._wait_for_text(now)
-        self._schedule()
-        return parts
-
-    def flush(self, now: float) -> list[QueuedSegment | Pause]:
-        """Return all buffered text."""
-        parts = [*self._read_rest(), *self._complete(), *self._take_silent()]
-        self._wait_for_text(now)
-        self._schedule()
-        return parts
-
-    def finish(self) -> list[QueuedSegment | Pause]:
-        """Return all buffered text; its last segment is the last of the context."""
-        parts = self._read_rest()
-        queued = [*self._queued(self._segmenter.flush()), *self._take_silent()]
-        if queued:
-            queued[-1] = replace(queued[-1], is_last=True)
-        self._settle_at = self._release_at = self._give_up_at = self.due_at = None
-        return [*parts, *queued]
-
-    def expire(self, now: float) -> list[QueuedSegment | Pause]:
-        """Return the text whose wait is over."""
-        parts: list[QueuedSegment | Pause] = []
-        if self._reader is not None and _is_over(self._give_up_at, now):
-            self._give_up_at = None
-            parts += self._read(self._reader.release())
-            self._wait_for_text(now)
-        if _is_over(self._settle_at, now):
-            self._settle_at = None
-            parts += self._queued(self._segmenter.settle())
-            if not self._segmenter.pending:
-                self._release_at = None
-        if _is_over(self._release_at, now):
-            parts += self._queued(self._segmenter.release())
-            retry_at = now + max(_SHORTEST_RETRY_S, self._max_buffer_delay_s)
-            self._release_at = retry_at if self._segmenter.pending else None
-        self._schedule()
-        return parts
-
     def mark_generated(self, char_end: int) -> None:
         """Record that the audio of the text before `char_end` is complete."""
         self.generated_char_end = max(self.generated_char_end, char_end)
         while self._surplus and self._surplus[0][0] <= char_end:
-            self.waiting_surplus -= self._surplus.popleft()[1]
+            self._waiting_surplus -= self._surplus.popleft()[1]
 
-    def _schedule(self) -> None:
+    # What waits, a few characters at a time.
+
+    @property
+    def is_far_ahead(self) -> bool:
+        """Whether the segments sent to the engine are far ahead of their audio.
+
+        What waits in `divided` is not: an engine that has spoken all it was sent needs the next.
+        """
+        ahead_chars = self.divided_char_end - self.generated_char_end + self._waiting_surplus
+        if self._is_token_fed or ahead_chars <= _MOST_AHEAD_CHARS:
+            return False
+        waiting = [part.segment for part in self.divided if isinstance(part, QueuedSegment)]
+        waiting_chars = sum(len(each.text) + sum(map(_surplus, each.readings)) for each in waiting)
+        return ahead_chars - waiting_chars > _MOST_AHEAD_CHARS
+
+    def pop_parts(self, now: float) -> list[TextPart]:
+        """Return the next segment, if a few characters more complete it, and what stands behind.
+
+        A break must be known before the audio of the text before it ends.
+        """
+        if not self.divided:
+            self._divide_next(now)
+        parts = [self.divided.popleft()] if self.divided else []
+        while self.divided and not isinstance(self.divided[0], QueuedSegment):
+            parts.append(self.divided.popleft())
+        return parts
+
+    def expire(self, now: float) -> None:
+        """Have text divided whose wait is over, unless the text that it waits for is here."""
+        if not self.received and _is_over(self.due_at, now):
+            self.received.append(_Expiry())
+
+    def clear(self) -> None:
+        """Drop what waits."""
+        self.received.clear()
+        self.divided.clear()
+
+    def _divide_next(self, now: float) -> None:
+        """Divide a few characters, or all that is buffered before a flush or the end."""
+        match received := self.received.popleft():
+            case str():
+                if rest := received[_READ_CHARS:]:
+                    self.received.appendleft(rest)
+                self._push(received[:_READ_CHARS], now)
+            case Flush():
+                self.divided += (*self._read_rest(), *self._complete(), *self._take_silent())
+                self._wait_for_text(now)
+                self.divided.append(received)
+            case Finish():
+                self._finish()
+                self.divided.append(received)
+            case _Expiry():
+                if not self.received:  # the text that was waited for
+                    self._expire(now)
         self.due_at = earliest(self._settle_at, self._release_at, self._give_up_at)
 
+    def _push(self, delta: str, now: float) -> None:
+        if self._reader is None:
+            self.divided += self._divide(delta)
+        else:
+            self.divided += self._read(self._reader.push(delta))
+            is_holding = self._reader.is_holding
+            self._give_up_at = now + self._max_buffer_delay_s if is_holding else None
+        self._wait_for_text(now)
+
+    def _finish(self) -> None:
+        """Divide all buffered text; its last segment is the last of the context."""
+        self.divided += self._read_rest()
+        queued = [*self._complete(), *self._take_silent()]
+        if queued:
+            queued[-1] = replace(queued[-1], is_last=True)
+        self.divided += queued
+        self._settle_at = self._release_at = self._give_up_at = None
+
+    def _expire(self, now: float) -> None:
+        if self._reader is not None and _is_over(self._give_up_at, now):
+            self._give_up_at = None
+            self.divided += self._read(self._reader.release())
+            self._wait_for_text(now)
+        if _is_over(self._settle_at, now):
+            self._settle_at = None
+            self.divided += self._queued(self._segmenter.settle())
+            if not self._segmenter.pending:
+                self._release_at = None
+        if _is_over(self._release_at, now):
+            self.divided += self._queued(self._segmenter.release())
+            retry_at = now + max(_SHORTEST_RETRY_S, self._max_buffer_delay_s)
+            self._release_at = retry_at if self._segmenter.pending else None
+
     def _read_rest(self) -> list[QueuedSegment | Pause]:
-        """Divide the text that the reader still holds."""
         return self._read([] if self._reader is None else self._reader.flush())
 
     def _read(self, read: "Sequence[Passage | Pause]") -> list[QueuedSegment | Pause]:
@@ -253,16 +301,15 @@ class Intake:
         return parts
 
     def _divide(self, text: str) -> list[QueuedSegment]:
-        if self.is_token_fed:
+        if self._is_token_fed:
             segment = self._with_readings(Segment(text, self.divided_char_end))
-            return [QueuedSegment(segment, self.segment_language, is_growing=True)]
+            return [QueuedSegment(segment, self._segment_language, is_growing=True)]
         segments = self._segmenter.push(text)
         if segments:
             self._release_at = None  # the oldest character in the buffer is a new one
         return self._queued(segments)
 
     def _complete(self) -> list[QueuedSegment]:
-        """All text that the reader has decided."""
         return self._queued(self._segmenter.flush())
 
     def _queued(self, segments: Iterable[Segment]) -> list[QueuedSegment]:
@@ -276,14 +323,14 @@ class Intake:
     def _with_language(self, segment: Segment) -> list[QueuedSegment]:
         """Queue a segment and the silent ones before it; nothing while all are silent."""
         if not self._detects_language:
-            return [QueuedSegment(segment, self.segment_language)]
+            return [QueuedSegment(segment, self._segment_language)]
         text = segment.text
         if segment.readings:  # a mask is in no language
             text = self.text_between(segment.char_start, segment.char_end)
-        language = detect_language(text, self.segment_language)
+        language = detect_language(text, self._segment_language)
         if any(map(str.isalpha, text)):
-            self.segment_language = language
-        elif self.segment_language is None and not any(map(str.isalnum, text)):
+            self._segment_language = language
+        elif self._segment_language is None and not any(map(str.isalnum, text)):
             self._silent.append(QueuedSegment(segment, language))
             return self._take_silent() if self.divided_char_end > MAX_SEGMENT_CHARS else []
         return [*self._take_silent(language), QueuedSegment(segment, language)]
@@ -308,7 +355,7 @@ class Intake:
         """Count the characters that a reading adds to the text."""
         if surplus := _surplus(reading):
             self.surplus_chars += surplus
-            self.waiting_surplus += surplus
+            self._waiting_surplus += surplus
             self._surplus.append((reading.char_end, surplus))
 
     def _wait_for_text(self, now: float) -> None:
@@ -325,95 +372,9 @@ def _surplus(reading: Reading) -> int:
     return max(0, said_chars(reading) - (reading.char_end - reading.char_start))
 
 
-@dataclass(frozen=True, slots=True)
-class Flush:
-    """A flush with the client's number of it, after the text that ends at `char_end`."""
-
-    flush_id: int
-    char_end: int
-
-
 def too_long(limit: str) -> InvalidRequestError:
     """The error of text, or of flushes, above a limit."""
     return InvalidRequestError(f"expected at most {limit}", code=ErrorCode.TEXT_TOO_LONG)
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The end of the text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Expiry:
-    """The end of a wait for more text."""
-
-
-TextPart = QueuedSegment | Pause | Flush | Finish
-
-
-class TextQueue:
-    """What the engine has not been sent yet of a text, divided a few characters at a time.
-
-    Attributes:
-        received: what waits to be divided, in order.
-        divided: what waits to be sent to the engine, in order.
-    """
-
-    def __init__(self, intake: Intake) -> None:
-        self.received: deque[str | Flush | Finish | Expiry] = deque()
-        self.divided: deque[TextPart] = deque()
-        self._intake = intake
-
-    @property
-    def is_far_ahead(self) -> bool:
-        """Whether the segments sent to the engine are far ahead of their audio.
-
-        What waits in `divided` is not: an engine that has spoken all it was sent needs the next.
-        """
-        intake = self._intake
-        ahead_chars = intake.divided_char_end - intake.generated_char_end + intake.waiting_surplus
-        if intake.is_token_fed or ahead_chars <= _MOST_AHEAD_CHARS:
-            return False
-        waiting = [part.segment for part in self.divided if isinstance(part, QueuedSegment)]
-        waiting_chars = sum(len(each.text) + sum(map(_surplus, each.readings)) for each in waiting)
-        return ahead_chars - waiting_chars > _MOST_AHEAD_CHARS
-
-    def pop_parts(self, now: float) -> list[TextPart]:
-        """Return the next segment, if a few characters more complete it, and what stands behind.
-
-        A break must be known before the audio of the text before it ends.
-        """
-        if not self.divided:
-            self._divide(now)
-        parts = [self.divided.popleft()] if self.divided else []
-        while self.divided and not isinstance(self.divided[0], QueuedSegment):
-            parts.append(self.divided.popleft())
-        return parts
-
-    def _divide(self, now: float) -> None:
-        """Divide a few characters, or all that is buffered before a flush or the end."""
-        match received := self.received.popleft():
-            case str():
-                if rest := received[_READ_CHARS:]:
-                    self.received.appendleft(rest)
-                self.divided += self._intake.push(received[:_READ_CHARS], now)
-            case Flush():
-                self.divided += (*self._intake.flush(now), received)
-            case Finish():
-                self.divided += (*self._intake.finish(), received)
-            case Expiry():
-                if not self.received:  # the text that was waited for
-                    self.divided += self._intake.expire(now)
-
-    def expire(self, now: float) -> None:
-        """Have text divided whose wait is over, unless the text that it waits for is here."""
-        if not self.received and _is_over(self._intake.due_at, now):
-            self.received.append(Expiry())
-
-    def clear(self) -> None:
-        """Drop everything."""
-        self.received.clear()
-        self.divided.clear()
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ _OVERFLOW = "overflow"
 
 
 class EngineProxy(Protocol):
-    """Sits between contexts and their workers, and may speak a part of the text itself."""
+    """A plugin between contexts and their workers, which may speak a part of the text itself."""
 
     async def load(self, voice: Voice) -> None:
         """Prepare for a context with this voice; called before its row is reserved."""
@@ -111,8 +111,6 @@ class Synthesizer:
         self._supervisors = dict(supervisors)
         self.limits = limits or Limits()
         self._contexts: set[Context] = set()
-        self._language_voices: dict[str, frozenset[str]] = {}
-        """Names of each worker's voices that belong to one language; they never change."""
         self._turns = Turns(STEPS_AT_ONCE)
         self._openings = Turns()
         self._has_stretch = False  # 35 MB and 0.1 s, for contexts whose speed no engine speaks
@@ -127,27 +125,18 @@ class Synthesizer:
             async with asyncio.TaskGroup() as group:
                 for supervisor in self._supervisors.values():
                     group.create_task(supervisor.start())
+            if self._overflow is not None:
+                await self._overflow.start(is_required=False)
+            if self._make_aligners is not None and (self._overflow or not self._is_all_native):
+                self._aligners = self._make_aligners()
+                await self._aligners.start()
         except* VoiceAgentError as errors:
             await self.close()
             raise errors.exceptions[0] from None
-        if self._overflow is not None:
-            await self._overflow.start(is_required=False)
-        await self._start_aligners()
         self.voices = VoiceBook(
             {name: supervisor.capabilities for name, supervisor in self._supervisors.items()},
             self._clones,
         )
-
-    async def _start_aligners(self) -> None:
-        """Start the aligners, unless every engine sends word times itself."""
-        if self._make_aligners is None or (self._is_all_native and self._overflow is None):
-            return
-        self._aligners = self._make_aligners()
-        try:
-            await self._aligners.start()
-        except VoiceAgentError:
-            await self.close()
-            raise
 
     async def close(self) -> None:
         """Cancel every context and stop the workers; idempotent."""
@@ -163,13 +152,13 @@ class Synthesizer:
     def fail_contexts(self, error: VoiceAgentError, owner: str | None = None) -> None:
         """End the open contexts of `owner`, by default all, with `error`."""
         for context in list(self._contexts):
-            if owner in (None, context.options.owner):
+            if owner in (None, context.request.options.owner):
                 context.fail(error)
 
     @property
     def contexts_active(self) -> int:
         """Contexts that are open and have not ended, without the server's own probes."""
-        return sum(not context.options.is_probe for context in self._contexts)
+        return sum(not context.request.options.is_probe for context in self._contexts)
 
     @property
     def audio_at(self) -> float:
@@ -188,7 +177,6 @@ class Synthesizer:
         return sum(worker.capabilities.max_rows for worker in self._running())
 
     def _running(self, voice: Voice | None = None) -> list[WorkerClient]:
-        """The workers that run, all of them or those that speak a voice."""
         of = self._supervisors.values() if voice is None else self._supervisors_of(voice)
         return [each.worker for each in of if each.worker is not None]
 
@@ -303,7 +291,6 @@ class Synthesizer:
         return self.voices if self._clones_of is None else self.voices.seen(self._clones_of(owner))
 
     def _voice_for(self, options: ContextOptions) -> Voice:
-        """The voice that the client named, else one that speaks the language that it named."""
         voices = self.voices_of(options.owner)
         if (language := _named_language(options)) is None:
             return voices.resolve(options.voice)
@@ -333,7 +320,6 @@ class Synthesizer:
         return worker, found
 
     def _supervisors_of(self, voice: Voice) -> list[Supervisor]:
-        """Supervisors of the voice's worker and of the workers with the same model."""
         first = self._supervisors[voice.worker]
         if first.group is None:
             return [first]
@@ -369,6 +355,7 @@ class Synthesizer:
         languages = self.voices.languages(voice, capabilities)
         language, warnings = _language(_named_language(options), voice, languages)
         feeding = _feeding(options.text_feeding, voice, capabilities)
+        has_own_language = _has_own_language(voice, capabilities)
         speech, stretch = options.speech, options.speech.speed
         if capabilities.has_native_speed:
             native_speed = min(max(speech.speed, MIN_NATIVE_SPEED), MAX_NATIVE_SPEED)
@@ -383,25 +370,15 @@ class Synthesizer:
             self._lexicons_of(options, voice),
             capabilities.reads_ipa,
             warnings,
-            languages=() if self._has_own_language(voice, capabilities) else languages,
+            languages=() if has_own_language else languages,
         )
 
     def _lexicons_of(self, options: ContextOptions, voice: Voice) -> "tuple[EntryMatcher, ...]":
-        """The lexicons of a context, in order of precedence."""
         given = _matcher(tuple(options.lexicon.items()), options.owner) if options.lexicon else None
         of_voice = None
         if self.voice_lexicons is not None:
             of_voice = self.voice_lexicons.find(voice.engine_name)
         return tuple(each for each in (given, of_voice, self._lexicon) if each is not None)
-
-    def _has_own_language(self, voice: Voice, capabilities: Capabilities) -> bool:
-        """Whether a voice belongs to one language, so that its text is not checked for others."""
-        names = self._language_voices.get(voice.worker)
-        if names is None:
-            details = capabilities.voice_details
-            names = frozenset(each.name for each in details if each.kind == "language")
-            self._language_voices[voice.worker] = names
-        return voice.name.partition("+")[0] in names  # of espeak's "en-gb+f3"
 
     def _on_end(self, on_end: OnEnd, context: Context, report: ContextReport) -> None:
         self._contexts.discard(context)
@@ -414,6 +391,12 @@ def _matcher(items: "tuple[tuple[str, Pronunciation], ...]", _key: object = "") 
     from voiceagent_tts.text.entries import EntryMatcher
 
     return EntryMatcher(dict(items))
+
+
+def _has_own_language(voice: Voice, capabilities: Capabilities) -> bool:
+    """Whether a voice belongs to one language, so that its text is not checked for others."""
+    name = voice.name.partition("+")[0]  # of espeak's "en-gb+f3"
+    return name in [each.name for each in capabilities.voice_details if each.kind == "language"]
 
 
 def _refusal(

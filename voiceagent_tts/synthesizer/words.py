@@ -45,6 +45,7 @@ class Words:
     Attributes:
         listener: as given.
         counts: sources and corrections of the published words.
+        has_all_audio: whether the engine has sent all of its audio.
         published: words published so far, in order, as they are heard.
         worst_lag_s: longest time that playback was past the start of a word when it was published.
     """
@@ -59,18 +60,14 @@ class Words:
         self.counts = WordCounts()
         self.published: list[WordTimestamp] = []
         self.worst_lag_s = 0.0
+        self.has_all_audio = False
         self._playout = playout
         self._verbatim = verbatim
-        self._has_all_audio = self._is_broken_off = False
+        self._is_broken_off = False
         self._reported: deque[tuple[Source, WordTimestamp]] = deque()
         """Words of the engine that are not published, on its clock."""
         self._last_start = 0
         """Start of the last word that was, on the engine's clock."""
-
-    @property
-    def has_all_audio(self) -> bool:
-        """Whether the engine has sent all of its audio."""
-        return self._has_all_audio
 
     @property
     def next_char(self) -> int | None:
@@ -80,10 +77,6 @@ class Words:
     @property
     def is_complete(self) -> bool:
         """Whether all audio has arrived, all words are published and no better times are due."""
-        return self._has_all_words
-
-    @property
-    def _has_all_words(self) -> bool:
         return self.has_all_audio and self.next_char is None
 
     @property
@@ -94,12 +87,7 @@ class Words:
     # Text, audio and times in. The engine itself finds the words in the text.
 
     def expect(self, segment: Segment, *, is_whole: bool) -> None:
-        """Expect the words of `segment`, which continues the text before.
-
-        Args:
-            segment: the part of the context's text that is spoken next.
-            is_whole: whether its last word is complete.
-        """
+        """Expect the words of the text that is spoken next; `is_whole` if the last is complete."""
 
     def complete_word(self, char_end: int | None = None) -> None:
         """Expect the last word of the text so far, if it begins before `char_end`."""
@@ -112,7 +100,7 @@ class Words:
 
     def end_audio(self, now: float) -> None:
         """Record that the engine has sent all of its audio; ask for the missing words."""
-        self._has_all_audio = True
+        self.has_all_audio = True
 
     def add_exact(self, words: tuple[WordTimestamp, ...], *, is_cached: bool) -> None:
         """Add the engine's own word times.
@@ -191,7 +179,6 @@ class Words:
         return words if is_plain else ChangedWords(words, self._as_heard)
 
     def _as_heard(self, word: WordTimestamp) -> WordTimestamp:
-        """One of these words; they stay in order."""
         place = self.listener.place(word)
         return replace(place, word=self._verbatim(word.word)) if self._verbatim else place
 
@@ -225,7 +212,6 @@ class Words:
         return char_end, end_sample
 
     def _take_back(self, char_end: int) -> None:
-        """Forget the published words that end behind a character."""
         drop_behind(self.published, char_end)
 
     def stop(self) -> None:

@@ -1,13 +1,12 @@
 """Worker processes, seen from the server's event loop.
 
-`_Process` is one process and the socket to it. `WorkerClient` has its contexts: it passes each
-event to its context, and fails them when the process ends. `Row` is one context's row there, and
-`Speaker` speaks a context on it. `Supervisor` replaces a process that has ended.
+`WorkerClient` is one process: it passes each event to its context, and fails its contexts when the
+process ends. `Row` is one context's row there, and `Speaker` speaks a context on it. `Supervisor`
+replaces a process that has ended.
 """
 
 import asyncio
 import contextlib
-import functools
 import itertools
 import math
 import os
@@ -15,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from typing import Protocol
 
 import structlog
@@ -51,46 +49,28 @@ EventHandler = Callable[[Event | AlignEvent], None]
 
 
 def ignore(event: Event | AlignEvent) -> None:
-    """Handle an event of a context that has ended.
+    """Takes the place of the handler of a context that has ended.
 
-    It takes the place of the context's own handler: objects that hold each other are freed only by
-    a full garbage collection, which stops the event loop.
+    Objects that hold each other are freed only by a full garbage collection, which stops the event
+    loop.
     """
 
 
 OnFree = Callable[[], None]
 """Called once the row of a context is free."""
-
 OnCancelled = Callable[[float], None]
 """Receives, for each cancel, the seconds until the worker had freed the row."""
 
-_CHECKS = 4
-"""Checks for signs of life within the heartbeat timeout."""
-
+_CHECKS = 4  # for signs of life within the heartbeat timeout
 _LAST_MESSAGES_S = 10.0
 """Longest wait for the last messages of a process that has ended; on a busy machine it takes a
 fraction of a second."""
-
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 10.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 10.0
 """Pauses between attempts to start a worker, each twice as long as the one before."""
-
 _SOON_S = 600.0
-"""If two workers in a row fail within this time of their start, the next one starts a rung
-lower."""
+"""If two workers in a row fail within this time of their start, the next starts a rung lower."""
 
 _log = structlog.get_logger(__name__)
-
-
-class RowState(Enum):
-    """State of a context's row on a worker."""
-
-    RESERVED = auto()
-    """The worker does not know the context yet."""
-    ACTIVE = auto()
-    """The first command of the context has been sent."""
-    RELEASED = auto()
-    """Nothing more is sent or received."""
 
 
 class Worker(Protocol):
@@ -114,59 +94,66 @@ class Worker(Protocol):
         ...
 
 
-class _Process:
-    """The process of a worker and the socket to it: starts both, watches them, and ends both.
+@dataclass(slots=True)
+class _Attached:
+    """A context on a worker, until its row is free."""
 
-    Args:
-        on_event: receives each event that the worker sends.
-        on_end: receives why the process has ended, once all that it sent was received.
+    handler: EventHandler | None  # None once its events are not wanted any more
+    on_free: OnFree | None
+    cancelled_at: float | None = None  # `time.monotonic()` of its cancel
+
+
+class WorkerClient:
+    """A worker process and its contexts: sends their commands, and passes each its events.
+
+    Create it with `start`.
 
     Attributes:
+        capabilities: voices, languages and limits of the worker.
         failure: why the process ended, where the worker or this class can tell.
+        stats: its last heartbeat.
+        realtime_factor: compute seconds per second of audio, between the last two heartbeats with
+            audio in between; None before them.
+        closed: set when the process has ended.
+        audio_at: `time.monotonic()` of its last audio.
     """
 
-    def __init__(
-        self,
-        spec: WorkerSpec,
-        on_event: Callable[[Event | AlignEvent], None],
-        on_end: Callable[[str], None],
-    ) -> None:
+    capabilities: Capabilities
+
+    def __init__(self, spec: WorkerSpec, on_cancelled: OnCancelled = lambda seconds: None) -> None:
         self.failure: str | None = None
         self._spec = spec
-        self._on_event = on_event
-        self._on_end = on_end
-        self._is_ready = False  # before it is, it loads for long without a sign of life
         self._has_sign_of_life = False  # since the last check of `_watch`
+        self._on_cancelled = on_cancelled
+        self._numbers = itertools.count(1)
+        self._contexts: dict[int, _Attached] = {}
+        self._ready = asyncio.get_running_loop().create_future()
+        self.stats = Stats(0, 0, 0.0)
+        self.realtime_factor: float | None = None
+        self.closed = asyncio.Event()
+        self.audio_at = -math.inf
 
-    async def start(self) -> None:
-        """Start the process and its tasks.
+    @classmethod
+    async def start(
+        cls, spec: WorkerSpec, on_cancelled: OnCancelled = lambda seconds: None
+    ) -> "WorkerClient":
+        """Start the process and wait until it is ready.
 
         Raises:
-            EngineError: it cannot be started.
+            EngineError: the process could not start, has ended, or was not ready in time.
         """
-        try:
-            await self._start_process()
-        except (OSError, zmq.ZMQError) as error:
-            raise EngineError(
-                f"the {self._spec.engine} worker cannot be started: {error}; set TMPDIR to "
-                "a folder with free space and a short path"
-            ) from error
-        receiving = asyncio.create_task(self._receive())
-        watching = asyncio.create_task(self._watch())
-        self._tasks = [receiving, watching, asyncio.create_task(self._reap(receiving, watching))]
+        worker = cls(spec, on_cancelled)
+        await worker._start_tasks()
+        await worker._wait_until_ready()
+        return worker
 
     @property
     def pid(self) -> int:
-        """Process id."""
+        """Process id of the worker."""
         return self._process.pid
 
-    def send(self, command: Command | AlignCommand) -> None:
-        """Send a command; not after the end."""
-        # Without a high-water mark the send is complete when the call returns.
-        self._socket.send_multipart(wire.encode(command))
-
     async def close(self) -> None:
-        """Stop the process, and wait until it has ended; idempotent."""
+        """Stop the process, fail its contexts, and wait until it has ended; idempotent."""
         self.failure = self.failure or "the engine was stopped"
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -177,6 +164,120 @@ class _Process:
             with contextlib.suppress(ProcessLookupError):  # it has ended at the last moment
                 self._process.kill()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def rows_used(self) -> int:
+        """Number of contexts that occupy a row or may still do so, until their last event."""
+        return len(self._contexts)
+
+    def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
+        """Reserve a row for a new context, whose events go to `handler`; return its number here.
+
+        Raises:
+            EngineError: the worker has ended.
+        """
+        if self.closed.is_set():
+            raise EngineError("the engine has just stopped; try again")
+        context = next(self._numbers)
+        self._contexts[context] = _Attached(handler, on_free)
+        return context
+
+    def detach(self, context: int, *, needs_cancel: bool) -> None:
+        """Stop receiving events of a context; idempotent.
+
+        With `needs_cancel` the worker knows the context, and the row counts as used until it
+        reports it free.
+        """
+        attached = self._contexts.get(context)
+        if attached is None or attached.handler is None:
+            return
+        attached.handler = None
+        if needs_cancel:
+            attached.cancelled_at = time.monotonic()
+            self.send(Cancel(context))
+        else:
+            self._free_row(context)
+
+    def send(self, command: Command | AlignCommand) -> None:
+        """Send a command to the worker; dropped if the worker has ended."""
+        if not self.closed.is_set():
+            # Without a high-water mark the send is complete when the call returns.
+            self._socket.send_multipart(wire.encode(command))
+
+    def _receive(self, event: Event | AlignEvent) -> None:
+        match event:
+            case AudioStep(rows):
+                self.audio_at = time.monotonic()
+                for row in rows:
+                    self._pass_on(row.context, AudioStep((row,)))
+            case Words(context) | Warned(context) | SegmentEnd(context) | Aligned(context):
+                self._pass_on(context, event)
+            case Done(context) | Cancelled(context) | Failed(int(context)):
+                if handler := self._free_row(context):
+                    self._call(handler, context, event)
+            case Ready(capabilities):
+                if not self._ready.done():  # as it is once `start` no longer waits
+                    self._ready.set_result(capabilities)
+            case Stats():
+                made_samples = event.audio_samples - self.stats.audio_samples
+                if made_samples > 0:
+                    made_s = made_samples / SAMPLE_RATE_HZ
+                    self.realtime_factor = (event.busy_s - self.stats.busy_s) / made_s
+                self.stats = event
+            case Failed(None, _, message):
+                self.failure = message
+
+    def _pass_on(self, context: int, event: Event | AlignEvent) -> None:
+        attached = self._contexts.get(context)
+        if attached is not None and attached.handler is not None:
+            self._call(attached.handler, context, event)
+
+    def _call(self, handler: EventHandler, context: int, event: Event | AlignEvent) -> None:
+        """Call a handler; an error in it ends this context alone."""
+        try:
+            handler(event)
+        except Exception as error:
+            failure = EngineError.of("the server", error)
+            _log.error("context_failed", engine=self._spec.engine, error=failure.message)
+            self.detach(context, needs_cancel=True)  # the event came from there
+            with contextlib.suppress(Exception):  # what failed may fail again
+                handler(Failed(context, failure.code, failure.message))
+
+    def _free_row(self, context: int) -> EventHandler | None:
+        """Return the handler of the context, if its events are still wanted."""
+        if (attached := self._contexts.pop(context, None)) is None:
+            return None
+        if attached.cancelled_at is not None:
+            self._on_cancelled(time.monotonic() - attached.cancelled_at)
+        if attached.on_free is not None:
+            attached.on_free()
+        return attached.handler
+
+    def _end(self, why: str) -> None:
+        """Free all rows of a process that has ended, then fail its contexts."""
+        self.closed.set()
+        for attached in self._contexts.values():
+            attached.cancelled_at = None  # no cancel freed this row
+        handlers = {context: self._free_row(context) for context in [*self._contexts]}
+        if not self._ready.done():
+            self._ready.set_exception(EngineError(why))
+        for context, handler in handlers.items():
+            if handler is not None:
+                self._call(handler, context, Failed(context, ErrorCode.ENGINE_ERROR, why))
+
+    # The process.
+
+    async def _start_tasks(self) -> None:
+        try:
+            await self._start_process()
+        except (OSError, zmq.ZMQError) as error:
+            raise EngineError(
+                f"the {self._spec.engine} worker cannot be started: {error}; set TMPDIR to "
+                "a folder with free space and a short path"
+            ) from error
+        receiving = asyncio.create_task(self._receive_all())
+        watching = asyncio.create_task(self._watch())
+        self._tasks = [receiving, watching, asyncio.create_task(self._reap(receiving, watching))]
 
     async def _start_process(self) -> None:
         # A private directory, so that no other user can connect to this socket.
@@ -206,7 +307,7 @@ class _Process:
         self._socket.close()
         self._directory.cleanup()
 
-    async def _receive(self) -> None:
+    async def _receive_all(self) -> None:
         while True:
             message = await self._socket.recv_multipart()
             try:
@@ -216,8 +317,7 @@ class _Process:
                 self._process.kill()
                 return
             self._has_sign_of_life = True
-            self._is_ready = self._is_ready or isinstance(event, Ready)
-            self._on_event(event)  # pyright: ignore[reportArgumentType]
+            self._receive(event)  # pyright: ignore[reportArgumentType]
             # Queued messages are received without a pause: let other tasks run in between.
             await asyncio.sleep(0)
 
@@ -232,7 +332,8 @@ class _Process:
         while silent_checks < _CHECKS:
             self._has_sign_of_life = False
             await asyncio.sleep(timeout_s / _CHECKS)
-            is_silent = self._is_ready and not self._has_sign_of_life
+            # Before it is ready, it loads for long without a sign of life.
+            is_silent = self._ready.done() and not self._has_sign_of_life
             silent_checks = silent_checks + 1 if is_silent else 0
         self.failure = f"the engine gave no sign of life for {timeout_s:g} s"
         self._process.kill()
@@ -252,7 +353,6 @@ class _Process:
                         return
 
     async def _reap(self, receiving: asyncio.Task[None], watching: asyncio.Task[None]) -> None:
-        """Wait for the end of the process, and release its resources."""
         status = await self._process.wait()
         await self._wait_for_last_messages()
         while not receiving.done() and int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
@@ -263,65 +363,7 @@ class _Process:
         await asyncio.gather(receiving, watching, return_exceptions=True)
         _log.info("worker_ended", engine=self._spec.engine, pid=self.pid, status=status)
         self._release()
-        self._on_end(self.failure or f"the engine process ended with status {status}")
-
-
-@dataclass(slots=True)
-class _Attached:
-    """A context on a worker, until its row is free.
-
-    Attributes:
-        handler: receives its events; None once they are not wanted any more.
-        on_free: called once its row is free.
-        cancelled_at: `time.monotonic()` of its cancel; None without one.
-    """
-
-    handler: EventHandler | None
-    on_free: OnFree | None
-    cancelled_at: float | None = None
-
-
-class WorkerClient:
-    """The contexts of a worker: sends their commands, and passes each event to its context.
-
-    Create it with `start`.
-
-    Attributes:
-        capabilities: voices, languages and limits of the worker.
-        stats: its last heartbeat.
-        realtime_factor: compute seconds per second of audio, between the last two heartbeats with
-            audio in between; None before them.
-        closed: set when the process has ended.
-        audio_at: `time.monotonic()` of its last audio.
-    """
-
-    capabilities: Capabilities
-
-    def __init__(self, spec: WorkerSpec, on_cancelled: OnCancelled = lambda seconds: None) -> None:
-        self._spec = spec
-        self._on_cancelled = on_cancelled
-        self._process = _Process(spec, self._dispatch, self._end)
-        self._numbers = itertools.count(1)
-        self._contexts: dict[int, _Attached] = {}
-        self._ready = asyncio.get_running_loop().create_future()
-        self.stats = Stats(0, 0, 0.0)
-        self.realtime_factor: float | None = None
-        self.closed = asyncio.Event()
-        self.audio_at = -math.inf
-
-    @classmethod
-    async def start(
-        cls, spec: WorkerSpec, on_cancelled: OnCancelled = lambda seconds: None
-    ) -> "WorkerClient":
-        """Start the process and wait until it is ready.
-
-        Raises:
-            EngineError: the process could not start, has ended, or was not ready in time.
-        """
-        worker = cls(spec, on_cancelled)
-        await worker._process.start()
-        await worker._wait_until_ready()
-        return worker
+        self._end(self.failure or f"the engine process ended with status {status}")
 
     async def _wait_until_ready(self) -> None:
         try:
@@ -338,164 +380,39 @@ class WorkerClient:
                 f"the {self._spec.engine} worker was not ready in {self._spec.ready_timeout_s:g} s"
             ) from None
 
-    async def close(self) -> None:
-        """Stop the process, fail its contexts, and wait until it has ended; idempotent."""
-        await self._process.close()
-
-    @property
-    def pid(self) -> int:
-        """Process id of the worker."""
-        return self._process.pid
-
-    @property
-    def failure(self) -> str | None:
-        """Why the engine ended, where it or the server can tell."""
-        return self._process.failure
-
-    @property
-    def rows_used(self) -> int:
-        """Number of contexts that occupy a row or may still do so, until their last event."""
-        return len(self._contexts)
-
-    def attach(self, handler: EventHandler, on_free: OnFree | None = None) -> int:
-        """Reserve a row for a new context, whose events go to `handler`.
-
-        Returns:
-            The context's number on this worker.
-
-        Raises:
-            EngineError: the worker has ended.
-        """
-        if self.closed.is_set():
-            raise EngineError("the engine has just stopped; try again")
-        context = next(self._numbers)
-        self._contexts[context] = _Attached(handler, on_free)
-        return context
-
-    def detach(self, context: int, *, needs_cancel: bool) -> None:
-        """Stop receiving events of `context`; idempotent.
-
-        Args:
-            context: a number from `attach`.
-            needs_cancel: whether the worker knows the context and must free its row. The row counts
-                as used until the worker reports it free.
-        """
-        attached = self._contexts.get(context)
-        if attached is None or attached.handler is None:
-            return
-        attached.handler = None
-        if needs_cancel:
-            attached.cancelled_at = time.monotonic()
-            self.send(Cancel(context))
-        else:
-            self._free_row(context)
-
-    def send(self, command: Command | AlignCommand) -> None:
-        """Send a command to the worker; dropped if the worker has ended."""
-        if not self.closed.is_set():
-            self._process.send(command)
-
-    def _dispatch(self, event: Event | AlignEvent) -> None:
-        match event:
-            case AudioStep(rows):
-                self.audio_at = time.monotonic()
-                for row in rows:
-                    self._pass_on(row.context, AudioStep((row,)))
-            case Words(context) | Warned(context) | SegmentEnd(context) | Aligned(context):
-                self._pass_on(context, event)
-            case Done(context) | Cancelled(context) | Failed(int(context)):
-                if handler := self._free_row(context):
-                    self._call(handler, context, event)
-            case Ready(capabilities):
-                if not self._ready.done():  # as it is once `start` no longer waits
-                    self._ready.set_result(capabilities)
-            case Stats():
-                made_samples = event.audio_samples - self.stats.audio_samples
-                if made_samples > 0:
-                    made_s = made_samples / SAMPLE_RATE_HZ
-                    self.realtime_factor = (event.busy_s - self.stats.busy_s) / made_s
-                self.stats = event
-            case Failed(None, _, message):
-                self._process.failure = message
-
-    def _pass_on(self, context: int, event: Event | AlignEvent) -> None:
-        attached = self._contexts.get(context)
-        if attached is not None and attached.handler is not None:
-            self._call(attached.handler, context, event)
-
-    def _call(self, handler: EventHandler, context: int, event: Event | AlignEvent) -> None:
-        """Call the handler of a context; an error in it ends this context alone."""
-        try:
-            handler(event)
-        except Exception as error:
-            failure = EngineError.of("the server", error)
-            _log.error("context_failed", engine=self._spec.engine, error=failure.message)
-            self.detach(context, needs_cancel=True)  # the event came from there
-            with contextlib.suppress(Exception):  # what failed may fail again
-                handler(Failed(context, failure.code, failure.message))
-
-    def _free_row(self, context: int) -> EventHandler | None:
-        """Forget a context; return its handler, if its events are still wanted."""
-        if (attached := self._contexts.pop(context, None)) is None:
-            return None
-        if attached.cancelled_at is not None:
-            self._on_cancelled(time.monotonic() - attached.cancelled_at)
-        if attached.on_free is not None:
-            attached.on_free()
-        return attached.handler
-
-    def _end(self, why: str) -> None:
-        """Free all rows of a process that has ended, then fail its contexts."""
-        self.closed.set()
-        for attached in self._contexts.values():
-            attached.cancelled_at = None  # no cancel freed this row
-        handlers = {context: self._free_row(context) for context in [*self._contexts]}
-        if not self._ready.done():
-            self._ready.set_exception(EngineError(why))
-        for context, handler in handlers.items():
-            if handler is not None:
-                self._call(handler, context, Failed(context, ErrorCode.ENGINE_ERROR, why))
-
 
 class Row:
     """One context's row on a worker: reserved, then active, then released.
 
-    Args:
-        on_free: called once the worker has freed the row, which is later than `release`.
-
     Attributes:
-        worker: as given.
+        worker: the worker.
         number: the context's number there.
-        state: whether the worker knows the context.
+        is_reserved: whether the worker does not know the context yet.
+        is_active: whether the worker knows the context, and may still answer.
     """
 
-    def __init__(
-        self, worker: Worker, on_event: EventHandler, on_free: "Callable[[Row], None] | None" = None
+    def reserve(
+        self, worker: Worker, on_event: EventHandler, on_free: OnFree | None = None
     ) -> None:
+        """Reserve a row; `on_free` is called once it is free, which is later than `release`."""
+        self.number = worker.attach(on_event, on_free)
         self.worker = worker
-        freed = None if on_free is None else functools.partial(on_free, self)
-        self.number = worker.attach(on_event, freed)
-        self.state = RowState.RESERVED
-
-    @property
-    def is_active(self) -> bool:
-        """Whether the worker knows the context and may still answer."""
-        return self.state is RowState.ACTIVE
+        self.is_reserved, self.is_active = True, False
 
     def start(self, command: Command | AlignCommand) -> None:
         """Send the first command."""
-        self.state = RowState.ACTIVE
+        self.is_reserved, self.is_active = False, True
         self.worker.send(command)
 
     def send(self, command: Command | AlignCommand) -> None:
         """Send another command; dropped unless the row is active."""
-        if self.state is RowState.ACTIVE:
+        if self.is_active:
             self.worker.send(command)
 
     def release(self) -> None:
         """Release the row and receive no more events; idempotent."""
         self.worker.detach(self.number, needs_cancel=self.is_active)
-        self.state = RowState.RELEASED
+        self.is_reserved = self.is_active = False
 
 
 def preparation_of(request: ContextRequest) -> Prepare:
@@ -506,19 +423,14 @@ def preparation_of(request: ContextRequest) -> Prepare:
 
 
 FindWorker = Callable[[str], tuple[Worker, ContextRequest] | None]
-"""Finds the worker, and the request to it, for text in a language; None to stay with the context's
-worker."""
+"""Finds the worker, and the request to it, for the language of the first text, where the client has
+chosen neither voice nor language; None to stay with the context's worker."""
 
 
-class Speaker:
-    """Speaks the segments of one context with its worker.
-
-    Args:
-        find_worker: finds the worker for the language of the first text; None for a client that
-            chose the voice or the language.
+class Speaker(Row):
+    """Speaks the segments of one context on its row.
 
     Attributes:
-        is_active: whether the worker has text of the context, and its row is not released.
         request: as given; that of the last worker.
     """
 
@@ -530,66 +442,53 @@ class Speaker:
         on_free: OnFree | None = None,
         find_worker: FindWorker | None = None,
     ) -> None:
-        self.is_active = False
         self._is_last_sent = False
+        self._rows = 0  # two while it moves
         self._on_event = on_event
         self._on_free = on_free
         self._find_worker = find_worker
-        self._use(worker, request)
+        self._move_to(worker, request)
 
-    def _use(self, worker: Worker, request: ContextRequest) -> None:
-        """Speak with a worker; reserves its row."""
+    def _move_to(self, worker: Worker, request: ContextRequest) -> None:
+        self.reserve(worker, self._on_event, self._on_free and self._note_free)
         self.request = request
         self._preparation = preparation_of(request)
-        self._row = Row(worker, self._on_event, on_free=self._on_free and self._note_free)
+        self._rows += 1
 
-    def _note_free(self, row: Row) -> None:
-        """Report that the context occupies no row any more, unless it has moved to another one."""
-        if row is self._row and self._on_free is not None:
+    def _note_free(self) -> None:
+        self._rows -= 1
+        if not self._rows and self._on_free is not None:
             self._on_free()
-
-    @property
-    def worker(self) -> Worker:
-        """The worker; final once there is a segment."""
-        return self._row.worker
 
     def prepare(self) -> None:
         """Ask the worker to compute ahead what would delay the first audio."""
-        request = self.request
         # The prompt begins with the language; segments without one take it from their text.
-        if request.language is not None or request.feeding == "token":
-            self._row.worker.send(self._preparation)
+        if self.request.language is not None or self.request.feeding == "token":
+            self.worker.send(self._preparation)
 
     def choose_worker(self, language: str) -> None:
-        """Move to a worker that speaks the language of the first segment, if there is one.
-
-        Without effect once there is text.
-        """
+        """Move to a worker that speaks the language of the first segment, if there is one."""
         find, self._find_worker = self._find_worker, None
-        if find is None or self._row.is_active:
-            return
-        if (found := find(language)) is not None:
-            left = self._row
-            self._use(*found)
-            left.release()
+        if find is not None and self.is_reserved and (found := find(language)) is not None:
+            left, number = self.worker, self.number
+            self._move_to(*found)
+            left.detach(number, needs_cancel=False)
 
     def speak(self, queued: QueuedSegment) -> None:
         """Speak the next segment; the first one starts the row."""
         self._is_last_sent = queued.is_last
-        segment, row, request = queued.segment, self._row, self.request
+        segment, request = queued.segment, self.request
         language = self._readable(queued.language)
-        text = (row.number, segment.text, segment.char_start, not queued.is_last)
-        if row.state is RowState.ACTIVE:
-            row.send(Append(*text, language, segment.readings))
-        elif row.state is RowState.RESERVED:
-            self.is_active = True
+        text = (self.number, segment.text, segment.char_start, not queued.is_last)
+        if self.is_active:
+            self.send(Append(*text, language, segment.readings))
+        elif self.is_reserved:
             voice, version = self._preparation.voice, self._preparation.voice_version
             how = (language, request.feeding, request.speech, segment.readings)
             trace = request.options.traceparent
-            row.start(Submit(*text, voice, *how, trace, voice_version=version))
+            self.start(Submit(*text, voice, *how, trace, voice_version=version))
 
     def _readable(self, language: str | None) -> str | None:
-        """The language if the voice speaks it; None, for the engine to choose, if not."""
         if language is None or not self.request.languages:
             return language
         spoken = {each.partition("-")[0] for each in self.request.languages}
@@ -598,21 +497,20 @@ class Speaker:
     def end_text(self, char_end: int) -> None:
         """Report that no text follows the text before `char_end`, unless the last segment did."""
         if not self._is_last_sent:
-            self._row.send(Append(self._row.number, "", char_end, False, None))
+            self.send(Append(self.number, "", char_end, False, None))
 
     def flush(self) -> None:
         """Make the engine speak all text so far as if it had ended."""
-        self._row.send(Flush(self._row.number))
+        self.send(Flush(self.number))
 
     def grant(self, playout_end: float, samples_wanted: int) -> None:
-        """Give credit; arguments as for `Credit`."""
-        self._row.send(Credit(self._row.number, playout_end, samples_wanted))
+        """Give credit."""
+        self.send(Credit(self.number, playout_end, samples_wanted))
 
     def release(self) -> None:
         """Release the row and stop speaking; idempotent."""
-        self.is_active = False
         self._on_event = ignore
-        self._row.release()
+        super().release()
 
 
 class Supervisor:
@@ -622,54 +520,45 @@ class Supervisor:
     early failures in a row, each replacement starts one rung lower (`engine.ladder`). A worker that
     was killed is replaced by an equal one.
 
-    Args:
-        on_cancelled: receives how long each cancel took.
-
     Attributes:
         group: name shared by workers with the same voices; None for a single worker.
+        capabilities: those of the worker, also while it is being replaced; set once it has started.
+        failures: consecutive workers that failed early.
         restarts: number of replacements.
     """
 
+    capabilities: Capabilities
+
     def __init__(self, spec: WorkerSpec, on_cancelled: OnCancelled = lambda seconds: None) -> None:
         self.group = spec.group
+        self.failures = 0
+        self.restarts = 0
         self._spec = spec
         self._on_cancelled = on_cancelled
         self._worker: WorkerClient | None = None
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
-        self.failures = 0  # consecutive engines that failed early
         self._rung = 0  # rung of the next worker; 0 is the first one's
-        self.restarts = 0
 
     async def start(self, *, is_required: bool = True) -> None:
         """Start the first worker.
 
         Args:
-            is_required: whether it must start now; if not, it is tried again in the background, as
-                it is for all later workers.
+            is_required: whether it must start now; if not, it is tried again in the background.
 
         Raises:
             EngineError: the worker cannot start, and is required.
         """
         try:
-            self._begin(await WorkerClient.start(self._spec, self._on_cancelled))
+            self._set_worker(await WorkerClient.start(self._spec, self._on_cancelled))
         except EngineError as error:
             if is_required:
                 raise
             _log.error("worker_failed_to_start", engine=self._spec.engine, error=str(error))
-            self._task = asyncio.create_task(self._begin_later())
+        self._task = asyncio.create_task(self._keep_running())
 
-    def _begin(self, worker: WorkerClient) -> None:
-        self._worker, self._capabilities = worker, worker.capabilities
-        self._task = asyncio.create_task(self._keep_running(worker))
-
-    async def _begin_later(self) -> None:
-        self._begin(await self._start_again())
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Capabilities of the worker; valid after `start`, also while it is being replaced."""
-        return self._capabilities
+    def _set_worker(self, worker: WorkerClient) -> None:
+        self._worker, self.capabilities = worker, worker.capabilities
 
     @property
     def worker(self) -> WorkerClient | None:
@@ -715,21 +604,20 @@ class Supervisor:
                 worker, self._worker = self._worker, None
                 await worker.close()
 
-    async def _keep_running(self, worker: WorkerClient) -> None:
+    async def _keep_running(self) -> None:
         while True:
-            started = time.monotonic()
-            await worker.closed.wait()
-            self._worker = None
-            self.restarts += 1
-            self._learn_from(worker.failure, time.monotonic() - started)
-            _log.warning("worker_restarting", engine=self._spec.engine, restarts=self.restarts)
-            worker = await self._start_again()
+            if (worker := self._worker) is not None:
+                started = time.monotonic()
+                await worker.closed.wait()
+                self._worker = None
+                self.restarts += 1
+                self._learn_from(worker.failure, time.monotonic() - started)
+                _log.warning("worker_restarting", engine=self._spec.engine, restarts=self.restarts)
+            self._set_worker(await self._start_again())
             async with self._changed:
-                self._worker = worker
                 self._changed.notify_all()
 
     def _learn_from(self, failure: str | None, served_s: float) -> None:
-        """Lower the rung of the next worker after repeated early failures."""
         self.failures = self.failures + 1 if failure and served_s < _SOON_S else 0
         if self.failures > 1:
             self._rung += 1

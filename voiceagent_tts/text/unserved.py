@@ -1,9 +1,17 @@
-"""Languages that no voice speaks: which one a text seems to be in."""
+"""Languages that no voice speaks, or that one does not: which one a text seems to be in."""
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
-from voiceagent_tts.text.language import SCRIPTS, rank_latin, script_name
+from voiceagent_tts.text.language import (
+    LATIN,
+    NAMES,
+    SCRIPTS,
+    detect_language,
+    rank_latin,
+    script_name,
+)
 
 UNSERVED_LATIN = {
     "af": "Afrikaans", "az": "Azerbaijani", "ca": "Catalan", "cs": "Czech",
@@ -54,6 +62,24 @@ _GREETINGS = {
     "Vietnamese": {*"xin chào cảm ơn".split()},
 }
 """Words of short texts that no language of `LATIN` has; letters alone may be those of a name."""
+
+
+def unspoken_language(text: str, given: str | None, spoken: Sequence[str]) -> str | None:
+    """Name of the language of a text that a voice does not speak; None if it may speak it.
+
+    Args:
+        text: one segment, or more.
+        given: code of the language that the client named. Text in Latin letters is then taken to be
+            in it, as quotes and names in any language may be.
+        spoken: codes of the languages of the voice.
+    """
+    if (unserved := unserved_language(text)) is not None:
+        return unserved
+    code = detect_language(text, given or spoken[0]).partition("-")[0]
+    known = {each.partition("-")[0] for each in ((given,) if given else spoken)}
+    if code in known or (given and code in LATIN):
+        return None
+    return NAMES[code][0].capitalize()
 
 
 def unserved_language(text: str) -> str | None:

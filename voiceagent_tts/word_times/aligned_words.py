@@ -89,11 +89,6 @@ class AlignedWords(Words):
         """Readings whose words are not complete."""
 
     @property
-    def has_all_audio(self) -> bool:
-        """Whether the engine has sent all of its audio."""
-        return self.policy.has_all_audio
-
-    @property
     def next_char(self) -> int | None:
         """Start of the next word in the text; None if none is expected."""
         return self.policy.next_char
@@ -101,7 +96,7 @@ class AlignedWords(Words):
     @property
     def is_complete(self) -> bool:
         """Whether all audio has arrived, all words are published and no better times are due."""
-        return self._has_all_words and not self.policy.awaits_aligners
+        return super().is_complete and not self.policy.awaits_aligners
 
     @property
     def may_be_better(self) -> bool:
@@ -160,6 +155,7 @@ class AlignedWords(Words):
 
     def end_audio(self, now: float) -> None:
         """Record that the engine has sent all of its audio; ask for the missing words."""
+        super().end_audio(now)
         self.policy.end_audio()
         if not self._aligners.finish(now):
             self._stop_aligning()
@@ -232,7 +228,7 @@ class AlignedWords(Words):
         if self._aligners.is_given_up(now):
             self._stop_aligning()
         words = super().pop_due(now)
-        if self._has_all_words and not self.is_complete:
+        if super().is_complete and not self.is_complete:
             self._aligners.wait_for_better(now)
         return words
 

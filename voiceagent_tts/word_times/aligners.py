@@ -23,7 +23,7 @@ from voiceagent_tts.seam.events import (
     SegmentEnd,
 )
 from voiceagent_tts.synthesizer.events import Source
-from voiceagent_tts.synthesizer.workers import Row, RowState, WorkerClient
+from voiceagent_tts.synthesizer.workers import Row, WorkerClient
 
 _MAX_VOICES = 1_000
 """Voices whose loudness is remembered."""
@@ -183,7 +183,7 @@ class AlignerHandle(Row):
     """
 
     def __init__(self, worker: WorkerClient, source: Source, on_answer: OnAlignerEvent) -> None:
-        super().__init__(worker, self._receive)
+        self.reserve(worker, self._receive)
         self.source = source
         self.worst_lag_s = 0.0
         self._on_answer = on_answer
@@ -192,13 +192,13 @@ class AlignerHandle(Row):
 
     def follow(self, language: str, voice: str) -> None:
         """Start following, with the words known so far; idempotent."""
-        if self.state is RowState.RESERVED:
+        if self.is_reserved:
             self.start(Follow(self.number, language, voice))
             self.expect(self._expected)
 
     def expect(self, words: Sequence[Word]) -> None:
         """Add words of the context, in order."""
-        if self.state is RowState.RESERVED:
+        if self.is_reserved:
             self._expected += words
         elif words:
             self.send(Expect(self.number, tuple(words)))
@@ -230,7 +230,7 @@ class AlignerHandle(Row):
                 self._note_lag(event.end_sample)
                 self._on_answer(self.source, event)
             case Done() | Failed() | Cancelled():
-                self.state = RowState.RELEASED
+                self.is_reserved = self.is_active = False
                 self._on_answer(self.source, event)
             case _:
                 pass

@@ -42,19 +42,21 @@ def _receive(connection: ServerConnection, **fields: Any) -> list[Command]:
     return connection.receive(json.dumps(fields))
 
 
-def _begin(connection: ServerConnection, context_id: str = "c", text: str = "Hi there. ") -> None:
-    """Open a context with a text."""
-    _receive(connection, text=text, context_id=context_id)
-    (name,) = connection.contexts
-    connection.opened(name, voice="nova", language="en", seed=None, queue_ms=0)
+def _begin(connection: ServerConnection, context_id: str = "c", text: str = "Hi there. ") -> str:
+    """Open a context with a text; return the name that the server has for it."""
+    opened, *_ = _receive(connection, text=text, context_id=context_id)
+    assert isinstance(opened, ContextOpen)
+    connection.opened(opened.context_id, voice="nova", language="en", seed=None, queue_ms=0)
+    return opened.context_id
 
 
 def _sent(messages: list[str | bytes]) -> list[dict[str, Any]]:
     return [json.loads(message) for message in messages]
 
 
-def _end(connection: ServerConnection, reason: Any = "complete") -> list[dict[str, Any]]:
-    (name,) = connection.contexts
+def _end(
+    connection: ServerConnection, reason: Any = "complete", name: str = "c"
+) -> list[dict[str, Any]]:
     return _sent(connection.done(name, reason, chars=9))
 
 
@@ -155,15 +157,14 @@ def test_words_may_be_sent_ahead() -> None:
 def test_a_socket_without_contexts_closes_behind_its_text() -> None:
     """`stream-input`: an empty text ends it, and its last message closes the socket with 1000."""
     connection = _connection(is_multi=False)
-    _begin(connection)
-    (ended,) = _receive(connection, text="")
-    assert isinstance(ended, ContextEnd)
-    (silent, final) = _end(connection)
+    name = _begin(connection)
+    assert _receive(connection, text="") == [ContextEnd(context_id=name)]
+    (silent, final) = _end(connection, name=name)
     assert len(base64.b64decode(silent["audio"])) == 4_800, (
         "a text without audio is 100 ms of silence"
     )
     assert final == {"audio": None, "isFinal": True}
-    assert connection.closing == (1000, "")
+    assert connection.dialect.closing == (1000, "")
 
 
 def test_an_end_without_text_is_answered() -> None:
@@ -185,9 +186,9 @@ def test_a_failed_turn_closes_the_socket_with_its_reason() -> None:
         "code": 1008,
         "contextId": "c",
     }
-    assert connection.closing is None
+    assert connection.dialect.closing is None
     _end(connection, "error")
-    assert connection.closing == (1008, "expected another voice")
+    assert connection.dialect.closing == (1008, "expected another voice")
 
 
 def test_a_closed_context_does_not_open_again() -> None:
@@ -200,7 +201,7 @@ def test_a_closed_context_does_not_open_again() -> None:
         _receive(connection, text="late", context_id="c")
     (message,) = _sent(connection.refused(refused.value))
     assert message["error"] == "context_exists"
-    assert connection.closing is None and not connection.contexts
+    assert connection.dialect.closing is None
 
 
 def test_refused_text_has_no_place_in_the_alignment() -> None:
@@ -226,12 +227,13 @@ def test_contexts_may_have_no_name() -> None:
     """Messages without an id share a context, and may open another one behind it."""
     connection = _connection()
     for _ in range(2):
-        _receive(connection, text="Hi. ")
-        (name,) = connection.contexts
+        opened, *_ = _receive(connection, text="Hi. ")
+        assert isinstance(opened, ContextOpen)
+        name = opened.context_id
         connection.opened(name, voice="nova", language="en", seed=None, queue_ms=0)
         assert _receive(connection, flush=True)
         assert _receive(connection, close_context=True) == [ContextEnd(context_id=name)]
-        assert "contextId" not in _end(connection)[-1]
+        assert "contextId" not in _end(connection, name=name)[-1]
 
 
 def test_a_socket_is_left_behind_its_complete_contexts() -> None:
@@ -243,7 +245,7 @@ def test_a_socket_is_left_behind_its_complete_contexts() -> None:
     _receive(connection, context_id="c", close_context=True)
     assert _receive(connection, close_socket=True) == []
     _end(connection)
-    assert connection.closing == (1000, "")
+    assert connection.dialect.closing == (1000, "")
 
 
 @pytest.mark.parametrize(

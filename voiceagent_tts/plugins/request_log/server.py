@@ -68,7 +68,7 @@ class ContextLog:
         line = {
             **_start(origin, report.reason, report.code),
             "voice": context.voice.name,
-            "language": context.language,
+            "language": context.request.language,
             "chars": report.chars,
             "input_hmac": self._hash(context.text),
             "ttfa_s": _rounded(report.ttfa_s),

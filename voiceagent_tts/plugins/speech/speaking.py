@@ -91,7 +91,8 @@ class Speech:
 
     def provenance(self, *, is_complete: bool) -> ProvenanceFields:
         """Describe the audio; the digest is of the 24 kHz samples, and known when all were read."""
-        return provenance_of(self._delivered, self._context.model, is_complete=is_complete)
+        model = self._context.worker.capabilities.model
+        return provenance_of(self._delivered, model, is_complete=is_complete)
 
     async def events(self) -> AsyncGenerator[AudioChunk | ContextWords, None]:
         """Yield words and filtered audio; raises what ended the audio early."""
@@ -237,13 +238,21 @@ async def _until_audio(
         first.append(event)
         if isinstance(event, AudioChunk):
             return first
-    if await asyncio.to_thread(context.has_speech):
+    if await asyncio.to_thread(_has_speech, context):
         raise InvalidRequestError(
             "expected letters or digits that this voice can speak in this language, got none; "
             "choose another voice or language",
             code=ErrorCode.TEXT_UNSPEAKABLE,
         )
     return [*first, AudioChunk(0, silent_reply())]
+
+
+def _has_speech(context: Context) -> bool:
+    """Whether anything is said of a context's text; takes long, for a text without audio."""
+    from voiceagent_tts.text.reader import has_speech  # here: most texts need no reader
+
+    request = context.request
+    return has_speech(context.text, request.lexicons, has_markup=request.options.has_markup)
 
 
 @dataclass(frozen=True, slots=True)

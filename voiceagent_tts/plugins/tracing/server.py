@@ -78,14 +78,14 @@ class ContextSpans:
 
     def ended(self, origin: Origin, context: Context, report: ContextReport) -> None:
         """Write the outcome of a context, and end its span."""
-        span = self._spans[context.options.traceparent]
+        span = self._spans[context.request.options.traceparent]
         for name, at in _moments(report.milestones):
             span.event(name, at)
         span.set(
             {
-                "gen_ai.request.model": context.model,
+                "gen_ai.request.model": context.worker.capabilities.model,
                 "tts.voice": context.voice.name,
-                "tts.language": context.language,
+                "tts.language": context.request.language,
                 "tts.chars": report.chars,
                 "tts.audio_s": report.audio_samples / SAMPLE_RATE_HZ,
                 "tts.discarded_s": report.discarded_samples / SAMPLE_RATE_HZ,
@@ -94,7 +94,7 @@ class ContextSpans:
                 "tts.reason": report.reason,
             }
         )
-        self._end(context.options, report.code)
+        self._end(context.request.options, report.code)
 
     def _end(self, options: ContextOptions, code: ErrorCode | None) -> None:
         span = self._spans.pop(options.traceparent)
