@@ -1,6 +1,7 @@
 """State that all routes share: settings, metrics, the synthesizer and the open sockets."""
 
 import asyncio
+import functools
 import os
 import time
 from collections import Counter
@@ -18,13 +19,13 @@ from voiceagent_tts.audio.output import AudioFilter
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, UnauthorizedError
 from voiceagent_tts.protocol.messages import ProvenanceFields
+from voiceagent_tts.seam.engine_kind import WorkerSpec, kind_of
 from voiceagent_tts.server.admission import ContextOpener
 from voiceagent_tts.server.auth import has_scope, scope_error
 from voiceagent_tts.server.held import HeldBytes, RecentTexts
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecords
 from voiceagent_tts.server.watchdog import Watchdog
-from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
 from voiceagent_tts.settings.group import check_rights, refused
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
@@ -33,6 +34,7 @@ from voiceagent_tts.voices import SeenClones, VoiceFolder
 
 if TYPE_CHECKING:
     from voiceagent_tts.lexicon import Entries
+    from voiceagent_tts.word_times.processes import Aligners
 
 SLOW_CONSUMER_S = 15.0
 """Time after which a WebSocket that does not read is closed (4008)."""
@@ -136,6 +138,9 @@ class ServerState:
     def _make_synthesizer(self) -> Synthesizer:
         settings, observe_abort = self.settings, self.metrics.engine_abort.observe
         specs = worker_specs(settings)
+        make_aligners = functools.cache(functools.partial(_aligners_of, settings))
+        if settings.aligner == "forced":
+            make_aligners()  # refuses a missing model before engines load theirs
         return Synthesizer(
             {name: Supervisor(spec, observe_abort) for name, spec in specs.items()},
             Limits(
@@ -144,9 +149,9 @@ class ServerState:
                 max_lead_s=settings.max_lead_s,
             ),
             self.clones,
-            aligners_of(settings),
+            make_aligners,
             _lexicon_of(settings),
-            overflow_of(settings),
+            _overflow_of(settings),
             self.clones_of if self.keys.needs_key else None,
             uses_native_words=settings.aligner != "off",
         )
@@ -274,6 +279,26 @@ class ServerState:
         await self.synthesizer.close()
         await self.opener.close()
         await self.access.close()
+
+
+def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
+    """The engine workers by name; the first one has the default voice."""
+    # The command line replaces None by the best engine of the machine.
+    return kind_of(settings.engine or "espeak").worker_specs(settings)
+
+
+def _overflow_of(settings: Settings) -> Supervisor | None:
+    """The worker for contexts that the engine has no row for; None without one."""
+    if not settings.overflow:
+        return None
+    (spec,) = kind_of("openai").worker_specs(settings).values()
+    return Supervisor(spec)
+
+
+def _aligners_of(settings: Settings) -> "Aligners":
+    from voiceagent_tts.word_times.processes import aligners_of  # here: few engines need them
+
+    return aligners_of(settings)
 
 
 def _lexicon_of(settings: Settings) -> "Entries | None":

@@ -37,7 +37,6 @@ from voiceagent_tts.protocol.server_connection import Answer, Command, Dialect, 
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.admission import Origin
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.encoding import made_late
 from voiceagent_tts.server.held import MEMORY_S
 from voiceagent_tts.server.request_log import path_of, request_id_of
 from voiceagent_tts.server.socket_context import Outgoing, Refusals, SocketContext
@@ -407,6 +406,8 @@ class SocketWriter:
 
     async def _send(self, outgoing: Outgoing) -> None:
         if outgoing.late is not None:
+            from voiceagent_tts.server.encoding import made_late  # here: for dialects that compress
+
             owner = caller_of(self._websocket.scope).owner
             await self._send_all(await made_late(outgoing.late, owner))
         await self._send_all(outgoing.messages)
