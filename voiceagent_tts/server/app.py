@@ -136,7 +136,7 @@ class _KeyGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not is_below(scope["path"], self._open_paths):
             try:
-                auth.check(self._state.settings, self._state.keys, scope)
+                auth.check(self._state, scope)
             except UnauthorizedError as error:
                 note_error(scope, error)
                 await error_response(scope, error)(scope, receive, send)

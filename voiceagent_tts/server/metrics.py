@@ -7,7 +7,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -20,13 +20,15 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from voiceagent_tts.access.access import Access
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.engine_kind import engine_kinds
 from voiceagent_tts.synthesizer.events import ContextReport, DoneReason
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor, WorkerClient
+
+if TYPE_CHECKING:
+    from voiceagent_tts.server.access import Access
 
 _WORKER_METRICS = {
     "busy_seconds_total": "Time spent in steps.",
@@ -280,17 +282,15 @@ class Metrics:
         """Count an HTTP request that was answered, or a WebSocket handshake that was refused."""
         self._requests.labels(route, str(status)).inc()
 
-    def watch_access(self, access: Access) -> None:
+    def watch_access(self, access: "Access | None") -> None:
         """Register the gauges of keys and limits, which are read when metrics are rendered."""
-        self._gauge("tts_keys", "API keys that are accepted.").set_function(
-            lambda: len(access.keys)
-        )
-        self._gauge("tts_keys_stale", "1 while the keys cannot be read again.").set_function(
-            lambda: access.keys.problem is not None
-        )
-        self._gauge("tts_limits_shared", "1 while limits are counted in Redis.").set_function(
-            lambda: access.limiter is not None and access.limiter.is_shared
-        )
+        keys = self._gauge("tts_keys", "API keys that are accepted.")
+        stale = self._gauge("tts_keys_stale", "1 while the keys cannot be read again.")
+        shared = self._gauge("tts_limits_shared", "1 while limits are counted in Redis.")
+        if access is not None:
+            keys.set_function(lambda: len(access.keys))
+            stale.set_function(lambda: access.keys.problem is not None)
+            shared.set_function(lambda: access.limiter is not None and access.limiter.is_shared)
 
     def observe(self, report: ContextReport) -> None:
         """Count a context that has ended."""

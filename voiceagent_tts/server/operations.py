@@ -9,8 +9,6 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from voiceagent_tts import __version__
-from voiceagent_tts.access.keys import Scope
-from voiceagent_tts.server import auth
 from voiceagent_tts.server.state import ServerState
 
 router = APIRouter(tags=["operations"])
@@ -38,7 +36,7 @@ async def ready(request: Request) -> Response:
 async def health(request: Request) -> dict[str, Any]:
     """Report the state of the server, for people; what its callers do, to an admin alone."""
     state: ServerState = request.app.state.server
-    sees_callers = auth.has_scope(state.keys, request.scope, Scope.ADMIN)
+    sees_callers = state.sees_callers(request.scope)
     workers: dict[str, dict[str, Any]] = {}
     for name, supervisor in state.synthesizer.supervisors.items():
         workers[name] = {

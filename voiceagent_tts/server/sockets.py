@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from fastapi import FastAPI, Request, Response, WebSocket
 from starlette.exceptions import HTTPException
 
-from voiceagent_tts.access.keys import Caller
+from voiceagent_tts.access.callers import Caller
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.protocol.server_connection import Dialect
 from voiceagent_tts.server import auth
@@ -76,7 +76,7 @@ def _session(
     query_key: str | None,
 ) -> Session:
     """As `serve_socket`."""
-    caller = auth.check(state.settings, state.keys, websocket.scope, query_key)
+    caller = auth.check(state, websocket.scope, query_key)
     spoken = dialect(caller)
     if state.is_draining:
         raise draining_error()

@@ -5,23 +5,21 @@ import functools
 import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import Scope as AsgiScope
 
-from voiceagent_tts.access.access import Access
-from voiceagent_tts.access.key_ring import KeyChange
-from voiceagent_tts.access.keys import Caller, Scope
+from voiceagent_tts import __version__
+from voiceagent_tts.access.callers import Caller, audit
 from voiceagent_tts.audio.output import AudioFilter
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, UnauthorizedError
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.seam.engine_kind import WorkerSpec, kind_of
 from voiceagent_tts.server.admission import ContextOpener
-from voiceagent_tts.server.auth import has_scope, scope_error
 from voiceagent_tts.server.held import HeldBytes, RecentTexts
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.voice_records import Viewer, VoiceRecords
@@ -33,7 +31,9 @@ from voiceagent_tts.synthesizer.workers import Supervisor
 from voiceagent_tts.voices import SeenClones, VoiceFolder
 
 if TYPE_CHECKING:
+    from voiceagent_tts.access.keys import Key
     from voiceagent_tts.lexicon import Entries
+    from voiceagent_tts.server.access import Access
     from voiceagent_tts.word_times.processes import Aligners
 
 SLOW_CONSUMER_S = 15.0
@@ -106,12 +106,13 @@ class ServerState:
         _check_folders(settings)
         self.settings = settings
         self.metrics = Metrics()
-        self.access = Access(settings, self._on_key_change)
-        self.keys = self.access.keys
+        self.access = self._make_access()
+        """Keys and limits; None on a server without any."""
         self.clones = VoiceFolder(settings.clones_folder)
         self.voice_records = VoiceRecords(self.clones)
         self.synthesizer = self._make_synthesizer()
-        self.opener = ContextOpener(self.synthesizer, self.access.limiter, self.metrics)
+        limiter = None if self.access is None else self.access.limiter
+        self.opener = ContextOpener(self.synthesizer, limiter, self.metrics)
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[_OpenSocket] = set()
         self.recent_texts = RecentTexts()
@@ -135,6 +136,15 @@ class ServerState:
         """Called before the workers stop."""
         self._watching: asyncio.Task[None] | None = None
 
+    def _make_access(self) -> "Access | None":
+        settings = self.settings
+        has_limits = settings.key_limits.given or settings.ip_limits.given
+        if not (settings.needs_key or has_limits or settings.redis):
+            return None
+        from voiceagent_tts.server.access import Access
+
+        return Access(settings, self._end_keys)
+
     def _make_synthesizer(self) -> Synthesizer:
         settings, observe_abort = self.settings, self.metrics.engine_abort.observe
         specs = worker_specs(settings)
@@ -152,7 +162,7 @@ class ServerState:
             make_aligners,
             _lexicon_of(settings),
             _overflow_of(settings),
-            self.clones_of if self.keys.needs_key else None,
+            self.clones_of if settings.needs_key else None,
             uses_native_words=settings.aligner != "off",
         )
 
@@ -161,7 +171,15 @@ class ServerState:
         import voiceagent_tts.text.reader  # noqa: F401 - now, and not while somebody listens
 
         await run_in_threadpool(int)  # loads what sends all answers
-        await self.access.start()
+        if self.access is not None:
+            await self.access.start()
+        audit(
+            "server_started",
+            version=__version__,
+            keys=[] if self.access is None else self.access.keys.ids,
+            key_limits=self.settings.key_limits.given,
+            ip_limits=self.settings.ip_limits.given,
+        )
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)
         self.metrics.watch_access(self.access)
@@ -181,13 +199,14 @@ class ServerState:
         return self.synthesizer.rows - self.synthesizer.rows_used if self.is_ready else 0
 
     def slots_header(self, request: AsgiScope) -> dict[str, str]:
-        """The header of `/health/ready` and of handshakes that tells a balancer the free rows.
-
-        They tell what all callers do; so it is for admins, and for servers without keys.
-        """
-        if not has_scope(self.keys, request, Scope.ADMIN):
+        """The header of `/health/ready` and of handshakes that tells a balancer the free rows."""
+        if not self.sees_callers(request):
             return {}
         return {"X-TTS-Slots-Free": str(self.slots_free)}
+
+    def sees_callers(self, request: AsgiScope) -> bool:
+        """Whether a request may learn what all callers do: an admin's, or any without keys."""
+        return self.access is None or self.access.sees_callers(request)
 
     @property
     def is_ready(self) -> bool:
@@ -196,8 +215,12 @@ class ServerState:
 
     def viewer(self, key_id: str | None) -> Viewer:
         """What the key of a request may see; None on a server without keys."""
-        key = None if key_id is None else self.keys.get(key_id)
-        return Viewer(key_id, key_id is None or (key is not None and Scope.ADMIN in key.scopes))
+        key = self.key(key_id)
+        return Viewer(key_id, key_id is None or (key is not None and key.is_admin))
+
+    def key(self, key_id: str | None) -> "Key | None":
+        """The key of this id; None on a server without keys, or if it was revoked."""
+        return None if self.access is None or key_id is None else self.access.keys.get(key_id)
 
     def clones_of(self, key_id: str | None) -> SeenClones:
         """The clones that a key may know of; None on a server without keys."""
@@ -231,11 +254,8 @@ class ServerState:
         session.displace()
         return True
 
-    def _on_key_change(self, change: KeyChange) -> None:
-        """End what is spoken for keys that were revoked or lost the scope `speak`."""
-        silent = [key for key in change.changed if Scope.SPEAK not in key.scopes]
-        errors = {key.id: UnauthorizedError("this key was revoked") for key in change.removed}
-        errors |= {key.id: scope_error(key, Scope.SPEAK) for key in silent}
+    def _end_keys(self, errors: Mapping[str, UnauthorizedError]) -> None:
+        """End what is spoken for keys that may not speak any more."""
         for session in list(self.sessions):
             if session.caller.key_id in errors:
                 session.close(1008, "the key was revoked, or may not speak any more")
@@ -278,7 +298,8 @@ class ServerState:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self.synthesizer.close()
         await self.opener.close()
-        await self.access.close()
+        if self.access is not None:
+            await self.access.close()
 
 
 def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:

@@ -15,7 +15,8 @@ from websockets.exceptions import InvalidStatus
 
 from testbed.loop_work import loop_work
 from testbed.waiting import PATIENCE_S
-from voiceagent_tts.access.keys import Caller, KeyDocument, Scope, make_key
+from voiceagent_tts.access.callers import Caller
+from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.config import Settings
 from voiceagent_tts.plugins.clones.clone_files import write_file
 from voiceagent_tts.plugins.clones.cloning import Cloning

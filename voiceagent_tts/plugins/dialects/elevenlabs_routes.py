@@ -18,7 +18,7 @@ from fastapi import APIRouter, Request, Response, WebSocket, WebSocketDisconnect
 from pydantic import ValidationError
 from starlette.types import Message
 
-from voiceagent_tts.access.keys import network_of
+from voiceagent_tts.access.callers import network_of
 from voiceagent_tts.audio.output import OutputStream
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import OverloadedError, VoiceAgentError
