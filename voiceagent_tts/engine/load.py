@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from voiceagent_tts.clones import VoiceFolder
 from voiceagent_tts.engine.device_choice import (
     accept_fault,
     check_bits,
@@ -30,7 +31,6 @@ from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.kernels import fuse_codec
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.seam.engine import Inbox, Outbox
-from voiceagent_tts.voices import VoiceFolder
 
 _MAX_LOAD = 0.9
 """Of a GPU; the speed of a CPU depends on other processes."""

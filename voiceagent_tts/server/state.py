@@ -7,8 +7,10 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
+from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import Scope as AsgiScope
 
@@ -16,24 +18,30 @@ from voiceagent_tts import __version__
 from voiceagent_tts.access.callers import Caller, audit
 from voiceagent_tts.audio.output import AudioFilter
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, UnauthorizedError
+from voiceagent_tts.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    UnauthorizedError,
+    VoiceAgentError,
+)
 from voiceagent_tts.protocol.messages import ProvenanceFields
 from voiceagent_tts.seam.engine_kind import WorkerSpec, kind_of
 from voiceagent_tts.server.admission import ContextOpener
 from voiceagent_tts.server.held import HeldBytes, RecentTexts
 from voiceagent_tts.server.metrics import Metrics
-from voiceagent_tts.server.voice_records import Viewer, VoiceRecords
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.settings.group import check_rights, refused
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.workers import Supervisor
-from voiceagent_tts.voices import SeenClones, VoiceFolder
 
 if TYPE_CHECKING:
     from voiceagent_tts.access.keys import Key
+    from voiceagent_tts.clones import SeenClones, VoiceFolder
     from voiceagent_tts.lexicon import Entries
     from voiceagent_tts.server.access import Access
+    from voiceagent_tts.server.voice_records import VoiceRecords
     from voiceagent_tts.word_times.processes import Aligners
 
 SLOW_CONSUMER_S = 15.0
@@ -46,14 +54,6 @@ _DRAIN_INTERVAL_S = 0.02
 AudioFile = bytes | bytearray
 FileFilter = Callable[[AudioFile, str, ProvenanceFields], Awaitable[AudioFile]]
 """Changes a complete audio file, given its format (such as `wav`) and its provenance."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewVoices:
-    """Which voices a server makes: from recordings, and from descriptions."""
-
-    can_clone: bool = False
-    can_design: bool = False
 
 
 class _OpenSocket(Protocol):
@@ -108,8 +108,6 @@ class ServerState:
         self.metrics = Metrics()
         self.access = self._make_access()
         """Keys and limits; None on a server without any."""
-        self.clones = VoiceFolder(settings.clones_folder)
-        self.voice_records = VoiceRecords(self.clones)
         self.synthesizer = self._make_synthesizer()
         limiter = None if self.access is None else self.access.limiter
         self.opener = ContextOpener(self.synthesizer, limiter, self.metrics)
@@ -124,8 +122,8 @@ class ServerState:
         """Changes all audio before clients receive it."""
         self.file_filter: FileFilter | None = None
         """Changes whole files before clients receive them."""
-        self.new_voices: Callable[[], NewVoices] = NewVoices
-        """Says which voices can be made now."""
+        self.new_voices: Callable[[], dict[str, bool]] = _no_new_voices
+        """Says which voices can be made now: `can_clone`, `can_design`."""
         self.on_start: list[Callable[[], Awaitable[None]]] = []
         """Called once the engine works."""
         self.before_drain: list[Callable[[], Awaitable[None]]] = []
@@ -158,11 +156,10 @@ class ServerState:
                 max_audio_s=settings.max_audio_s,
                 max_lead_s=settings.max_lead_s,
             ),
-            self.clones,
             make_aligners,
             _lexicon_of(settings),
             _overflow_of(settings),
-            self.clones_of if settings.needs_key else None,
+            self.clones_of,
             uses_native_words=settings.aligner != "off",
         )
 
@@ -213,18 +210,33 @@ class ServerState:
         """Whether new contexts can be opened: the engine works and the server does not drain."""
         return self.watchdog.is_healthy and not self.is_draining
 
-    def viewer(self, key_id: str | None) -> Viewer:
-        """What the key of a request may see; None on a server without keys."""
-        key = self.key(key_id)
-        return Viewer(key_id, key_id is None or (key is not None and key.is_admin))
-
     def key(self, key_id: str | None) -> "Key | None":
         """The key of this id; None on a server without keys, or if it was revoked."""
         return None if self.access is None or key_id is None else self.access.keys.get(key_id)
 
-    def clones_of(self, key_id: str | None) -> SeenClones:
+    def is_admin(self, key_id: str | None) -> bool:
+        """Whether a caller may see and do everything, as on a server without keys."""
+        key = self.key(key_id)
+        return key_id is None or (key is not None and key.is_admin)
+
+    @cached_property
+    def voice_records(self) -> "VoiceRecords":
+        """The records of cloned voices; loaded where an engine speaks clones, or a plugin asks."""
+        from voiceagent_tts.clones import VoiceFolder
+        from voiceagent_tts.server.voice_records import VoiceRecords
+
+        return VoiceRecords(VoiceFolder(self.settings.clones_folder))
+
+    @property
+    def clones(self) -> "VoiceFolder":
+        """The cloned voices; as `voice_records`."""
+        return self.voice_records.clones
+
+    def clones_of(self, key_id: str | None) -> "SeenClones":
         """The clones that a key may know of; None on a server without keys."""
-        return self.voice_records.seen_by(self.viewer(key_id))
+        from voiceagent_tts.server.voice_records import Viewer
+
+        return self.voice_records.seen_by(Viewer(key_id, self.is_admin(key_id)))
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -302,6 +314,10 @@ class ServerState:
             await self.access.close()
 
 
+def _no_new_voices() -> dict[str, bool]:
+    return {"can_clone": False, "can_design": False}
+
+
 def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
     """The engine workers by name; the first one has the default voice."""
     # The command line replaces None by the best engine of the machine.
@@ -333,3 +349,49 @@ def _lexicon_of(settings: Settings) -> "Entries | None":
 def draining_error() -> OverloadedError:
     """The error with which a server that is shutting down refuses a request."""
     return OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorForm:
+    """Form of the errors on some routes.
+
+    Attributes:
+        has_path: whether a path is one of these routes.
+        body: the JSON body for an error.
+    """
+
+    has_path: Callable[[str], bool]
+    body: Callable[[VoiceAgentError], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHooks:
+    """What a plugin's module `server` adds to; work beside the server is added to `state`.
+
+    Attributes:
+        app: takes routes, and `websocket.add_socket` takes sockets.
+        state: what all routes share; `audio_filter`, `file_filter`, `has_page`, `new_voices`,
+            `on_start`, `before_drain`, `on_withdrawal`, `on_close`, `opener.on_request`,
+            `opener.observers`, `synthesizer.proxy`, `synthesizer.voice_lexicons` and
+            `voice_records.find_id` are its hooks.
+        open_paths: paths that need no key, with all paths below them.
+        upload_bytes: the longest body of a path that receives files.
+        error_forms: how errors look on some routes; the first that has a path, else OpenAI's.
+    """
+
+    app: FastAPI
+    state: ServerState
+    open_paths: list[str]
+    upload_bytes: dict[str, int]
+    error_forms: list[ErrorForm]
+
+    def is_open(self, path: str) -> bool:
+        """Whether a path needs no key; nothing is below the page at `/`."""
+        return any(
+            path == each or (each != "/" and path.startswith(f"{each}/"))
+            for each in self.open_paths
+        )
+
+    def form_of(self, path: str) -> ErrorForm | None:
+        """Return the form of errors on a path; None for OpenAI's."""
+        return next((form for form in self.error_forms if form.has_path(path)), None)

@@ -37,8 +37,8 @@ from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.seam.events import VoiceDetails
 from voiceagent_tts.server.auth import caller_of
+from voiceagent_tts.server.routes import VoiceLists
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.server.voices import VoiceLists
 from voiceagent_tts.synthesizer.events import ContextWords
 from voiceagent_tts.synthesizer.options import ContextOptions
 

@@ -12,9 +12,8 @@ from voiceagent_tts.plugins.dialects.cartesia import Cartesia
 from voiceagent_tts.plugins.dialects.elevenlabs import ElevenLabs
 from voiceagent_tts.plugins.dialects.elevenlabs_messages import SocketOptions, voice_name
 from voiceagent_tts.plugins.dialects.vllm_omni import VllmOmni
-from voiceagent_tts.server.hooks import ErrorForm, ServerHooks
-from voiceagent_tts.server.sockets import add_socket, refuse_socket, serve_socket
-from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.state import ErrorForm, ServerHooks, ServerState
+from voiceagent_tts.server.websocket import add_socket, refuse_socket, serve_socket
 
 
 def add_to_server(hooks: ServerHooks) -> None:

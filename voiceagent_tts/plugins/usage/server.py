@@ -7,8 +7,7 @@ from fastapi import APIRouter, Query, Request
 
 from voiceagent_tts.plugins.usage.book import ANONYMOUS, MAX_DAYS, UsageBook, Used
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.hooks import ServerHooks
-from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.state import ServerHooks, ServerState
 
 router = APIRouter(tags=["operations"])
 
@@ -37,7 +36,7 @@ async def show_usage(
     """
     state: ServerState = request.app.state.server
     caller = caller_of(request.scope)
-    sees_all = state.viewer(caller.key_id).is_admin
+    sees_all = state.is_admin(caller.key_id)
     book: UsageBook = request.app.state.usage
     used = await book.read(days)
     rows = [
